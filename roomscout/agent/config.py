@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -12,7 +11,7 @@ from annotated_types import Ge, Gt, Lt
 from pydantic import TypeAdapter, ValidationError
 
 from roomscout.agent.conflicts import conflict_in
-from roomscout.base.text import argument_text
+from roomscout.base.text import argument_text, did_you_mean
 from roomscout.base.wording import PYTHON, YAML, flag, key, named, spoken, words_of
 from roomscout.models.views import ViewSettings, view_settings_of
 from roomscout.runs.setting_types import TELL_NAMES
@@ -193,8 +192,8 @@ def _in_words(problem: Any, name: str, value: Any) -> str:
 
 def _unknown(name: str) -> str:
     """Says that there is no such setting, and suggests a similar name."""
-    near = get_close_matches(key(name), map(key, SECTION_OF), n=1)
-    return f"there is no setting {key(name)}; " + (f"did you mean {near[0]}?" if near else "--help lists all of them")
+    fix = did_you_mean(key(name), map(key, SECTION_OF), "--help lists all of them")
+    return f"there is no setting {key(name)}; {fix}"
 
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:

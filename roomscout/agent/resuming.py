@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,13 @@ from roomscout.agent.config import (
     ConfigError,
     RenderSettings,
     RunConfig,
-    config_from_dict,
     config_to_dict,
 )
 from roomscout.base.text import on_disk
-from roomscout.base.wording import flag, named
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.models import EMBEDDED
-from roomscout.runs.settings import ANSWER_SETTINGS, FILTERS, RECORD_SETTINGS, SETTINGS, earlier
+from roomscout.runs.settings import ANSWER_SETTINGS, FILTERS, RECORD_SETTINGS, SETTINGS, flags_of
 
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"]
 
@@ -104,23 +103,3 @@ def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
     is_console_command = Path(sys.argv[0]).name == "roomscout"
     words = ["roomscout", "resume"] if is_console_command else [sys.executable, *COMMAND, "--continue"]
     return shlex.join([*words, str(folder.resolve()), *flags])
-
-
-def repeat_command(saved: dict[str, Any]) -> str:
-    """The command that repeats a run, with every setting of its run.json that differs from the defaults.
-
-    Raises ConfigError if this version does not know one of the settings.
-    """
-    config = config_from_dict({"tell": earlier("tell"), **saved}, "run.json")
-    return shlex.join(["roomscout", *flags_of(changed_settings(RunConfig(), config))])
-
-
-def flags_of(settings: Mapping[str, Any]) -> list[str]:
-    """The flags that give these settings, without those that name or place a run folder."""
-    words = []
-    for name, value in settings.items():
-        if name not in ("continue_from", "log_root", "name"):
-            switch = flag(name, value if isinstance(value, bool) else None)
-            given = value if isinstance(value, list) else [value]
-            words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]
-    return words

@@ -1,6 +1,5 @@
 """roomscout failures RUN: which wrong answers never saw an object that their question needs, and which did."""
 
-import argparse
 import logging
 import shlex
 import sys
@@ -11,7 +10,8 @@ from typing import Any
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
 from roomscout.analysis.run_argument import chosen_run
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
-from roomscout.base.text import escaped, escaped_lines, log_to_stream, replace_unencodable
+from roomscout.base.text import escaped, log_to_stream, replace_unencodable
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.baselines import is_blind
@@ -26,11 +26,12 @@ MANY_ANSWERS = 200
 COLUMNS = ("folder", "score", "sight", "since turn", "surface", "type")
 
 
-def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
+@refusing(RunError)
+def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, or 2 after printing an error."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Split the wrong answers of a run by what was in view: a table by question type, then the answers "
+    parser = parser_of(
+        "failures",
+        "Split the wrong answers of a run by what was in view: a table by question type, then the answers "
         "that score less than 1 with the objects that their question needs. Works out what was in view from the "
         "recorded poses, the scans and the boxes of their objects, and keeps it in RUN/seen.jsonl.",
     )
@@ -39,15 +40,11 @@ def main(arguments: Sequence[str], prog: str = "roomscout failures") -> int:
     options = parser.parse_intermixed_args(arguments)
     replace_unencodable(sys.stdout)
     log_to_stream(sys.stderr)
-    try:
-        reader = RunReader(chosen_run(options.run, options.log_root, options.allow_code))
-        seen = see(reader)
-        lines = failure_lines(reader.rows, seen, options.types, options.scenes)
-        if seen.computed and not options.no_save:
-            _save_if_possible(reader.folder, seen)
-    except RunError as error:
-        sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
-        return 2
+    reader = RunReader(chosen_run(options))
+    seen = see(reader)
+    lines = failure_lines(reader.rows, seen, options.types, options.scenes)
+    if seen.computed and not options.no_save:
+        _save_if_possible(reader.folder, seen)
     print_lines(lines)
     return 0
 

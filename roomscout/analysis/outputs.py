@@ -1,4 +1,4 @@
-"""Where the verbs that read a run may write."""
+"""Where the verbs that read a run may write, and how."""
 
 from pathlib import Path
 
@@ -26,10 +26,10 @@ def require_free(out: Path, force: bool) -> None:
         raise RunError(f"{out} exists: choose another --out, or replace it with --force")
 
 
-def write_out(out: Path, text: str) -> None:
-    """Write a file of a verb, making its folder; raises RunError if that fails."""
+def write_text(path: Path, text: str, flag: str = "") -> None:
+    """Write a file completely, or not at all, and its folder; raises RunError, which names the `flag` of the path."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(out, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, text)
     except OSError as error:
-        raise RunError(f"--out {out} cannot be written ({error.strerror or error})") from None
+        raise RunError(f"{flag} {path} cannot be written ({error.strerror or error})".lstrip()) from None

@@ -12,7 +12,8 @@ from roomscout.analysis.judging import judge_run, questions_of
 from roomscout.analysis.outputs import require_free
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base.files import replace_text
-from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.text import log_to_stream
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
 from roomscout.data.judged import JUDGE_URL, Ask
 from roomscout.data.questions import Question
@@ -82,11 +83,11 @@ class Rescored:
         return self.row.to_json() | recorded | {"note": self.note}
 
 
+@refusing(RunError, BenchmarkError)
 def main(
     arguments: Sequence[str],
     parse: Parser,
     score: Scorer = scored_by_kind,
-    prog: str = "roomscout rescore",
     open_judge: OpenJudge | None = None,
     when_judged: Callable[[Path], None] = lambda folder: None,
 ) -> int:
@@ -95,7 +96,7 @@ def main(
     With `open_judge` there is a flag --judge: the judge's marks are kept in the run folder, for which `when_judged` is
     called. Raises what the judge raises.
     """
-    parser = _parser(prog, open_judge is not None)
+    parser = _parser(open_judge is not None)
     options = parser.parse_intermixed_args(arguments)
     if open_judge is not None and options.judge is None:
         about_judge = ("judge_url", "judge_key_env", "replace_marks")
@@ -103,24 +104,20 @@ def main(
             parser.error(f"--{unused[0].replace('_', '-')} is about a judge: add --judge MODEL, or leave it out")
     log_to_stream(sys.stdout)
     damaged: list[str] = []
-    try:
-        reader = RunReader(chosen_run(options.run, options.log_root, options.allow_code).absolute(), damaged)
-        out = options.out and options.out.expanduser().absolute()
-        if out is not None:
-            require_free(out, options.force)
-        parsed = reparsed(reader, parse)
-        if open_judge is not None and options.judge is not None:
-            ask = open_judge(options.judge, options.judge_url, options.judge_key_env)
-            rows = [each.row for each in parsed]
-            log.info("%s", judge_run(reader.folder, options.judge, ask, rows, options.replace_marks))
-            when_judged(reader.folder)
-        found = rescored(reader, parsed, score)
-        lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
-        if out is not None:
-            _write(found, out)
-    except (RunError, BenchmarkError) as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
+    reader = RunReader(chosen_run(options).absolute(), damaged)
+    out = options.out and options.out.expanduser().absolute()
+    if out is not None:
+        require_free(out, options.force)
+    parsed = reparsed(reader, parse)
+    if open_judge is not None and options.judge is not None:
+        ask = open_judge(options.judge, options.judge_url, options.judge_key_env)
+        rows = [each.row for each in parsed]
+        log.info("%s", judge_run(reader.folder, options.judge, ask, rows, options.replace_marks))
+        when_judged(reader.folder)
+    found = rescored(reader, parsed, score)
+    lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
+    if out is not None:
+        _write(found, out)
     for sentence in damaged:
         log.warning("%s", sentence)
     for line in lines:
@@ -261,10 +258,10 @@ def _write(found: Sequence[Rescored], out: Path) -> None:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
 
 
-def _parser(prog: str, with_judge: bool) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Apply today's parser and scorer to the replies of a run, without its model, and show what "
+def _parser(with_judge: bool) -> argparse.ArgumentParser:
+    parser = parser_of(
+        "rescore",
+        "Apply today's parser and scorer to the replies of a run, without its model, and show what "
         "changes. The records of the run are not changed. "
         + ("With --judge, answers in free text get marks, which are kept beside them and score the run." * with_judge),
     )

@@ -27,18 +27,18 @@ def add_log_root(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_run(run: Path | None, log_root: Path, allow_code: bool) -> Path:
-    """The folder that RUN names, or the newest run below `log_root`, which is then printed to stderr.
+def chosen_run(given: argparse.Namespace) -> Path:
+    """The folder that RUN names, or the newest run below --log-root, which is then printed to stderr.
 
-    `allow_code` executes the code that this run, or each run in this folder, names as its benchmark. Raises RunError if
+    --allow-code executes the code that this run, or each run in this folder, names as its benchmark. Raises RunError if
     there is none.
     """
-    log_root = log_root.expanduser()
-    if run is not None:
-        folder = named_run(run, log_root)
+    log_root = given.log_root.expanduser()
+    if given.run is not None:
+        folder = named_run(given.run, log_root)
     else:
         folder = newest_run(log_root)
         sys.stderr.write(escaped(f"The newest run: {folder}") + "\n")
-    if allow_code:
+    if given.allow_code:
         load_code_of([folder] if (folder / "run.json").exists() else run_folders(folder))
     return folder

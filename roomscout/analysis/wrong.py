@@ -1,13 +1,13 @@
 """roomscout wrong RUN: the answers of a run that score less than 1, worst first."""
 
-import argparse
 import shlex
 import sys
 from collections.abc import Sequence
 
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
 from roomscout.analysis.run_argument import chosen_run
-from roomscout.base.text import escaped, escaped_lines, replace_unencodable
+from roomscout.base.text import escaped, replace_unencodable
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.answers import AnswerKind, with_unit
 from roomscout.runs import RunError
 from roomscout.runs.merge import kinds_of
@@ -18,11 +18,12 @@ from roomscout.runs.sights import Sight
 COLUMNS = ("folder", "score", "turns", "type", "scene")
 
 
-def main(arguments: Sequence[str], prog: str = "roomscout wrong") -> int:
+@refusing(RunError)
+def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, or 2 after printing an error."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="List the answers of a run that score less than 1, worst first: folder, score, turns, type and "
+    parser = parser_of(
+        "wrong",
+        "List the answers of a run that score less than 1, worst first: folder, score, turns, type and "
         "scene, then the question, and the chosen and the right answer.",
     )
     add_choices(parser)
@@ -31,12 +32,8 @@ def main(arguments: Sequence[str], prog: str = "roomscout wrong") -> int:
     )
     options = parser.parse_intermixed_args(arguments)
     replace_unencodable(sys.stdout)
-    try:
-        folder = chosen_run(options.run, options.log_root, options.allow_code)
-        lines = report_wrong(RunReader(folder), options.types, options.scenes, options.failed)
-    except RunError as error:
-        sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
-        return 2
+    folder = chosen_run(options)
+    lines = report_wrong(RunReader(folder), options.types, options.scenes, options.failed)
     print_lines(lines)
     return 0
 

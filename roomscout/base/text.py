@@ -11,8 +11,9 @@ import logging
 import os
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from numbers import Number
 from pathlib import Path
 from typing import Any, TextIO
@@ -110,6 +111,12 @@ def log_to_stream(stream: TextIO, level: int = logging.INFO, line: str = "%(mess
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LogFormatter(line))
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> str:
+    """How to fix a word: the most similar of the `known` ones, after `prefix`, or `otherwise` if none is similar."""
+    near = get_close_matches(word, list(known), n=1)
+    return f"did you mean {prefix}{near[0]}?" if near else otherwise
 
 
 def argument_text(argument: str | Path) -> str:

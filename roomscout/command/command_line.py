@@ -1,12 +1,12 @@
 """The command line: flags derived from RunConfig, and the YAML file of --config."""
 
-import argparse
 import inspect
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
@@ -22,7 +22,7 @@ from roomscout.agent.config import (
 )
 from roomscout.agent.resuming import as_begun
 from roomscout.base.plain_yaml import read_yaml
-from roomscout.base.text import argument_text
+from roomscout.base.text import argument_text, did_you_mean
 from roomscout.base.wording import flag
 from roomscout.data.question_files import QUESTION_FILES
 from roomscout.runs.settings import FILTERS, HINTS, SECTION_OF, SECTION_TYPES, SETTINGS
@@ -74,40 +74,48 @@ def parse_command_line(argv: list[str], verbs: str = "", examples: Sequence[str]
 
 def _show_help(default: RunConfig, verbs: str, examples: Sequence[str]) -> None:
     """Print the help, with the defaults of `default`, and end the process."""
-    about = ABOUT if sys.flags.optimize > 1 else inspect.cleandoc(RunConfig.__doc__ or ABOUT)
+    about = [ABOUT] if sys.flags.optimize > 1 else inspect.cleandoc(RunConfig.__doc__ or ABOUT).split("\n\n")
+    from_file = "--config FILE.yaml reads the same settings from a YAML file; flags take precedence."
     if Path(sys.argv[0]).name == SCRIPT.name:
         usage = SCRIPT.name
-        parts = [about, "\n".join(f"  python {usage} {each}" for each in EXAMPLES), verbs]
+        parts = [*map(_filled, about), "\n".join(f"  python {usage} {each}" for each in EXAMPLES), verbs]
     else:
         usage = "roomscout VERB"
-        parts = [about.partition("\n")[0], verbs, "\n".join(["Examples:", *(f"  {each}" for each in examples)])]
-    parts.append("--config FILE.yaml reads the same settings from a YAML file; flags take precedence.")
-    print_flags(usage, SECTION_TYPES, "\n\n".join(each for each in parts if each), default)
+        parts = [_filled(about[0]), verbs, "\n".join(["Examples:", *(f"  {each}" for each in examples)])]
+    print_flags(usage, SECTION_TYPES, "\n\n".join(filter(None, [*parts, _filled(from_file)])), default)
     sys.exit(0)
 
 
 def print_flags(usage: str, sections: Iterable[str], description: str, default: RunConfig | None = None) -> None:
     """Print the flags of the named sections of RunConfig, in their order, with the defaults of `default`."""
-    parser = argparse.ArgumentParser(
-        prog=usage,
-        usage="%(prog)s [-h] [OPTIONS]",
-        description=description.replace("%", "%%"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    lines = [f"usage: {usage} [-h] [OPTIONS]", "", description, "", "options:"]
+    lines.append(_help_of("-h, --help", "show this help message and exit"))
     defaults = (default or RunConfig()).settings
     for section in sections:
         kind = SECTION_TYPES[section]
-        group = parser.add_argument_group(f"{kind.title} options", kind.advice or None)
+        lines += ["", f"{kind.title} options:", *([f"  {kind.advice}", ""] if kind.advice else [])]
         for name, text in kind.helps().items():
             value = defaults[name]
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
             known = f" (default: {shown})" if shown not in ("", "None") else ""
             taken = [each for each in alternatives(HINTS[name]) if each is not NoneType]
-            names, more = [flag(name)], {"metavar": SETTINGS[name].values or _values_in_words(taken)}
-            if taken == [bool]:
-                names, more = [flag(name), flag(f"no_{name}")], {"action": "store_true"}
-            group.add_argument(*names, help=(text + known).replace("%", "%%"), **more)  # type: ignore[arg-type]
-    parser.print_help()
+            switches = f"{flag(name)}, {flag(f'no_{name}')}"
+            values = f"{flag(name)} {SETTINGS[name].values or _values_in_words(taken)}"
+            lines.append(_help_of(switches if taken == [bool] else values, text + known))
+    print("\n".join(lines))
+
+
+def _help_of(flags: str, text: str) -> str:
+    """The help of a flag, in a column beside it, or below it if it is long."""
+    indent, beside = " " * 24, f"  {flags:<20}  "
+    if len(beside) > len(indent):
+        return f"{beside.rstrip()}\n{_filled(text, indent, indent)}"
+    return _filled(text, beside, indent)
+
+
+def _filled(text: str, first: str = "", indent: str = "") -> str:
+    columns = max(shutil.get_terminal_size().columns - 2, 60)
+    return textwrap.fill(text, columns, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _values_in_words(taken: Sequence[Any]) -> str:
@@ -184,8 +192,8 @@ def _setting(typed: str) -> tuple[str, bool]:
     # Without the dashes, which make any two flags similar.
     names = [each[2:] for each in (*FLAGS, "--config")]
     longer = [each for each in names if each.startswith(f"{wanted[2:]}-")]
-    near = longer if len(longer) == 1 else get_close_matches(wanted[2:], names, n=1)
-    fix = f"did you mean --{near[0]}?" if near else "--help lists the flags"
+    word = longer[0] if len(longer) == 1 else wanted[2:]
+    fix = did_you_mean(word, names, "--help lists the flags", "--")
     raise ConfigError(f"there is no flag {typed}; {fix}")
 
 

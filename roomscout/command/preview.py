@@ -16,6 +16,7 @@ from roomscout.agent.config import RunConfig
 from roomscout.agent.console import counted
 from roomscout.agent.resuming import scan_root_of
 from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.verbs import parser_of
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.question_files import listed
 from roomscout.data.questions import QuestionError, load_questions
@@ -34,9 +35,9 @@ RED = (207, 34, 46)
 TEXT_PX = 22
 
 
-def main(arguments: Sequence[str], prog: str = "roomscout preview") -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, 1 if a scan is missing or unusable, or 2 if nothing can be drawn."""
-    parser = _parser(prog)
+    parser = _parser()
     options = parser.parse_args(_with_negative_axes(arguments))
     chosen = [flag for flag in ("benchmark", "questions", "datasets", "scenes") if getattr(options, flag)]
     if options.scans and chosen:
@@ -94,10 +95,10 @@ def surface_in_words(scene: Scene) -> str:
     return counted(len(scene.faces), "triangle") if len(scene.faces) else counted(len(scene.vertices), "point")
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Draw the first view and a plan of scans without a model, and print their sizes and what looks "
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of(
+        "preview",
+        "Draw the first view and a plan of scans without a model, and print their sizes and what looks "
         "wrong: of the scans that you name, or of all that a question file or a benchmark asks about.",
     )
     parser.add_argument(

@@ -3,6 +3,7 @@
 import logging
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from roomscout.command.judges import judge_after_run
 
 if TYPE_CHECKING:
     from roomscout.agent.evaluation import Outcome
-    from roomscout.runs.records import RunFacts
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +34,15 @@ def finish(outcome: "Outcome", config: RunConfig) -> int:
     return outcome.status
 
 
-def complete_merged(folder: Path) -> None:
-    """Write what was in view, and the report, of a merged run."""
-    split_after_run(folder)
-    write_after_run(folder)
+def merge(arguments: Sequence[str]) -> int:
+    """The verb `merge`, which also writes what was in view, and the report, of the merged run."""
+    from roomscout.runs.__main__ import main
+
+    def complete(folder: Path) -> None:
+        split_after_run(folder)
+        write_after_run(folder)
+
+    return main(["merge", *arguments], prog="roomscout", then=complete)
 
 
 def split_after_run(folder: Path) -> None:
@@ -67,7 +72,7 @@ def write_after_run(folder: Path) -> None:
     from roomscout.analysis.report.writer import write_report
 
     try:
-        log_report(write_report(folder, repeat_command_of))
+        log_report(write_report(folder))
     except KeyboardInterrupt:
         log.warning("Interrupted: the run is complete, but its report is not written. To write it: %s", _again(folder))
     except Exception as error:  # noqa: BLE001 (whatever it is, the run is complete and keeps its exit status)
@@ -85,13 +90,6 @@ def renew_report(folder: Path) -> None:
 
     if (folder / REPORT_FILE).exists():
         write_after_run(folder)
-
-
-def repeat_command_of(facts: "RunFacts") -> str:
-    """The command that repeats a run; raises ConfigError if this version lacks one of its settings."""
-    from roomscout.agent.resuming import repeat_command
-
-    return repeat_command(facts.config)
 
 
 def _again(folder: Path) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from roomscout.agent.builders import questions_of
 from roomscout.agent.config import ConfigError, RunConfig, config_from_dict, config_to_dict
-from roomscout.agent.resuming import COMMAND, changed_settings, flags_of, with_absolute_paths
+from roomscout.agent.resuming import COMMAND, with_absolute_paths
+from roomscout.analysis.study import command
 from roomscout.analysis.study.cells import Given
 from roomscout.base.wording import named
 from roomscout.command.command_line import parse_command_line
@@ -51,10 +52,6 @@ class StudiedCommand:
         """All settings of a run, from some of them; raises ConfigError."""
         return config_to_dict(config_from_dict({**settings, "batch": True}).checked())
 
-    def flags(self, settings: Mapping[str, Any]) -> list[str]:
-        """The flags that give these settings."""
-        return flags_of(changed_settings(RunConfig(), config_from_dict(dict(settings))))
-
     def questions_sha256(self, settings: Mapping[str, Any]) -> str:
         """The fingerprint of the questions; raises ConfigError if they cannot be read."""
         config = config_from_dict(dict(settings))
@@ -62,3 +59,8 @@ class StudiedCommand:
             return fingerprint(questions_of(config.what_to_run, config.questions))
         except QuestionError as error:
             raise ConfigError(str(error)) from None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The verb `study`; returns its exit status."""
+    return command.main(arguments, StudiedCommand())

@@ -1,17 +1,19 @@
-"""The verbs of the command, such as `roomscout ask`: each is short for flags, or for another command."""
+"""The verbs of the command, such as `roomscout ask`: each is short for flags, or a function of another module.
 
+To add a verb, write its `main(arguments) -> int` with base/verbs.py, and an entry of VERBS.
+"""
+
+import importlib
 import shlex
 import shutil
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from roomscout import __version__
 from roomscout.agent.config import ConfigError
-from roomscout.base.text import escaped
+from roomscout.base.text import did_you_mean
 from roomscout.data.question_files import QUESTION_FILES
 from roomscout.data.scans import SCAN_SUFFIXES
 
@@ -21,8 +23,8 @@ class Verb:
     """One verb: what it does, two commands as examples, and what runs.
 
     `flags` makes the flags that the verb stands for from its arguments, and raises ConfigError; `sections` are those of
-    RunConfig whose flags it takes, the main ones first. `command` is another command that takes the arguments itself,
-    and returns its exit status.
+    RunConfig whose flags it takes, the main ones first. Any other verb has a `target`, "module:function", which is
+    imported when it is used, takes the arguments itself, and returns the exit status.
     """
 
     does: str
@@ -30,7 +32,12 @@ class Verb:
     takes: str = "[FLAGS]"
     flags: Callable[[Sequence[str]], list[str]] | None = None
     sections: tuple[str, ...] = ()
-    command: Callable[[Sequence[str]], int] | None = None
+    target: str = ""
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Run the target; returns its exit status."""
+        module, _, function = self.target.partition(":")
+        return int(getattr(importlib.import_module(module), function)(arguments))
 
 
 RUN_SECTIONS = (
@@ -104,104 +111,6 @@ def _command(*words: str) -> str:
     return " ".join(["roomscout", *(f'"{each}"' if set(each) & set(" ?*()") else shlex.quote(each) for each in words)])
 
 
-def _rooms(arguments: Sequence[str]) -> int:
-    from roomscout.rooms.__main__ import main
-
-    return main(arguments, prog="roomscout rooms")
-
-
-def _merge(arguments: Sequence[str]) -> int:
-    from roomscout.command.reports import complete_merged
-    from roomscout.runs.__main__ import main
-
-    return main(["merge", *arguments], prog="roomscout", then=complete_merged)
-
-
-def _report(arguments: Sequence[str]) -> int:
-    from roomscout.analysis.report.command import main
-    from roomscout.command.reports import repeat_command_of
-
-    return main(arguments, repeat_command_of)
-
-
-def _serve(arguments: Sequence[str]) -> int:
-    from roomscout.analysis.serve.command import main
-    from roomscout.command.reports import repeat_command_of
-
-    return main(arguments, repeat_command_of)
-
-
-def _replay(arguments: Sequence[str]) -> int:
-    from roomscout.analysis.replay.command import main
-
-    return main(arguments)
-
-
-def _preview(arguments: Sequence[str]) -> int:
-    from roomscout.command.preview import main
-
-    return main(arguments)
-
-
-def _wrong(arguments: Sequence[str]) -> int:
-    from roomscout.analysis.wrong import main
-
-    return main(arguments)
-
-
-def _compare(arguments: Sequence[str]) -> int:
-    from roomscout.analysis.compare.command import main
-
-    return main(arguments)
-
-
-def _leaderboard(arguments: Sequence[str]) -> int:
-    from roomscout.analysis.compare.leaderboard import main
-
-    return main(arguments)
-
-
-def _study(arguments: Sequence[str]) -> int:
-    from roomscout.analysis.study.command import main
-    from roomscout.command.studies import StudiedCommand
-
-    return main(arguments, StudiedCommand())
-
-
-def _failures(arguments: Sequence[str]) -> int:
-    from roomscout.analysis.failures import main
-
-    return main(arguments)
-
-
-def _export(arguments: Sequence[str]) -> int:
-    from roomscout.analysis.exports.command import main
-
-    return main(arguments)
-
-
-def _boxes(arguments: Sequence[str]) -> int:
-    from roomscout.envs.import_boxes import main
-
-    return main(arguments)
-
-
-def _rescore(arguments: Sequence[str]) -> int:
-    from roomscout.agent.policies.replies import parse_action
-    from roomscout.analysis.rescore import main
-    from roomscout.base.wording import words_of, words_of_judge
-    from roomscout.command.judges import open_judge
-    from roomscout.command.reports import renew_report
-    from roomscout.models import ModelError
-
-    try:
-        with words_of(words_of_judge()):
-            return main(arguments, parse_action, open_judge=open_judge, when_judged=renew_report)
-    except ModelError as error:
-        sys.stderr.write(escaped(f"error: the judge: {error}") + "\n")
-        return 2
-
-
 def _version(arguments: Sequence[str]) -> int:
     print(f"roomscout {__version__}")
     return 0
@@ -256,13 +165,13 @@ VERBS = {
         "Draw the first view and a plan of scans without a model, with their sizes and what looks wrong.",
         ("roomscout preview room.ply", "roomscout preview --questions rooms/questions.jsonl --scan-root rooms"),
         "[SCAN...] [FLAGS]",
-        command=_preview,
+        target="roomscout.command.preview:main",
     ),
     "rooms": Verb(
         "Write procedural rooms and questions about them.",
         ("roomscout rooms rooms --rooms 1", "roomscout rooms noisy --rooms 8 --noise 0.01 --holes 5"),
         "FOLDER [FLAGS]",
-        command=_rooms,
+        target="roomscout.rooms.__main__:main",
     ),
     "report": Verb(
         "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
@@ -271,13 +180,13 @@ VERBS = {
             "roomscout report experiment_logs/20261123_211500_batched --embed --out to_mail.html",
         ),
         "[RUN] [FLAGS]",
-        command=_report,
+        target="roomscout.analysis.report.command:main",
     ),
     "serve": Verb(
         "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
         ("roomscout serve experiment_logs/20261123_211500_batched", "roomscout serve experiment_logs --port 9000"),
         "[RUN] [FLAGS]",
-        command=_serve,
+        target="roomscout.analysis.serve.command:main",
     ),
     "replay": Verb(
         "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",
@@ -286,13 +195,13 @@ VERBS = {
             "roomscout replay experiment_logs/20261123_211500_batched q036 --out to_mail.html",
         ),
         "[RUN] Q [FLAGS]",
-        command=_replay,
+        target="roomscout.analysis.replay.command:main",
     ),
     "merge": Verb(
         "Make one run of the parts that --shard answered.",
         ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
         "[RUN] PART... [FLAGS]",
-        command=_merge,
+        target="roomscout.command.reports:merge",
     ),
     "wrong": Verb(
         "List the answers of a run that are wrong or partly right, worst first.",
@@ -301,7 +210,7 @@ VERBS = {
             "roomscout wrong experiment_logs/20261123_211500_batched --type object_counting --scene scene0011_00",
         ),
         "[RUN] [FLAGS]",
-        command=_wrong,
+        target="roomscout.analysis.wrong:main",
     ),
     "compare": Verb(
         "Compare runs over the same questions: differences with intervals, and the questions that flipped.",
@@ -310,7 +219,7 @@ VERBS = {
             "roomscout compare runs/free runs/one_view --even-if steps",
         ),
         "RUN RUN... [FLAGS]",
-        command=_compare,
+        target="roomscout.analysis.compare.command:main",
     ),
     "study": Verb(
         "Run a whole comparison, such as a model against its controls, and write a table and a page; also resumes it.",
@@ -319,13 +228,13 @@ VERBS = {
             "roomscout study budget studies/budget --scan-root scans --model Qwen/Qwen3-VL-8B-Instruct",
         ),
         "PRESET FOLDER [FLAGS]",
-        command=_study,
+        target="roomscout.command.studies:main",
     ),
     "leaderboard": Verb(
         "Make a table of runs with score, interval, protocol and cost, in Markdown and CSV.",
         ("roomscout leaderboard runs/*_batched", "roomscout leaderboard runs/*_batched --out board.md board.csv"),
         "RUN... [FLAGS]",
-        command=_leaderboard,
+        target="roomscout.analysis.compare.leaderboard:main",
     ),
     "failures": Verb(
         "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
@@ -334,7 +243,7 @@ VERBS = {
             "roomscout failures experiment_logs/20261123_211500_batched --type object_counting",
         ),
         "[RUN] [FLAGS]",
-        command=_failures,
+        target="roomscout.analysis.failures:main",
     ),
     "boxes": Verb(
         "Import the boxes of the objects in scans, after a check that they fit the scans.",
@@ -343,7 +252,7 @@ VERBS = {
             "roomscout boxes 3d_annotation.json --scan-root scans --out scans/boxes.json",
         ),
         "FILE... [FLAGS]",
-        command=_boxes,
+        target="roomscout.envs.import_boxes:main",
     ),
     "rescore": Verb(
         "Apply today's parser and scorer to the replies of a run, without a model, and show what changes.",
@@ -352,7 +261,7 @@ VERBS = {
             "roomscout rescore experiment_logs/20261123_211500_batched --out rescored.csv",
         ),
         "[RUN] [FLAGS]",
-        command=_rescore,
+        target="roomscout.command.judges:rescore",
     ),
     "export": Verb(
         "Write the answers of a run for inspect, lmms-eval, VLMEvalKit or fine-tuning.",
@@ -361,7 +270,7 @@ VERBS = {
             "roomscout export experiment_logs/20261123_211500_batched --to messages --out train.jsonl",
         ),
         "[RUN] --to FORMAT [FLAGS]",
-        command=_export,
+        target="roomscout.analysis.exports.command:main",
     ),
 }
 
@@ -415,9 +324,9 @@ def overview() -> str:
 def show_help(name: str) -> int:
     """Print the help of a verb, for another command its own with the examples first; returns the exit status."""
     verb = VERBS[name]
-    if verb.command is not None:
+    if verb.target:
         print(f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}\n")
-        return verb.command(["--help"])
+        return verb.run(["--help"])
     from roomscout.command.command_line import print_flags
 
     taken = verb.takes.removesuffix("[FLAGS]")
@@ -446,7 +355,7 @@ def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]],
     if {"-h", "--help"} & set(arguments):
         return [], lambda _: show_help(name)
     verb = VERBS[name]
-    return (verb.flags(arguments), None) if verb.flags else (arguments, verb.command)
+    return (verb.flags(arguments), None) if verb.flags else (arguments, verb.run)
 
 
 def _unknown(word: str) -> str:
@@ -457,8 +366,9 @@ def _unknown(word: str) -> str:
         return f"{word} is a file, not a verb; to ask its questions: {_command('eval', '--questions', word)}"
     if Path(word, "run.json").is_file():
         return f"{word} is a run, not a verb; to look at it: {_command('report', word)}"
-    near = [MEANT[word.lower()]] if word.lower() in MEANT else get_close_matches(word.lower(), VERBS, n=1)
-    return f"there is no verb {word}; " + (f"did you mean {near[0]}?" if near else f"use {_listed()}")
+    meant = MEANT.get(word.lower())
+    known = VERBS if meant is None else [meant]
+    return f"there is no verb {word}; {did_you_mean(meant or word.lower(), known, f'use {_listed()}')}"
 
 
 def _listed() -> str:

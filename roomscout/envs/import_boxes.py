@@ -1,6 +1,5 @@
 """The verb `roomscout boxes`: published boxes of objects, checked against the scans and written beside them."""
 
-import argparse
 import json
 import logging
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from roomscout.base.files import replace_text
 from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.verbs import parser_of
 from roomscout.data.boxes import BOXES_FILES, BoxError, ObjectBox, read_boxes, record_of
 from roomscout.data.published_boxes import PublishedScene, read_published
 from roomscout.data.scans import ScanNotFound, find_scan
@@ -18,11 +18,11 @@ from roomscout.rendering.scene import Scene, SceneError, load_scene
 log = logging.getLogger(__name__)
 
 
-def main(arguments: Sequence[str], prog: str = "roomscout boxes") -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, 1 if some scenes could not be imported, or 2 after printing an error."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Import the boxes of the objects in scans from VSI-Bench's meta information "
+    parser = parser_of(
+        "boxes",
+        "Import the boxes of the objects in scans from VSI-Bench's meta information "
         "(data/meta_info/*.json of its repository) or ReVSI's metadata/3d_annotation.json. Checks for each scene that "
         "the boxes fit the surface of its scan, and writes those that do in RoomScout's format.",
     )

@@ -13,7 +13,7 @@ from roomscout.rooms.scan import ScanStyle
 from roomscout.rooms.writer import write_rooms
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m roomscout.rooms") -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "roomscout rooms") -> int:
     """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
     parser = argparse.ArgumentParser(prog=prog, description="Write procedural rooms and questions about them.")
     parser.add_argument("out", metavar="OUT", type=Path, help="folder to write; serves as --scan-root")
@@ -64,4 +64,4 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m roomscou
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(prog="python -m roomscout.rooms"))

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from roomscout.base.text import escaped_lines, log_to_stream
+from roomscout.base.text import log_to_stream
+from roomscout.base.verbs import refusing
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
@@ -16,6 +17,7 @@ from roomscout.scoring.samples import format_samples
 from roomscout.scoring.summary import format_summary, reference_lines
 
 
+@refusing(RunError, BenchmarkError)
 def main(
     argv: list[str], prog: str = "python -m roomscout.runs", then: Callable[[Path], None] = lambda folder: None
 ) -> int:
@@ -40,14 +42,10 @@ def main(
     add_allow_code(merging)
     given = parser.parse_args(argv)
     log_to_stream(sys.stdout)
-    try:
-        out, parts = _out_and_parts(given.paths)
-        if given.allow_code:
-            load_code_of(parts)
-        summary = merge(out, parts, given.partial)
-    except (RunError, BenchmarkError) as error:
-        sys.stderr.write(escaped_lines(f"error: {error}") + "\n")
-        return 2
+    out, parts = _out_and_parts(given.paths)
+    if given.allow_code:
+        load_code_of(parts)
+    summary = merge(out, parts, given.partial)
     benchmark = RunReader(out).benchmark
     lines = [*format_summary(summary, benchmark), *format_samples(summary), *reference_lines(summary, benchmark)]
     for line in (*lines, f"Run folder: {out}"):

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
 from roomscout.base.shots import VIEW
-from roomscout.base.text import on_disk
+from roomscout.base.text import did_you_mean, on_disk
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
@@ -321,8 +320,7 @@ def named_run(named: Path, log_root: Path) -> Path:
             return place
     if path.exists():
         return path
-    near = get_close_matches(path.name, [folder.name for folder in run_folders(log_root)], n=1)
-    fix = f"did you mean {log_root / near[0]}?" if near else "check the path"
+    fix = did_you_mean(path.name, [each.name for each in run_folders(log_root)], "check the path", f"{log_root}/")
     raise RunError(f"{path} does not exist, and {log_root} has no run of that name: {fix}")
 
 

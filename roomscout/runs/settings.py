@@ -10,6 +10,7 @@ Every setting has a name of its own, so flags, YAML files, run.json and Python l
 
 import ast
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from itertools import pairwise
@@ -20,6 +21,7 @@ from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict
 
 from roomscout import UpAxis
+from roomscout.base.wording import flag
 from roomscout.data.benchmarks import DEFAULT
 from roomscout.data.judged import JUDGE_URL
 from roomscout.models import ModelOptions, ServerOptions
@@ -455,5 +457,30 @@ def earlier(name: str) -> Any:
     """What runs of versions without a setting ran with, as a JSON value; None for a name that is not a setting."""
     if name not in SETTINGS:
         return None
-    value = default_of(name) if SETTINGS[name].earlier is None else SETTINGS[name].earlier
+    return _as_json(default_of(name)) if SETTINGS[name].earlier is None else SETTINGS[name].earlier
+
+
+def _as_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+
+
+def flags_of(settings: Mapping[str, Any]) -> list[str]:
+    """The flags that give these settings, without those that name or place a run folder."""
+    words = []
+    for name, value in settings.items():
+        if name not in ("continue_from", "log_root", "name"):
+            switch = flag(name, value if isinstance(value, bool) else None)
+            given = value if isinstance(value, list) else [value]
+            words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]
+    return words
+
+
+def flags_giving(saved: Mapping[str, Any]) -> list[str]:
+    """The flags that give the settings of a run.json, without those that have their defaults.
+
+    Raises ValueError if this version does not know one of them.
+    """
+    if unknown := [name for name in saved if name not in SETTINGS]:
+        raise ValueError(f"run.json: there is no setting {unknown[0]}")
+    values = {name: saved.get(name, earlier(name)) for name in SETTINGS}
+    return flags_of({name: value for name, value in values.items() if value != _as_json(default_of(name))})

@@ -24,7 +24,6 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.analysis.report.writer import files_folder, write_report
 from roomscout.analysis.serve.live import LiveRun
-from roomscout.command.reports import repeat_command_of
 from roomscout.data.questions import Question
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
@@ -141,7 +140,7 @@ def main() -> None:
         run = make_run(folder, args.questions, args.rooms, tuple(args.image_size))
         for which in ("first report", "again, maps kept"):
             started = time.perf_counter()
-            report = write_report(run, repeat_command_of).path
+            report = write_report(run).path
             print(f"{args.questions} questions, {TURNS} turns each: {which} {time.perf_counter() - started:.1f} s")
         print_serving(run, folder / "served_maps")
         files = files_folder(report)
@@ -154,7 +153,7 @@ def main() -> None:
 
 def print_serving(run: Path, maps: Path) -> None:
     """Print what `roomscout serve` takes to read a run first, and to look for changes: with none, and with a result."""
-    live = LiveRun(run, repeat_command_of, maps)
+    live = LiveRun(run, maps)
     lines = (run / "results.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (run / "results.jsonl").write_text("".join(lines[:-1]), encoding="utf-8")
     for which in ("first reading", "nothing new", "one new result"):

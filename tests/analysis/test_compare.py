@@ -23,7 +23,6 @@ from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, pag
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.titles import asked_in_words
 from roomscout.command.main import main
-from roomscout.command.reports import repeat_command_of
 from roomscout.rooms import ScanStyle, write_rooms
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
@@ -53,7 +52,7 @@ def runs(twelve_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> d
     for name, changes in {"first": {"seed": 0}, "second": {"seed": 1}, "no_moves": {"steps": 0}}.items():
         found[name] = run_in_process(twelve_rooms.config(root / name, **{"steps": 1, **changes}))
     for name in ("first", "second"):
-        write_report(found[name], repeat_command_of)
+        write_report(found[name])
     return found
 
 

@@ -15,7 +15,6 @@ from roomscout.analysis.report.pages import page_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.seeing import save, see
 from roomscout.analysis.wrong import report_wrong
-from roomscout.command.reports import repeat_command_of
 from roomscout.data.boxes import named_in, read_boxes, record_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.sights import SIGHT_COLUMNS, SeenObjects, Sight, enough_pixels, split
@@ -207,12 +206,12 @@ def test_the_page_of_a_question_has_the_objects_in_each_view(seen_run: Path, tmp
 
 
 def test_the_report_splits_the_scores(seen_run: Path, tmp_path: Path):
-    page = write_report(seen_run, repeat_command_of, tmp_path / "report.html").path.read_text()
+    page = write_report(seen_run, tmp_path / "report.html").path.read_text()
     assert "What was in view" in page and '<select name="sight">' in page
 
 
 def test_a_report_without_it_has_neither_table_nor_filter(one_run: Path, tmp_path: Path):
-    page = write_report(one_run, repeat_command_of, tmp_path / "report.html").path.read_text()
+    page = write_report(one_run, tmp_path / "report.html").path.read_text()
     assert "What was in view" not in page and "<label hidden>Sight" in page
 
 

@@ -17,7 +17,6 @@ from PIL import Image
 from test_report import MARKUP, OLD_RUN, contents_of, poisoned
 
 from roomscout.command.main import main
-from roomscout.command.reports import repeat_command_of
 from roomscout.data.boxes import ObjectBox, named_in, read_boxes, record_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
@@ -245,7 +244,7 @@ def test_a_replay_is_the_only_new_file_in_its_run_and_the_report_links_it(copied
     after = contents_of(copied)
     assert after.pop(f"replay_{row.folder}.html")
     assert after == before
-    data = write_report(copied, repeat_command_of).path.with_name("report_files") / "data"
+    data = write_report(copied).path.with_name("report_files") / "data"
     others = next(each.folder for each in RunReader(copied).rows if each.folder != row.folder)
     assert f'"replay":"replay_{row.folder}.html"' in (data / f"{row.folder}.js").read_text()
     assert f"roomscout replay {copied} {others}" in (data / f"{others}.js").read_text()

@@ -23,7 +23,7 @@ from roomscout.analysis.report.svg import ticks
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.titles import title_of
 from roomscout.command.main import main
-from roomscout.command.reports import finish, repeat_command_of, write_after_run
+from roomscout.command.reports import finish, write_after_run
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.boxes import ObjectBox, boxes_file, named_in, read_boxes
 from roomscout.envs.actions import CameraAction
@@ -32,6 +32,7 @@ from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.plan_view import plan_view
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
+from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SeenObjects, Sight
 
 OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted"
@@ -57,7 +58,7 @@ def opened(browser: Any) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def reported(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the six rooms, outside their run."""
-    return write_report(one_run, repeat_command_of, tmp_path_factory.mktemp("report") / "six rooms.html").path
+    return write_report(one_run, tmp_path_factory.mktemp("report") / "six rooms.html").path
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ def test_a_phone_shows_the_table_without_scrolling_sideways(reported: Path, open
 
 
 def test_one_file_holds_everything(one_run: Path, tmp_path: Path, opened: Any):
-    written = write_report(one_run, repeat_command_of, tmp_path / "mail.html", embed=True)
+    written = write_report(one_run, tmp_path / "mail.html", embed=True)
     assert [path.name for path in tmp_path.iterdir()] == ["mail.html"]
     row = rows_of(one_run)[-1]
     shown = opened(written.path, f"#{row.folder}")
@@ -198,12 +199,12 @@ def test_one_file_names_no_folder_of_the_machine_and_not_the_machine(copied: Pat
     config = facts["config"] | urls
     (copied / "run.json").write_text(json.dumps(facts | {"host": "gpu-node-7", "config": config}))
     shutil.rmtree(copied / "q001")
-    text = write_report(copied, repeat_command_of, tmp_path / "mail.html", embed=True).path.read_text()
+    text = write_report(copied, tmp_path / "mail.html", embed=True).path.read_text()
     text = re.sub('base64,[^)"]*', "", text)
     assert not re.findall(rf"{tmp_path}|{root.parent}/|gpu-node-7|{Path.home()}/", text)
     assert f"<dd>{root.name}</dd>" in text and "http://host:8000/v1, https://api.example.org/v1" in text
     assert f"roomscout replay {copied.name} q002" in text
-    beside = write_report(copied, repeat_command_of, tmp_path / "report.html").path.read_text()
+    beside = write_report(copied, tmp_path / "report.html").path.read_text()
     assert str(root) in beside and "on gpu-node-7" in beside
 
 
@@ -227,7 +228,7 @@ def poisoned(run: Path) -> None:
 @pytest.mark.parametrize("embed", [False, True])
 def test_markup_in_texts_of_a_run_stays_text(copied: Path, opened: Any, embed: bool):
     poisoned(copied)
-    written = write_report(copied, repeat_command_of, embed=embed)
+    written = write_report(copied, embed=embed)
     chosen = next(row for row in rows_of(copied) if "<script>" in row.question)
     shown = opened(written.path)
     assert chosen.folder in shown.names()
@@ -241,7 +242,7 @@ def test_markup_in_texts_of_a_run_stays_text(copied: Path, opened: Any, embed: b
 
 def test_a_report_changes_nothing_else_in_the_run(copied: Path):
     before = contents_of(copied)
-    write_report(copied, repeat_command_of)
+    write_report(copied)
     after = contents_of(copied)
     added = after.keys() - before.keys()
     assert {name.split("/")[0] for name in added} == {"report.html", "report_files"}
@@ -253,9 +254,9 @@ def contents_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_second_report_draws_no_map_again(copied: Path):
-    write_report(copied, repeat_command_of)
+    write_report(copied)
     maps = {path: path.stat().st_mtime_ns for path in (copied / "report_files" / "maps").glob("*.png")}
-    write_report(copied, repeat_command_of)
+    write_report(copied)
     assert len(maps) == 6 and all(path.stat().st_mtime_ns == time for path, time in maps.items())
 
 
@@ -265,7 +266,7 @@ def test_a_report_says_what_of_a_damaged_run_is_missing(copied: Path, opened: An
     (copied / "q001" / "render_00.png").unlink()
     (copied / "q002" / "messages.json").write_text("[")
     (copied / "summary.json").write_text("{")
-    written = write_report(copied, repeat_command_of)
+    written = write_report(copied)
     said = opened(written.path).page.inner_text(".missing")
     for words in (
         f"line {len(rows_before(copied))} is damaged",
@@ -283,7 +284,7 @@ def rows_before(run: Path) -> list[str]:
 def test_without_a_scan_the_path_has_a_map_of_its_own(copied: Path, opened: Any):
     journal = copied / "q001" / "turns.jsonl"
     journal.write_text(journal.read_text().replace("_vh_clean_2.ply", "_gone.ply"))
-    written = write_report(copied, repeat_command_of)
+    written = write_report(copied)
     assert any("q001: The map has no floor plan" in sentence for sentence in written.missing)
     page = opened(written.path, "#q001").page
     page.wait_for_selector(".map .pose")
@@ -294,13 +295,13 @@ def test_a_scan_that_has_changed_since_the_run_is_not_drawn(copied: Path):
     journal = copied / "q001" / "turns.jsonl"
     recorded = json.loads(journal.read_text().splitlines()[0])["scan"]["sha256"]
     journal.write_text(journal.read_text().replace(recorded, "0" * 64))
-    written = write_report(copied, repeat_command_of)
+    written = write_report(copied)
     assert any("has changed since the run" in sentence for sentence in written.missing)
 
 
 def test_a_run_of_an_earlier_version_has_a_report(tmp_path: Path, opened: Any):
     run = shutil.copytree(OLD_RUN, tmp_path / "run")
-    written = write_report(run, repeat_command_of)
+    written = write_report(run)
     shown = opened(written.path, "#q002")
     assert shown.heading() == "q002"
     assert any("questions.jsonl" in sentence for sentence in written.missing)
@@ -340,8 +341,8 @@ def test_a_report_that_fails_does_not_fail_the_run(copied: Path, caplog: pytest.
 
 
 def test_the_command_that_repeats_a_run_has_its_settings(one_run: Path):
-    command = repeat_command_of(RunReader(one_run).facts)
-    assert command.startswith("roomscout --batch --questions ")
+    command = " ".join(flags_giving(RunReader(one_run).facts.config))
+    assert command.startswith("--batch --questions ")
     assert "--image-size 160 96" in command and "--model scripted:random" in command
     assert "--log-root" not in command
 
@@ -437,7 +438,7 @@ def test_a_report_begins_with_how_good_the_run_is_and_its_warnings(copied: Path,
     label = summary["asked"]["overall_label"]
     summary["baselines"] = {"most_frequent": {"source": "elsewhere", "tasks": {}, "overall": summary["asked"][label]}}
     (copied / "summary.json").write_text(json.dumps(summary | {"warnings": ["no reply could be read"]}))
-    shown = opened(write_report(copied, repeat_command_of, tmp_path / "report.html").path).page
+    shown = opened(write_report(copied, tmp_path / "report.html").path).page
     text = shown.inner_text("body")
     percent = f"{summary['asked'][label]:.1f} %"
     assert percent in shown.inner_text("h1") and copied.name not in shown.inner_text("h1")

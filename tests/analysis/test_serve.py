@@ -27,7 +27,6 @@ from roomscout.analysis.serve.runs import RunList
 from roomscout.analysis.serve.server import server_on
 from roomscout.analysis.serve.site import site_of
 from roomscout.command.main import main
-from roomscout.command.reports import repeat_command_of
 from roomscout.runs.reader import RunReader
 
 OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted"
@@ -41,7 +40,7 @@ def serve(tmp_path: Path) -> Iterator[Any]:
         def start(folder: Path) -> str:
             drafts = tmp_path / "drafts"
             drafts.mkdir(exist_ok=True)
-            server = stack.enter_context(server_on(0, site_of(folder, repeat_command_of, drafts)))
+            server = stack.enter_context(server_on(0, site_of(folder, drafts)))
             thread = threading.Thread(target=server.serve_forever, args=(0.05,))
             thread.start()
             stack.callback(thread.join)
@@ -212,7 +211,7 @@ def test_a_run_on_ray_shows_what_its_parts_have(six_rooms: RoomScans, one_run: P
         shutil.copy(one_run / name, run)
     part = run_in_process(six_rooms.config(run / "parts", shard="1/2"))
     answered = [row.folder for row in RunReader(part).rows]
-    live = LiveRun(run, repeat_command_of, tmp_path / "maps")
+    live = LiveRun(run, tmp_path / "maps")
     finished = [row[0] for row in live.index()["rows"] if row[4] < 3]
     assert finished == answered and len(answered) < 21
     assert live.view(answered[0], "render_00.png") == part / answered[0] / "render_00.png"
@@ -360,13 +359,13 @@ def test_markup_in_texts_of_a_run_stays_text_in_what_is_replaced(unfinished: Unf
     results = unfinished.folder / "results.jsonl"
     rows = [json.loads(line) | {"question_type": "<script>x</script>"} for line in results.open()]
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    blocks = LiveRun(unfinished.folder, repeat_command_of, tmp_path / "maps").changes("")["blocks"]
+    blocks = LiveRun(unfinished.folder, tmp_path / "maps").changes("")["blocks"]
     assert "&lt;script&gt;" in blocks["plots"]
     assert not re.search("<script", "".join(blocks.values()))
 
 
 def test_a_version_that_is_known_gets_only_the_rows_that_changed(unfinished: Unfinished, tmp_path: Path):
-    live = LiveRun(unfinished.folder, repeat_command_of, tmp_path / "maps")
+    live = LiveRun(unfinished.folder, tmp_path / "maps")
     first = live.changes("of another server")
     assert len(first["answers"]["rows"]) == 21
     assert live.changes(first["version"]).keys() == {"version", "state", "words"}

@@ -27,6 +27,7 @@ from roomscout.command.studies import StudiedCommand
 from roomscout.runs import RunError
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.settings import flags_giving
 from roomscout.runs.writer import RunWriter
 
 COMMAND = StudiedCommand()
@@ -217,7 +218,7 @@ def test_every_preset_has_cells_that_can_run(name: str, rooms: RoomScans, tmp_pa
     more = ("--moves-of", str(tmp_path / "other")) if name == "passive" else ()
     words = [word for word in flags(rooms, *more) if name != "budget" or word not in ("--steps", "3")]
     study = open_study(tmp_path / "new", name, COMMAND.read(words, tmp_path), COMMAND)
-    assert all(COMMAND.flags(study.settings_of(cell)) for cell in study.preset.cells)
+    assert all(flags_giving(study.settings_of(cell)) for cell in study.preset.cells)
 
 
 def test_passive_repeats_the_moves_of_its_first_cell_and_of_the_named_run(rooms: RoomScans, tmp_path: Path):

@@ -7,14 +7,13 @@ from typing import Self
 
 from roomscout.agent.config import ConfigError, RunConfig, config_to_dict
 from roomscout.agent.policies.movers import Move, Mover, environment
-from roomscout.agent.resuming import flags_of
 from roomscout.agent.state import QuestionState
 from roomscout.base.wording import named
 from roomscout.data.questions import Question
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
-from roomscout.runs.settings import ANSWER_SETTINGS, SECTIONS
+from roomscout.runs.settings import ANSWER_SETTINGS, SECTIONS, flags_of
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,5 @@
 """The verb `roomscout compare`."""
 
-import argparse
 import json
 import shlex
 import sys
@@ -11,11 +10,12 @@ from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import known_names
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
-from roomscout.analysis.outputs import require_outside_runs, write_out
+from roomscout.analysis.outputs import require_outside_runs, write_text
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.rows import print_lines
 from roomscout.analysis.run_argument import add_log_root
-from roomscout.base.text import escaped, replace_unencodable
+from roomscout.base.text import replace_unencodable
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
@@ -24,11 +24,12 @@ from roomscout.runs.reader import named_run, runs_by_start
 SUFFIXES = (".html", ".json", ".md")
 
 
-def main(arguments: Sequence[str], prog: str = "roomscout compare") -> int:
+@refusing(RunError, BenchmarkError)
+def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0, or 2 after an error."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Compare runs over the same questions with the first one: the difference per task and overall with "
+    parser = parser_of(
+        "compare",
+        "Compare runs over the same questions with the first one: the difference per task and overall with "
         "an interval over scenes, the questions that flipped, and how many scenes the difference takes.",
     )
     parser.add_argument(
@@ -52,22 +53,18 @@ def main(arguments: Sequence[str], prog: str = "roomscout compare") -> int:
     add_allow_code(parser)
     given = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
-    try:
-        log_root = given.log_root.expanduser()
-        if len(given.runs) < 2:
-            raise RunError(_missing_runs(given.runs, log_root))
-        _require_writable(given.out)
-        even_if = known_names(given.even_if)
-        paths = [path.expanduser() if path.suffix == ".jsonl" else named_run(path, log_root) for path in given.runs]
-        if given.allow_code:
-            load_code_of(path for path in paths if path.suffix != ".jsonl")
-        runs = read_answers(paths)
-        found = compare(runs, even_if, given.failed_as_wrong)
-        for out in given.out:
-            _write(found, out.expanduser())
-    except (RunError, BenchmarkError) as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
+    log_root = given.log_root.expanduser()
+    if len(given.runs) < 2:
+        raise RunError(_missing_runs(given.runs, log_root))
+    _require_writable(given.out)
+    even_if = known_names(given.even_if)
+    paths = [path.expanduser() if path.suffix == ".jsonl" else named_run(path, log_root) for path in given.runs]
+    if given.allow_code:
+        load_code_of(path for path in paths if path.suffix != ".jsonl")
+    runs = read_answers(paths)
+    found = compare(runs, even_if, given.failed_as_wrong)
+    for out in given.out:
+        _write(found, out.expanduser())
     print_lines([*lines_of(found), *(f"Written: {out}" for out in given.out)])
     return 0
 
@@ -91,14 +88,11 @@ def _require_writable(outs: Sequence[Path]) -> None:
 
 def _write(found: Comparison, out: Path) -> None:
     kind = out.suffix.lower()
-    text = (
-        json.dumps(json_of(found), indent=2) + "\n"
-        if kind == ".json"
-        else markdown_of(found)
-        if kind == ".md"
-        else _page(found, out)
-    )
-    write_out(out, text)
+    if kind == ".json":
+        text = json.dumps(json_of(found), indent=2) + "\n"
+    else:
+        text = markdown_of(found) if kind == ".md" else _page(found, out)
+    write_text(out, text, "--out")
 
 
 def _page(found: Comparison, out: Path) -> str:

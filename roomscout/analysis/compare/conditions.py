@@ -1,9 +1,9 @@
 """The conditions under which a run was answered: scores are comparable only if these are equal."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from roomscout.base.text import did_you_mean
 from roomscout.rendering.registry import views_of
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
@@ -24,8 +24,7 @@ def known_names(names: Iterable[str]) -> set[str]:
     for name in names:
         wanted = name.lstrip("-").replace("-", "_")
         if wanted not in known:
-            near = get_close_matches(wanted, known, n=1)
-            fix = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
+            fix = did_you_mean(wanted, known, f"it takes {', '.join(known)}")
             raise RunError(f"--even-if {name}: there is no such setting; {fix}")
         found.add(wanted)
     return found

@@ -1,11 +1,11 @@
 """The verb `roomscout leaderboard`: one row per run, in a table for each set of runs that may be compared."""
 
-import argparse
 import csv
 import io
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from roomscout.analysis.compare.conditions import (
     in_words,
     known_names,
 )
-from roomscout.analysis.outputs import require_outside_runs, write_out
+from roomscout.analysis.outputs import require_outside_runs, write_text
 from roomscout.analysis.run_argument import add_log_root
 from roomscout.analysis.titles import answering, controls_of
 from roomscout.base.text import csv_cell, escaped, in_markdown, replace_unencodable
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.reader import RunReader, named_run, run_folders
@@ -29,12 +30,6 @@ from roomscout.runs.records import RunFacts
 from roomscout.scoring.summary import aggregate, overall_in_words, rounded
 
 SUFFIXES = (".md", ".csv")
-COLUMNS = (
-    "table", "run", "model", "overall", "interval_low", "interval_high", "questions", "scenes", "failed",
-    "finished_only", "mean_turns", "tokens_per_question", "seconds_per_question", "label", "benchmark",
-    "questions_sha256", "protocol", "date", "revision", "version", "model_revision",
-)  # fmt: skip
-"""The columns of the CSV file; behind them there is one for the overall of each dataset."""
 
 
 @dataclass(frozen=True)
@@ -225,31 +220,29 @@ def _apart(first: Standing, other: Standing) -> str:
 
 
 def _rows(table: Sequence[Standing]) -> list[str]:
-    datasets, failures = _datasets(table), any(each.failed for each in table)
-    finished = ["finished only (%)"] if failures else []
-    heads = (
-        "model",
-        "overall (%)",
-        "95 % interval",
-        *datasets,
-        "failed",
-        *finished,
-        "turns",
-        "tokens",
-        "seconds",
-        "run",
-    )
-    lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 2) + "|---|"]
+    columns: dict[str, Callable[[Standing], str]] = {
+        "model": lambda each: each.model + each.controls,
+        "overall (%)": lambda each: f"{each.overall:.1f}",
+        "95 % interval": lambda each: "{:.1f} to {:.1f}".format(*each.interval) if each.interval else "-",
+        **{name: partial(_of_dataset, name=name) for name in _datasets(table)},
+        "failed": lambda each: str(each.failed),
+        "finished only (%)": lambda each: _number(each.finished_only, ".1f"),
+        "turns": lambda each: _number(each.mean_turns, ".2f"),
+        "tokens": lambda each: _number(each.tokens, ",.0f"),
+        "seconds": lambda each: _number(each.seconds, ".2f"),
+        "run": lambda each: each.name,
+    }
+    if not any(each.failed for each in table):
+        del columns["finished only (%)"]
+    lines = ["| " + " | ".join(columns) + " |", "|---" + "|---:" * (len(columns) - 2) + "|---|"]
     for each in table:
-        interval = f"{each.interval[0]:.1f} to {each.interval[1]:.1f}" if each.interval else "-"
-        cells = [
-            each.model + each.controls, f"{each.overall:.1f}", interval,
-            *(_number(each.by_dataset.get(name), ".1f") for name in datasets), str(each.failed),
-            *([_number(each.finished_only, ".1f")] if failures else []),
-            _number(each.mean_turns, ".2f"), _number(each.tokens, ",.0f"), _number(each.seconds, ".2f"), each.name,
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        cells = (cell_of(each).replace("|", "\\|") for cell_of in columns.values())
+        lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _of_dataset(each: Standing, name: str) -> str:
+    return _number(each.by_dataset.get(name), ".1f")
 
 
 def _datasets(table: Iterable[Standing]) -> list[str]:
@@ -262,34 +255,55 @@ def _number(value: float | None, form: str) -> str:
 
 
 def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
-    """The rows of all tables with their number, as CSV."""
+    """The rows of all tables with their number, as CSV, with a column for the overall of each dataset at the end."""
+    datasets = _datasets(each for table in tables for each in table)
+    rows = [_csv_row(number, each, datasets) for number, table in enumerate(tables, start=1) for each in table]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    datasets = _datasets(each for table in tables for each in table)
-    writer.writerow([*COLUMNS, *(f"overall_{name}" for name in datasets)])
-    for number, table in enumerate(tables, start=1):
-        for each in table:
-            low, high = each.interval or (None, None)
-            cells = [
-                number, each.name, each.model, each.overall, low, high, each.questions, each.scenes, each.failed,
-                each.finished_only, _rounded(each.mean_turns), _rounded(each.tokens), _rounded(each.seconds),
-                each.label, each.benchmark, each.facts.questions_sha256, each.facts.protocol, each.facts.started[:10],
-                each.facts.last_versions["git_revision"], each.facts.last_versions["packages"].get("roomscout"),
-                each.facts.last_versions.get("model_revision"), *(each.by_dataset.get(name) for name in datasets),
-            ]  # fmt: skip
-            writer.writerow(map(csv_cell, cells))
+    writer.writerows([list(rows[0]), *(map(csv_cell, row.values()) for row in rows)])
     return text.getvalue()
+
+
+def _csv_row(table: int, each: Standing, datasets: Iterable[str]) -> dict[str, Any]:
+    """The cells of a run by column."""
+    low, high = each.interval or (None, None)
+    versions = each.facts.last_versions
+    return {
+        "table": table,
+        "run": each.name,
+        "model": each.model,
+        "overall": each.overall,
+        "interval_low": low,
+        "interval_high": high,
+        "questions": each.questions,
+        "scenes": each.scenes,
+        "failed": each.failed,
+        "finished_only": each.finished_only,
+        "mean_turns": _rounded(each.mean_turns),
+        "tokens_per_question": _rounded(each.tokens),
+        "seconds_per_question": _rounded(each.seconds),
+        "label": each.label,
+        "benchmark": each.benchmark,
+        "questions_sha256": each.facts.questions_sha256,
+        "protocol": each.facts.protocol,
+        "date": each.facts.started[:10],
+        "revision": versions["git_revision"],
+        "version": versions["packages"].get("roomscout"),
+        "model_revision": versions.get("model_revision"),
+        **{f"overall_{name}": each.by_dataset.get(name) for name in datasets},
+    }
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def main(arguments: Sequence[str], prog: str = "roomscout leaderboard") -> int:
+@refusing(RunError)
+def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0, or 2 after an error."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Print one row per run, best first, as Markdown. Runs that must not be compared (other questions, "
+    parser = parser_of(
+        "leaderboard",
+        "Print one row per run, best first, as Markdown. Runs that must not be compared (other questions, "
         "tasks, or protocol) stand in separate tables. Turns, tokens and seconds are per question.",
     )
     parser.add_argument(
@@ -311,33 +325,30 @@ def main(arguments: Sequence[str], prog: str = "roomscout leaderboard") -> int:
     add_allow_code(parser)
     given = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
-    try:
-        for out in given.out:
-            if out.suffix.lower() not in SUFFIXES:
-                raise RunError(f"--out {out}: name a file that ends in {' or '.join(SUFFIXES)}")
-            require_outside_runs(out.expanduser())
-        even_if = known_names(given.even_if)
-        if QUESTIONS in even_if:
-            raise RunError("a table is over equal questions: roomscout compare --even-if questions compares other runs")
-        folders, listed = _runs_in(named_run(folder, given.log_root.expanduser()) for folder in given.runs)
-        if given.allow_code:
-            load_code_of(folders)
-        standings, left_out = [], []
-        for folder in folders:
-            try:
-                standings.append(standing_of(folder))
-            except RunError as error:
-                if folder not in listed:
-                    raise
-                left_out.append(f"Left out: {error}")
-        if not standings:
-            raise RunError("; ".join(left_out) or "there is no run to list")
-        tables = tables_of(standings, even_if)
-        for out in given.out:
-            write_out(out.expanduser(), csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables))
-    except RunError as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
+    for out in given.out:
+        if out.suffix.lower() not in SUFFIXES:
+            raise RunError(f"--out {out}: name a file that ends in {' or '.join(SUFFIXES)}")
+        require_outside_runs(out.expanduser())
+    even_if = known_names(given.even_if)
+    if QUESTIONS in even_if:
+        raise RunError("a table is over equal questions: roomscout compare --even-if questions compares other runs")
+    folders, listed = _runs_in(named_run(folder, given.log_root.expanduser()) for folder in given.runs)
+    if given.allow_code:
+        load_code_of(folders)
+    standings, left_out = [], []
+    for folder in folders:
+        try:
+            standings.append(standing_of(folder))
+        except RunError as error:
+            if folder not in listed:
+                raise
+            left_out.append(f"Left out: {error}")
+    if not standings:
+        raise RunError("; ".join(left_out) or "there is no run to list")
+    tables = tables_of(standings, even_if)
+    for out in given.out:
+        text = csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables)
+        write_text(out.expanduser(), text, "--out")
     sys.stdout.write(markdown_of(tables))
     sys.stdout.flush()
     sys.stderr.write("".join(f"{escaped(line)}\n" for line in left_out))

@@ -13,7 +13,8 @@ from roomscout.analysis.outputs import require_free
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base.files import replacing
-from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.text import log_to_stream
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
@@ -37,18 +38,15 @@ FORMATS = {
 }
 
 
-def main(arguments: Sequence[str], prog: str = "roomscout export") -> int:
+@refusing(RunError)
+def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0, or 2 after printing why nothing was written."""
-    options = _parser(prog).parse_intermixed_args(arguments)
+    options = _parser().parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
-    try:
-        run = RunContents.read(chosen_run(options.run, options.log_root, options.allow_code).absolute())
-        out = (options.out or Path(f"{run.folder.name}{FORMATS[options.to].ending}")).expanduser().absolute()
-        require_free(out, options.force)
-        exported = _write(run, FORMATS[options.to], out)
-    except RunError as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
+    run = RunContents.read(chosen_run(options).absolute())
+    out = (options.out or Path(f"{run.folder.name}{FORMATS[options.to].ending}")).expanduser().absolute()
+    require_free(out, options.force)
+    exported = _write(run, FORMATS[options.to], out)
     if run.pending:
         log.warning("%d answers of the run are not finished, and not exported", run.pending)
     for sentence in (*run.missing, *exported.remarks):
@@ -69,10 +67,10 @@ def _write(run: RunContents, chosen: Format, out: Path) -> Exported:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Write the finished answers of a run in the format of another tool. The run is not changed.",
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of(
+        "export",
+        "Write the finished answers of a run in the format of another tool. The run is not changed.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="formats:\n" + "\n".join(f"  {name:<12}{each.reader}" for name, each in FORMATS.items()),
     )

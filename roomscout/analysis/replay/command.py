@@ -14,7 +14,8 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import replay_file
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base.files import replacing
-from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.text import log_to_stream
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.scans import ScanNotFound
 from roomscout.rendering.scene import SceneError
 from roomscout.runs import RunError
@@ -22,11 +23,12 @@ from roomscout.runs import RunError
 log = logging.getLogger(__name__)
 
 
-def main(arguments: Sequence[str], prog: str = "roomscout replay") -> int:
+@refusing(RunError, ScanNotFound, SceneError)
+def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0, or 2 after printing why there is no replay."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Write one answer of a run as a page that opens in a browser, from disk alone: the scan in 3D with "
+    parser = parser_of(
+        "replay",
+        "Write one answer of a run as a page that opens in a browser, from disk alone: the scan in 3D with "
         "the camera's path and what each view saw, and the conversation, turn by turn.",
     )
     add_run(parser)
@@ -38,21 +40,18 @@ def main(arguments: Sequence[str], prog: str = "roomscout replay") -> int:
     )
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
-    try:
-        folder = chosen_run(_run_before(given.run, given.question), given.log_root, given.allow_code)
-        write_replay(folder, given.question, given.out, given.scan_root, given.rrd)
-    except (RunError, ScanNotFound, SceneError) as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
+    folder = _run_of(given)
+    write_replay(folder, given.question, given.out, given.scan_root, given.rrd)
     return 0
 
 
-def _run_before(run: Path | None, question: str) -> Path | None:
-    """The run of the arguments; raises RunError if the question is missing, or before the run."""
+def _run_of(given: argparse.Namespace) -> Path:
+    """The run of the arguments; raises RunError also if the question is missing, or before the run."""
+    run, question = given.run, given.question
     if Path(question, "run.json").is_file():
         fix = "name a question after it, such as q001" if run is None else f"RUN comes first, as in {question} {run}"
         raise RunError(f"{question} is a run, not a question: {fix}")
-    return run
+    return chosen_run(given)
 
 
 def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | None, rrd: bool) -> Path:

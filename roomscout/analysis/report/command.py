@@ -1,24 +1,25 @@
 """The verb `roomscout report`."""
 
-import argparse
 import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from roomscout.analysis.report.writer import Repeat, Written, write_report
+from roomscout.analysis.report.writer import Written, write_report
 from roomscout.analysis.run_argument import add_run, chosen_run
-from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.text import log_to_stream
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
 
 
-def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout report") -> int:
-    """Run the verb; `repeat` gives the command that repeats a run. Returns 0, or 2 if there is no report."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Write a report of a run that opens in a browser, from disk alone: scores, plots, a table of all "
+@refusing(RunError)
+def main(arguments: Sequence[str]) -> int:
+    """Run the verb; returns 0, or 2 if there is no report."""
+    parser = parser_of(
+        "report",
+        "Write a report of a run that opens in a browser, from disk alone: scores, plots, a table of all "
         "questions, and a page for each with its views and a map. An unfinished run has one, too.",
     )
     add_run(parser)
@@ -30,12 +31,8 @@ def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout report
     )
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
-    try:
-        folder = chosen_run(given.run, given.log_root, given.allow_code)
-        written = write_report(folder, repeat, given.out and given.out.expanduser(), given.embed)
-    except RunError as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
+    folder = chosen_run(given)
+    written = write_report(folder, given.out and given.out.expanduser(), given.embed)
     log_report(written)
     return 0
 

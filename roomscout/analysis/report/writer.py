@@ -4,6 +4,7 @@ import base64
 import io
 import os
 import secrets
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -36,7 +37,7 @@ from roomscout.base.files import replace_bytes, replace_text, replacing
 from roomscout.base.text import escaped
 from roomscout.data.question_files import listed
 from roomscout.runs import RunError
-from roomscout.runs.records import RunFacts
+from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SIGHTS
 
 REPORT_FILE = "report.html"
@@ -48,9 +49,6 @@ JPEG_QUALITY = 88
 MAIN_FACTS = 9
 """How many facts the head of a report shows before it folds the others."""
 
-Repeat = Callable[[RunFacts], str]
-"""The command that repeats a run; raises ValueError if its settings are unknown."""
-
 
 @dataclass(frozen=True)
 class Written:
@@ -61,7 +59,7 @@ class Written:
     missing: tuple[str, ...]
 
 
-def write_report(folder: Path, repeat: Repeat, out: Path | None = None, embed: bool = False) -> Written:
+def write_report(folder: Path, out: Path | None = None, embed: bool = False) -> Written:
     """Write the report of a run, by default into its folder; changes nothing else in it.
 
     Without `embed`, the data are in a folder beside the page, `report_files` for `report.html`, and the views stay in
@@ -74,7 +72,7 @@ def write_report(folder: Path, repeat: Repeat, out: Path | None = None, embed: b
     _require_free(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        (_write_embedded if embed else _write_linked)(run, repeat, out)
+        (_write_embedded if embed else _write_linked)(run, out)
     except OSError as error:
         raise RunError(f"{error.filename or out} cannot be written ({error.strerror or error})") from None
     return Written(out, len(run.episodes), tuple(run.missing))
@@ -96,7 +94,7 @@ def files_folder(out: Path) -> Path:
     return out.with_name(f"{out.stem}_files")
 
 
-def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
+def _write_linked(run: RunContents, out: Path) -> None:
     files = files_folder(out)
     data, prefix = files / "data", quote(files.name)
     data.mkdir(parents=True, exist_ok=True)
@@ -115,7 +113,7 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
         replace_text(data / f"{entry.name}.js", script("question", entry.name, page))
     replace_text(data / "index.js", script("index", index_of(entries)))
     stream = template().stream(
-        **page_values(run, entries, repeat),
+        **page_values(run, entries),
         data=f"{prefix}/data",
         nonce="",
         styles=style_addresses(f"{prefix}/"),
@@ -125,7 +123,7 @@ def _write_linked(run: RunContents, repeat: Repeat, out: Path) -> None:
         stream.dump(str(draft), encoding="utf-8")
 
 
-def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
+def _write_embedded(run: RunContents, out: Path) -> None:
     with ExitStack() as stack:
         maps = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roomscout_maps_")))
         plans, entries, pages = plans_of(run, maps), [], []
@@ -134,7 +132,7 @@ def _write_embedded(run: RunContents, repeat: Repeat, out: Path) -> None:
             pages.append((entry.name, page))
         drawn, shared = sorted(maps.glob("*.png")), Sharing(run)
         stream = template().stream(
-            **shared.of(page_values(run, entries, repeat)),
+            **shared.of(page_values(run, entries)),
             data="",
             nonce=secrets.token_urlsafe(),
             inline_styles=[(assets() / name).read_text(encoding="utf-8") for name in STYLES],
@@ -190,11 +188,11 @@ def _data_address(path: Path, kind: str) -> str | None:
     return f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
-def page_values(run: RunContents, entries: list[Entry], repeat: Repeat) -> dict[str, Any]:
+def page_values(run: RunContents, entries: list[Entry]) -> dict[str, Any]:
     """What the template shows of a run, apart from the addresses of its assets."""
     scores, facts = scores_of(run.summary), facts_in_words(run)
     try:
-        command = escaped(repeat(run.facts))
+        command = escaped(shlex.join(["roomscout", *flags_giving(run.facts.config)]))
     except ValueError as error:
         command = f"cannot be rebuilt: {escaped(str(error))}"
     return {

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from roomscout.analysis.report.writer import Repeat
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.analysis.serve.server import ADDRESS, PortError, server_on
 from roomscout.analysis.serve.site import site_of
-from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.text import log_to_stream
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
@@ -19,14 +19,15 @@ log = logging.getLogger(__name__)
 DEFAULT_PORT = 8765
 
 
-def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout serve") -> int:
-    """Serve until Ctrl-C; `repeat` gives the command that repeats a run.
+@refusing(RunError, PortError)
+def main(arguments: Sequence[str]) -> int:
+    """Serve until Ctrl-C.
 
     Returns 0 after Ctrl-C or SIGTERM, and 2 if there is nothing to serve or the port cannot be used.
     """
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Show the report of a run in a browser while the run goes on, or all runs of a folder. Changes "
+    parser = parser_of(
+        "serve",
+        "Show the report of a run in a browser while the run goes on, or all runs of a folder. Changes "
         "nothing in the run. Only this computer can open the page; from another one, forward the port with ssh -L.",
     )
     add_run(parser, "a run folder, a folder of run folders")
@@ -36,18 +37,15 @@ def main(arguments: Sequence[str], repeat: Repeat, prog: str = "roomscout serve"
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
     try:
-        folder = chosen_run(given.run, given.log_root, given.allow_code).absolute()
+        folder = chosen_run(given).absolute()
         with (
             tempfile.TemporaryDirectory(prefix="roomscout_serve_") as drafts,
-            server_on(given.port, site_of(folder, repeat, Path(drafts))) as server,
+            server_on(given.port, site_of(folder, Path(drafts))) as server,
         ):
             log.info("Serving %s at http://%s:%d/ (Ctrl-C ends it)", folder, ADDRESS, server.server_port)
             server.serve_forever()
     except KeyboardInterrupt:
         log.info("Stopped serving; the run is not affected.")
-    except (RunError, PortError) as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
     return 0
 
 

@@ -15,7 +15,7 @@ from roomscout.analysis.replay.page import page as replay_page
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of
-from roomscout.analysis.report.writer import SCRIPTS, Repeat, page_values, plans_of, style_addresses, template
+from roomscout.analysis.report.writer import SCRIPTS, page_values, plans_of, style_addresses, template
 from roomscout.analysis.serve.progress import Progress, stamps_of, turn_stamps
 from roomscout.data.scans import ScanNotFound
 from roomscout.rendering.scene import SceneError
@@ -43,9 +43,9 @@ class _Known:
 class LiveRun:
     """A run and its report. Its methods may be called from several threads, and raise RunError."""
 
-    def __init__(self, folder: Path, repeat: Repeat, maps: Path, home: str = ""):
+    def __init__(self, folder: Path, maps: Path, home: str = ""):
         """`maps` is a folder for the floor plans, `home` the address of a page with all runs; raises RunError."""
-        self._folder, self._repeat, self._maps, self._home = folder, repeat, maps, home
+        self._folder, self._maps, self._home = folder, maps, home
         self._lock, self._drawing = threading.Lock(), threading.Lock()
         self._run = RunContents.read(folder)
         self._plans: FloorPlans = plans_of(self._run, maps)
@@ -143,7 +143,7 @@ class LiveRun:
         return [known.entry for _, known in sorted(self._known.items()) if known.version > after]
 
     def _values(self) -> dict[str, Any]:
-        values = page_values(self._run, self._entries(), self._repeat)
+        values = page_values(self._run, self._entries())
         return values | {"outcomes": OUTCOMES, "live": self._version_name, "home": self._home}
 
     def look(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from roomscout.analysis.report.pages import script
-from roomscout.analysis.report.writer import SCRIPTS, STYLES, Repeat, assets
+from roomscout.analysis.report.writer import SCRIPTS, STYLES, assets
 from roomscout.analysis.serve.live import LiveRun
 from roomscout.analysis.serve.runs import RunList, address_of
 from roomscout.runs import RunError
@@ -73,8 +73,8 @@ class RunSite:
 class FolderSite:
     """The list of the runs in a folder, and the report of each, which is read when it is opened."""
 
-    def __init__(self, runs: RunList, repeat: Repeat, drafts: Path):
-        self._runs, self._repeat, self._drafts = runs, repeat, drafts
+    def __init__(self, runs: RunList, drafts: Path):
+        self._runs, self._drafts = runs, drafts
         self._opened: OrderedDict[Path, RunSite] = OrderedDict()
         self._numbers = count()
         self._lock = threading.Lock()
@@ -99,22 +99,22 @@ class FolderSite:
         with self._lock:
             if folder not in self._opened:
                 maps = self._drafts / str(next(self._numbers))
-                self._opened[folder] = RunSite(LiveRun(folder, self._repeat, maps, home="../../"))
+                self._opened[folder] = RunSite(LiveRun(folder, maps, home="../../"))
             self._opened.move_to_end(folder)
             if len(self._opened) > MOST_OPENED:
                 self._opened.popitem(last=False)
             return self._opened[folder]
 
 
-def site_of(folder: Path, repeat: Repeat, drafts: Path) -> Site:
+def site_of(folder: Path, drafts: Path) -> Site:
     """The report of a run, or the list of the runs in a folder; keeps floor plans below `drafts`.
 
     Raises RunError for a run that cannot be read, and for a folder that neither is a run nor has any.
     """
     if (folder / "run.json").exists():
-        return RunSite(LiveRun(folder, repeat, drafts))
+        return RunSite(LiveRun(folder, drafts))
     if run_folders(folder):
-        return FolderSite(RunList(folder), repeat, drafts)
+        return FolderSite(RunList(folder), drafts)
     if not folder.is_dir():
         raise RunError(f"there is no folder {folder}")
     raise RunError(f"{folder} is not a run folder: it has no run.json, and no folder in it has one")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from roomscout.analysis.outputs import write_text
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
-from roomscout.base.files import replace_text
 from roomscout.base.processes import environment
 from roomscout.base.text import escaped
 from roomscout.base.wording import flag
@@ -20,7 +20,7 @@ from roomscout.runs import RunError
 from roomscout.runs.locks import locked
 from roomscout.runs.reader import RunReader, find_part, run_folders
 from roomscout.runs.records import EpisodeId
-from roomscout.runs.settings import ANSWER_SETTINGS, SETTINGS
+from roomscout.runs.settings import ANSWER_SETTINGS, SETTINGS, flags_giving
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,6 @@ class MainCommand(Protocol):
 
     def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a run, from some of them; raises ValueError naming the one that is wrong or in conflict."""
-
-    def flags(self, settings: Mapping[str, Any]) -> list[str]:
-        """The flags that give these settings, without those that have their defaults."""
 
     def questions_sha256(self, settings: Mapping[str, Any]) -> str:
         """The fingerprint of the questions; raises ValueError if they cannot be read."""
@@ -144,12 +141,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _write(study: Study) -> None:
     record = {"schema": SCHEMA, "preset": study.name, "settings": study.settings}
     record["questions_sha256"] = study.questions_sha256
-    path = study.folder / STUDY_FILE
-    try:
-        study.folder.mkdir(parents=True, exist_ok=True)
-        replace_text(path, json.dumps(record, indent=2) + "\n")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error.strerror or error})") from None
+    write_text(study.folder / STUDY_FILE, json.dumps(record, indent=2) + "\n")
 
 
 def _require_free(name: str, preset: Preset, given: Given) -> None:
@@ -233,7 +225,7 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
     worst, cells = 0, study.preset.cells
     for number, cell in enumerate(cells, start=1):
         run, which = study.run_of(cell, given.part), f"Cell {number} of {len(cells)}, {cell.name}"
-        words = [*command.words, *command.flags(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
+        words = [*command.words, *flags_giving(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
         words += ["--shard", f"{given.part[0]}/{given.part[1]}"] if given.part else []
         if run is not None:
             if done_file(run).exists():

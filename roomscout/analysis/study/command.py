@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from roomscout.analysis.outputs import write_text
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.study.cells import MainCommand, finished_runs, only_one, only_one_writes, open_study, run_cells
 from roomscout.analysis.study.presets import PRESETS
@@ -25,8 +26,8 @@ from roomscout.analysis.study.tables import (
     task_table,
     turn_table,
 )
-from roomscout.base.files import replace_text
 from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.runs import RunError
 
@@ -36,16 +37,17 @@ PAGE, TABLE, CSV = "study.html", "study.md", "study.csv"
 """What a study writes in its folder."""
 
 
-def main(arguments: Sequence[str], command: MainCommand, prog: str = "roomscout study") -> int:
+@refusing(RunError, BenchmarkError)
+def main(arguments: Sequence[str], command: MainCommand) -> int:
     """Run the verb; `command` is the main command, which each cell starts as a process.
 
     Returns 0; 1 if a question failed; 2 if the study cannot run; else the exit status of the run that stopped, such as
     130 after an interrupt. Raises what `command` raises about flags.
     """
     presets = "\n".join(f"  {name:<10}{preset.does}" for name, preset in PRESETS.items())
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        usage=f"{prog} PRESET FOLDER [FLAGS]",
+    parser = parser_of(
+        "study",
+        usage="roomscout study PRESET FOLDER [FLAGS]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Run the cells of a comparison one after the other, and write a table with intervals and a page.\n"
         "The same command resumes: a finished cell is not run again.",
@@ -69,12 +71,9 @@ def main(arguments: Sequence[str], command: MainCommand, prog: str = "roomscout 
                 if (runs := finished_runs(study, asked, command)) is None:
                     return status
                 results = results_of(study.preset, runs)
-                _write(folder / CSV, csv_of(results))
-                _write(folder / TABLE, markdown_of(results, _title(study.name, results)))
-                _write(folder / PAGE, _page(results, _title(study.name, results), folder))
-    except (RunError, BenchmarkError) as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
+                write_text(folder / CSV, csv_of(results))
+                write_text(folder / TABLE, markdown_of(results, _title(study.name, results)))
+                write_text(folder / PAGE, _page(results, _title(study.name, results), folder))
     except KeyboardInterrupt:
         log.warning("Interrupted; to resume, run the same command again.")
         return 130
@@ -91,13 +90,6 @@ def _listed() -> str:
 def _title(name: str, results: Results) -> str:
     asked = results.cells[0].answers.about
     return f"Study of {name}: {asked['policy'] or asked['model']}"
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        replace_text(path, text)
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error.strerror or error})") from None
 
 
 def _page(results: Results, title: str, folder: Path) -> str:
