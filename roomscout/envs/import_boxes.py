@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from roomscout.base.files import replace_text
-from roomscout.base.text import escaped, log_to_stream
-from roomscout.base.verbs import parser_of
+from roomscout.base.text import log_to_stream
+from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.boxes import BOXES_FILES, BoxError, ObjectBox, read_boxes, record_of
 from roomscout.data.published_boxes import PublishedScene, read_published
 from roomscout.data.scans import ScanNotFound, find_scan
@@ -18,6 +18,7 @@ from roomscout.rendering.scene import Scene, SceneError, load_scene
 log = logging.getLogger(__name__)
 
 
+@refusing(BoxError, ScanNotFound)
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, 1 if some scenes could not be imported, or 2 after printing an error."""
     parser = parser_of(
@@ -32,17 +33,13 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     log_to_stream(sys.stdout)
     out = options.out or options.scan_root / BOXES_FILES[0]
+    scenes = [scene for file in options.files for scene in read_published(file)]
+    kept = read_boxes(out) if out.exists() else {}
+    found, refused = import_scenes(scenes, options.scan_root)
     try:
-        scenes = [scene for file in options.files for scene in read_published(file)]
-        kept = read_boxes(out) if out.exists() else {}
-        found, refused = import_scenes(scenes, options.scan_root)
         write_boxes(out, kept | found)
-    except (BoxError, ScanNotFound) as error:
-        sys.stderr.write(escaped(f"error: {error}") + "\n")
-        return 2
     except OSError as error:
-        sys.stderr.write(escaped(f"error: {out} cannot be written ({error.strerror})") + "\n")
-        return 2
+        raise BoxError(f"{out} cannot be written ({error.strerror})") from None
     log.info("Boxes of %d scenes: %s", len(found), out)
     return 1 if refused else 0
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from roomscout.base.text import escaped, replace_unencodable
+from roomscout.base.verbs import refusing
 from roomscout.rooms.levels import FURNISHED, LEVELS
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.scan import ScanStyle
 from roomscout.rooms.writer import write_rooms
 
 
+@refusing(ValueError)
 def main(arguments: Sequence[str] | None = None, prog: str = "roomscout rooms") -> int:
     """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
     parser = argparse.ArgumentParser(prog=prog, description="Write procedural rooms and questions about them.")
@@ -40,23 +42,19 @@ def main(arguments: Sequence[str] | None = None, prog: str = "roomscout rooms") 
     options = parser.parse_args(arguments)
     if options.out.is_file():
         parser.error(f"{escaped(str(options.out))} is a file: OUT takes a folder")
+    level = LEVELS[options.level].having(options.objects and tuple(options.objects))
+    given = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
+    style = replace(level.style, **{name: value for name, value in given.items() if value is not None})
+    per_type = QUESTIONS_PER_TYPE
+    if options.questions_per_type is not None:
+        if options.questions_per_type < 1:
+            raise ValueError(f"questions per type must be 1 or more, not {options.questions_per_type}")
+        per_type = dict.fromkeys(QUESTIONS_PER_TYPE, options.questions_per_type)
     try:
-        level = LEVELS[options.level].having(options.objects and tuple(options.objects))
-        given = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
-        style = replace(level.style, **{name: value for name, value in given.items() if value is not None})
-        per_type = QUESTIONS_PER_TYPE
-        if options.questions_per_type is not None:
-            if options.questions_per_type < 1:
-                raise ValueError(f"questions per type must be 1 or more, not {options.questions_per_type}")
-            per_type = dict.fromkeys(QUESTIONS_PER_TYPE, options.questions_per_type)
         questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level)
-    except ValueError as error:
-        sys.stderr.write(f"error: {escaped(str(error))}\n")
-        return 2
     except OSError as error:
         why = error.strerror or str(error)
-        sys.stderr.write(f"error: {escaped(str(options.out))} cannot be written ({why}): name another folder\n")
-        return 2
+        raise ValueError(f"{options.out} cannot be written ({why}): name another folder") from None
     noun = "room" if options.rooms == 1 else "rooms"
     replace_unencodable(sys.stdout)
     sys.stdout.write(f"{options.rooms} {noun} and {questions} questions written to {escaped(str(options.out))}\n")
