@@ -212,7 +212,7 @@ def test_numbers_and_positions_in_a_table_stay_as_they_are(value: Any):
 
 
 def test_markdown_has_no_markup_of_others(one_run: Path):
-    standing = standing_of(one_run, ["steps"])
+    standing = standing_of(one_run)
     name = "<img src=x onerror=alert(1)> [x](javascript:alert(1)) ![](http://a/b) a|b & &lt;"
     text = markdown_of([[replace(standing, benchmark=name, label=name)]])
     assert "<img" not in text
@@ -237,7 +237,7 @@ def test_no_view_outside_a_run_is_shown(copied: Path, tmp_path: Path, linked: st
     outside = tmp_path / "private"
     (copied / linked).rename(outside)
     (copied / linked).symlink_to(outside)
-    read, live = RunContents.read(copied), LiveRun(copied, lambda facts: "", tmp_path / "maps")
+    read, live = RunContents.read(copied), LiveRun(copied, tmp_path / "maps")
     live.page()
     assert live.view("q001", "render_00.png") is None
     assert RunReader(copied).turns(EpisodeId(1))[0].shots[0].load() is None
@@ -248,7 +248,7 @@ def test_no_view_outside_a_run_is_shown(copied: Path, tmp_path: Path, linked: st
 
 @pytest.mark.parametrize("name", ["q" + "9" * 5000, "q001_s" + "9" * 5000, "x" * 5000, "q\u0661"])
 def test_long_names_are_not_found(one_run: Path, tmp_path: Path, name: str):
-    live = LiveRun(one_run, lambda facts: "", tmp_path)
+    live = LiveRun(one_run, tmp_path)
     assert live.question(name) is None
     assert live.view(name, "render_00.png") is None
     assert live.view("q001", f"render_{'0' * 5000}.png") is None
@@ -256,7 +256,7 @@ def test_long_names_are_not_found(one_run: Path, tmp_path: Path, name: str):
 
 
 def test_a_huge_version_is_unknown(one_run: Path, tmp_path: Path):
-    live = LiveRun(one_run, lambda facts: "", tmp_path)
+    live = LiveRun(one_run, tmp_path)
     begun = live.changes("")["version"].partition(".")[0]
     assert live.changes(f"{begun}.{'9' * 5000}")["answers"]["rows"]
 
@@ -278,7 +278,7 @@ def test_a_folder_keeps_few_runs_in_memory(one_run: Path, tmp_path: Path):
         folder.mkdir(parents=True)
         for name in ("run.json", "results.jsonl", "summary.json", "questions.jsonl"):
             shutil.copy(one_run / name, folder)
-    site = FolderSite(RunList(tmp_path / "runs"), lambda facts: "", tmp_path / "drafts")
+    site = FolderSite(RunList(tmp_path / "runs"), tmp_path / "drafts")
     for number in range(MOST_OPENED + 2):
         assert site.page(["runs", f"run{number}", ""], {}) is not None
     assert len(site._opened) == MOST_OPENED

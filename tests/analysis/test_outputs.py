@@ -28,7 +28,7 @@ def test_no_file_is_written_through_a_link_of_a_draft_s_name(copied: Path, tmp_p
     outside = tmp_path / "mine.txt"
     outside.write_text("mine")
     (copied / name).symlink_to(outside)
-    write_report(copied, lambda facts: "")
+    write_report(copied)
     run = RunWriter(copied)
     run.export(None)
     run.describe(run.facts)
@@ -54,7 +54,7 @@ def test_a_report_does_not_write_into_a_linked_folder(copied: Path, tmp_path: Pa
     (copied / name).parent.mkdir(exist_ok=True)
     (copied / name).symlink_to(outside)
     with pytest.raises(RunError, match="is a link"):
-        write_report(copied, lambda facts: "")
+        write_report(copied)
     assert not list(outside.iterdir())
 
 
@@ -121,6 +121,6 @@ def test_a_full_disk_is_named_by_the_file_that_is_written(one_run: Path, tmp_pat
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
         with pytest.raises(RunError, match=r"page_files/assets/tabulator.min\.css cannot be written"):
-            write_report(one_run, lambda facts: "", tmp_path / "page.html")
+            write_report(one_run, tmp_path / "page.html")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -85,7 +85,7 @@ def test_a_run_over_a_file_of_ones_own_is_nowhere_called_vsi_bench(rooms: RoomSc
     assert reader.benchmark.title == f"{rooms.root.name}/{rooms.questions.name}"
     label = reader.summary["asked"]["overall_label"]
     assert "_few_overall_4_task_without_" in label and not label.startswith("overall")
-    board = markdown_of(tables_of([standing_of(run, ())]))
+    board = markdown_of(tables_of([standing_of(run)]))
     assert f"## {reader.benchmark.title}, scored as VSI-Bench" in board and "official" not in board
     assert "- Not a result of VSI-Bench: mean of 4 tasks" in board
 
@@ -118,7 +118,7 @@ def test_questions_in_types_of_ones_own_have_a_mean_and_a_label(rooms: RoomScans
     asked = RunReader(run).summary["asked"]
     assert asked["overall_label"].endswith("mine_overall_over_questions")
     assert asked[asked["overall_label"]] == pytest.approx(asked["tasks"]["colour"])
-    (standing,) = (standing_of(run, ()),)
+    (standing,) = (standing_of(run),)
     assert standing.covers == f"mean over questions of {tmp_path.name}/mine.jsonl"
 
 

@@ -75,7 +75,7 @@ def read_everything(run: Path, intact: Path, out: Path) -> Iterator[Callable[[],
         entries = [question.entry for question in questions]
         script_json(index_of(entries))
         assert pages is not None
-        template().render(**page_values(read, entries, lambda facts: ""), data="", nonce="", styles=[], scripts=[])
+        template().render(**page_values(read, entries), data="", nonce="", styles=[], scripts=[])
 
     def replay() -> None:
         read = RunContents.read(run)
@@ -87,7 +87,7 @@ def read_everything(run: Path, intact: Path, out: Path) -> Iterator[Callable[[],
         failure_lines(reader.rows, Seen(reader.sights, (), 0))
 
     def board() -> None:
-        tables = tables_of([standing_of(run, ["steps"])])
+        tables = tables_of([standing_of(run)])
         markdown_of(tables)
         csv_of(tables)
 
@@ -97,7 +97,7 @@ def read_everything(run: Path, intact: Path, out: Path) -> Iterator[Callable[[],
     yield board
     yield lambda: report_wrong(RunReader(run))
     yield lambda: load_trajectories(run)
-    yield lambda: lines_of(compare(read_answers([intact, run], ["steps"]), ["questions", "steps"]))
+    yield lambda: lines_of(compare(read_answers([intact, run]), ["questions", "steps"]))
     yield lambda: vlmevalkit.write(RunContents.read(run), out / "file")
     yield lambda: messages.write_as_text(RunContents.read(run), out / "file")
 

@@ -1,6 +1,7 @@
 """Runs by name: --name, and RUN as the verbs take it."""
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,8 @@ def test_a_part_is_found_by_the_name_of_its_run(tmp_path: Path):
 
 
 def test_the_newest_run_is_the_one_that_began_last(logs: Path, capsys: pytest.CaptureFixture[str]):
-    assert newest_run(logs) == find_run("recent", logs) == chosen_run(None, logs, allow_code=False) == logs / "later"
+    newest = Namespace(run=None, log_root=logs, allow_code=False)
+    assert newest_run(logs) == find_run("recent", logs) == chosen_run(newest) == logs / "later"
     assert capsys.readouterr().err == f"The newest run: {logs / 'later'}\n"
 
 

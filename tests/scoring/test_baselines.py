@@ -244,7 +244,7 @@ def test_a_report_shows_a_blind_run_that_was_made_after_its_run(rooms: RoomScans
     main_vsi_bench_loop(rooms.config(tmp_path, steps=0, renderer="blind"))
     summary = RunContents.read(seeing).summary
     assert summary["baselines"]["blind"] == blind_baseline(RunReader(seeing), RunReader(seeing).facts)
-    assert (read_answers([seeing], ())[0].summary)["baselines"] == summary["baselines"]
+    assert (read_answers([seeing])[0].summary)["baselines"] == summary["baselines"]
 
 
 def test_protocols_of_earlier_versions_are_the_same_without_what_these_did_not_say(rooms: RoomScans, tmp_path: Path):

@@ -166,7 +166,7 @@ def test_a_run_prints_its_scores_by_dataset(run: Path):
 
 
 def test_the_report_shows_the_scores_by_dataset(run: Path, tmp_path: Path):
-    page = write_report(run, lambda facts: "", tmp_path / "report.html").path.read_text()
+    page = write_report(run, tmp_path / "report.html").path.read_text()
     assert re.search(r'By dataset</h3>.*<th scope="col">large</th><th scope="col">small</th>', page, re.DOTALL)
 
 
