@@ -245,6 +245,29 @@ class CannotTrain(Exception):
     """A run cannot be started or resumed; the message gives the reason."""
 
 
+def _loaded(checkpoint: Path, sizes: ModelSizes) -> "tuple[ProcessorMixin, PreTrainedModel]":
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32)
+    text = model.config.text_config
+    if (text.hidden_size, text.num_hidden_layers) != (sizes.hidden, sizes.layers):
+        raise CannotTrain(f"{checkpoint} contains a model of another size: pass its --sizes, or use another folder")
+    return AutoProcessor.from_pretrained(checkpoint), model
+
+
+def _held_out_rows(episodes: Sequence[StoredEpisode], rows: Rows, maker: RowMaker, seed: int) -> dict[str, list[Row]]:
+    """The rows of held-out rooms, and synthetic ones that are never trained on, by kind."""
+    chosen = [episode for episode in episodes[::2] if not episode.blind]
+    synthetic = {
+        kind: [make(np.random.default_rng([seed, 0, number])) for number in range(HELD_OUT_PRACTICE)]
+        for kind, make in rows.synthetic.items()
+    }
+    return synthetic | {
+        "views": [maker.view(each, turn) for each in chosen for turn in _whole_views(each)],
+        "second looks": [maker.second_look(each, turn) for each in chosen for turn in _whole_views(each)[:1]],
+        "drills": [maker.drill(episode) for episode in chosen if _can_be_drilled(episode)],
+        "episodes": [maker.episode(episode) for episode in chosen],
+    }
+
+
 class Trainer:
     """One training run. Its folder contains everything needed to resume it."""
 
@@ -278,17 +301,11 @@ class Trainer:
             {plan.rows(step)[0] for step in range(plan.steps)} & {kind for kind in sources if not sources[kind]}
         ):
             raise CannotTrain(f"the demonstrations contain no {', '.join(missing)} to train on")
-        source = folder / FINISHED
-        if not source.is_dir():
+        if not (folder / FINISHED).is_dir():
             corpus = (text for path in demonstrations[:CORPUS_ROOMS] for text in _texts(read_shard(path)))
-            draft = folder / DRAFT
-            write_untrained(draft, corpus, plan.seed, sizes)
-            draft.rename(source)
-        self.processor: ProcessorMixin = AutoProcessor.from_pretrained(source)
-        self.model: PreTrainedModel = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32)
-        text = self.model.config.text_config
-        if (text.hidden_size, text.num_hidden_layers) != (sizes.hidden, sizes.layers):
-            raise CannotTrain(f"{source} contains a model of another size: pass its --sizes, or use another folder")
+            write_untrained(folder / DRAFT, corpus, plan.seed, sizes)
+            (folder / DRAFT).rename(folder / FINISHED)
+        self.processor, self.model = _loaded(folder / FINISHED, sizes)
         use_fast_layers(self.model, compiled)
         self.patches = PatchCategories(self.model)
         self.model.to(device).train()
@@ -297,17 +314,7 @@ class Trainer:
             maker = RowMaker(type(self.model)(self.model.config), self.processor)
         rows = Rows(episodes, sources, maker)
         self.batches = Batches(rows, plan, self.processor.tokenizer.pad_token_id)
-        chosen = [episode for episode in held_out[::2] if not episode.blind]
-        synthetic = {
-            kind: [make(np.random.default_rng([plan.seed, 0, number])) for number in range(HELD_OUT_PRACTICE)]
-            for kind, make in rows.synthetic.items()
-        }
-        self.held_out = synthetic | {
-            "views": [maker.view(each, turn) for each in chosen for turn in _whole_views(each)],
-            "second looks": [maker.second_look(each, turn) for each in chosen for turn in _whole_views(each)[:1]],
-            "drills": [maker.drill(episode) for episode in chosen if _can_be_drilled(episode)],
-            "episodes": [maker.episode(episode) for episode in chosen],
-        }
+        self.held_out = _held_out_rows(held_out, rows, maker, plan.seed)
         self.shares = _shares_of_ids(self.processor.tokenizer)
         self.optimizer = torch.optim.AdamW(
             [*self.model.parameters(), *self.patches.parameters()],
