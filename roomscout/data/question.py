@@ -1,0 +1,161 @@
+"""A question about a scan, and its kind of answer."""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from roomscout import UpAxis
+from roomscout.data.answers import AnswerKind
+from roomscout.data.benchmarks import RESERVED, Benchmark
+from roomscout.data.options import (
+    LETTER_PREFIX,
+    LETTERED_OPTION,
+)
+from roomscout.data.question_files import (
+    COLUMNS,
+    EXTRA_ANSWERS,
+    START_COLUMN,
+    QuestionError,
+    listed,
+)
+from roomscout.data.scan_frames import ScanFrame
+from roomscout.data.starts import Start
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a scan. Its fields but the kind are columns of question files, the last five optional ones.
+
+    `options` include their letters ("A. Turn Back") and are empty unless the answer is a letter. `ground_truth` is a
+    letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind`
+    is the kind of answer, by default that of the question type in its benchmark; `declares_kind` says that it was
+    declared with the question instead. `scan` is the path of the scan file, absolute or relative to the scan root; if
+    it is empty, dataset and scene name locate the scan. `start` is where the camera starts, by default at the first
+    view of the scan. `extra_answers` are right as well, and only a judge reads them. `scale` is the scan's
+    unit in metres and `up_axis` its axis that points up, by default those of the run. Not validated here, but by
+    `load_questions` and `normalized`.
+    """
+
+    id: str
+    dataset: str
+    scene_name: str
+    question_type: str
+    question: str
+    options: tuple[str, ...] = ()
+    ground_truth: str | None = None
+    kind: AnswerKind = field(default_factory=lambda: UNDECLARED)
+    declares_kind: bool = False
+    scan: str = ""
+    start: Start | None = None
+    extra_answers: tuple[str, ...] = ()
+    scale: float | None = None
+    up_axis: UpAxis | None = None
+
+    @property
+    def frame(self) -> ScanFrame:
+        """The unit and the up axis of the scan, as far as they are not those of the run."""
+        return ScanFrame(self.scale, self.up_axis)
+
+    @property
+    def scene(self) -> tuple[str, str]:
+        """The dataset and the scene's name, which identify a scan."""
+        return self.dataset, self.scene_name
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The letters of the options, in order."""
+        return letters_of(self.options)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The question as a row of a question file."""
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        if self.declares_kind:
+            columns |= {"answer_kind": self.kind.name, "unit": self.kind.unit}
+        if self.start:
+            columns |= {START_COLUMN: self.start.to_json()}
+        if self.extra_answers:
+            columns |= {EXTRA_ANSWERS: list(self.extra_answers)}
+        return columns | self.frame.columns
+
+    def parse_answer(self, value: object) -> str | None:
+        """A value as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer."""
+        return self.kind.parse(value, self.letters)
+
+    def text_of(self, letter: str | None) -> str:
+        """The text of the option with this letter, in either case; empty if there is none."""
+        texts = {match[1]: option[match.end() :] for option in self.options if (match := LETTER_PREFIX.match(option))}
+        return texts.get((letter or "").upper(), "")
+
+    def guess(self, draw: random.Random) -> str:
+        """A random valid answer."""
+        return self.kind.guess(draw, self.letters)
+
+    def score(self, answer: str | None) -> float | None:
+        """The score of an answer, 0 to 1 (0 for None); None without a ground truth, or if it needs a judge."""
+        if self.ground_truth is None or self.kind.needs_judge:
+            return None
+        return self.kind.score(answer, self.ground_truth)
+
+    def more_scores(self, answer: str | None) -> dict[str, float]:
+        """Further scores of an answer by name; none without a ground truth."""
+        return {} if self.ground_truth is None else self.kind.more_scores(answer, self.ground_truth)
+
+
+def letters_of(options: Iterable[str]) -> tuple[str, ...]:
+    """The letters of lettered options, in order."""
+    found = (LETTERED_OPTION.match(option) for option in options)
+    return tuple(match[1] for match in found if match)
+
+
+class _Undeclared:
+    """The kind of a question whose type has not been looked up in its benchmark yet."""
+
+    def __repr__(self) -> str:
+        return "undeclared"
+
+    def __reduce__(self) -> str:
+        """The one object of this class, also after a copy or a pickle."""
+        return "UNDECLARED"
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):  # what copy and pickle look for
+            raise AttributeError(attribute)
+        raise QuestionError(
+            "this Question has no kind of answer yet: look up its type with `roomscout.data.questions.with_kind`, or "
+            "pass `kind`"
+        )
+
+
+UNDECLARED: Any = _Undeclared()
+
+
+def with_kind(question: Question, benchmark: Benchmark) -> Question:
+    """The question with the kind of answer of its type; raises QuestionError for an unknown type.
+
+    A kind that the question has already is kept, and must be that of the type if the type is known.
+    """
+    known = benchmark.type_of(question.question_type)
+    if question.kind is UNDECLARED:
+        if known is None:
+            raise QuestionError(
+                f"unknown question_type {question.question_type!r}; the types of {benchmark.title} are "
+                f"{listed(benchmark.by_name)}; for a type of your own, declare its answers in the columns answer_kind "
+                "and unit"
+            )
+        return replace(question, kind=known.kind)
+    if question.question_type in RESERVED:
+        raise QuestionError(f"question_type cannot be {question.question_type}: summaries use that name")
+    if known is None:
+        return replace(question, declares_kind=True)
+    if known.kind != question.kind:
+        raise QuestionError(
+            f"question_type {question.question_type} has answers of kind {_kind_in_words(known.kind)}, not "
+            f"{_kind_in_words(question.kind)}: leave out answer_kind and unit, or rename the type"
+        )
+    return question
+
+
+def _kind_in_words(kind: AnswerKind) -> str:
+    return f"{kind.name} in {kind.unit}" if kind.unit else kind.name
