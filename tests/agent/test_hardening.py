@@ -41,7 +41,8 @@ from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import csv_cell, in_markdown
 from roomscout.data.benchmarks import Benchmark, QuestionType
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
-from roomscout.data.questions import UNDECLARED, Question, QuestionError, load_questions, normalized
+from roomscout.data.question import UNDECLARED
+from roomscout.data.questions import Question, QuestionError, load_questions, normalized
 from roomscout.data.starts import Start
 from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.scene import SceneError
