@@ -49,7 +49,6 @@ def main(argv: list[str]) -> int:
                     "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or "
                     "--continue; roomscout help has examples"
                 )
-
             with deferred_interrupts():
                 from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
                 from roomscout.agent.terminal_views import first_look
@@ -78,19 +77,7 @@ def main(argv: list[str]) -> int:
             print("Interrupted before the run began; to start it, run the same command again.")
             return 130
         except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
-            if isinstance(error, refusals):
-                return refuse(error)
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # such as stdout in a file
-                from roomscout.agent.console import discard_output
-
-                discard_output()
-                return refuse(OSError(f"the disk is full ({error}): free some space, then run the same command again"))
-            import traceback
-
-            from roomscout.base.text import escaped_lines
-
-            sys.stderr.write(escaped_lines(traceback.format_exc()))
-            return 3
+            return failed(error, refusals)
         finally:  # a second signal would change the exit status
             for each in INTERRUPTS:
                 signal.signal(each, signal.SIG_IGN)
@@ -153,11 +140,23 @@ def shown_turns(config: "RunConfig", views: "TurnViews") -> "Callable[[QuestionS
     return None if config.views.renderer == "blind" else views.show
 
 
-def refuse(error: Exception) -> int:
-    """Print why the command cannot run."""
+def failed(error: Exception, refusals: tuple[type[Exception], ...]) -> int:
+    """Print why the command cannot run, or the traceback of what is no refusal; returns the exit status."""
     from roomscout.base.text import escaped_lines
 
-    print(escaped_lines(f"error: {error}"), file=sys.stderr)
+    if isinstance(error, refusals):
+        why = str(error)
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:  # such as stdout in a file
+        from roomscout.agent.console import discard_output
+
+        discard_output()
+        why = f"the disk is full ({error}): free some space, then run the same command again"
+    else:
+        import traceback
+
+        sys.stderr.write(escaped_lines("".join(traceback.format_exception(error))))
+        return 3
+    print(escaped_lines(f"error: {why}"), file=sys.stderr)
     return 2
 
 
