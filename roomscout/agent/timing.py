@@ -34,16 +34,6 @@ class Pace:
     prefill_layer_s: float = 0.0
     view_s: float = 0.0
 
-    def prefill_seconds(self, work: "Work", rates: "Rates", tokens: float, patches: float) -> float:
-        """Seconds to compute `tokens` and `patches`, in total over all rows, before the first new token."""
-        computing = work.least_prefill_seconds(rates, tokens, patches) / self.prefill_share
-        return max(computing, self.prefill_layer_s * (work.layers + work.encoder_layers))
-
-    def step_seconds(self, work: "Work", rates: "Rates", rows: float, held_tokens: float) -> float:
-        """Seconds of one decoding step of `rows` with `held_tokens` in total in their caches."""
-        at_roofline = work.least_step_seconds(rates, rows, held_tokens)
-        return self.step_s + max(self.step_factor * at_roofline, self.step_layer_s * work.layers)
-
     def call_seconds(
         self,
         work: "Work",
@@ -55,9 +45,11 @@ class Pace:
         reply_tokens: float,
     ) -> float:
         """Seconds of one call. Takes the arguments of `Work.least_seconds`; with `ROOFLINE`, the results are equal."""
+        computing = work.least_prefill_seconds(rates, tokens, patches) / self.prefill_share
+        prefill = max(computing, self.prefill_layer_s * (work.layers + work.encoder_layers))
         held = held_tokens + rows * reply_tokens / 2  # the mean over the reply
-        prefill = self.prefill_seconds(work, rates, tokens, patches)
-        return prefill + reply_tokens * self.step_seconds(work, rates, rows, held)
+        step = max(self.step_factor * work.least_step_seconds(rates, rows, held), self.step_layer_s * work.layers)
+        return prefill + reply_tokens * (self.step_s + step)
 
 
 ROOFLINE = Pace()
