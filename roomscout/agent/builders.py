@@ -75,7 +75,8 @@ def part_of(whole: Sequence[Question], shard: str | None) -> Sequence[Question]:
 
 def camera_of(view: ViewSettings, views: RenderSettings) -> CameraSettings:
     """The settings of a run's views, with the size and focal length of `view`."""
-    return CameraSettings(view.image_size, view.focal, views.camera_height, views.camera_pitch, views.first_view)
+    height_m, pitch_deg = views.camera_height, views.camera_pitch
+    return CameraSettings(view.image_size, view.focal, height_m, pitch_deg, views.first_view, views.see)
 
 
 def library_of(config: RunConfig, renderer: Renderer) -> ScanLibrary:
@@ -139,7 +140,7 @@ def backend_of(config: RunConfig, plan: Plan) -> Backend:
     """Load the model of a configuration, with the planned memory; raises ModelError."""
     model = config.model
     server = server_options(config) if model.engine == "openai" else None
-    vllm = vllm_options(config.vllm, images=config.most_moves + 1) if model.engine == "vllm" else None
+    vllm = vllm_options(config.vllm, images=config.most_images) if model.engine == "vllm" else None
     return make_backend(model.model, model_options(model, config.view.max_new_tokens, plan), server, vllm)
 
 
@@ -179,7 +180,7 @@ def server_options(config: RunConfig) -> ServerOptions:
         constrained=config.model.constrained,
         extra_body=json.loads(server.extra_body or "{}"),
         system_role=server.system_role,
-        images=config.most_moves + 1,
+        images=config.most_images,
     )
 
 

@@ -79,6 +79,11 @@ class RunConfig:
         return self
 
     @property
+    def most_images(self) -> int:
+        """The most images of a conversation."""
+        return (self.most_moves + 1) * len(self.views.see)
+
+    @property
     def most_moves(self) -> int:
         """The maximum number of moves per question: --steps, or 0 if nobody moves the camera."""
         return 0 if self.controls.moves == "none" else self.schedule.steps

@@ -93,7 +93,7 @@ def conversation_size(
     return ConversationSize(
         first_text_tokens=opening + TURN_TEXT_TOKENS,
         turn_text_tokens=TURN_TEXT_TOKENS,
-        image_tokens=model.image_tokens(*config.view.image_size),
+        image_tokens=model.image_tokens(*config.view.image_size) * len(config.views.see),
         reply_tokens=config.view.max_new_tokens,
         turns=config.most_moves + 1,
         estimated=estimated,
@@ -250,12 +250,12 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     settings, plan_device = config.model, config.what_to_run.plan_device
     plan = plan_run(config, questions, run_prompts(config))
     scans = {question.scene for question in questions}
-    turns, (width, height) = config.most_moves + 1, config.view.image_size
+    turns, images, (width, height) = config.most_moves + 1, len(config.views.see), config.view.image_size
     samples = config.questions.samples
     episodes, times = len(questions) * samples, f", {samples} times each" if samples > 1 else ""
     lines = [
         f"Questions: {len(questions)} on {counted(len(scans), 'scan')}{times}, at most {counted(turns, 'turn')} each",
-        f"Images: at most {episodes * turns} of {width}x{height}",
+        f"Images: at most {episodes * config.most_images} of {width}x{height}",
     ]
     if settings.asks_model and settings.engine == "openai":
         lines += server_token_lines(config, questions)
@@ -268,7 +268,7 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     estimated = f", text at {CHARACTERS_PER_TOKEN:g} characters a token" if conversation.estimated else ""
     lines += [
         f"Tokens: at most {conversation.tokens} a question, {conversation.tokens * episodes} in all "
-        f"({conversation.image_tokens} an image, {conversation.reply_tokens} a reply{estimated})",
+        f"({conversation.image_tokens // images} an image, {conversation.reply_tokens} a reply{estimated})",
         f"Memory on {model.device}: {as_bytes(model.free_bytes)} free{reserved}, {as_bytes(model.weight_bytes)} for "
         f"{model.parameters / 1e6:,.1f} million parameters in {model.dtype}",
         plan.why,
@@ -298,12 +298,13 @@ def server_token_lines(config: RunConfig, questions: Sequence[Question]) -> list
     (width, height), turns = config.view.image_size, config.most_moves + 1
     side = IMAGE_TOKEN_SIDE
     image = math.ceil(width / side) * math.ceil(height / side)
+    images = image * len(config.views.see)  # of a turn
     camera, prompts = Intrinsics(width, height, config.view.focal), run_prompts(config)
     texts = (opening_text(prompts, question, camera, config.views.camera_pitch) for question in questions)
     first = math.ceil(max(map(len, texts)) / CHARACTERS_PER_TOKEN) + TURN_TEXT_TOKENS
-    size = ConversationSize(first, TURN_TEXT_TOKENS, image, config.view.max_new_tokens, turns, estimated=True)
+    size = ConversationSize(first, TURN_TEXT_TOKENS, images, config.view.max_new_tokens, turns, estimated=True)
     if config.controls.at_once:  # one request with all views
-        first += (turns - 1) * (TURN_TEXT_TOKENS + image)
+        first += (turns - 1) * (TURN_TEXT_TOKENS + images)
         size = replace(size, first_text_tokens=first, turns=1)
     episodes, lines = len(questions) * config.questions.samples, []
     for words, shape in (("about", expected_run_shape(size)), ("at most", longest_run_shape(size))):

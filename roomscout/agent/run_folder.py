@@ -188,6 +188,7 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     width, height = view.image_size
     camera = Intrinsics(width, height, view.focal)
     in_view = f" ({camera.horizontal_fov_deg:.0f} x {camera.vertical_fov_deg:.0f} degrees in view)"
+    more = "".join(f"with {name}, " for name in views.see[1:])
     up = "" if views.up_axis == "auto" else f", {views.up_axis} up"
     up += "" if views.scale == 1 else f", scans scaled by {views.scale:g}"
     blind = BLIND if views.renderer == "blind" else ""
@@ -202,7 +203,7 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     words = f", prompts {prompts.sha256[:12]}" if prompts else ""
     return (
         f"{blind}{_camera(config.controls)}, {_told(view.tell)} told, {config.most_moves} moves, "
-        f"{_counted(config.controls)}{width}x{height} px, focal {view.focal:g} px{in_view}, "
+        f"{_counted(config.controls)}{width}x{height} px, {more}focal {view.focal:g} px{in_view}, "
         f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
         f"first view by {views.first_view}{up}, {where}, {decoding}, "
         f"replies of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{asked}{words}, "

@@ -119,7 +119,8 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
         policy = model_policy(config, plan, prompts)
         stack.callback(policy.close)
     elif isinstance(policy, ModelPolicy):
-        prompts = policy.prompts.with_advice_of(asking.benchmark).under(config.controls, config.view.tell)
+        prompts = policy.prompts.with_advice_of(asking.benchmark)
+        prompts = prompts.under(config.controls, config.view.tell, config.views.see)
     form = policy.reply_format if isinstance(policy, ModelPolicy) else ReplyFormat()
     rules = rules_of(config.controls, prompts, form, mover)
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))

@@ -32,7 +32,9 @@ class FirstLookSettings:
         """The settings of `json.dumps(asdict(settings))`."""
         values = json.loads(text)
         camera = values.pop("camera")
-        return cls(**values, camera=CameraSettings(tuple(camera.pop("image_size")), **camera))
+        return cls(
+            **values, camera=CameraSettings(tuple(camera.pop("image_size")), see=tuple(camera.pop("see")), **camera)
+        )
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
 from roomscout.data.starts import Start
 from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.modalities import draw_shots
 from roomscout.rendering.renderers import Renderer, RenderError
 from roomscout.rendering.scene import Scene, SceneCache, SceneError
 from roomscout.rendering.views import Criterion, FirstView, eye_z_m, first_view
@@ -30,13 +31,15 @@ OUTSIDE_M = 0.5
 
 @dataclass(frozen=True)
 class CameraSettings:
-    """Settings of all views of a run: image size in pixels, focal length, and how view 0 is chosen."""
+    """Settings of all views of a run: image size in pixels, focal length, how view 0 is chosen, and
+    the names of the images of an observation."""
 
     image_size: tuple[int, int]
     focal_px: float
     height_m: float
     pitch_deg: float
     first_view: Criterion = "visibility"
+    see: tuple[str, ...] = (VIEW,)
 
     @property
     def intrinsics(self) -> Intrinsics:
@@ -81,13 +84,6 @@ class SceneLibrary(Protocol):
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
         """Prepare the scenes of the next questions in the background; errors are raised on use."""
-
-
-def draw_shots(
-    scene: Scene, pose: CameraPose, renderer: Renderer, camera: CameraSettings, view: np.ndarray | None = None
-) -> tuple[Shot, ...]:
-    """The images of a pose, see `SceneLibrary.shots`."""
-    return (Shot(VIEW, renderer.render(scene, pose, camera.intrinsics) if view is None else view),)
 
 
 def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) -> FirstView:
@@ -187,7 +183,7 @@ class ScanLibrary:
 
     def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
         """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
-        return draw_shots(scene, pose, self.renderer, self.camera, view)
+        return draw_shots(self.camera.see, self.renderer, scene, pose, self.camera.intrinsics, view)
 
     def _key_of(self, question: Question) -> FirstViewKey:
         return FirstViewKey(self.scan_of(question), question.frame, question.start)
@@ -236,7 +232,7 @@ class OneSceneLibrary:
 
     def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
         """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
-        return draw_shots(scene, pose, self.renderer, self.camera, view)
+        return draw_shots(self.camera.see, self.renderer, scene, pose, self.camera.intrinsics, view)
 
     def scan_file(self, question: Question) -> None:
         """None: the scene is in memory."""

@@ -9,9 +9,11 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from annotated_types import Ge, Gt, Lt
 from pydantic import AfterValidator, BeforeValidator
 
+from roomscout.base.shots import VIEW
 from roomscout.base.wording import named
 from roomscout.data.parts import Part
 from roomscout.models.views import TellName
+from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs import NEWEST
 
 TELL_NAMES: tuple[TellName, ...] = get_args(TellName)
@@ -107,12 +109,27 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _names(value: str | list[Any] | tuple[Any, ...]) -> list[str]:
+    """Names from one text or several, with commas or without."""
+    texts = [value] if isinstance(value, str) else value
+    return [name for text in texts for name in str(text).replace(",", " ").split()]
+
+
+def _see(value: Any) -> Any:
+    """The names of images, the view first, the others as given."""
+    if not isinstance(value, str | list | tuple):
+        return value
+    names = tuple(dict.fromkeys([VIEW, *_names(value)]))
+    if unknown := [name for name in names if name not in (VIEW, *MODALITIES)]:
+        raise ValueError(f"takes some of {', '.join((VIEW, *MODALITIES))}; got {unknown[0]}")
+    return names
+
+
 def _tell(value: Any) -> Any:
     """The names in the order of TELL_NAMES, from one text or several, with commas or without."""
     if value == "auto" or not isinstance(value, str | list | tuple):
         return value
-    texts = [value] if isinstance(value, str) else value
-    names = [name for text in texts for name in str(text).replace(",", " ").split()]
+    names = _names(value)
     if names in ([NOTHING], ["auto"]):
         return tuple(names) if names == [NOTHING] else "auto"
     if not names or not set(names) <= set(TELL_NAMES):
@@ -146,4 +163,5 @@ JudgeUrl = Annotated[str, AfterValidator(partial(_server_url, key_setting="judge
 VariableName = Annotated[str, AfterValidator(_variable_name)]
 ExtraBody = Annotated[str, BeforeValidator(_extra_body)]
 RunName = Annotated[str, AfterValidator(_run_name)]
+See = Annotated[tuple[str, ...], BeforeValidator(_see)]
 Tell = Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_tell)]

@@ -21,6 +21,7 @@ from annotated_types import Ge, Gt, Lt
 from pydantic import ConfigDict
 
 from roomscout import UpAxis
+from roomscout.base.shots import VIEW
 from roomscout.base.wording import flag
 from roomscout.data.benchmarks import DEFAULT
 from roomscout.data.judged import JUDGE_URL
@@ -36,6 +37,7 @@ from roomscout.runs.setting_types import (
     JudgeUrl,
     PartName,
     RunName,
+    See,
     ServerUrl,
     Share,
     Tell,
@@ -211,6 +213,8 @@ class RenderSettings(Section):
     """Initial height of the camera above the floor in metres, lower in low rooms."""
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(CAMERA_PITCH_DEG, ANSWER)
     """Pitch of the camera in degrees; negative looks down."""
+    see: See = setting((VIEW,), ANSWER, "NAME ...")
+    """The images of each turn: the view (rgb), which is always the first, and others of the same camera, such as depth."""
     scene_cache_gib: Annotated[float, Ge(0)] = setting(4.0, SPEED)
     """Memory in GiB for scans that no question in progress uses."""
 

@@ -15,6 +15,7 @@ from string import Formatter
 from typing import Any, ClassVar
 
 from roomscout.agent.config import TELL_NAMES, ConfigError, ControlSettings, ModelSettings, RunConfig
+from roomscout.base.shots import VIEW
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import ADVICE_NEEDS, Benchmark, find_benchmark, wrong_needs
 from roomscout.data.questions import Question
@@ -24,6 +25,7 @@ from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import invalid_in_words
 from roomscout.models.conversation import Message
 from roomscout.rendering.camera import Intrinsics
+from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs.records import Turn
 
 ANY_TYPE = "default"
@@ -237,8 +239,11 @@ class Prompts:
     def _advices(self) -> list[Mapping[str, str]]:
         return [self.advice, *self.variants.advice_untold.values()]
 
-    def under(self, controls: ControlSettings, tell: Sequence[str]) -> "Prompts":
-        """What a model reads in a run with these controls, whose prompts reveal `tell`, some of TELL_NAMES."""
+    def under(self, controls: ControlSettings, tell: Sequence[str], see: Sequence[str] = (VIEW,)) -> "Prompts":
+        """What a model reads in a run with these controls, whose prompts reveal `tell`, some of TELL_NAMES.
+
+        The system prompt says what the images that `see` names beside the view show.
+        """
         prompts = self._for_mover(controls)
         if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
             prompts = replace(prompts, remaining_turns=self._remaining_turns(controls, "turns" in tell))
@@ -250,7 +255,9 @@ class Prompts:
             if lacking.issuperset(names.split()):
                 advice |= self.variants.advice_untold[names]
         position, extent = prompts.position if told["pose"] else "", prompts.extent if told["extent"] else ""
-        return replace(prompts, advice=advice, position=position, extent=extent)
+        more = [MODALITIES[name].sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
+        system = " ".join([prompts.system, *more])
+        return replace(prompts, system=system, advice=advice, position=position, extent=extent)
 
     def _for_mover(self, controls: ControlSettings) -> "Prompts":
         """These prompts in the words for who moves the camera, and how."""
@@ -393,7 +400,9 @@ def run_prompts(config: RunConfig) -> Prompts:
 
     Raises ModelError if the checkpoint's views.json is damaged.
     """
-    return prompts_of(config.model, config.questions.benchmark).under(config.controls, config.view.tell)
+    return prompts_of(config.model, config.questions.benchmark).under(
+        config.controls, config.view.tell, config.views.see
+    )
 
 
 def checkpoint_prompts(model: str) -> Prompts:
