@@ -214,7 +214,7 @@ class RenderSettings(Section):
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(CAMERA_PITCH_DEG, ANSWER)
     """Pitch of the camera in degrees; negative looks down."""
     see: See = setting((VIEW,), ANSWER, "NAME ...")
-    """The images of each turn: the view (rgb), which is always the first, and others of the same camera, such as depth."""
+    """The images of each turn: the view (rgb), always the first, and others from the same camera, such as depth."""
     scene_cache_gib: Annotated[float, Ge(0)] = setting(4.0, SPEED)
     """Memory in GiB for scans that no question in progress uses."""
 

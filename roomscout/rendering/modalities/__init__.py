@@ -1,4 +1,4 @@
-"""The kinds of images of an observation: each module here has the Modality records of one, and none is listed elsewhere."""
+"""The kinds of images beside the view: each module here has the Modality of one, and none is listed elsewhere."""
 
 import importlib
 import pkgutil

@@ -28,6 +28,6 @@ DEPTH = Modality(
     "depth",
     draw,
     "A depth image from the same camera follows each view. Its shades of grey are distances along the viewing "
-    f"direction: black is 0 m, each metre adds {LEVELS_PER_M} of 255 levels, light grey ({LEVELS_PER_M * FARTHEST_M}) is "
-    f"{FARTHEST_M} m or more, and white is a hole in the scan.",
+    f"direction: black is 0 m, each metre adds {LEVELS_PER_M} of 255 levels, light grey ({LEVELS_PER_M * FARTHEST_M}) "
+    f"is {FARTHEST_M} m or more, and white is a hole in the scan.",
 )

@@ -1,0 +1,149 @@
+"""--see: several named images per turn, in the loop, the run folder and what is made of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import RoomScans, run_in_process
+from untrained_checkpoints import write_untrained_checkpoint
+
+from roomscout import load_trajectories
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import run_prompts
+from roomscout.analysis.exports import inspect_log, messages
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.writer import write_report
+from roomscout.base.shots import Shot
+from roomscout.models import ModelOptions
+from roomscout.models.openai.dialect import chat_message
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.modalities import MODALITIES, draw_shots
+from roomscout.rendering.renderers.blind import BlindRenderer
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.scene import Scene
+from roomscout.runs.reader import RunReader
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SEE = ("rgb", "depth")
+CAMERA = Intrinsics(32, 24, 20.0)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def config_of(rooms: RoomScans, root: Path, **changes: Any) -> RunConfig:
+    return rooms.config(root, **{"see": SEE, "steps": 2, "num_questions": 3, **changes})
+
+
+def run(rooms: RoomScans, root: Path, checkpoint: str, kv_reuse: bool = True, **changes: Any) -> Path:
+    options = ModelOptions(device="cpu", max_new_tokens=8, temperature=1.5, kv_reuse=kv_reuse)
+    policy = ModelPolicy(TransformersBackend.from_checkpoint(checkpoint, options))
+    return run_in_process(config_of(rooms, root, **changes), policy)
+
+
+def tokens(folder: Path) -> dict[str, list[Any]]:
+    """The tokens that the model wrote in each turn."""
+    reader = RunReader(folder)
+    return {str(each): [turn.reply.tokens for turn in reader.turns(each)] for each in reader.begun}
+
+
+@pytest.fixture(scope="module")
+def two(rooms: RoomScans, checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(rooms, tmp_path_factory.mktemp("two"), checkpoint)
+
+
+def test_batches_reuse_and_forced_answers_change_no_token(rooms: RoomScans, two: Path, checkpoint: str, tmp_path: Path):
+    assert len(tokens(two)) == 3
+    assert tokens(run(rooms, tmp_path / "alone", checkpoint, max_batched_turns=0, concurrency=1)) == tokens(two)
+    assert tokens(run(rooms, tmp_path / "fresh", checkpoint, kv_reuse=False)) == tokens(two)
+    anytime = run(rooms, tmp_path / "anytime", checkpoint, anytime=True)
+    assert tokens(anytime) == tokens(two)
+    assert all(turn.forced for turn in RunReader(anytime).all_turns() if not turn.is_final)
+
+
+def test_a_resumed_run_shows_the_same_images(rooms: RoomScans, two: Path, checkpoint: str, tmp_path: Path):
+    folder = run(rooms, tmp_path, checkpoint)
+    (folder / "results.jsonl").write_text("")
+    for journal in folder.glob("q*/turns.jsonl"):
+        journal.write_text(journal.read_text().split("\n")[0] + "\n")
+    options = ModelOptions(device="cpu", max_new_tokens=8, temperature=1.5)
+    policy = ModelPolicy(TransformersBackend.from_checkpoint(checkpoint, options))
+    config = config_of(rooms, tmp_path, continue_from=str(folder))
+    main_vsi_bench_loop(config, policy)
+    assert tokens(folder) == tokens(two)
+    with pytest.raises(ConfigError, match="see"):
+        main_vsi_bench_loop(config_of(rooms, tmp_path, continue_from=str(folder), see=("rgb",)), policy)
+
+
+def test_a_run_folder_has_all_images_and_their_legend(two: Path):
+    reader = RunReader(two)
+    first = reader.begun[0]
+    folder = two / str(first)
+    system, user, *_ = reader.messages(first)
+    assert MODALITIES["depth"].sentence in system["text"]
+    assert user["images"] == ["render_00.png", "render_00_depth.png"]
+    assert ", with depth, " in reader.facts.protocol
+    trajectory = load_trajectories(two)[0]
+    assert [len(each["images"]) for each in trajectory.messages[:2]] == [0, 2]
+    assert list(trajectory.turns[0].images) == list(SEE)
+    assert all((folder / f"render_{turn:02d}_depth.png").is_file() for turn in range(len(trajectory.turns)))
+
+
+def test_exports_and_reports_have_all_images(two: Path, tmp_path: Path):
+    contents = RunContents.read(two)
+    messages.write_as_text(contents, tmp_path / "run.jsonl")
+    line = json.loads((tmp_path / "run.jsonl").read_text().split("\n")[0])
+    assert line["messages"][1]["content"].startswith("<image>\n<image>\n")
+    assert [Path(path).name for path in line["images"][:2]] == ["render_00.png", "render_00_depth.png"]
+    sent = inspect_log._messages(contents, contents.question(min(contents.rows)), [])[1]
+    assert [part.type for part in sent.content] == ["image", "image", "text"]
+    page = write_report(two, lambda: None, tmp_path / "report.html").page
+    assert "render_00_depth.png" in next(page.parent.glob("report_files/data/q*.js")).read_text()
+
+
+def test_a_server_gets_all_images(two: Path):
+    from roomscout.models.conversation import Message
+
+    shots = tuple(Shot(name, np.full((4, 4, 3), shade, np.uint8)) for name, shade in (("rgb", 0), ("depth", 9)))
+    parts = json.loads(chat_message(Message("user", "look", shots)))["content"]
+    assert [part["type"] for part in parts] == ["image_url", "image_url", "text"]
+    assert parts[0] != parts[1]
+
+
+@pytest.mark.parametrize("pitch_deg", [-30.0, 0.0, 20.0])
+def test_depth_is_in_metres_along_the_viewing_direction(pitch_deg: float):
+    size = 100.0  # a wall at x = 4 m, seen by a camera at the origin
+    corners = np.array([[4, -size, -size], [4, size, -size], [4, size, size], [4, -size, size]], np.float32)
+    faces = np.array([[0, 1, 2], [0, 2, 3]], np.int32)
+    wall = Scene("wall", corners, faces, np.zeros((4, 3), np.uint8))
+    shots = draw_shots(SEE, RaycastRenderer(), wall, CameraPose(0.0, 0.0, 0.0, 0.0, pitch_deg), CAMERA)
+    depth = shots[1].image[12, 16, 0] / 25
+    down = (12.5 - 12) / 20  # the pixel's offset from the centre, in units of the focal length
+    pitch = np.radians(pitch_deg)
+    assert depth == pytest.approx(4 / (np.cos(pitch) + np.sin(pitch) * down), abs=0.03)
+    behind = draw_shots(SEE, RaycastRenderer(), wall, CameraPose(0.0, 0.0, 0.0, 180.0, pitch_deg), CAMERA)
+    assert (behind[1].image == 255).all()
+    blind = draw_shots(SEE, BlindRenderer(), wall, CameraPose(0.0, 0.0, 0.0, 0.0), CAMERA)
+    assert (blind[1].image == 128).all()
+
+
+def test_names_are_checked_and_the_view_is_first():
+    assert RunConfig().having(see="depth").views.see == SEE
+    with pytest.raises(ConfigError, match="takes some of rgb, depth"):
+        RunConfig().having(see="normals")
+
+
+def test_no_prompt_changes_without_it():
+    config = RunConfig().having(
+        tell=("pose", "turns"), model="Qwen/none", image_size=(32, 24), focal=20.0, max_new_tokens=8
+    )
+    plain, more = run_prompts(config), run_prompts(config.having(see="depth"))
+    assert more.system == f"{plain.system} {MODALITIES['depth'].sentence}"
+    assert config.most_images * 2 == config.having(see="depth").most_images
