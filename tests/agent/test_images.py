@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import RoomScans, run_in_process
+from simple_rooms import box, scene_of
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout import load_trajectories
@@ -19,13 +20,13 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.writer import write_report
 from roomscout.base.shots import Shot
 from roomscout.models import ModelOptions
+from roomscout.models.conversation import Message
 from roomscout.models.openai.dialect import chat_message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.modalities import MODALITIES, draw_shots
 from roomscout.rendering.renderers.blind import BlindRenderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer
-from roomscout.rendering.scene import Scene
 from roomscout.runs.reader import RunReader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -75,11 +76,10 @@ def test_a_resumed_run_shows_the_same_images(rooms: RoomScans, two: Path, checkp
         journal.write_text(journal.read_text().split("\n")[0] + "\n")
     options = ModelOptions(device="cpu", max_new_tokens=8, temperature=1.5)
     policy = ModelPolicy(TransformersBackend.from_checkpoint(checkpoint, options))
-    config = config_of(rooms, tmp_path, continue_from=str(folder))
-    main_vsi_bench_loop(config, policy)
+    main_vsi_bench_loop(config_of(rooms, tmp_path, continue_from=str(folder)), folder, policy)
     assert tokens(folder) == tokens(two)
     with pytest.raises(ConfigError, match="see"):
-        main_vsi_bench_loop(config_of(rooms, tmp_path, continue_from=str(folder), see=("rgb",)), policy)
+        main_vsi_bench_loop(config_of(rooms, tmp_path, continue_from=str(folder), see=("rgb",)), folder, policy)
 
 
 def test_a_run_folder_has_all_images_and_their_legend(two: Path):
@@ -104,13 +104,11 @@ def test_exports_and_reports_have_all_images(two: Path, tmp_path: Path):
     assert [Path(path).name for path in line["images"][:2]] == ["render_00.png", "render_00_depth.png"]
     sent = inspect_log._messages(contents, contents.question(min(contents.rows)), [])[1]
     assert [part.type for part in sent.content] == ["image", "image", "text"]
-    page = write_report(two, lambda: None, tmp_path / "report.html").page
+    page = write_report(two, lambda facts: "", tmp_path / "report.html").page
     assert "render_00_depth.png" in next(page.parent.glob("report_files/data/q*.js")).read_text()
 
 
-def test_a_server_gets_all_images(two: Path):
-    from roomscout.models.conversation import Message
-
+def test_a_server_gets_all_images():
     shots = tuple(Shot(name, np.full((4, 4, 3), shade, np.uint8)) for name, shade in (("rgb", 0), ("depth", 9)))
     parts = json.loads(chat_message(Message("user", "look", shots)))["content"]
     assert [part["type"] for part in parts] == ["image_url", "image_url", "text"]
@@ -119,10 +117,7 @@ def test_a_server_gets_all_images(two: Path):
 
 @pytest.mark.parametrize("pitch_deg", [-30.0, 0.0, 20.0])
 def test_depth_is_in_metres_along_the_viewing_direction(pitch_deg: float):
-    size = 100.0  # a wall at x = 4 m, seen by a camera at the origin
-    corners = np.array([[4, -size, -size], [4, size, -size], [4, size, size], [4, -size, size]], np.float32)
-    faces = np.array([[0, 1, 2], [0, 2, 3]], np.int32)
-    wall = Scene("wall", corners, faces, np.zeros((4, 3), np.uint8))
+    wall = scene_of(box((4, -100, -100), (5, 100, 100)))  # seen by a camera at the origin
     shots = draw_shots(SEE, RaycastRenderer(), wall, CameraPose(0.0, 0.0, 0.0, 0.0, pitch_deg), CAMERA)
     depth = shots[1].image[12, 16, 0] / 25
     down = (12.5 - 12) / 20  # the pixel's offset from the centre, in units of the focal length
