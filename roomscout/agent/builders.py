@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from pkgutil import resolve_name
 
 from roomscout.agent.config import (
     ConfigError,
@@ -19,7 +20,7 @@ from roomscout.agent.planning import Plan
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.controls import CONTROLS, SCRIPTED
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.movers import MOVERS, Mover
+from roomscout.agent.policies.movers import Mover
 from roomscout.agent.policies.named import make_policy, named_policy, policy_name
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.recorded_moves import RecordedMoves
@@ -38,6 +39,7 @@ from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 from roomscout.rendering.readers import reader_of
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.scene import SceneError
+from roomscout.runs.movers import MOVERS
 
 
 def layouts_of(benchmark: str) -> Layouts:
@@ -133,7 +135,8 @@ def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
     if controls.moves == "model":
         return None
     camera = camera_of(config.view, config.views).intrinsics
-    return MOVERS[controls.moves](config.model.seed, camera, controls.translation)
+    kind: type[Mover] = resolve_name(MOVERS[controls.moves].target)
+    return kind(config.model.seed, camera, controls.translation)
 
 
 def backend_of(config: RunConfig, plan: Plan) -> Backend:

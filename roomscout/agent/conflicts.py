@@ -7,6 +7,7 @@ from typing import Any
 
 from roomscout.base.wording import Worded, named
 from roomscout.data.question_files import QUESTION_FILES
+from roomscout.runs.movers import TURNS_ONLY
 from roomscout.runs.setting_types import EXAMPLE_URL
 from roomscout.runs.settings import FILTERS, SECTIONS, SETTINGS, default_of
 
@@ -64,7 +65,7 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{anytime} asks after each turn but the last, and with {only_turn} there is one only: leave it out",
     ),
     (
-        lambda s: not s.translation and (s.moves in ("spin", "none") or s.moves_of is not None),
+        lambda s: not s.translation and (s.moves in TURNS_ONLY or s.moves_of is not None),
         "{translation=False} has no effect with {mover}: leave it out",
     ),
     (

@@ -23,6 +23,7 @@ from roomscout.rendering.camera import Intrinsics
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.baselines import BLIND, READING
 from roomscout.runs.journal import pending_samples
+from roomscout.runs.movers import MOVERS
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
 from roomscout.runs.settings import ANSWER_SETTINGS, RECORD_SETTINGS
@@ -215,15 +216,8 @@ def _camera(controls: ControlSettings) -> str:
     """Who moves the camera, for a protocol."""
     if controls.moves_of is not None:
         return f"camera moved in the scan as in run {controls.moves_of.name}"
-    where = "" if controls.translation else " that only turns"
-    movers = {
-        "model": f"free camera{where} in the scan",
-        "spin": "camera that spins in place in the scan",
-        "random": f"camera{where} with random moves in the scan",
-        "coverage": f"camera{where} moved in the scan to show the most new surface",
-        "none": "camera at the first view in the scan",
-    }
-    return movers[controls.moves]
+    words = "free camera{turning} in the scan" if controls.model_moves else MOVERS[controls.moves].words
+    return words.format(turning="" if controls.translation else " that only turns")
 
 
 def _told(tell: Sequence[str]) -> str:

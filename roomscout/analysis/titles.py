@@ -7,9 +7,8 @@ from typing import Any
 from roomscout.base.text import escaped
 from roomscout.data.benchmarks import Benchmark
 from roomscout.runs.baselines import is_blind
+from roomscout.runs.movers import MOVERS
 from roomscout.runs.records import RunFacts
-
-_MOVERS = {"spin": "spin", "random": "random moves", "coverage": "coverage", "none": "first view only"}
 
 
 def answering(facts: RunFacts) -> str:
@@ -21,10 +20,10 @@ def answering(facts: RunFacts) -> str:
 def controls_of(facts: RunFacts) -> tuple[str, ...]:
     """What a run with controls does otherwise than its model alone would, such as "blind" and "spin"."""
     setting = facts.setting
-    moves_of, at_once = setting("moves_of"), setting("present") == "once"
+    moves, moves_of, at_once = setting("moves"), setting("moves_of"), setting("present") == "once"
     found = [
         "blind" if is_blind(facts.protocol) else "",
-        "moves of another run" if moves_of else _MOVERS.get(setting("moves"), ""),
+        "moves of another run" if moves_of else MOVERS[moves].title if moves in MOVERS else "",
         "all views at once" if at_once else "",
         "" if setting("translation") else "turning only",
         f"no answer before turn {setting('min_turns')}" if setting("min_turns") else "",

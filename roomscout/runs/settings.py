@@ -30,6 +30,7 @@ from roomscout.models.gpus import GpuName
 from roomscout.models.vllm import VllmOptions
 from roomscout.rendering.registry import RENDERER_NAMES
 from roomscout.runs import LOG_ROOT
+from roomscout.runs.movers import MOVERS
 from roomscout.runs.setting_types import (
     Count,
     Device,
@@ -53,11 +54,12 @@ LONGEST_TIMEOUT_S = 2_000_000
 """The operating system waits no longer."""
 if TYPE_CHECKING:
     RendererName = str
+    MoverName = str
 else:
     RendererName = Literal[*RENDERER_NAMES]
+    MoverName = Literal["model", *MOVERS]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 EngineName = Literal["transformers", "openai", "vllm"]
-MoverName = Literal["model", "spin", "random", "coverage", "none"]
 HERE_OR_VLLM: tuple[EngineName, ...] = ("transformers", "vllm")
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, get_args
 
 import numpy as np
@@ -16,7 +17,7 @@ from roomscout import explore
 from roomscout.agent.config import ConfigError, ControlSettings, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.movers import MOVERS, GreedyCoverage
+from roomscout.agent.policies.movers import GreedyCoverage
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, load_prompts
 from roomscout.agent.state import QuestionState
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
@@ -30,6 +31,7 @@ from roomscout.rendering.coverage import SurfaceCoverage
 from roomscout.rendering.motion import move
 from roomscout.rendering.renderers import make_renderer
 from roomscout.rendering.scene import Scene
+from roomscout.runs.movers import MOVERS
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, Turn
 from roomscout.runs.settings import MoverName
@@ -81,7 +83,7 @@ def turns_of(folder: Path, episode: EpisodeId = FIRST) -> list[Turn]:
 
 
 def mover(name: str, translation: bool = True) -> Any:
-    return MOVERS[name](0, CAMERA.intrinsics, translation)
+    return resolve_name(MOVERS[name].target)(0, CAMERA.intrinsics, translation)
 
 
 class TestMovers:

@@ -14,7 +14,7 @@ from roomscout.envs.actions import CameraAction
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.models import Reply
 from roomscout.models.conversation import Conversation
-from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import make_scene
@@ -93,7 +93,7 @@ class Walk(Mover):
         return Move(CameraAction(30.0, 0.5))
 
 
-@pytest.mark.parametrize("mover", [None, Walk()])
+@pytest.mark.parametrize("mover", [None, Walk(0, Intrinsics(8, 8, 8.0), True)])
 def test_without_translation_the_camera_only_turns_whoever_moves_it(mover: Mover | None):
     env = RoomEnv(Rules(Prompts(), mover=mover, translation=False))
     env.reset()

@@ -1,11 +1,12 @@
-"""Who moves the camera in place of the model (`--moves`): each mover is a class here and an entry of MOVERS.
+"""Who moves the camera in place of the model (`--moves`): the classes of `roomscout.runs.movers.MOVERS`.
 
 A mover decides by what its question has seen so far alone. So its moves depend on neither batch nor resume.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,8 +28,12 @@ class Move(NamedTuple):
     outcome: MoveOutcome | None = None
 
 
-class Mover(Protocol):
-    """Moves the camera of many questions, from any thread."""
+class Mover(ABC):
+    """Moves the camera of many questions, from any thread. What moves it further than the run allows only turns it."""
+
+    def __init__(self, seed: int, camera: Intrinsics, translation: bool) -> None:
+        """`camera` draws the views of the run; without `translation` the camera may only turn."""
+        self._seed, self._camera, self._translation = seed, camera, translation
 
     def moves(self, question: Question, sample: int, most: int) -> int:
         """How many moves an episode has, at most `most`."""
@@ -38,9 +43,9 @@ class Mover(Protocol):
         """Prepare for a question at its first view; raises SceneError if it cannot be moved about this scan."""
         return None
 
+    @abstractmethod
     def next_move(self, state: QuestionState) -> Move:
         """The next move of a question that has one left."""
-        ...
 
     def forget(self, state: QuestionState) -> None:
         """Release what is kept for a question."""
@@ -76,9 +81,6 @@ class RandomMoves(Mover):
     MOST_DRAWS = 200
     """After this many stopped moves, the camera turns in place."""
 
-    def __init__(self, seed: int, translation: bool) -> None:
-        self._seed, self._translation = seed, translation
-
     def next_move(self, state: QuestionState) -> Move:
         """A random move."""
         draw, env = random.Random(f"{self._seed} moves {state.conversation.id} {state.turn}"), environment(state)
@@ -108,8 +110,8 @@ class GreedyCoverage(Mover):
     DIRECTIONS_DEG = HEADINGS_DEG
     DISTANCES_M = (MOVE_LIMIT_M / 2, MOVE_LIMIT_M)
 
-    def __init__(self, camera: Intrinsics, translation: bool) -> None:
-        self._camera, self._translation = camera, translation
+    def __init__(self, seed: int, camera: Intrinsics, translation: bool) -> None:
+        super().__init__(seed, camera, translation)
         self._known: WeakKeyDictionary[Scene, dict[tuple[CameraPose, ...], CameraAction]] = WeakKeyDictionary()
 
     def next_move(self, state: QuestionState) -> Move:
@@ -158,12 +160,3 @@ def environment(state: QuestionState) -> ExplorationEnv:
     """The environment of a question in progress."""
     assert state.env is not None, "an active question has an environment"
     return state.env
-
-
-MOVERS: Mapping[str, Callable[[int, Intrinsics, bool], Mover]] = {
-    "spin": lambda seed, camera, translation: Spin(),
-    "random": lambda seed, camera, translation: RandomMoves(seed, translation),
-    "coverage": lambda seed, camera, translation: GreedyCoverage(camera, translation),
-    "none": lambda seed, camera, translation: Still(),
-}
-"""How to make each mover that --moves names: from the run's seed, the intrinsics of its views, and --translation."""

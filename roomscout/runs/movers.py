@@ -1,0 +1,35 @@
+"""Who may move the camera in place of the model (`--moves`): one entry says all that is known of a mover."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class MoverEntry(NamedTuple):
+    """A mover.
+
+    `target` is its class as module:Class, a `Mover` made with the run's seed, the intrinsics of its views, and whether
+    it may leave its place. `words` say in a protocol what the camera does; `{turning}` is where they say that it only
+    turns with --no-translation. `title` names the mover in titles of runs. With `turns_only` it never leaves its place.
+    """
+
+    target: str
+    words: str
+    title: str
+    turns_only: bool = False
+
+
+MOVERS: Mapping[str, MoverEntry] = {
+    "spin": MoverEntry("roomscout.agent.policies.movers:Spin", "camera that spins in place in the scan", "spin", True),
+    "random": MoverEntry(
+        "roomscout.agent.policies.movers:RandomMoves", "camera{turning} with random moves in the scan", "random moves"
+    ),
+    "coverage": MoverEntry(
+        "roomscout.agent.policies.movers:GreedyCoverage",
+        "camera{turning} moved in the scan to show the most new surface",
+        "coverage",
+    ),
+    "none": MoverEntry(
+        "roomscout.agent.policies.movers:Still", "camera at the first view in the scan", "first view only", True
+    ),
+}
+TURNS_ONLY = frozenset(name for name, entry in MOVERS.items() if entry.turns_only)
