@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pkgutil import resolve_name
 
+from roomscout.agent.actions import find_space
 from roomscout.agent.config import (
     ConfigError,
     ControlSettings,
@@ -24,7 +25,7 @@ from roomscout.agent.policies.movers import Mover
 from roomscout.agent.policies.named import make_policy, named_policy, policy_name
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.recorded_moves import RecordedMoves
-from roomscout.agent.policies.replies import action_format, without_translation
+from roomscout.agent.policies.replies import action_format
 from roomscout.agent.state import Rules
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import find_benchmark
@@ -120,8 +121,10 @@ def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy
 
 def rules_of(controls: ControlSettings, prompts: Prompts, form: ReplyFormat, mover: Mover | None) -> Rules:
     """The rules of a run's questions for a model that reads `prompts` and replies in this form."""
-    form = form if controls.translation else without_translation(form)
-    return Rules(prompts, form, mover, controls.at_once, controls.min_turns, controls.translation)
+    space = find_space(controls.actions)
+    if form.grammar is not None:
+        form = action_format(True, space if controls.translation else space.at_place)
+    return Rules(prompts, form, mover, controls.at_once, controls.min_turns, controls.translation, space)
 
 
 def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:

@@ -30,6 +30,10 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{prompts} are the words that a model reads: leave it out without a model",
     ),
     (
+        lambda s: s.actions != default_of("actions") and (s.policy is not None or s.scripted),
+        "{actions} is how a model says how to move the camera: leave it out without a model",
+    ),
+    (
         lambda s: s.refill and s.max_batched_turns != "all",
         "{refill} keeps the batch full at every turn: it needs {max_batched_turns=all}",
     ),

@@ -35,6 +35,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         model=str(folder) if folder.is_dir() and not is_name and model.engine != "openai" else model.model,
         prompts=model.prompts and _absolute(model.prompts),
         moves_of=config.controls.moves_of and _absolute(config.controls.moves_of),
+        actions=_located_file(config.controls.actions),
         policy=model.policy and _located_file(model.policy),
         vllm_python=config.vllm.vllm_python and _absolute(config.vllm.vllm_python),
         log_root=_absolute(config.output.log_root),

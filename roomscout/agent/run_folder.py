@@ -202,14 +202,21 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     asked += f", further parameters {config.server.extra_body}" if config.server.extra_body else ""
     reading = READING if prompts else ""
     words = f", prompts {prompts.sha256[:12]}" if prompts else ""
+    camera_by = f"{_camera(config.controls)}{_actions(config.controls)}"
     return (
-        f"{blind}{_camera(config.controls)}, {_told(view.tell)} told, {config.most_moves} moves, "
+        f"{blind}{camera_by}, {_told(view.tell)} told, {config.most_moves} moves, "
         f"{_counted(config.controls)}{width}x{height} px, {more}focal {view.focal:g} px{in_view}, "
         f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
         f"first view by {views.first_view}{up}, {where}, {decoding}, "
         f"replies of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{asked}{words}, "
         f"{'official ' if benchmark == DEFAULT and own_rows else ''}{find_benchmark(benchmark).title} scoring{reading}"
     )
+
+
+def _actions(controls: ControlSettings) -> str:
+    """The action space for a protocol; empty for the default one."""
+    name = controls.actions.rpartition("/")[2]
+    return "" if name == ControlSettings.actions else f" by {name} actions"
 
 
 def _camera(controls: ControlSettings) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.prompts import Prompts, message_of_all_turns, system_message, turn_message
 from roomscout.agent.policies.replies import parse_action
@@ -18,9 +19,6 @@ from roomscout.runs.records import EpisodeId, ForcedAnswer, Turn, TurnSeconds
 
 if TYPE_CHECKING:
     from roomscout.agent.policies.movers import Mover
-
-
-TURNS_ONLY = "rotation_angle_degrees"
 
 
 class Status(StrEnum):
@@ -45,6 +43,8 @@ class Failure:
 class Rules:
     """What a model reads and how it replies, who moves the camera, and which moves and answers count.
 
+    A reply is read as an action of `space`.
+
     With a `mover`, the camera makes its moves, and only the answer in the last turn counts; the policy sees every view
     as it comes, or `at_once` all of them in the last turn. Without one, the policy moves the camera, and its answers
     count from turn `min_turns` on. Without `translation`, the camera only turns, whoever moves it.
@@ -56,6 +56,7 @@ class Rules:
     at_once: bool = False
     min_turns: int = 0
     translation: bool = True
+    space: ActionSpace = METRIC
 
 
 @dataclass
@@ -187,11 +188,11 @@ class QuestionState:
     def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
         """Parse a reply, by default as one to the current turn; the model is going to read that it was truncated."""
         last_turn = self.is_last_turn if last_turn is None else last_turn
-        parsed = parse_action(reply.text, self.question, last_turn)
+        parsed = parse_action(reply.text, self.question, last_turn, self.rules.space, self.observation)
         if parsed.error is not None and reply.finish_reason == "length":
             truncated = self.rules.prompts.outcome.truncated.format(tokens=reply.generated_tokens)
             parsed = replace(parsed, error=f"{parsed.error}; {truncated}")
-        return Decision(parsed.action, reply, parsed.clamped, parsed.error)
+        return Decision(parsed.action, reply, parsed.clamped, parsed.error, parsed.fields)
 
     def step(self, reply: Reply) -> Turn:
         """Take a turn with a model's reply to `messages`; raises RenderError, and then the turn can be taken again."""
@@ -213,7 +214,10 @@ class QuestionState:
         if not rules.translation and action != action.turns_alone:
             action, outcome = action.turns_alone, None
         requested = wanted if self.asks and decision.error is None and action != wanted else decision.requested
-        clamped = tuple(each for each in decision.clamped if rules.translation or each.startswith(TURNS_ONLY))
+        clamped = decision.clamped
+        if not rules.translation:
+            keys = rules.space.at_place.keys
+            clamped = tuple(each for each in clamped if each.partition(" ")[0] in keys)
         return replace(
             decision,
             action=action,
@@ -249,6 +253,7 @@ class QuestionState:
                 render=0.0 if after is None else round(time.perf_counter() - started, 4),
             ),
             requested=decision.requested,
+            fields=dict(decision.fields),
             forced=forced,
             see=tuple(shot.name for shot in here.images[1:]),
             shots=here.images,

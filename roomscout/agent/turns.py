@@ -236,7 +236,7 @@ def _why_no_answer(action: CameraAction, state: QuestionState, is_final: bool) -
 
 # The types that run folders hold; numpy's float32 or bool, for example, cannot be written as JSON.
 _ACTION_FIELDS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(LIMITS, (int | float, "a float")),
+    **dict.fromkeys((*LIMITS, "pitch_angle_degrees"), (int | float, "a float")),
     "answer": (str | None, "text"),
     "done": (bool, "True or False"),
 }

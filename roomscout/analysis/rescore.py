@@ -44,8 +44,8 @@ class Parsed(Protocol):
         """Why the reply could not be parsed; None if it could."""
 
 
-Parser = Callable[[str, Question, bool], Parsed]
-"""Parses a reply to a question; the flag says that no move is left, so that the reply must answer."""
+Parser = Callable[[Turn, Turn, Question, bool], Parsed]
+"""Parses the reply of a turn, whose first turn it also gets; the flag says that the reply must answer."""
 
 Answered = tuple[Question, str | None]
 """A question and its final answer, None if it has none."""
@@ -86,15 +86,15 @@ class Rescored:
 @refusing(RunError, BenchmarkError)
 def main(
     arguments: Sequence[str],
-    parse: Parser,
+    parser_of: Callable[[RunReader, bool], Parser],
     score: Scorer = scored_by_kind,
     open_judge: OpenJudge | None = None,
     when_judged: Callable[[Path], None] = lambda folder: None,
 ) -> int:
-    """Run the verb with a parser of replies and a scorer; returns 0, or 2 after printing why it cannot.
+    """Run the verb with the parser of a run's replies and a scorer; returns 0, or 2 after printing why it cannot.
 
     With `open_judge` there is a flag --judge: the judge's marks are kept in the run folder, for which `when_judged` is
-    called. Raises what the judge raises.
+    called. `parser_of` also gets whether the run's code may be executed. Raises what the judge raises.
     """
     parser = _parser(open_judge is not None)
     options = parser.parse_intermixed_args(arguments)
@@ -108,7 +108,7 @@ def main(
     out = options.out and options.out.expanduser().absolute()
     if out is not None:
         require_free(out, options.force)
-    parsed = reparsed(reader, parse)
+    parsed = reparsed(reader, parser_of(reader, options.allow_code))
     if open_judge is not None and options.judge is not None:
         ask = open_judge(options.judge, options.judge_url, options.judge_key_env)
         rows = [each.row for each in parsed]
@@ -176,7 +176,7 @@ def _parsed(
             continue  # with --present once, the model saw this view in the last turn
         must_answer = turn.turn == steps or (turn.is_final and (counted_from is None or not turn.action.done))
         counts = counted_from is not None and turn.turn >= counted_from
-        parsed = parse(turn.reply.text, question, must_answer)
+        parsed = parse(turn, turns[0], question, must_answer)
         errors += parsed.error is not None
         if must_answer or (parsed.action.done and counts):
             answer = parsed.action.answer if parsed.error is None else None

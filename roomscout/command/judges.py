@@ -61,14 +61,14 @@ def judge_after_run(folder: Path, settings: "JudgeSettings") -> None:
 
 def rescore(arguments: "Sequence[str]") -> int:
     """The verb `rescore`, whose judge may fail; returns its exit status."""
-    from roomscout.agent.policies.replies import parse_action
+    from roomscout.agent.policies.recorded_replies import parser_of
     from roomscout.analysis.rescore import main
     from roomscout.command.reports import renew_report
     from roomscout.models import ModelError
 
     try:
         with words_of(words_of_judge()):
-            return main(arguments, parse_action, open_judge=open_judge, when_judged=renew_report)
+            return main(arguments, parser_of, open_judge=open_judge, when_judged=renew_report)
     except ModelError as error:
         sys.stderr.write(escaped(f"error: the judge: {error}") + "\n")
         return 2

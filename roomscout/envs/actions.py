@@ -1,6 +1,7 @@
 """What the camera is moved by, and the limits of a move."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -45,9 +46,9 @@ class CameraMove:
             raise ValueError("a move that follows another one has no moves after it")
 
     @classmethod
-    def in_order(cls, moves: tuple["CameraMove", ...]) -> "CameraMove":
-        """Single moves one after the other; none of them stays."""
-        return replace(moves[0], then=moves[1:]) if moves else CameraMove()
+    def in_order(cls, moves: Sequence["CameraMove"]) -> "CameraMove":
+        """Single moves one after the other."""
+        return replace(moves[0], then=tuple(moves[1:])) if moves else CameraMove()
 
     @property
     def singles(self) -> tuple["CameraMove", ...]:

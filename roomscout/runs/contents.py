@@ -50,6 +50,7 @@ class Settings(TypedDict, total=False):
     image_size: Literal["auto"] | Annotated[list[Annotated[int, Field(ge=1, le=10**9)]], Field(min_length=2)]
     focal: Literal["auto"] | Annotated[float, Field(gt=0, le=1e6)]
     moves: str
+    actions: str
     moves_of: str | None
     anytime: bool
     base_url: list[str]

@@ -250,9 +250,9 @@ class Turn(Record):
     limit". `parse_error` says why the reply could not be parsed; the action is then a small rotation. `move` is the
     action's outcome, None if the turn ended the question. `reply` is empty for policies without a model. `batch` has
     the ids of all questions in the same generate() call, including this one. `requested` is what the model asked for,
-    if a control of the run decided otherwise: an `action` is what the camera did. Only a recorded turn 0 has `scan`.
-    With --anytime, all turns but the last have `forced`, what would be answered if they were. `see` names the images
-    beside the view.
+    if a control of the run decided otherwise: an `action` is what the camera did. `fields` has what the model wrote,
+    for any action space but the default one. Only a recorded turn 0 has `scan`. With --anytime, all turns but the last
+    have `forced`, what would be answered if they were. `see` names the images beside the view.
     """
 
     turn: Annotated[int, Field(ge=0, le=100_000)]
@@ -265,6 +265,7 @@ class Turn(Record):
     batch: Annotated[tuple[str, ...], Field(min_length=1)]
     seconds: TurnSeconds
     requested: OmittedIfEmpty[Annotated[CameraAction | None, WrapSerializer(_as_decided)]] = None
+    fields: OmittedIfEmpty[dict[str, Any]] = field(default_factory=dict)
     scan: OmittedIfEmpty[ScanRecord | None] = None
     forced: OmittedIfEmpty[ForcedAnswer | None] = None
     see: OmittedIfEmpty[tuple[ImageName, ...]] = ()

@@ -308,6 +308,9 @@ class ControlSettings(Section):
     """Present one view per turn, or all views in one message after the last move (once)."""
     min_turns: Annotated[int, Ge(0)] = setting(0, ANSWER, "N")
     """Count no answer before turn N, the first of which is turn 0."""
+    actions: str = setting("metric", ANSWER, "NAME|FILE.py:NAME")
+    """How the model says how to move the camera: in degrees and metres (metric, or metric-pitch to look up and down
+    too), in steps of a fixed size (discrete), or by your own ActionSpace as path/to/file.py:NAME."""
     translation: bool = setting(True, ANSWER)
     """Let the camera move; --no-translation lets it only turn in place."""
     tell: Tell = setting("auto", ANSWER, "NAME ...|auto", resolved=True, earlier=["pose", "extent", "turns"])

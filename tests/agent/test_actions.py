@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roomscout.agent.policies.replies import ACTION_KEYS, LOOK_AROUND, parse_action
+from roomscout.agent.actions import METRIC
+from roomscout.agent.actions.space import LOOK_AROUND
+from roomscout.agent.policies.replies import parse_action
 from roomscout.data.questions import Question
 from roomscout.envs.actions import LIMITS, CameraAction
 from tests.conftest import vsi_question
 
+LOOKS = CameraAction.of(LOOK_AROUND)
 CHOICE = vsi_question(
     "1", "scannet", "s", "object_rel_direction_medium", "Where?", ("A. left", "B. right", "C. back"), "A"
 )
@@ -71,13 +74,13 @@ def test_the_last_complete_object_counts(text: str):
 )
 def test_an_invalid_reply_looks_around_and_reports_an_error(text: str):
     parsed = parse_action(text, CHOICE)
-    assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
+    assert (parsed.action, bool(parsed.error)) == (LOOKS, True)
 
 
 def test_deeply_nested_brackets_do_not_break_the_parser():
     for depth in (150, 500, 1000, 50_000):
         parsed = parse_action(f'{{"answer": {"[" * depth}{"]" * depth}, "done": true}}', CHOICE)
-        assert (parsed.action, bool(parsed.error)) == (LOOK_AROUND, True)
+        assert (parsed.action, bool(parsed.error)) == (LOOKS, True)
 
 
 @pytest.mark.parametrize("answer", ["B", "b", "(B)", "B.", "B)", " B. right ", "B: right"])
@@ -88,7 +91,7 @@ def test_a_letter_is_recognized_in_its_common_forms(answer: str):
 @pytest.mark.parametrize("answer", ["AB", "D", "A chair", "", None, 2, True, ["A"], {"letter": "A"}, "left"])
 def test_done_without_a_letter_of_the_question_is_an_error(answer: object):
     parsed = parse_action(reply(answer=answer, done=True), CHOICE)
-    assert parsed.action == LOOK_AROUND
+    assert parsed.action == LOOKS
     assert "letters A, B, C" in (parsed.error or "")
 
 
@@ -158,7 +161,9 @@ JSON_VALUES = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(ACTION_KEYS), JSON_VALUES), st.text(), st.sampled_from([CHOICE, COUNT, OPEN]))
+@given(
+    st.dictionaries(st.sampled_from(METRIC.all_keys), JSON_VALUES), st.text(), st.sampled_from([CHOICE, COUNT, OPEN])
+)
 def test_any_reply_gives_a_valid_action(fields: dict, prose: str, question: Question):
     parsed = parse_action(prose + json.dumps(fields), question)
     assert all(abs(getattr(parsed.action, name)) <= limit for name, limit in LIMITS.items())

@@ -12,6 +12,7 @@ import pytest
 from scripted_model import ScriptedBackend, random_policy
 from simple_rooms import box, scene_of
 
+from roomscout.agent.actions.space import LOOK_AROUND
 from roomscout.agent.config import ConfigError, ControlSettings
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
@@ -26,7 +27,7 @@ from roomscout.agent.policies.prompts import (
     system_message,
     turn_message,
 )
-from roomscout.agent.policies.replies import LOOK_AROUND, ParsedAction
+from roomscout.agent.policies.replies import ParsedAction
 from roomscout.agent.run_folder import saved_prompts
 from roomscout.base.shots import Shot
 from roomscout.data.answers import POINT_KIND
@@ -45,6 +46,7 @@ from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn, TurnSeconds
 from tests.conftest import RoomScans, run_in_process, vsi_question
 
+LOOKS = CameraAction.of(LOOK_AROUND)
 QUESTION = vsi_question(
     "1", "scannet", "s", "object_rel_direction_easy", "Is the lamp to the left or the right of the bed?",
     ("A. left", "B. right"), "A",
@@ -110,7 +112,7 @@ def test_turn_0_asks_the_question_and_says_where_the_camera_is():
          "Turned 45 degrees right. Moved 0.25 of 1.00 m, blocked."),
         (ParsedAction(CameraAction(0.0, 1.0)), {"moved_m": 0.5, "clipped": True},
          "Did not turn. Moved 0.50 of 1.00 m, at the edge of the scan."),
-        (ParsedAction(LOOK_AROUND, error="no JSON"), {},
+        (ParsedAction(LOOKS, error="no JSON"), {},
          "Your reply could not be used: no JSON. The camera turned a little instead. Turned 45 degrees left. "
          "Moved 1.00 m."),
         (ParsedAction(CameraAction(), ("forward_meters 9 -> 2",)), {},

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roomscout.agent.actions.space import LOOK_AROUND
 from roomscout.agent.policies.lenient_json import LONGEST, MAX_DEPTH, MAX_INTEGER_DIGITS, last_object
-from roomscout.agent.policies.replies import LOOK_AROUND, parse_action
+from roomscout.agent.policies.replies import parse_action
 from roomscout.data.answers import TEXT_KIND, Number
 from roomscout.envs.actions import CameraAction
 from tests.conftest import vsi_question
 
+LOOKS = CameraAction.of(LOOK_AROUND)
 CHOICE = vsi_question("1", "scannet", "s", "object_rel_direction_medium", "Where?", ("A. left", "B. right"), "A")
 KEYS = ("turn", "answer", "done")
 MOVE = '{"rotation_angle_degrees": 30, "answer": null, "done": false}'
@@ -191,7 +193,7 @@ def test_objects_are_read_up_to_a_fixed_depth(depth: int, is_read: bool):
 def test_a_megabyte_of_anything_is_read_in_time(unit: str):
     text = unit * (10**6 // len(unit))
     started = time.process_time()
-    assert parse_action(text, CHOICE).action == LOOK_AROUND
+    assert parse_action(text, CHOICE).action == LOOKS
     assert time.process_time() - started < 5
 
 
@@ -219,7 +221,7 @@ def test_nothing_in_a_thought_is_an_action(thought: str, last_turn: bool):
     right = CameraAction(answer="B", done=True)
     assert parse_action(thought + FINAL, CHOICE, last_turn).action == right
     alone = parse_action(thought + "I turn.", CHOICE, last_turn)
-    assert (alone.action, alone.error) == (LOOK_AROUND, "the reply holds no complete JSON object behind its thought")
+    assert (alone.action, alone.error) == (LOOKS, "the reply holds no complete JSON object behind its thought")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +231,7 @@ def test_nothing_in_a_thought_is_an_action(thought: str, last_turn: bool):
 @pytest.mark.parametrize("last_turn", [False, True])
 def test_a_reply_that_ends_inside_its_thought_has_no_action_after_it(opening: str, last_turn: bool):
     parsed = parse_action(opening + "so " + DRAFT, CHOICE, last_turn)
-    assert (parsed.action, parsed.error) == (LOOK_AROUND, "the reply ended inside its thought")
+    assert (parsed.action, parsed.error) == (LOOKS, "the reply ended inside its thought")
     before = parse_action(FINAL + opening + "so " + DRAFT, CHOICE, last_turn)
     assert before.action == CameraAction(answer="B", done=True) or opening.startswith("analysis")
 
@@ -276,7 +278,7 @@ def test_numbers_and_flags_are_read_as_models_write_them(fields: str, action: Ca
 )  # fmt: skip
 def test_numbers_and_flags_that_are_something_else_are_not_guessed(fields: str):
     parsed = parse_action("{" + fields + "}", CHOICE)
-    assert parsed.action == LOOK_AROUND and parsed.error is not None and "must be" in parsed.error
+    assert parsed.action == LOOKS and parsed.error is not None and "must be" in parsed.error
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,14 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import RoomScans, run_in_process, scripted
 
-from roomscout.agent.policies.replies import LOOK_AROUND, ParsedAction, parse_action
+from roomscout.agent.actions.space import LOOK_AROUND
+from roomscout.agent.policies.recorded_replies import parser_of
+from roomscout.agent.policies.replies import ParsedAction, parse_action
 from roomscout.analysis.rescore import Answered, Scores, main
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
@@ -34,7 +37,7 @@ def test_the_parser_that_answered_a_run_gives_its_rows_again(
 ):
     caplog.set_level("INFO")
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    assert main([str(run), "--out", str(tmp_path / "new.csv")], parse_action) == 0
+    assert main([str(run), "--out", str(tmp_path / "new.csv")], parser_of) == 0
     assert caplog.messages[0] == "0 of 8 answers change: 0 score more, 0 less"
     columns = table(run / "results.csv")[0].keys()
     assert [{name: row[name] for name in columns} for row in table(tmp_path / "new.csv")] == table(run / "results.csv")
@@ -60,7 +63,7 @@ def test_an_answer_that_is_parsed_differently_is_named_and_scored(
     copy, number = with_last_reply(
         run, tmp_path / "run", lambda question: json.dumps({"answer": question.ground_truth, "done": True})
     )
-    assert main([str(copy), "--out", str(tmp_path / "new.csv")], parse_action) == 0
+    assert main([str(copy), "--out", str(tmp_path / "new.csv")], parser_of) == 0
     row, new = RunReader(copy).rows[number - 1], table(tmp_path / "new.csv")[number - 1]
     assert caplog.messages[0] == "1 of 8 answers change: 1 score more, 0 less"
     assert f"  q{number:03d}, {row.question_type}: answer {row.answer} -> {row.ground_truth}" in caplog.text
@@ -73,15 +76,20 @@ def test_the_overall_is_shown_before_and_after(run: Path, caplog: pytest.LogCapt
     def right(answers: Sequence[Answered]) -> list[Scores]:
         return [(1.0, {}) for _ in answers]
 
-    assert main([str(run)], parse_action, right) == 0
+    assert main([str(run)], parser_of, right) == 0
     asked = (RunReader(run).summary or {})["asked"]
     overall = next(line for line in caplog.messages if line.startswith(asked["overall_label"]))
     assert overall.split()[1:] == [f"{asked[asked['overall_label']]:.1f}", "100.0"]
 
 
+def _with(parse: Callable[[str, Question, bool], ParsedAction]) -> Any:
+    """A run's parser that is `parse`."""
+    return lambda reader, allow_code: lambda turn, first, question, last: parse(turn.reply.text, question, last)
+
+
 def test_a_question_that_does_not_end_has_no_answer(run: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
-    assert main([str(run)], lambda text, question, last: ParsedAction(CameraAction())) == 0
+    assert main([str(run)], _with(lambda text, question, last: ParsedAction(CameraAction()))) == 0
     assert "so a new run would take more turns" in caplog.text
     assert all(line.split()[-1] == "0.0" for line in caplog.messages if line.startswith("object_"))
 
@@ -92,7 +100,7 @@ def test_a_parser_that_ends_earlier_is_noted(run: Path, caplog: pytest.LogCaptur
     def at_once(text: str, question: Question, last: bool) -> ParsedAction:
         return ParsedAction(CameraAction(answer=question.ground_truth, done=True))
 
-    assert main([str(run)], at_once) == 0
+    assert main([str(run)], _with(at_once)) == 0
     assert "ends at turn 0 instead of " in caplog.text
     assert all(line.split()[-1] == "100.0" for line in caplog.messages if line.startswith("object_"))
 
@@ -102,9 +110,9 @@ def test_an_action_that_differs_is_noted(run: Path, caplog: pytest.LogCaptureFix
 
     def refusing(text: str, question: Question, last: bool) -> ParsedAction:
         parsed = parse_action(text, question, last)
-        return parsed if last or parsed.action.done else ParsedAction(LOOK_AROUND, error="refused")
+        return parsed if last or parsed.action.done else ParsedAction(CameraAction.of(LOOK_AROUND), error="refused")
 
-    assert main([str(run)], refusing) == 0
+    assert main([str(run)], _with(refusing)) == 0
     assert "0 of 8 answers change" in caplog.messages[0]
     assert "unchanged; acts differently at turn 0, so a new run would see other views" in caplog.text
 
@@ -113,7 +121,7 @@ def test_a_policy_without_a_model_keeps_its_answers(rooms: RoomScans, tmp_path: 
     folder = run_in_process(rooms.config(tmp_path, policy="random", num_questions=2))
     caplog.set_level("INFO")
     caplog.clear()
-    assert main([str(folder)], parse_action) == 0
+    assert main([str(folder)], parser_of) == 0
     assert caplog.messages[0] == "0 of 2 answers change: 0 score more, 0 less"
 
 
@@ -123,13 +131,13 @@ def test_an_answer_with_a_damaged_turn_stays_as_it_was(run: Path, tmp_path: Path
     path = folder / row.folder / "turns.jsonl"
     path.write_text("{}\n" + "".join(path.read_text().splitlines(keepends=True)[1:]))
     caplog.set_level("INFO")
-    assert main([str(folder)], parse_action) == 0
+    assert main([str(folder)], parser_of) == 0
     assert f"{path}, line 1 is damaged" in caplog.messages[0]
     assert f"only {row.turns - 1} of {row.turns} turns can be read, so its recorded answer stays" in caplog.text
 
 
 def test_a_run_without_its_questions_names_what_to_restore(capsys: pytest.CaptureFixture[str]):
-    assert main([str(OLD_RUN)], parse_action) == 2
+    assert main([str(OLD_RUN)], parser_of) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "restore the file that it read its questions from" in line
 
@@ -151,7 +159,7 @@ def test_bad_input_is_refused_in_one_sentence(
     empty = shutil.copytree(run, tmp_path / "empty")
     (empty / "results.jsonl").unlink()
     (run.parent / "mine.csv").write_text("mine")
-    assert main(arguments.format(run=run, tmp=tmp_path, empty=empty).split(), parse_action) == 2
+    assert main(arguments.format(run=run, tmp=tmp_path, empty=empty).split(), parser_of) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
 
@@ -167,6 +175,6 @@ def test_an_answer_that_a_control_did_not_count_is_not_counted_again(
     folder = run_in_process(rooms.config(tmp_path, steps=4, **controls))
     caplog.set_level("INFO")
     caplog.clear()
-    assert main([str(folder)], parse_action) == 0
+    assert main([str(folder)], parser_of) == 0
     assert caplog.messages[0] == "0 of 8 answers change: 0 score more, 0 less"
     assert "new run" not in caplog.text

@@ -14,10 +14,11 @@ from scripted_model import MALFORMED_REPLIES, ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint
 
+from roomscout.agent.actions import METRIC
 from roomscout.agent.config import RunConfig
 from roomscout.agent.planning import plan_run
 from roomscout.agent.policies.prompts import Prompts
-from roomscout.agent.policies.replies import ACTION_KEYS, action_format
+from roomscout.agent.policies.replies import action_format
 from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
@@ -297,7 +298,7 @@ class TestConstrainedReplies:
                 if reply.finish_reason == "stop":
                     finished += 1
                     action = json.loads(reply.text[reply.text.index("{") :])
-                    assert tuple(action) == ACTION_KEYS and reply.text.endswith("}")
+                    assert tuple(action) == METRIC.all_keys and reply.text.endswith("}")
                     assert (action["answer"] is not None) or not action["done"]
                 proceed(conversation, reply)
         assert finished >= 4

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,7 +23,8 @@ class Decision:
     """A question's action in this turn and, from a model, the reply that it was parsed from.
 
     `clamped` names each value outside its range as "name value -> limit". `error` says why a reply could not be parsed;
-    the action is then a small rotation. `requested` is what the policy asked for where a control decided otherwise, and
+    the action is then a small rotation. `fields` has what a model wrote, for any action space but the default one.
+    `requested` is what the policy asked for where a control decided otherwise, and
     `outcome` is the action's outcome where it is known, as in a repeated move.
     """
 
@@ -31,6 +32,7 @@ class Decision:
     reply: Reply = NO_REPLY
     clamped: tuple[str, ...] = ()
     error: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
     requested: CameraAction | None = None
     outcome: MoveOutcome | None = None
 

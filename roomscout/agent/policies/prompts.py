@@ -14,12 +14,13 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, ClassVar
 
+from roomscout.agent.actions import METRIC, ActionSpace, find_space
 from roomscout.agent.config import TELL_NAMES, ConfigError, ControlSettings, ModelSettings, RunConfig
 from roomscout.base.shots import VIEW
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import ADVICE_NEEDS, Benchmark, find_benchmark, wrong_needs
 from roomscout.data.questions import Question
-from roomscout.envs.actions import HEIGHT_LIMIT_M, LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
+from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
 from roomscout.envs.environment import Observation
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import invalid_in_words
@@ -32,80 +33,85 @@ ANY_TYPE = "default"
 """The key of the advice for question types that have none."""
 
 _LENS = """\
-The camera's field of view is {horizontal_fov} degrees wide and {vertical_fov} degrees high. Its pitch is always {pitch} \
-degrees (0 is level, negative looks down)."""
+The camera's field of view is {horizontal_fov} degrees wide and {vertical_fov} degrees high. {pitch_rule}"""
 _WHITE = "Holes in the scan are white."
 _REPLY = "Reply with a sentence or two about what you see and conclude, then exactly one JSON object"
-
-SYSTEM = f"""\
-You are inside a 3D scan of a room and see it through a camera that you control. You have to answer one question about \
-the room. Each turn shows you the current view. {_REPLY} that either moves the camera or gives your answer:
-{{action}}
-
-- rotation_angle_degrees: -{{rotation_limit}} to {{rotation_limit}}. Positive turns left, negative turns right. The \
-camera turns first, then moves along its new heading.
-- forward_meters: -{{move_limit}} to {{move_limit}}. Negative moves backward.
-- left_meters: -{{move_limit}} to {{move_limit}}. Positive moves left, negative moves right.
-- z_delta_meters: -{{height_limit}} to {{height_limit}}. Positive moves up, negative moves down.
-- answer: null while you are exploring; at the end, {{answer_form}}.
-- done: true only together with your final answer, which ends the exploration.
-
-{_LENS} The camera stays inside the room and cannot pass through walls or furniture; the next message says when a move \
-was blocked. {_WHITE} {{advice}}"""
-
-
-_NUMBERS = """\
-- rotation_angle_degrees: -{rotation_limit} to {rotation_limit}. Positive turns left, negative turns right.
-- forward_meters: -{move_limit} to {move_limit}. Negative moves backward.
-- left_meters: -{move_limit} to {move_limit}. Positive moves left, negative moves right.
-- z_delta_meters: -{height_limit} to {height_limit}. Positive moves up, negative moves down."""
-_STILL = (
-    "- rotation_angle_degrees, forward_meters, left_meters and z_delta_meters: 0, since the camera stays where it is."
-)
 _FINAL_ANSWER = """\
 - answer: {answer_form}.
 - done: true, together with your answer."""
 
-WATCHING = f"""\
+_FORMS = {
+    "system": f"""\
+You are inside a 3D scan of a room and see it through a camera that you control. You have to answer one question about \
+the room. Each turn shows you the current view. {_REPLY} that either moves the camera or gives your answer:
+{{action}}
+
+{{actions}}
+- answer: null while you are exploring; at the end, {{answer_form}}.
+- done: true only together with your final answer, which ends the exploration.
+
+{_LENS} The camera stays inside the room and cannot pass through walls or furniture; the next message says when a move \
+was blocked. {_WHITE} {{advice}}""",
+    "watching": f"""\
 You see a 3D scan of a room through a moving camera, which you do not control. You have to answer one question about \
 the room. Each turn shows you the current view. {_REPLY}:
 {{action}}
 
-The first four numbers say how you would move the camera if you controlled it. They are recorded and not carried out:
-{_NUMBERS}
+{{actions}}
 - answer: null until the last view; then {{answer_form}}.
 - done: true only together with your final answer, in the last turn.
 
-{_LENS} {_WHITE} {{advice}}"""
-ONE_VIEW = f"""\
+{_LENS} {_WHITE} {{advice}}""",
+    "one_view": f"""\
 You see one view of a 3D scan of a room. You have to answer one question about the room from this view alone. {_REPLY} \
 that gives your answer:
 {{action}}
 
-{_STILL}
+{{actions}}
 {_FINAL_ANSWER}
 
-{_LENS} {_WHITE} {{advice}}"""
-AT_ONCE = f"""\
+{_LENS} {_WHITE} {{advice}}""",
+    "at_once": f"""\
 You see views of a 3D scan of a room, in the order in which a camera took them. You have to answer one question about \
 the room. {_REPLY} that gives your answer:
 {{action}}
 
-{_STILL}
+{{actions}}
 {_FINAL_ANSWER}
 
-{_LENS} {_WHITE} {{advice}}"""
-TURNING = f"""\
+{_LENS} {_WHITE} {{advice}}""",
+    "turning": f"""\
 You are inside a 3D scan of a room and see it through a camera that you can turn in place. You have to answer one \
 question about the room. Each turn shows you the current view. {_REPLY} that either turns the camera or gives your \
 answer:
-{{{{"rotation_angle_degrees": 0, "answer": null, "done": false}}}}
+{{action}}
 
-- rotation_angle_degrees: -{{rotation_limit}} to {{rotation_limit}}. Positive turns left, negative turns right.
+{{actions}}
 - answer: null while you are exploring; at the end, {{answer_form}}.
 - done: true only together with your final answer, which ends the exploration.
 
-{_LENS} The camera stays where it is. {_WHITE} {{advice}}"""
+{_LENS} The camera stays where it is. {_WHITE} {{advice}}""",
+}
+"""The system templates for every action space, by the field of Prompts or Variants that has each for the default one."""
+_SCALE = "(0 is level, negative looks down)"
+
+
+def _in_space(name: str, form: str, space: ActionSpace) -> str:
+    """The system template of one of _FORMS, in the words of an action space; raises ConfigError if it has no such."""
+    used = space.at_place if name == "turning" else space
+    lines = {"watching": used.while_watching, "one_view": used.while_still, "at_once": used.while_still}
+    composed = form.replace("{actions}", lines.get(name, used.lines))
+    if used is not METRIC and "{actions}" in form:  # its example is filled in with the rest
+        example = used.example(still=name in ("one_view", "at_once"))
+        composed = composed.replace("{action}", example.replace("{", "{{").replace("}", "}}"))
+    rule = f"Its pitch is always {{pitch}} degrees {_SCALE}."
+    if space.pitches and name != "one_view":
+        rule = f"Its pitch is {{pitch}} degrees at the start {_SCALE}; the next messages say when it changes."
+    return composed.replace("{pitch_rule}", rule)
+
+
+_SYSTEMS = {name: _in_space(name, form, METRIC) for name, form in _FORMS.items()}
+LOOKS = "Looks {degrees:g} degrees {side}."
 
 
 @dataclass(frozen=True)
@@ -126,10 +132,10 @@ class Variants:
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    watching: str = WATCHING
-    one_view: str = ONE_VIEW
-    at_once: str = AT_ONCE
-    turning: str = TURNING
+    watching: str = _SYSTEMS["watching"]
+    one_view: str = _SYSTEMS["one_view"]
+    at_once: str = _SYSTEMS["at_once"]
+    turning: str = _SYSTEMS["turning"]
     count: str = "Turn {turn}: {moves} left."
     count_watching: str = "Turn {turn}, views to come: {left}."
     count_turning: str = "Turn {turn}, turns of the camera left: {left}."
@@ -169,6 +175,8 @@ class OutcomePrompts:
     not_moved: str = "Did not move."
     not_counted: str = ""
     """Comes first, after an answer that did not count."""
+    looks: str = ""
+    """Follows `turned`, where the model can change the pitch."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +201,7 @@ class Prompts:
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    system: str = SYSTEM
+    system: str = _SYSTEMS["system"]
     opening: str = "Question: {question}"
     options: str = "Options:\n{options}"
     outcome: OutcomePrompts = OutcomePrompts()
@@ -230,7 +238,7 @@ class Prompts:
     def templates(self) -> dict[str, Any]:
         """The templates as JSON values, without the variants and without empty ones that earlier versions lack."""
         values = {name: value for name, value in asdict(self).items() if name != "variants"}
-        for record, name in ((values, "view"), (values["outcome"], "not_counted")):
+        for record, name in ((values, "view"), (values["outcome"], "not_counted"), (values["outcome"], "looks")):
             if not record[name]:
                 del record[name]
         return values
@@ -244,7 +252,7 @@ class Prompts:
 
         The system prompt says what the images that `see` names beside the view show.
         """
-        prompts = self._for_mover(controls)
+        prompts = self._for_mover(controls, find_space(controls.actions))
         if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
             prompts = replace(prompts, remaining_turns=self._remaining_turns(controls, "turns" in tell))
         told = {name: name in tell for name in TELL_NAMES}
@@ -259,25 +267,38 @@ class Prompts:
         system = " ".join([prompts.system, *more])
         return replace(prompts, system=system, advice=advice, position=position, extent=extent)
 
-    def _for_mover(self, controls: ControlSettings) -> "Prompts":
-        """These prompts in the words for who moves the camera, and how."""
-        variants, outcome = self.variants, self.outcome
+    def _for_mover(self, controls: ControlSettings, space: ActionSpace) -> "Prompts":
+        """These prompts in the words for who moves the camera, and by which actions."""
+        variants, outcome, view = self.variants, self.outcome, self.view
         if controls.model_moves:
             if controls.min_turns:
                 not_counted = variants.not_counted_early.replace("{first}", str(controls.min_turns))
                 outcome = replace(outcome, not_counted=not_counted)
-            system, last = (
-                (self.system, self.last_turn) if controls.translation else (variants.turning, variants.last_turning)
-            )
-            return replace(self, system=system, last_turn=last, outcome=outcome)
-        outcome = replace(outcome, unreadable=variants.unreadable, clamped="", not_counted=variants.not_counted)
-        if controls.at_once:
-            system, last, view = variants.at_once, variants.last_at_once, variants.view
-        elif controls.moves == "none":
-            system, last, view = variants.one_view, variants.last_one_view, ""
+            name, last = ("system", self.last_turn) if controls.translation else ("turning", variants.last_turning)
         else:
-            system, last, view = variants.watching, variants.last_watching, ""
+            view = variants.view if controls.at_once else ""
+            outcome = replace(outcome, unreadable=variants.unreadable, clamped="", not_counted=variants.not_counted)
+            if controls.at_once:
+                name, last = "at_once", variants.last_at_once
+            elif controls.moves == "none":
+                name, last = "one_view", variants.last_one_view
+            else:
+                name, last = "watching", variants.last_watching
+        if space.pitches:
+            outcome = replace(outcome, looks=LOOKS)
+        system = self._system(name, space)
         return replace(self, system=system, last_turn=last, outcome=outcome, view=view)
+
+    def _system(self, name: str, space: ActionSpace) -> str:
+        """The system template of a name in the words of an action space; raises ConfigError if it has its own."""
+        own: str = self.system if name == "system" else getattr(self.variants, name)
+        form = _FORMS[name] if own == _SYSTEMS[name] else own
+        if space is not METRIC and "{actions}" not in form:
+            raise ConfigError(
+                f"{named(actions=space.name)}: the prompts describe the actions of {METRIC.name} in their template {name}: "
+                f"write {{actions}} there instead, or leave out {named('actions')}"
+            )
+        return _in_space(name, form, space)
 
     def _remaining_turns(self, controls: ControlSettings, counted: bool) -> str:
         """The template of turns before the last one, with the number of the turn and of those left if `counted`."""
@@ -308,7 +329,9 @@ class Prompts:
 
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "system": {
-        **dict.fromkeys(("action", "rotation_limit", "move_limit", "height_limit", "answer_form", "advice"), ""),
+        **dict.fromkeys(
+            ("action", "actions", "rotation_limit", "move_limit", "height_limit", "answer_form", "advice"), ""
+        ),
         **dict.fromkeys(("horizontal_fov", "vertical_fov", "pitch"), ""),
     },
     "opening": {"question": ""},
@@ -326,6 +349,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "outcome.clamped": {"values": ""},
     "outcome.turned": {"degrees": 0.0, "side": ""},
     "outcome.not_turned": {},
+    "outcome.looks": {"degrees": 0.0, "side": ""},
     "outcome.moved": {"moved_m": 0.0},
     "outcome.blocked": {"moved_m": 0.0, "requested_m": 0.0},
     "outcome.clipped": {"moved_m": 0.0, "requested_m": 0.0},
@@ -461,7 +485,7 @@ def _validated(values: object) -> Prompts:
 def system_message(prompts: Prompts, question: Question, observation: Observation) -> Message:
     """The first message of a conversation: the available actions and the reply format, and what the camera shows.
 
-    Any observation of the question will do, since the field of view and the pitch stay the same.
+    `observation` is that of turn 0, or any other one where the pitch stays the same.
     """
     return Message("system", _system_text(prompts, question, observation.camera, observation.pose.pitch_deg))
 
@@ -497,11 +521,12 @@ def message_of_all_turns(
 
 
 def _system_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch_deg: float) -> str:
+    limits = {"rotation": ROTATION_LIMIT_DEG, "move": MOVE_LIMIT_M, "height": HEIGHT_LIMIT_M}
+    ranges = {f"{name}_limit": f"{limit:g}" for name, limit in limits.items()}
     return prompts.system.format(
-        action=json.dumps(dict.fromkeys(LIMITS, 0) | {"answer": None, "done": False}),
-        rotation_limit=f"{ROTATION_LIMIT_DEG:g}",
-        move_limit=f"{MOVE_LIMIT_M:g}",
-        height_limit=f"{HEIGHT_LIMIT_M:g}",
+        **ranges,
+        action=METRIC.example(),
+        actions=METRIC.lines.format(**ranges),
         answer_form=question.kind.form(question.letters),
         advice=prompts.advice.get(question.question_type) or prompts.advice.get(ANY_TYPE, ""),
         horizontal_fov=_degrees(camera.horizontal_fov_deg),
@@ -535,6 +560,9 @@ def _outcome(words: OutcomePrompts, turn: Turn) -> str:
     move, turned = turn.move, turn.turned_deg
     side = "left" if turned >= 0 else "right"
     lines.append(words.turned.format(degrees=abs(turned), side=side) if turned else words.not_turned)
+    if move.pose.pitch_deg != turn.pose.pitch_deg:
+        pitch = move.pose.pitch_deg
+        lines.append(words.looks.format(degrees=abs(pitch), side="up" if pitch >= 0 else "down"))
     if move.blocked or move.clipped:
         stopped = words.blocked if move.blocked else words.clipped
         lines.append(stopped.format(moved_m=move.moved_m, requested_m=move.requested_m))

@@ -17,8 +17,8 @@ from roomscout.runs.settings import ANSWER_SETTINGS, SECTIONS, flags_of
 
 log = logging.getLogger(__name__)
 
-VIEW_SETTINGS = tuple(name for name in SECTIONS["views"] if name in ANSWER_SETTINGS)
-"""Settings that must be those of the earlier run, so that equal poses give equal views."""
+VIEW_SETTINGS = (*(name for name in SECTIONS["views"] if name in ANSWER_SETTINGS), "actions")
+"""Settings that must be those of the earlier run, so that equal poses give equal views that the prompts describe."""
 
 
 class RecordedMoves(Mover):

@@ -1,0 +1,50 @@
+"""Action spaces, by which a model says how to move the camera: each module here has those of one kind (--actions)."""
+
+import importlib
+import pkgutil
+from functools import cache
+
+from roomscout.agent.actions.metric import METRIC
+from roomscout.agent.actions.space import ActionSpace
+from roomscout.agent.config import ConfigError
+from roomscout.base.loading import NotLoadable, load_attribute
+from roomscout.base.wording import named
+
+
+@cache
+def action_spaces() -> dict[str, ActionSpace]:
+    """The spaces of this package by their names."""
+    modules = [importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)]
+    found = [each for module in modules for each in vars(module).values() if isinstance(each, ActionSpace)]
+    return {each.name: each for each in found}
+
+
+def is_users(name: str) -> bool:
+    """Whether --actions NAME means code of a user's."""
+    return ":" in name
+
+
+@cache
+def find_space(name: str) -> ActionSpace:
+    """The space that --actions names, one here or a user's as path/to/file.py:NAME; raises ConfigError.
+
+    A file is read once per process.
+    """
+    if not is_users(name):
+        if name in action_spaces():
+            return action_spaces()[name]
+        known = ", ".join(sorted(action_spaces()))
+        raise ConfigError(
+            f"{named(actions=name)}: there is no such action space; there is {known}, or name your own as "
+            "path/to/file.py:NAME"
+        )
+    try:
+        found = load_attribute(name)
+    except NotLoadable as error:
+        raise ConfigError(f"{named(actions=name)}: {error}") from error
+    if not isinstance(found, ActionSpace):
+        raise ConfigError(f"{named(actions=name)}: {type(found).__name__} is not an ActionSpace")
+    return found
+
+
+__all__ = ["METRIC", "ActionSpace", "action_spaces", "find_space", "is_users"]

@@ -1,0 +1,150 @@
+"""What an action space is: how a model says how to move the camera."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from roomscout.agent.config import ConfigError
+from roomscout.base.wording import named
+from roomscout.envs.actions import CameraMove
+from roomscout.rendering.camera import CameraPose, Intrinsics
+
+SHOWN_CHARACTERS = 40
+LOOK_AROUND = CameraMove(rotation_angle_degrees=45.0)
+"""The move for an unreadable reply: the next view at least shows something new."""
+
+
+class Place(Protocol):
+    """Where the camera is and was in turn 0, and its intrinsics: an observation, or what a record has of one."""
+
+    @property
+    def pose(self) -> CameraPose:
+        """Where it is."""
+
+    @property
+    def start(self) -> CameraPose:
+        """Where it was in turn 0."""
+
+    @property
+    def camera(self) -> Intrinsics:
+        """What draws its views."""
+
+
+Fields = Mapping[str, object]
+"""The JSON object of a reply, with whatever a model wrote in it."""
+Read = tuple[CameraMove, Sequence[str]]
+"""A move, and each value outside its range as "name value -> limit"."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the object by which a model moves the camera.
+
+    `example` is its value in the prompt, `still` the one that does not move the camera. `grammar` is the value as GBNF;
+    it may use the rules `number` and `blank` of replies. `schema` is its JSON schema.
+    """
+
+    example: float | str = 0
+    still: float | str = 0
+    grammar: str = "number"
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "number"})
+
+
+@dataclass(frozen=True)
+class ActionSpace:
+    """A way to move the camera by a JSON object, which also has the keys `answer` and `done`.
+
+    - `lines`: a part of the system prompt with a line for each key. Like all of it, a template: {{ is a brace.
+    - `read`: the move that an object asks for where the camera is; raises ValueError in words for the model, which
+      come after "Your reply could not be used: ". The object may lack any key, and have any value in it.
+    - `turning`: the same space without what moves the camera from its place (--no-translation), if it can be used so.
+    - `watching`: what stands for `lines` where the model's moves are recorded and not carried out.
+    - `fallback`: the small turn after a reply that cannot be read.
+    - `pitches`: whether moves may change the camera's pitch.
+    """
+
+    name: str
+    keys: Mapping[str, Key]
+    lines: str
+    read: Callable[[Fields, Place], Read]
+    turning: "ActionSpace | None" = None
+    watching: str = ""
+    fallback: CameraMove = LOOK_AROUND
+    pitches: bool = False
+
+    @property
+    def all_keys(self) -> tuple[str, ...]:
+        """The keys of a reply's object, in the prompt's order."""
+        return (*self.keys, "answer", "done")
+
+    @property
+    def at_place(self) -> "ActionSpace":
+        """`turning`; raises ConfigError if this has none."""
+        if self.turning is None:
+            raise ConfigError(
+                f"{named(translation=False)}: the action space {self.name} cannot be used without moving the camera"
+            )
+        return self.turning
+
+    @property
+    def while_watching(self) -> str:
+        """`watching`, or `lines` with an introduction."""
+        said = (
+            "What follows says how you would move the camera if you controlled it. It is recorded and not carried out:"
+        )
+        return self.watching or f"{said}\n{self.lines}"
+
+    @property
+    def while_still(self) -> str:
+        """What stands for `lines` where nothing moves the camera."""
+        *names, last = self.keys
+        values = list(dict.fromkeys(json.dumps(key.still) for key in self.keys.values()))
+        named = " and ".join(filter(None, [", ".join(names), last]))
+        return f"- {named}: {' or '.join(values)}, since the camera stays where it is."
+
+    def example(self, still: bool = False) -> str:
+        """The object as the prompt shows it, on one line."""
+        moves = {name: key.still if still else key.example for name, key in self.keys.items()}
+        return json.dumps(moves | {"answer": None, "done": False})
+
+    @property
+    def grammar(self) -> str:
+        """GBNF for xgrammar: prose without braces, then one object with all keys in the prompt's order, then the end.
+
+        `done` may be true only with an answer.
+        """
+        keys = " ".join(rf'"\"{name}\":" blank {key.grammar} "," blank' for name, key in self.keys.items())
+        return rf"""
+root ::= prose "{{" blank {keys} decision blank "}}"
+prose ::= [^{{]*
+decision ::= "\"answer\":" blank (looking | answered)
+looking ::= "null," blank "\"done\":" blank "false"
+answered ::= (text | number) "," blank "\"done\":" blank ("true" | "false")
+text ::= "\"" [^"\\\u0000-\u001f]{{1,80}} "\""
+number ::= "-"? ("0" | [1-9] [0-9]{{0,3}}) ("." [0-9]{{1,4}})?
+blank ::= [ \n]{{0,8}}
+"""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the object, for servers. It allows no prose before it, so the thought is the first key."""
+        return {
+            "type": "object",
+            "properties": {
+                "thought": {"type": "string"},
+                **{name: dict(key.schema) for name, key in self.keys.items()},
+                "answer": {"type": ["string", "number", "null"]},
+                "done": {"type": "boolean"},
+            },
+            "required": ["thought", *self.all_keys],
+            "additionalProperties": False,
+        }
+
+
+def shown(value: object) -> str:
+    """A value as JSON, shortened for a message; only the type of lists and objects, which may be deeply nested."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    text = json.dumps(value)
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
