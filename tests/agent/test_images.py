@@ -104,7 +104,7 @@ def test_exports_and_reports_have_all_images(two: Path, tmp_path: Path):
     assert [Path(path).name for path in line["images"][:2]] == ["render_00.png", "render_00_depth.png"]
     sent = inspect_log._messages(contents, contents.question(min(contents.rows)), [])[1]
     assert [part.type for part in sent.content] == ["image", "image", "text"]
-    write_report(two, lambda facts: "", tmp_path / "report.html")
+    write_report(two, tmp_path / "report.html")
     assert "render_00_depth.png" in next(tmp_path.glob("report_files/data/q*.js")).read_text()
 
 
