@@ -376,12 +376,13 @@ class TestRuns:
         assert forced_of(runs[0]) == forced_of(runs[1])
 
     def test_a_server_is_asked_a_second_time_with_the_same_beginning(self, rooms: RoomScans, tmp_path: Path):
-        config = rooms.config(tmp_path / "1", anytime=True, steps=3)
+        asked = {"anytime": True, "steps": 3, "num_questions": 4}
+        config = rooms.config(tmp_path / "1", **asked)
         prompts = prompts_of(config.model, config.questions.benchmark)
         here = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
         with FaultyServer(served(random_policy()), sometimes(1 / 4)) as server:
             settings = {"model": "served", "engine": "openai", "base_url": (server.url,), "request_timeout": 1.0}
-            there = run_in_process(rooms.config(tmp_path / "2", anytime=True, steps=3, **settings))
+            there = run_in_process(rooms.config(tmp_path / "2", **asked, **settings))
         assert trajectories(there) == trajectories(here)
         assert forced_of(there) == forced_of(here)
 
