@@ -7,12 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roomscout.base.text import escaped
 from roomscout.base.wording import words_of, words_of_judge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from roomscout.agent.config import JudgeSettings
     from roomscout.data.judged import Ask
 
@@ -57,18 +54,3 @@ def judge_after_run(folder: Path, settings: "JudgeSettings") -> None:
         log.warning("Interrupted: the run is complete, and the marks so far are kept. To continue: %s", again)
     except (RunError, BenchmarkError, ModelError) as error:
         log.warning("Not every answer is scored: the judge: %s. The run is complete; to try again: %s", error, again)
-
-
-def rescore(arguments: "Sequence[str]") -> int:
-    """The verb `rescore`, whose judge may fail; returns its exit status."""
-    from roomscout.agent.policies.recorded_replies import parser_of
-    from roomscout.analysis.rescore import main
-    from roomscout.command.reports import renew_report
-    from roomscout.models import ModelError
-
-    try:
-        with words_of(words_of_judge()):
-            return main(arguments, parser_of, open_judge=open_judge, when_judged=renew_report)
-    except ModelError as error:
-        sys.stderr.write(escaped(f"error: the judge: {error}") + "\n")
-        return 2

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout.agent.config import RunConfig
-from roomscout.command.judges import judge_after_run
+from roomscout.base.text import escaped
+from roomscout.base.wording import words_of, words_of_judge
+from roomscout.command.judges import judge_after_run, open_judge
 
 if TYPE_CHECKING:
     from roomscout.agent.evaluation import Outcome
@@ -43,6 +45,20 @@ def merge(arguments: Sequence[str]) -> int:
         write_after_run(folder)
 
     return main(["merge", *arguments], prog="roomscout", then=complete)
+
+
+def rescore(arguments: Sequence[str]) -> int:
+    """The verb `rescore`, whose judge may fail; returns its exit status."""
+    from roomscout.agent.policies.recorded_replies import parser_of
+    from roomscout.analysis.rescore import main
+    from roomscout.models import ModelError
+
+    try:
+        with words_of(words_of_judge()):
+            return main(arguments, parser_of, open_judge=open_judge, when_judged=renew_report)
+    except ModelError as error:
+        sys.stderr.write(escaped(f"error: the judge: {error}") + "\n")
+        return 2
 
 
 def split_after_run(folder: Path) -> None:

@@ -261,7 +261,7 @@ VERBS = {
             "roomscout rescore experiment_logs/20261123_211500_batched --out rescored.csv",
         ),
         "[RUN] [FLAGS]",
-        target="roomscout.command.judges:rescore",
+        target="roomscout.command.reports:rescore",
     ),
     "export": Verb(
         "Write the answers of a run for inspect, lmms-eval, VLMEvalKit or fine-tuning.",
