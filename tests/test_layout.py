@@ -14,7 +14,7 @@ ALLOWED = {
     "models": {"base"},
     "rendering": {"base"},
     "rooms": {"base", "data"},
-    "scoring": {"data"},
+    "scoring": {"base", "data"},
     "envs": {"base", "data", "rendering"},
     "runs": {"base", "data", "scoring", "envs", "models", "rendering"},
     "agent": {"base", "data", "scoring", "rendering", "models", "envs", "runs"},

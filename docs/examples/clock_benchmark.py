@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from roomscout.data.answers import AnswerKind, plain_text
 from roomscout.data.benchmarks import Benchmark, QuestionType
+from roomscout.data.options import Options
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Clock(AnswerKind):
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """The ground truth must be an hour."""
         return None if self.parse(truth, letters) else "not an hour from 1 to 12"
+
+    def read_truth(self, value: object, options: Options) -> str:
+        """ "3 o'clock" as 3."""
+        truth = super().read_truth(value, options)
+        return self.parse(truth, ()) or truth
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         """Any hour."""

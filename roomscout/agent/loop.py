@@ -24,6 +24,7 @@ from roomscout.agent.turns import (
 )
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark
+from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, OutOfMemory
@@ -150,7 +151,8 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
     """Log the size and the time of a batched turn taken inside this block, and handle its errors.
 
     After the batched turns, logs only to run.log. Running out of memory halves the batch size of this phase
-    permanently; the turn is then still pending. After any other ModelError, asks the questions one at a time, so that
+    permanently; the turn is then still pending. After any other ModelError and an
+    AnswerKindError, asks the questions one at a time, so that
     only those at fault fail.
     """
     level = logging.INFO if batch[0].turn < scheduler.max_batched_turns else logging.DEBUG
@@ -165,7 +167,7 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
         size = scheduler.shrink(batch)
         log.warning("Out of memory with %d questions in a batch: continuing with %d (%s)", len(batch), size, error)
         return
-    except ModelError as error:
+    except (ModelError, AnswerKindError) as error:
         if len(batch) > 1:
             log.warning("The batch failed (%s): asking its questions one at a time", error)
     else:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from roomscout.agent.state import QuestionState
+from roomscout.data.question import AnswerKindError
 from roomscout.envs.library import SceneLibrary
 from roomscout.runs.journal import Journal
 from roomscout.runs.records import ResultRow, ScanRecord, image_name
@@ -11,7 +12,13 @@ from roomscout.runs.records import ResultRow, ScanRecord, image_name
 
 def result_row(state: QuestionState) -> ResultRow:
     """The result of a finished question, scored if it has a ground truth."""
-    question, error = state.question, state.error
+    question = state.question
+    try:
+        score, more_scores = question.score(state.answer), question.more_scores(state.answer)
+    except AnswerKindError as error:
+        state.fail("answer kind", str(error))
+        score, more_scores = 0.0, {}
+    failure = state.error
     return ResultRow(
         number=state.number,
         sample=state.sample,
@@ -22,15 +29,15 @@ def result_row(state: QuestionState) -> ResultRow:
         question=question.question,
         ground_truth=question.ground_truth,
         answer=state.answer,
-        score=question.score(state.answer),
+        score=score,
         status=state.status.value,
-        failed_part=error.part if error else None,
-        error=error.message if error else None,
+        failed_part=failure.part if failure else None,
+        error=failure.message if failure else None,
         turns=state.turn,
         parse_errors=sum(turn.parse_error is not None for turn in state.turns),
         seconds=round(state.elapsed_s, 3),
         seconds_share=round(state.share_s, 3),
-        scores=question.more_scores(state.answer),
+        scores=more_scores,
         options=question.options,
         answer_text=question.text_of(state.answer),
         ground_truth_text=question.text_of(question.ground_truth),

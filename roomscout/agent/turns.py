@@ -14,6 +14,8 @@ from typing import Any
 from roomscout.agent.policies import Decision, Policy, PolicyError
 from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
+from roomscout.base.loading import raised
+from roomscout.data.question import AnswerKindError
 from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import LIMITS, CameraAction
 from roomscout.envs.environment import ExplorationEnv
@@ -26,7 +28,13 @@ from roomscout.runs.records import ForcedAnswer, Turn
 
 log = logging.getLogger(__name__)
 
-FAILED_PART = {ScanNotFound: "scan", SceneError: "scene", RenderError: "render", ModelError: "model"}
+FAILED_PART = {
+    ScanNotFound: "scan",
+    SceneError: "scene",
+    RenderError: "render",
+    ModelError: "model",
+    AnswerKindError: "answer kind",
+}
 """The part named in a failed row, by error. Only these errors fail a question; all others stop the run."""
 
 VIEW_THREADS = min(8, os.cpu_count() or 1)
@@ -92,8 +100,8 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     """Take one turn of all these questions: decide for the batch, then move and render in parallel.
 
-    Raises ModelError (including OutOfMemory) before any question has advanced, so the turn can be retried, and
-    PolicyError for any other error of the policy. A RenderError fails only its own question.
+    Raises ModelError (including OutOfMemory) and AnswerKindError before any question has advanced, so the turn can be
+    retried, and PolicyError for any other error of the policy. A RenderError fails only its own question.
     """
     for state in states:
         run.turn_begins(state)
@@ -169,14 +177,14 @@ def what_happened(turn: Turn) -> str:
 
 @contextmanager
 def policy_errors(policy: Policy, method: str, states: Sequence[QuestionState]) -> Iterator[None]:
-    """Raise PolicyError, which names the policy's method and the questions, for any error but a ModelError."""
+    """Raise PolicyError, which names the policy's method and the questions, for any error but a model's or a kind's."""
     try:
         yield
-    except ModelError:
+    except (ModelError, AnswerKindError):
         raise
     except Exception as error:
         where = source_of_decisions(policy, method, states)
-        raise PolicyError(f"{where}, raised {type(error).__name__}: {error}") from error
+        raise PolicyError(f"{where}, raised {raised(error)}") from error
 
 
 def require_decisions(decisions: object, policy: Policy, method: str, states: Sequence[QuestionState]) -> None:

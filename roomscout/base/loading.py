@@ -1,9 +1,11 @@
-"""Loads a Python object by name: module:NAME or path/to/file.py:NAME."""
+"""Loads Python objects of others by name, module:NAME or path/to/file.py:NAME, and names the errors of their code."""
 
 import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,19 +35,38 @@ def load_attribute(name: str, what: str = "NAME") -> Any:
         raise NotLoadable(f"{file}, line {error.lineno} is not Python ({error.msg}): fix it") from error
     except ModuleNotFoundError as error:
         if not error.name or not f"{source}.".startswith(f"{error.name}."):
-            raise NotLoadable(f"{source} raises {_raised(error)} when it is imported: install or fix it") from error
+            raise NotLoadable(f"{source} raises {raised(error)} when it is imported: install or fix it") from error
         raise NotLoadable(
             f"{source} cannot be imported from {Path.cwd()} ({error}): run the command from the folder that contains "
             "it, or name its file"
         ) from error
     except (Exception, SystemExit) as error:  # the file is not ours, so it may raise anything, even sys.exit()
-        raise NotLoadable(f"{source} raises {_raised(error)} when it is imported: fix it") from error
+        raise NotLoadable(f"{source} raises {raised(error)} when it is imported: fix it") from error
     if not hasattr(module, attribute):
         raise NotLoadable(f"{source} has no {attribute}")
     return getattr(module, attribute)
 
 
-def _raised(error: BaseException) -> str:
+@contextmanager
+def code_of_others(
+    what: str, refusal: Callable[[str], Exception], passed: type[Exception] | tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Raise `refusal`, with the error and where it is from, for any error of code that is not ours, in this block.
+
+    Errors that are `passed` stay as they are. `what` failed, such as "the score of clock".
+    """
+    try:
+        yield
+    except passed:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)[2:]  # after this one and that of the block
+        theirs = [frame for frame in frames if frame.filename == frames[0].filename]
+        where = f" in {Path(theirs[-1].filename).name}, line {theirs[-1].lineno}" if theirs else ""
+        raise refusal(f"{what} failed ({error!r}{where})") from error
+
+
+def raised(error: BaseException) -> str:
     """An error in words, with the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{traceback.format_exception_only(error)[-1].strip()} ({Path(frame.filename).name}, line {frame.lineno})"

@@ -4,6 +4,7 @@ import logging
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,12 +75,7 @@ def split_after_run(folder: Path) -> None:
     except KeyboardInterrupt:
         log.warning("Interrupted: the run is complete, but not what was in view. To work it out: %s", again)
     except Exception as error:  # noqa: BLE001 (whatever it is, the run is complete and keeps its exit status)
-        log.warning(
-            "It is not known what was in view (%s: %s); the run is complete. To try again: %s",
-            type(error).__name__,
-            error,
-            again,
-        )
+        _warn(folder, "It is not known what was in view", error, again)
 
 
 def write_after_run(folder: Path) -> None:
@@ -92,12 +88,17 @@ def write_after_run(folder: Path) -> None:
     except KeyboardInterrupt:
         log.warning("Interrupted: the run is complete, but its report is not written. To write it: %s", _again(folder))
     except Exception as error:  # noqa: BLE001 (whatever it is, the run is complete and keeps its exit status)
-        log.warning(
-            "The report is not written (%s: %s); the run is complete. To try again: %s",
-            type(error).__name__,
-            error,
-            _again(folder),
-        )
+        _warn(folder, "The report is not written", error, _again(folder))
+
+
+def _warn(folder: Path, what: str, error: Exception, again: str) -> None:
+    """Log that something of a complete run is not written; the traceback is in its run.log."""
+    from roomscout.agent.console import log_to_file
+    from roomscout.runs import RunError
+
+    log.warning("%s (%s: %s); the run is complete. To try again: %s", what, type(error).__name__, error, again)
+    with suppress(RunError), log_to_file(folder / "run.log"):
+        log.debug("%s", what, exc_info=error)
 
 
 def renew_report(folder: Path) -> None:

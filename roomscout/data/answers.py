@@ -117,7 +117,11 @@ class AnswerKind(Protocol):
         ...
 
     def score(self, answer: str | float | None, truth: str) -> float:
-        """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth."""
+        """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth.
+
+        The answer is as `parse` returned it, and the truth as in the question file, read by `read_truth`. A truth that
+        `parse` takes is scored as an answer when questions are loaded: one that cannot be is refused with its row.
+        """
         ...
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:

@@ -2,10 +2,12 @@
 
 import random
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roomscout import UpAxis
+from roomscout.base.loading import code_of_others
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmarks import RESERVED, Benchmark
 from roomscout.data.options import (
@@ -21,6 +23,10 @@ from roomscout.data.question_files import (
 )
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.starts import Start
+
+
+class AnswerKindError(QuestionError):
+    """The code of a kind of answer raised an error. The message names the method, the error, the file and the line."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +86,12 @@ class Question:
         return columns | self.frame.columns
 
     def parse_answer(self, value: object) -> str | None:
-        """A value as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer."""
-        return self.kind.parse(value, self.letters)
+        """A value as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer.
+
+        As the other methods about answers, raises AnswerKindError for an error in the code of its kind.
+        """
+        with self.kind_code("parse"):
+            return self.kind.parse(value, self.letters)
 
     def text_of(self, letter: str | None) -> str:
         """The text of the option with this letter, in either case; empty if there is none."""
@@ -90,17 +100,38 @@ class Question:
 
     def guess(self, draw: random.Random) -> str:
         """A random valid answer."""
-        return self.kind.guess(draw, self.letters)
+        with self.kind_code("guess"):
+            return self.kind.guess(draw, self.letters)
 
     def score(self, answer: str | None) -> float | None:
         """The score of an answer, 0 to 1 (0 for None); None without a ground truth, or if it needs a judge."""
         if self.ground_truth is None or self.kind.needs_judge:
             return None
-        return self.kind.score(answer, self.ground_truth)
+        with self.kind_code("score"):
+            return self.kind.score(answer, self.ground_truth)
 
     def more_scores(self, answer: str | None) -> dict[str, float]:
         """Further scores of an answer by name; none without a ground truth."""
-        return {} if self.ground_truth is None else self.kind.more_scores(answer, self.ground_truth)
+        with self.kind_code("more_scores"):
+            return {} if self.ground_truth is None else self.kind.more_scores(answer, self.ground_truth)
+
+    def kind_code(self, method: str) -> AbstractContextManager[None]:
+        """Names errors of a method of the question's kind, whose code may be a user's, as AnswerKindError."""
+        what = f"the {method} of {type(self.kind).__name__}"
+        return code_of_others(what, lambda why: AnswerKindError(f"{why}: fix it"), QuestionError)
+
+
+def why_no_truth(question: Question) -> str | None:
+    """Why the ground truth of a question cannot be one; None if it can. Scores it as an answer, unless a judge does."""
+    truth = question.ground_truth or ""
+    try:
+        with question.kind_code("wrong_truth"):
+            wrong = question.kind.wrong_truth(truth, question.letters)
+        if wrong is None and (answer := question.parse_answer(truth)) is not None:
+            question.score(answer)
+    except AnswerKindError as error:
+        return f"not one that can be scored: {error}"
+    return wrong
 
 
 def letters_of(options: Iterable[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import NoReturn
 
+from roomscout.base.loading import code_of_others
 from roomscout.base.text import escaped
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmarks import Benchmark
@@ -17,7 +18,7 @@ from roomscout.data.options import (
     read_options,
     written_options,
 )
-from roomscout.data.question import UNDECLARED, Question, with_kind
+from roomscout.data.question import UNDECLARED, Question, why_no_truth, with_kind
 from roomscout.data.question_files import (
     AS_GIVEN,
     COLUMNS,
@@ -154,11 +155,10 @@ def _read_by(benchmark: Benchmark, row: Row, place: str) -> Row:
         fix = " and ".join(renamed) or f"{benchmark.title}'s columns are {listed(benchmark.columns)}"
         raise QuestionError(f"{place}: missing column {listed(missing)}; {fix}")
     try:
-        ours = benchmark.read_row(row)
+        with code_of_others(f"the read_row of {benchmark.title}", QuestionError, QuestionError):
+            ours = benchmark.read_row(row)
     except QuestionError as error:
-        raise QuestionError(f"{place}: {error}") from None
-    except Exception as error:  # the function is not ours
-        raise QuestionError(f"{place}: the read_row of {benchmark.title} failed ({error!r})") from error
+        raise QuestionError(f"{place}: {error}") from error.__cause__
     if not isinstance(ours, Mapping):
         raise QuestionError(f"{place}: the read_row of {benchmark.title} returned {ours!r}, not a mapping of columns")
     return ours
@@ -207,7 +207,7 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark, counted_
         _refuse_truth(question, truth, str(error), place)
     question = replace(question, ground_truth=read)
     _check_unicode(read, place)
-    if wrong := question.kind.wrong_truth(read, question.letters):
+    if wrong := why_no_truth(question):
         _refuse_truth(question, read, f"{wrong}; fix it or remove the question", place)
     return question
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from roomscout.base.loading import code_of_others
 from roomscout.base.text import on_disk
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
-from roomscout.data.question import Question, letters_of, with_kind
+from roomscout.data.question import Question, letters_of, why_no_truth, with_kind
 from roomscout.data.question_files import (
     AS_GIVEN,
     COLUMNS,
@@ -169,12 +170,13 @@ def _rows_asked(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark) ->
             yield number, row
             continue
         try:
-            if benchmark.asks(row):
-                yield number, row
-        except ValueError as error:
+            with code_of_others(f"the asks of {benchmark.title}", QuestionError, ValueError):
+                asked = benchmark.asks(row)
+        except (QuestionError, ValueError) as error:
             yield number, QuestionError(f"{name}, row {number}: {error}")
-        except Exception as error:  # noqa: BLE001 (the function is not ours)
-            yield number, QuestionError(f"{name}, row {number}: the asks of {benchmark.title} failed ({error!r})")
+        else:
+            if asked:
+                yield number, row
 
 
 def _with_scans_beside(source: Path, rows: Iterable[NumberedRow]) -> Iterator[NumberedRow]:
@@ -320,7 +322,7 @@ def ask_one(
         truth = asked.kind.read_truth(ground_truth, read)
     except ValueError as error:
         raise QuestionError(f"{named('ground_truth')} {ground_truth!r} is {error}") from None
-    if wrong := asked.kind.wrong_truth(truth, asked.letters):
+    if wrong := why_no_truth(replace(asked, ground_truth=truth)):
         raise QuestionError(f"{named('ground_truth')} {ground_truth!r} is {wrong}; a question of type {name} needs it")
     if truth.upper() != ground_truth.strip().upper():
         logger.info("Ground truth %r is %s%s", ground_truth, "option " if lettered else "", truth)

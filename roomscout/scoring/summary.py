@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from roomscout.base.loading import code_of_others
 from roomscout.data.benchmarks import Benchmark, BenchmarkError, mean
 from roomscout.data.questions import Question
 
@@ -61,12 +62,9 @@ def over_own_questions(scores: Mapping[str, Sequence[float]]) -> dict[str, float
 def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """What the benchmark's `aggregate` returns; raises BenchmarkError unless it is finite numbers with "overall"."""
     kept = "fix it; the answers are kept, and resuming the run scores them"
-    try:
+    what = f"the aggregate of {benchmark.title}"
+    with code_of_others(what, lambda why: BenchmarkError(f"{why}: {kept}"), BenchmarkError):
         percents = {name: float(value) for name, value in benchmark.aggregate(benchmark, scores).items()}
-    except BenchmarkError:  # says itself what is missing
-        raise
-    except Exception as error:  # the function is not ours
-        raise BenchmarkError(f"the aggregate of {benchmark.title} failed ({error!r}): {kept}") from error
     if "overall" not in percents or not all(map(math.isfinite, percents.values())):
         raise BenchmarkError(
             f'the aggregate of {benchmark.title} returned {percents}, not finite numbers with "overall": {kept}'

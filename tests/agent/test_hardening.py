@@ -125,7 +125,9 @@ def test_a_benchmark_whose_filter_fails_is_one_sentence(tmp_path: Path):
 
     mine = Benchmark("mine", "Mine", (QuestionType("object_counting", VSI_BENCH.types[0].kind),), asks=asks)
     (tmp_path / "questions.jsonl").write_text(json.dumps({**COLUMNS, "options": None}) + "\n")
-    with pytest.raises(QuestionError, match=r"row 1: the asks of Mine failed \(KeyError\('absent'\)\)"):
+    with pytest.raises(
+        QuestionError, match=r"row 1: the asks of Mine failed \(KeyError\('absent'\) in test_hardening.py, line \d+\)"
+    ):
         load_questions(tmp_path / "questions.jsonl", mine)
 
 

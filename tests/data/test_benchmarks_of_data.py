@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -69,6 +70,52 @@ def test_a_benchmark_file_may_bring_its_own_kind_of_answer(rooms: RoomScans, tmp
 def test_an_hour_scores_by_its_angle(answer: str | None, score: float):
     (kind,) = (each.kind for each in find_benchmark(CLOCK).types)
     assert kind.score(answer, "3") == pytest.approx(score)
+
+
+def test_a_ground_truth_is_read_as_the_kind_reads_answers(rooms: RoomScans, tmp_path: Path):
+    path = write_rows(tmp_path / "clock.jsonl", scene_of(rooms), {"which_hour": ("Where?", None, "3 o'clock")})
+    (question,) = load_questions(path, find_benchmark(CLOCK))
+    assert (question.ground_truth, question.score("4")) == ("3", pytest.approx(5 / 6))
+
+
+BROKEN_KIND = """
+from roomscout.data.answers import Text
+from roomscout.data.benchmarks import Benchmark, QuestionType
+
+class Code(Text):
+    name = "code"
+
+    def {method}
+
+BROKEN = Benchmark("broken", "Broken", (QuestionType("code", Code()), QuestionType("text", Text())))
+"""
+FAILING_SCORE = """score(self, answer, truth):
+        return 1.0 if answer == truth else int(answer or 0)
+"""
+
+
+def test_a_ground_truth_that_cannot_be_scored_is_refused_with_its_row(rooms: RoomScans, tmp_path: Path):
+    broken = benchmark_in(tmp_path, BROKEN_KIND.replace("{method}", "score(self, answer, truth):\n        int(truth)"))
+    path = write_rows(tmp_path / "code.jsonl", scene_of(rooms), {"code": ("Which code?", None, "four")})
+    where = r"code.jsonl, row 1 .*'four'.*: the score of Code failed \(ValueError.* in \w+.py, line \d+\): fix it"
+    with pytest.raises(QuestionError, match=where):
+        load_questions(path, find_benchmark(broken.replace("MINE", "BROKEN")))
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [("score", FAILING_SCORE), ("parse", "parse(self, value, letters):\n        return {'7': '7'}[value]\n")],
+)
+def test_an_error_in_a_kind_fails_its_question_alone(rooms: RoomScans, tmp_path: Path, method: str, code: str):
+    broken = benchmark_in(tmp_path, BROKEN_KIND.replace("{method}", code)).replace("MINE", "BROKEN")
+    asked = {"code": ("Which code?", None, "7"), "text": ("Which colour?", None, "red")}
+    path = write_rows(tmp_path / "code.jsonl", scene_of(rooms), asked)
+    ended = main_vsi_bench_loop(rooms.config(tmp_path / "runs", questions=path, benchmark=broken))
+    failed = {row.question_type: row for row in ended.rows if row.failed}
+    assert (ended.status, list(failed), failed["code"].score) == (1, ["code"], 0.0)
+    assert re.search(rf"the {method} of Code failed \(.* in \w+.py, line \d+\): fix it", failed["code"].error or "")
+    again = main_vsi_bench_loop(rooms.config(tmp_path / "runs", questions=path, benchmark=broken), ended.folder)
+    assert again.status == 1
 
 
 def test_a_run_of_another_benchmark_resumes_with_it(rooms: RoomScans, tmp_path: Path):
@@ -191,7 +238,7 @@ def test_a_broken_benchmark_file_is_refused(tmp_path: Path, source: str, words: 
 @pytest.mark.parametrize(
     ("combine", "words"),
     [
-        ("lambda benchmark, scores: 1 / 0", r"failed \(ZeroDivisionError\('division by zero'\)\)"),
+        ("lambda benchmark, scores: 1 / 0", r"failed \(ZeroDivisionError\('division by zero'\) in \w+.py, line \d+\)"),
         ("lambda benchmark, scores: None", r"failed \(AttributeError"),
         ("lambda benchmark, scores: {'overall': 'high'}", r"failed \(ValueError"),
         ("lambda benchmark, scores: {'overall': float('nan')}", "returned {'overall': nan}, not finite numbers"),
@@ -232,7 +279,7 @@ READ_ROW = "MINE = made(columns=('text', 'place'), read_row=lambda row: {'questi
     ("row", "words"),
     [
         ({"text": "How many?"}, "row 1: missing column place; Mine's columns are text, place"),
-        ({"text": {}, "place": "s"}, r"row 1: the read_row of Mine failed \(KeyError\('en'\)\)"),
+        ({"text": {}, "place": "s"}, r"row 1: the read_row of Mine failed \(KeyError\('en'\) in "),
         ({"text": {"en": "How many?"}, "place": "s"}, "row 1: the read_row of Mine leaves out dataset, scene_name"),
     ],
 )
