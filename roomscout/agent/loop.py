@@ -151,9 +151,8 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
     """Log the size and the time of a batched turn taken inside this block, and handle its errors.
 
     After the batched turns, logs only to run.log. Running out of memory halves the batch size of this phase
-    permanently; the turn is then still pending. After any other ModelError and an
-    AnswerKindError, asks the questions one at a time, so that
-    only those at fault fail.
+    permanently; the turn is then still pending. After any other ModelError and an AnswerKindError, asks the questions
+    one at a time, so that only those at fault fail.
     """
     level = logging.INFO if batch[0].turn < scheduler.max_batched_turns else logging.DEBUG
     log.log(level, "Processing %s in batch", counted(len(batch), "active question"))

@@ -14,7 +14,6 @@ from roomscout.base.text import escaped, log_to_stream, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.runs import RunError
-from roomscout.runs.baselines import is_blind
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.sights import SIGHTS, Sight, split
@@ -63,7 +62,7 @@ def log_split(folder: Path) -> None:
     Does nothing for a blind run, and for one whose scans have no known boxes of objects. Raises RunError.
     """
     reader = RunReader(folder)
-    if is_blind(reader.facts.protocol) or not knows_boxes(reader):
+    if reader.facts.is_blind or not knows_boxes(reader):
         return
     if len(rows := reader.rows) > MANY_ANSWERS:
         log.info("Working out what was in view in %d answers; Ctrl-C skips it", len(rows))

@@ -18,7 +18,6 @@ from roomscout.rendering.open3d_import import Open3DError
 from roomscout.rendering.scene import SceneError
 from roomscout.rendering.visibility import object_pixels
 from roomscout.runs import RunError
-from roomscout.runs.baselines import is_blind
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, ScanRecord, Turn
 from roomscout.runs.sights import SeenObjects, Sight, enough_pixels
@@ -102,7 +101,7 @@ def save(folder: Path, seen: Seen) -> None:
 
 def camera_of(facts: RunFacts, folder: Path) -> Intrinsics:
     """The camera of a run's views; raises RunError if it is not recorded, or if they are grey."""
-    if is_blind(facts.protocol):
+    if facts.is_blind:
         raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
     if (camera := facts.intrinsics) is None:
         raise RunError(f"{folder / 'run.json'} does not record image_size and focal, so what was in view is not known")

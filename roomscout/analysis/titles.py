@@ -6,7 +6,6 @@ from typing import Any
 
 from roomscout.base.text import escaped
 from roomscout.data.benchmarks import Benchmark
-from roomscout.runs.baselines import is_blind
 from roomscout.runs.movers import MOVERS
 from roomscout.runs.records import RunFacts
 
@@ -22,7 +21,7 @@ def controls_of(facts: RunFacts) -> tuple[str, ...]:
     setting = facts.setting
     moves, moves_of, at_once = setting("moves"), setting("moves_of"), setting("present") == "once"
     found = [
-        "blind" if is_blind(facts.protocol) else "",
+        "blind" if facts.is_blind else "",
         "moves of another run" if moves_of else MOVERS[moves].title if moves in MOVERS else "",
         "all views at once" if at_once else "",
         "" if setting("actions") == "metric" else f"{setting('actions').rpartition('/')[2]} actions",

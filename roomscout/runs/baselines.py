@@ -48,7 +48,7 @@ def with_blind(summary: dict[str, Any], reader: RunReader) -> dict[str, Any]:
 
 def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
     """The scores of the newest finished run beside this one that had grey views and is otherwise the same, if any."""
-    if is_blind(facts.protocol):
+    if facts.is_blind:
         return None
     for folder in reversed(runs_by_start(reader.folder.parent)):
         other = RunReader(folder)
@@ -73,11 +73,6 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
 def same_protocol(first: str, second: str) -> bool:
     """Whether two protocols say the same, apart from phrases that earlier versions wrote otherwise or not at all."""
     return _UNLIKE_EARLIER.sub("", first) == _UNLIKE_EARLIER.sub("", second)
-
-
-def is_blind(protocol: str) -> bool:
-    """Whether a run with this protocol saw only grey views."""
-    return protocol.startswith(BLIND)
 
 
 def _judge_of(reader: RunReader) -> tuple[str, str] | None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark
 from roomscout.runs.anytime import anytime_lines
-from roomscout.runs.baselines import is_blind
 from roomscout.runs.records import ResultRow, RunFacts
 from roomscout.scoring.by_dataset import format_by_dataset
 from roomscout.scoring.samples import format_samples
@@ -20,7 +20,7 @@ def closing_lines(
     """The scores of a run in the words of its benchmark, or of a single question, and where the run is."""
     scored = [row for row in rows if row.score is not None]
     if facts.config["ply"] is None:
-        lines = [*format_summary(summary, benchmark), *missing_baseline(summary), *format_samples(summary)]
+        lines = [*format_summary(summary, benchmark), *missing_baseline(summary, facts), *format_samples(summary)]
         lines += [*format_by_dataset(summary), *anytime_lines(summary), *reference_lines(summary, benchmark)]
         lines += [*part_lines(facts.setting, summary, benchmark), *summary.get("warnings", [])]
         lines += wrong_line(folder, [row for row in scored if not row.failed])
@@ -50,9 +50,10 @@ def token_lines(cost: dict[str, Any]) -> list[str]:
     return [f"Tokens, as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"]
 
 
-def missing_baseline(summary: dict[str, Any]) -> list[str]:
+def missing_baseline(summary: dict[str, Any], facts: RunFacts) -> list[str]:
     """How to measure the blind baseline of a scored run that has none, as a line."""
     known = "blind" in summary.get("baselines", {})
-    if known or is_blind(summary["protocol"]) or summary["asked"]["overall_label"] is None:
+    if known or facts.is_blind or summary["asked"]["overall_label"] is None:
         return []
-    return ["blind: not known; the same command with --renderer blind measures it, and roomscout report then shows it"]
+    how = f"the same command with {named(renderer='blind')} measures it, and roomscout report then shows it"
+    return [f"blind: not known; {how}"]

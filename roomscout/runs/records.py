@@ -433,6 +433,11 @@ class RunFacts(Record):
         return self.config[name] if name in self.config else earlier(name)
 
     @property
+    def is_blind(self) -> bool:
+        """Whether every view is grey."""
+        return bool(self.setting("renderer") == "blind")
+
+    @property
     def name(self) -> str | None:
         """The name that --name gave the run, if any."""
         return self.config.get("name")

@@ -9,7 +9,6 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import hfov_deg
 from roomscout.analysis.titles import answering, asked_in_words, title_of
 from roomscout.base.text import escaped
-from roomscout.runs.baselines import is_blind
 from roomscout.scoring.by_dataset import interval_of as dataset_interval
 from roomscout.scoring.summary import failed_in_words, no_interval_lines, overall_in_words, part_lines, reference_lines
 
@@ -217,7 +216,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
             if camera
             else "not recorded",
         ),
-        ("Renderer", "blind: every view is grey" if is_blind(run.facts.protocol) else str(setting("renderer"))),
+        ("Renderer", "blind: every view is grey" if run.facts.is_blind else str(setting("renderer"))),
         ("Moves", f"at most {setting('steps')} per question"),
         ("Judge", _judge(run.summary)),
         ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
@@ -272,7 +271,7 @@ def _engine(run: RunContents) -> str:
 def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     """What the scores must not be compared with, a sentence each."""
     facts, found = run.facts, []
-    if is_blind(run.facts.protocol):
+    if run.facts.is_blind:
         found.append("The model saw grey views only: this run is a baseline, and no result of a model that sees.")
     if facts.part:
         found.append(
