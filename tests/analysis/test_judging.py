@@ -107,7 +107,7 @@ def test_wrong_says_which_answers_are_not_scored(unjudged: Path, capsys: pytest.
 
 
 def test_the_leaderboard_says_how_to_score_an_unjudged_run(unjudged: Path, capsys: pytest.CaptureFixture[str]):
-    assert leaderboard([str(unjudged)], ()) == 2
+    assert leaderboard([str(unjudged)]) == 2
     assert "is not scored yet: score it with roomscout rescore" in capsys.readouterr().err
 
 
@@ -148,7 +148,7 @@ def test_wrong_lists_the_answers_with_a_low_mark(judged: Path, capsys: pytest.Ca
 
 
 def test_the_leaderboard_names_the_judge(judged: Path, capsys: pytest.CaptureFixture[str]):
-    assert leaderboard([str(judged)], ()) == 0
+    assert leaderboard([str(judged)]) == 0
     assert "open-eqa-v0.json, judged by marker-1 " in capsys.readouterr().out
 
 

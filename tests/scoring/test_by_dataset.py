@@ -171,5 +171,5 @@ def test_the_report_shows_the_scores_by_dataset(run: Path, tmp_path: Path):
 
 
 def test_the_leaderboard_has_a_column_per_dataset(run: Path, capsys: pytest.CaptureFixture[str]):
-    assert leaderboard([str(run)], ()) == 0
+    assert leaderboard([str(run)]) == 0
     assert "| 95 % interval | large | small | failed |" in capsys.readouterr().out
