@@ -30,9 +30,9 @@ from roomscout.agent.console import log_to_console
 from roomscout.cluster.ray_run import answer_on_ray
 
 log_to_console()
-sys.exit(answer_on_ray(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=5.0).status)
+sys.exit(answer_on_ray(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=15.0).status)
 """
-"""The command, except that it waits only 5 seconds for a live node."""
+"""The command, except that it waits only 15 seconds for a live node."""
 
 
 def begun_parts(run: Path) -> list[Path]:
