@@ -71,7 +71,7 @@ def lenient(chat) -> str:
 
 
 def rescore(run: Path, server: FaultyServer, *flags: str, judge: str = "marker-1") -> int:
-    command: Callable | None = VERBS["rescore"].command
+    command: Callable | None = VERBS["rescore"].run
     assert command is not None
     return command([str(run), "--judge", judge, "--judge-url", server.url, *flags])
 
