@@ -119,7 +119,7 @@ def test_a_server_gets_all_images():
 def test_depth_is_in_metres_along_the_viewing_direction(pitch_deg: float):
     wall = scene_of(box((4, -100, -100), (5, 100, 100)))  # seen by a camera at the origin
     shots = draw_shots(SEE, RaycastRenderer(), wall, CameraPose(0.0, 0.0, 0.0, 0.0, pitch_deg), CAMERA)
-    depth = shots[1].image[12, 16, 0] / 25
+    depth = shots[1].image[12, 16, 0] / 30
     down = (12.5 - 12) / 20  # the pixel's offset from the centre, in units of the focal length
     pitch = np.radians(pitch_deg)
     assert depth == pytest.approx(4 / (np.cos(pitch) + np.sin(pitch) * down), abs=0.03)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from roomscout.rendering.renderers.base import Renderer
     from roomscout.rendering.scene import Scene
 
-LEVELS_PER_M = 25
-FARTHEST_M = 10
+LEVELS_PER_M = 30
+FARTHEST_M = 8
 """Larger depths are drawn as this one, which is darker than the white of holes."""
 WHITE = 255
 
