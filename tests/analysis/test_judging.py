@@ -182,7 +182,7 @@ def test_marks_before_a_failure_are_kept(run: Path, capsys: pytest.CaptureFixtur
 def test_rescoring_a_judged_run_keeps_its_marks(judged: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     caplog.clear()
-    command = VERBS["rescore"].command
+    command = VERBS["rescore"].run
     assert command is not None and command([str(judged)]) == 0
     assert "\n".join(caplog.messages).startswith("0 of 4 answers change")
 
