@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roomscout.data import scoring
 from roomscout.data.benchmarks import vsi_bench
 from roomscout.data.questions import Question
+from roomscout.scoring import summary as scoring
 from tests.conftest import vsi_question
 
 BENCHMARK = replace(vsi_bench.BENCHMARK, sizes={})
