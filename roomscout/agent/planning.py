@@ -15,7 +15,8 @@ from roomscout.agent.config import (
 )
 from roomscout.agent.console import counted
 from roomscout.agent.policies import Policy
-from roomscout.agent.policies.prompts import Prompts, opening_text, run_prompts
+from roomscout.agent.policies.messages import opening_text
+from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.timing import (
     ConversationSize,
     expected_run_shape,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.policies import Decision
-from roomscout.agent.policies.prompts import Prompts, message_of_all_turns, system_message, turn_message
+from roomscout.agent.policies.messages import message_of_all_turns, system_message, turn_message
+from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import parse_action
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction

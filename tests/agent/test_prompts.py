@@ -15,6 +15,7 @@ from simple_rooms import box, scene_of
 from roomscout.agent.actions.space import LOOK_AROUND
 from roomscout.agent.config import ConfigError, ControlSettings
 from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.messages import system_message, turn_message
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import (
     Prompts,
@@ -24,8 +25,6 @@ from roomscout.agent.policies.prompts import (
     prompts_of,
     recorded_prompts,
     run_prompts,
-    system_message,
-    turn_message,
 )
 from roomscout.agent.policies.replies import ParsedAction
 from roomscout.agent.run_folder import saved_prompts

@@ -1,4 +1,4 @@
-"""Every word that a model reads, as a value: `Prompts` holds templates, and the functions below fill them in.
+"""Every word that a model reads, as a value: `Prompts` holds templates, which `messages` fills in.
 
 A checkpoint may bring its own in prompts.yaml, and `--prompts FILE` names others. Templates use Python's format syntax.
 """
@@ -19,15 +19,9 @@ from roomscout.agent.config import TELL_NAMES, ConfigError, ControlSettings, Mod
 from roomscout.base.shots import VIEW
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import ADVICE_NEEDS, Benchmark, find_benchmark, wrong_needs
-from roomscout.data.questions import Question
-from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
-from roomscout.envs.environment import Observation
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import invalid_in_words
-from roomscout.models.conversation import Message
-from roomscout.rendering.camera import Intrinsics
 from roomscout.rendering.modalities import MODALITIES
-from roomscout.runs.records import Turn
 
 ANY_TYPE = "default"
 """The key of the advice for question types that have none."""
@@ -480,128 +474,3 @@ def _validated(values: object) -> Prompts:
         return TypeAdapter(Prompts).validate_python(values)
     except ValidationError as error:
         raise ValueError(invalid_in_words(error.errors()[0])) from None
-
-
-def system_message(prompts: Prompts, question: Question, observation: Observation) -> Message:
-    """The first message of a conversation: the available actions and the reply format, and what the camera shows.
-
-    `observation` is that of turn 0, or any other one where the pitch stays the same.
-    """
-    return Message("system", _system_text(prompts, question, observation.camera, observation.pose.pitch_deg))
-
-
-def opening_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch_deg: float) -> str:
-    """All text before the first reply, except the camera's pose and the remaining moves."""
-    return _system_text(prompts, question, camera, pitch_deg) + _question_text(prompts, question)
-
-
-def turn_message(prompts: Prompts, question: Question, observation: Observation, previous: Turn | None) -> Message:
-    """The user message with an observation; `previous` is the turn that led to it, None for turn 0."""
-    opening = _question_text(prompts, question) if previous is None else _outcome(prompts.outcome, previous)
-    where = _joined(_extent(prompts, question, observation), _position(prompts, question, observation))
-    parts = filter(None, [opening, where, _turns_left(prompts, observation)])
-    return Message("user", "\n\n".join(parts), observation.images)
-
-
-def message_of_all_turns(
-    prompts: Prompts, question: Question, observations: Sequence[Observation], turns: Sequence[Turn]
-) -> Message:
-    """The user message with all observations; `turns` led from each to the next one.
-
-    It says what the messages of the single turns say, each outcome and position under the number of its view.
-    """
-    outcomes = ["", *(_outcome(prompts.outcome, turn) for turn in turns)]
-    views = [
-        _joined(prompts.view.format(number=observation.turn), outcome, _position(prompts, question, observation))
-        for observation, outcome in zip(observations, outcomes, strict=True)
-    ]
-    extent, last = _extent(prompts, question, observations[0]), _turns_left(prompts, observations[-1])
-    parts = filter(None, [_question_text(prompts, question), extent, "\n".join(views), last])
-    return Message("user", "\n\n".join(parts), tuple(shot for each in observations for shot in each.images))
-
-
-def _system_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch_deg: float) -> str:
-    limits = {"rotation": ROTATION_LIMIT_DEG, "move": MOVE_LIMIT_M, "height": HEIGHT_LIMIT_M}
-    ranges = {f"{name}_limit": f"{limit:g}" for name, limit in limits.items()}
-    return prompts.system.format(
-        **ranges,
-        action=METRIC.example(),
-        actions=METRIC.lines.format(**ranges),
-        answer_form=question.kind.form(question.letters),
-        advice=prompts.advice.get(question.question_type) or prompts.advice.get(ANY_TYPE, ""),
-        horizontal_fov=_degrees(camera.horizontal_fov_deg),
-        vertical_fov=_degrees(camera.vertical_fov_deg),
-        pitch=f"{pitch_deg:g}",
-    )
-
-
-def _degrees(angle_deg: float) -> str:
-    """An angle to the degree, below 10 degrees to a tenth."""
-    return f"{angle_deg:.0f}" if angle_deg >= 9.95 else f"{angle_deg:.1f}"
-
-
-def _question_text(prompts: Prompts, question: Question) -> str:
-    lines = [prompts.opening.format(question=question.question)]
-    if question.options:
-        lines.append(prompts.options.format(options="\n".join(question.options)))
-    return "\n".join(lines)
-
-
-def _outcome(words: OutcomePrompts, turn: Turn) -> str:
-    """The outcome of the last turn: an answer that did not count, reply errors, clamped numbers, rotation and move."""
-    lines = []
-    if turn.requested is not None and turn.requested.done:
-        lines.append(words.not_counted)
-    if turn.parse_error:
-        lines.append(words.unreadable.format(error=turn.parse_error))
-    if turn.clamped:
-        lines.append(words.clamped.format(values=", ".join(turn.clamped)))
-    assert turn.move is not None, "a turn that did not end the question has a move"
-    move, turned = turn.move, turn.turned_deg
-    side = "left" if turned >= 0 else "right"
-    lines.append(words.turned.format(degrees=abs(turned), side=side) if turned else words.not_turned)
-    if move.pose.pitch_deg != turn.pose.pitch_deg:
-        pitch = move.pose.pitch_deg
-        lines.append(words.looks.format(degrees=abs(pitch), side="up" if pitch >= 0 else "down"))
-    if move.blocked or move.clipped:
-        stopped = words.blocked if move.blocked else words.clipped
-        lines.append(stopped.format(moved_m=move.moved_m, requested_m=move.requested_m))
-    else:
-        lines.append(words.moved.format(moved_m=move.moved_m) if move.requested_m else words.not_moved)
-    return _joined(*lines)
-
-
-def _joined(*sentences: str) -> str:
-    return " ".join(filter(None, sentences))
-
-
-def _extent(prompts: Prompts, question: Question, observation: Observation) -> str:
-    """The room's extent, in the scan's coordinates and from the start."""
-    scan = observation.extent
-    start = scan if question.kind.in_scan_coordinates else observation.extent_from_start
-    ranges = {"x": scan.x_m, "y": scan.y_m, "start_x": start.x_m, "start_y": start.y_m}
-    return prompts.extent.format(**{f"{name}{end}": values[end] for name, values in ranges.items() for end in (0, 1)})
-
-
-def _position(prompts: Prompts, question: Question, observation: Observation) -> str:
-    """The camera's position and heading, in the scan's coordinates and from the start."""
-    pose, floor_z_m, in_scan = observation.pose, observation.extent.floor_z_m, question.kind.in_scan_coordinates
-    start = pose if in_scan else observation.start.relative(pose)
-    return prompts.position.format(
-        x=pose.x_m,
-        y=pose.y_m,
-        height=pose.z_m - floor_z_m,
-        heading=round(pose.heading_deg) % 360,
-        start_x=start.x_m,
-        start_y=start.y_m,
-        start_heading=round(start.heading_deg) % 360,
-        floor=f", which is at z {floor_z_m:z.1f} m" if in_scan else "",
-    )
-
-
-def _turns_left(prompts: Prompts, observation: Observation) -> str:
-    left = observation.moves_left
-    if not left:
-        return prompts.last_turn.format()
-    moves = f"{left} move{'' if left == 1 else 's'}"
-    return prompts.remaining_turns.format(turn=observation.turn, moves=moves, left=left)
