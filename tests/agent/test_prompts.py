@@ -42,7 +42,7 @@ from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.renderers import make_renderer
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import Turn, TurnSeconds
+from roomscout.runs.records import EpisodeId, Turn, TurnSeconds
 from tests.conftest import RoomScans, run_in_process, vsi_question
 
 LOOKS = CameraAction.of(LOOK_AROUND)
@@ -397,8 +397,9 @@ def test_prompts_recorded_by_an_earlier_version_keep_the_coordinates_of_the_scan
     assert "At x 1.2 m, y 2.0 m, heading 0." in turn_message(earlier, QUESTION, observation(0, 8), None).text
 
 
-def test_a_loaded_policy_reads_the_advice_of_the_benchmark_that_it_is_asked():
+def test_a_loaded_policy_reads_the_advice_of_the_benchmark_that_it_is_asked(rooms: RoomScans, tmp_path: Path):
     policy = ModelPolicy(ScriptedBackend(random_policy()), prompts=Prompts())
-    read = policy.under(ControlSettings(), ("pose", "turns"), sqa3d.BENCHMARK).prompts
-    assert read == Prompts().with_advice_of(sqa3d.BENCHMARK).under(ControlSettings(), ("pose", "turns"))
-    assert read.advice["what"] == sqa3d.ADVICE
+    folder = run_in_process(rooms.config(tmp_path, num_questions=1, steps=0), policy)
+    reader = RunReader(folder)
+    asked = next(each for each in reader.benchmark.types if each.name == reader.questions[0].question_type)
+    assert asked.advice and asked.advice in reader.messages(EpisodeId(1))[0]["text"]
