@@ -483,7 +483,7 @@ def test_runs_in_several_threads_write_their_own_logs(rooms: RoomScans, tmp_path
     for sign, text in zip(signs, logs, strict=True):
         assert re.findall("Run folder: (.*)", text) == [str(only_run(tmp_path / sign))] * 2  # at its begin and end
         assert re.findall("said: (.*)", text) == [sign] * 3 * len(rooms.rows)
-        assert text.count("not at --camera-height") == 2
+        assert text.count("not at camera_height") == 2
 
 
 def test_a_thread_of_another_library_logs_to_the_only_run(rooms: RoomScans, tmp_path: Path):
