@@ -44,11 +44,10 @@ class Failure:
 class Rules:
     """What a model reads and how it replies, who moves the camera, and which moves and answers count.
 
-    A reply is read as an action of `space`.
-
-    With a `mover`, the camera makes its moves, and only the answer in the last turn counts; the policy sees every view
-    as it comes, or `at_once` all of them in the last turn. Without one, the policy moves the camera, and its answers
-    count from turn `min_turns` on. Without `translation`, the camera only turns, whoever moves it.
+    A reply is read as an action of `space`. With a `mover`, the camera makes its moves, and only the answer in the last
+    turn counts; the policy sees every view as it comes, or `at_once` all of them in the last turn. Without one, the
+    policy moves the camera, and its answers count from turn `min_turns` on. Without `translation`, the camera only
+    turns, whoever moves it.
     """
 
     prompts: Prompts = field(default_factory=Prompts)
@@ -219,13 +218,7 @@ class QuestionState:
         if not rules.translation:
             keys = rules.space.at_place.keys
             clamped = tuple(each for each in clamped if each.partition(" ")[0] in keys)
-        return replace(
-            decision,
-            action=action,
-            outcome=outcome,
-            requested=requested,
-            clamped=clamped,
-        )
+        return replace(decision, action=action, outcome=outcome, requested=requested, clamped=clamped)
 
     def carry_out(self, decision: Decision, batch: tuple[str, ...] = (), forced: ForcedAnswer | None = None) -> Turn:
         """Move, render the next view, and append the turn, unless the decision ends the question; raises RenderError.

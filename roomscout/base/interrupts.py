@@ -1,7 +1,6 @@
 """What SIGINT (Ctrl-C) and SIGTERM (job schedulers) do to a block of code.
 
-Outside these blocks, the command lets both raise KeyboardInterrupt in the main thread. In this package, because `agent`
-may import it, too.
+Outside these blocks, the command lets both raise KeyboardInterrupt in the main thread.
 """
 
 import signal

@@ -20,7 +20,8 @@ LIMITS = {
     "z_delta_meters": HEIGHT_LIMIT_M,
 }
 """The largest magnitude of each number in a move that keeps its pitch. Prompts state the same ranges."""
-PITCH_CHANGE_LIMIT_DEG = 2 * PITCH_LIMIT_DEG
+ALL_LIMITS = LIMITS | {"pitch_angle_degrees": 2 * PITCH_LIMIT_DEG}
+"""The same of every number: a single move may take the pitch from one limit to the other."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class CameraMove:
     then: tuple["CameraMove", ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        for name, limit in (LIMITS | {"pitch_angle_degrees": PITCH_CHANGE_LIMIT_DEG}).items():
+        for name, limit in ALL_LIMITS.items():
             if not abs(getattr(self, name)) <= limit:  # also true for NaN
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be from -{limit:g} to {limit:g}")
         if any(each.then for each in self.then):

@@ -100,8 +100,8 @@ class ActionSpace:
         """What stands for `lines` where nothing moves the camera."""
         *names, last = self.keys
         values = list(dict.fromkeys(json.dumps(key.still) for key in self.keys.values()))
-        named = " and ".join(filter(None, [", ".join(names), last]))
-        return f"- {named}: {' or '.join(values)}, since the camera stays where it is."
+        keys = " and ".join(filter(None, [", ".join(names), last]))
+        return f"- {keys}: {' or '.join(values)}, since the camera stays where it is."
 
     def example(self, still: bool = False) -> str:
         """The object as the prompt shows it, on one line."""

@@ -18,8 +18,7 @@ class ParsedAction:
     """The action parsed from a reply.
 
     `clamped` names each value outside its range as "name value -> limit". `error` says what was wrong with the reply;
-    the action is then the fallback of
-    its space. `fields` has what the model wrote, for any space but the default one.
+    the action is then the fallback of its space. `fields` has what the model wrote, for any space but the default one.
     """
 
     action: CameraAction
@@ -101,9 +100,10 @@ def _recorded(value: object) -> str | float | None:
     """A value as a record can hold it; of lists and objects only their type."""
     if isinstance(value, float | int):
         return value if abs(value) < 1e9 else str(value)[:20]
-    return (
-        None if value is None else (value if isinstance(value, str) else shown(value)).encode(errors="replace").decode()
-    )
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else shown(value)
+    return text.encode(errors="replace").decode()
 
 
 def _flag(value: object) -> bool:
