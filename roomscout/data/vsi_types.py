@@ -4,6 +4,7 @@ from roomscout.data.answers import LETTER_KIND, Number
 from roomscout.data.benchmarks import QuestionType
 
 _FROM = r"(measuring from the closest point of each object, )?"
+_TASK = "object_rel_direction"
 _FACING = r"if i am standing by .+ and facing .+, is .+ to "
 _RULER = "The camera's position is given in metres: use it to judge scale."
 _NEARBY = "Look at both objects, from nearby if you can."
@@ -55,26 +56,13 @@ VSI_TYPES = (
         advice="Find every object that the question names and note where it is before you compare distances.",
         wording=_FROM + r"which of these objects .+ is the closest to ",
     ),
-    QuestionType(
-        "object_rel_direction_easy",
-        LETTER_KIND,
-        task="object_rel_direction",
-        advice=_DIRECTION,
-        wording=_FACING + "the left or the right of ",
-    ),
-    QuestionType(
-        "object_rel_direction_medium",
-        LETTER_KIND,
-        task="object_rel_direction",
-        advice=_DIRECTION,
-        wording=_FACING + "my left, right, or back",
-    ),
-    QuestionType(
-        "object_rel_direction_hard",
-        LETTER_KIND,
-        task="object_rel_direction",
-        advice=_DIRECTION,
-        wording=_FACING + "my front-left, front-right, back-left",
+    *(
+        QuestionType(f"{_TASK}_{level}", LETTER_KIND, task=_TASK, advice=_DIRECTION, wording=_FACING + sides)
+        for level, sides in (
+            ("easy", "the left or the right of "),
+            ("medium", "my left, right, or back"),
+            ("hard", "my front-left, front-right, back-left"),
+        )
     ),
     QuestionType(
         "route_planning",

@@ -104,9 +104,9 @@ def _randint(rng: Generator, low: int, high: int) -> int:
 def _groups(area: float, rng: Generator) -> list[list[Callable[[Placer], None]]]:
     """A list of placing functions, bulky furniture first, for each purpose of the room; a large room has several."""
     purposes: dict[str, list[Callable[[Placer], None]]] = {
-        "bedroom": [_bed_group, _wardrobes, _work_or_seat],
-        "living": [_sofa_group, _seating, _shelves],
-        "office": [_desks, _whiteboard, _shelves],
+        "bedroom": [_bed_group, _at_walls("wardrobe", 2), _either(_desk, _armchairs)],
+        "living": [_sofa_group, _either(_armchairs, _dining), _at_walls("bookshelf", 3)],
+        "office": [_desks, _whiteboard, _at_walls("bookshelf", 3)],
         "kitchen": [_dining, _kitchen_row, _cabinet_group],
         "bathroom": [_bath_group],
     }
@@ -160,16 +160,18 @@ def _pillows(placer: Placer, base: int, max_count: int) -> None:
         placer.on_top("pillow", base, float(across), turn=0.0)
 
 
-def _wardrobes(placer: Placer) -> None:
-    for _ in range(_randint(placer.rng, 1, 2)):
-        placer.at_wall("wardrobe", reach=0.6)
+def _at_walls(kind: str, most: int) -> Callable[[Placer], None]:
+    """Places one to `most` pieces of furniture at walls."""
+
+    def place(placer: Placer) -> None:
+        for _ in range(_randint(placer.rng, 1, most)):
+            placer.at_wall(kind, reach=0.6)
+
+    return place
 
 
-def _work_or_seat(placer: Placer) -> None:
-    if placer.rng.random() < 0.5:
-        _desk(placer)
-    else:
-        _armchairs(placer)
+def _either(one: Callable[[Placer], None], other: Callable[[Placer], None]) -> Callable[[Placer], None]:
+    return lambda placer: (one if placer.rng.random() < 0.5 else other)(placer)
 
 
 def _desks(placer: Placer) -> None:
@@ -188,11 +190,6 @@ def _desk(placer: Placer) -> None:
     shift = placer.rng.uniform(-0.25, 0.1) * box.size[0]
     x, y = box.plan_point(np.array([shift, box.size[1] / 2 + chair.size[1] / 2 + placer.rng.uniform(0.06, 0.15)]))
     placer.put(chair, x, y, 0.0, box.yaw_deg + 180 + placer.rng.uniform(-10, 10), strict=False)
-
-
-def _shelves(placer: Placer) -> None:
-    for _ in range(_randint(placer.rng, 1, 3)):
-        placer.at_wall("bookshelf", reach=0.6)
 
 
 def _whiteboard(placer: Placer) -> None:
@@ -222,13 +219,6 @@ def _television(placer: Placer) -> None:
     elif placer.on_top("tv", bench, 0.5) is not None:
         box = placer.items[-1].box
         placer.clear.append(placer.in_front(box, 0.7, box.bottom, box.top))
-
-
-def _seating(placer: Placer) -> None:
-    if placer.rng.random() < 0.5:
-        _armchairs(placer)
-    else:
-        _dining(placer)
 
 
 def _armchairs(placer: Placer) -> None:

@@ -134,8 +134,7 @@ class Placer:
             spare = length - model.size[0] - 0.04
             if spare > 0:
                 t = model.size[0] / 2 + 0.02 + self.rng.uniform(0, spare)
-                index = self.put_at_wall(model, start, along, t, z, reach, gap)
-                if index is not None:
+                if (index := self.put_at_wall(model, start, along, t, z, reach, gap)) is not None:
                     return index
         return None
 
@@ -166,10 +165,8 @@ class Placer:
             yaw = 90.0 * self.rng.integers(4) + self.rng.uniform(-turn, turn)
             width, depth, _ = model.size
             hull = OrientedBox((x, y, 0.6), (width + 2 * spare, depth + 2 * spare, 1.2), yaw)
-            if self.fits(hull, strict=False):
-                index = self.put(model, x, y, 0.0, yaw)
-                if index is not None:
-                    return index
+            if self.fits(hull, strict=False) and (index := self.put(model, x, y, 0.0, yaw)) is not None:
+                return index
         return None
 
     def on_top(

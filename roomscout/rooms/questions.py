@@ -407,9 +407,7 @@ _DRAFTERS: dict[str, Callable[[_Facts, Generator, int], list[_Draft]]] = {
     "object_size_estimation": _object_size,
     "room_size_estimation": _room_size,
     "object_rel_distance": _rel_distance,
-    "object_rel_direction_easy": _directions("object_rel_direction_easy"),
-    "object_rel_direction_medium": _directions("object_rel_direction_medium"),
-    "object_rel_direction_hard": _directions("object_rel_direction_hard"),
+    **{question_type: _directions(question_type) for question_type in DIRECTION},
     "route_planning": _route_planning,
 }
 

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -71,15 +72,21 @@ def split_folder(parent: Path | None = None) -> Path:
     if complete.is_dir():  # all rooms, made by an earlier version
         return complete
     folder = parent / f"{complete.name}_by_room"
-    try:
+    with _keeping_in(parent):
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / QUESTIONS_FILE).exists():
             replace_bytes(folder / QUESTIONS_FILE, lzma.decompress(SHIPPED.read_bytes()))
+    return folder
+
+
+@contextmanager
+def _keeping_in(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise SplitError(
-            f"{parent}: the rooms cannot be kept there ({error}); set XDG_CACHE_HOME to a folder"
+            f"{folder}: the rooms cannot be kept there ({error}); set XDG_CACHE_HOME to a folder"
         ) from None
-    return folder
 
 
 def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) -> None:
@@ -92,7 +99,7 @@ def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) ->
     known = {(row["dataset"], row["scene_name"]) for row in shipped_questions()}
     wanted = sorted(known.intersection(scenes), key=lambda scene: (scene[1].rpartition("_")[2], scene))
     unfinished = folder / ".unfinished"
-    try:
+    with _keeping_in(folder):
         if not _missing(folder, wanted) and not unfinished.exists():
             return
         with (folder / ".lock").open("w") as lock:
@@ -102,10 +109,6 @@ def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) ->
                 _make(folder, missing)
             _write_boxes(folder)
             unfinished.unlink()
-    except OSError as error:
-        raise SplitError(
-            f"{folder}: the rooms cannot be kept there ({error}); set XDG_CACHE_HOME to a folder"
-        ) from None
 
 
 @cache

@@ -57,46 +57,12 @@ def _support(
 
 
 BUILDERS: dict[str, Callable[[Generator], Shape]] = {
-    "armchair": seating.armchair,
-    "backpack": small.backpack,
-    "bathtub": bathroom.bathtub,
-    "bed": seating.bed,
-    "bookshelf": storage.bookshelf,
-    "box": small.cardboard_box,
-    "cabinet": storage.cabinet,
-    "chair": seating.chair,
-    "clock": walls.clock,
-    "coffee table": seating.coffee_table,
-    "desk": seating.desk,
-    "door": walls.door,
-    "heater": walls.heater,
-    "lamp": small.lamp,
-    "microwave": storage.microwave,
-    "mirror": walls.mirror,
-    "monitor": small.monitor,
-    "nightstand": storage.nightstand,
-    "picture": walls.picture,
-    "pillow": seating.pillow,
-    "plant": small.plant,
-    "refrigerator": storage.refrigerator,
-    "sink": bathroom.sink,
-    "sofa": seating.sofa,
-    "stool": seating.stool,
-    "stove": storage.stove,
-    "suitcase": small.suitcase,
-    "table": seating.table,
-    "table lamp": small.table_lamp,
-    "toilet": bathroom.toilet,
-    "towel": bathroom.towel,
-    "trash can": small.trash_can,
-    "tv": small.tv,
-    "tv bench": storage.tv_bench,
-    "wall tv": small.wall_tv,
-    "wardrobe": storage.wardrobe,
-    "washer": bathroom.washer,
-    "whiteboard": walls.whiteboard,
-    "window": walls.window,
+    name.removeprefix("cardboard_").replace("_", " "): builder
+    for module in (bathroom, seating, small, storage, walls)
+    for name, builder in vars(module).items()
+    if not name.startswith("_") and getattr(builder, "__module__", "") == module.__name__
 }
+"""The public functions of these modules, by the kind of furniture that each makes."""
 # Kinds that people call by the name of another category.
 CATEGORY_OF = {"coffee table": "table", "table lamp": "lamp", "tv bench": "cabinet", "wall tv": "tv"}
 CATEGORIES = tuple(sorted({CATEGORY_OF.get(kind, kind) for kind in BUILDERS}))
