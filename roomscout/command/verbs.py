@@ -24,7 +24,8 @@ class Verb:
 
     `flags` makes the flags that the verb stands for from its arguments, and raises ConfigError; `sections` are those of
     RunConfig whose flags it takes, the main ones first. Any other verb has a `target`, "module:function", which is
-    imported when it is used, takes the arguments itself, and returns the exit status.
+    imported when it is used, takes the arguments itself, and returns the exit status. With `parts`, its first argument
+    names a command that has help of its own.
     """
 
     does: str
@@ -33,6 +34,7 @@ class Verb:
     flags: Callable[[Sequence[str]], list[str]] | None = None
     sections: tuple[str, ...] = ()
     target: str = ""
+    parts: bool = False
 
     def run(self, arguments: Sequence[str]) -> int:
         """Run the target; returns its exit status."""
@@ -272,6 +274,13 @@ VERBS = {
         "[RUN] --to FORMAT [FLAGS]",
         target="roomscout.analysis.exports.command:main",
     ),
+    "train": Verb(
+        "Train a model: the included explorer from scratch.",
+        ("roomscout train explorer demonstrations training_runs/explorer", "roomscout train explorer --help"),
+        "WHAT [FLAGS]",
+        target="roomscout.training.command:main",
+        parts=True,
+    ),
 }
 
 
@@ -352,9 +361,9 @@ def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]],
         name, arguments = words[0], ["--help"]
     if name not in VERBS:
         raise ConfigError(_unknown(name))
-    if {"-h", "--help"} & set(arguments):
-        return [], lambda _: show_help(name)
     verb = VERBS[name]
+    if {"-h", "--help"} & set(arguments) and not (verb.parts and _words_and_flags(arguments)[0]):
+        return [], lambda _: show_help(name)
     return (verb.flags(arguments), None) if verb.flags else (arguments, verb.run)
 
 

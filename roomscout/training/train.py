@@ -516,7 +516,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m roomscout.training.train", description=__doc__)
+    parser = argparse.ArgumentParser(prog="roomscout train explorer", description=__doc__)
     parser.add_argument("demos", type=Path, help=f"folder that {DEMONSTRATE} wrote")
     parser.add_argument("out", type=Path, help="run folder; resumes an unfinished run")
     parser.add_argument("--lessons", type=Path, help=f"folder that {DEMONSTRATE} --pupil wrote")

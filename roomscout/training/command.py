@@ -1,0 +1,30 @@
+"""`roomscout train WHAT`: hands the arguments to the training that is named."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from roomscout.base.text import did_you_mean, escaped
+from roomscout.base.verbs import parser_of
+
+TRAININGS = {
+    "explorer": ("roomscout.training.train:main", "the included small model, from scratch, on procedural rooms"),
+}
+"""What can be trained: the function that takes the other arguments, which is imported when it is used, and a phrase."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a training; returns its exit status."""
+    name, *others = arguments or ["--help"]
+    if name in TRAININGS:
+        module, _, function = TRAININGS[name][0].partition(":")
+        return int(getattr(importlib.import_module(module), function)(others))
+    parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")
+    parser.usage = "roomscout train WHAT [FLAGS]"
+    parser.epilog = "what: " + "; ".join(f"{each}, {does}" for each, (_, does) in TRAININGS.items())
+    if name in ("-h", "--help"):
+        parser.print_help()
+        return 0 if arguments else 2
+    advice = did_you_mean(name.lower(), TRAININGS, f"use {' or '.join(TRAININGS)}")
+    sys.stderr.write(escaped(f"error: there is no training {name}; {advice}") + "\n")
+    return 2
