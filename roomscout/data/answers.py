@@ -27,15 +27,7 @@ UNIT_WORDS = {
     "objects": ("", "object", "objects"),
     "m": ("", "m", "meter", "meters", "metre", "metres"),
     "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
-    "m²": (
-        "",
-        "m²",
-        "m2",
-        "m^2",
-        "sqm",
-        "sq m",
-        *(f"square {word}" for word in ("meter", "meters", "metre", "metres")),
-    ),
+    "m²": ("", "m²", "m2", "m^2", "sqm", "sq m", "square meter", "square meters", "square metre", "square metres"),
 }
 """Accepted spellings of a unit after a number. Any other unit is accepted as it is written. Answers in other units are
 invalid."""
@@ -61,10 +53,12 @@ YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECAS
 class AnswerKind(Protocol):
     """What a valid answer to a question is. `letters` are always those of the question's options, in order.
 
-    A kind that `needs_judge` is not scored in a run: its questions have no score until a judge marks the answers. The
-    answers of a kind that is `in_scan_coordinates` are places, and the model reads the camera's position in these too.
+    `takes_options` says whether a question of this kind has options to choose from. A kind that `needs_judge` is not
+    scored in a run: its questions have no score until a judge marks the answers. The answers of a kind that is
+    `in_scan_coordinates` are places, and the model reads the camera's position in these too.
     """
 
+    takes_options: bool = False
     needs_judge: bool = False
     in_scan_coordinates: bool = False
 
@@ -75,10 +69,7 @@ class AnswerKind(Protocol):
     @property
     def unit(self) -> str:
         """The unit of a number; empty for other kinds."""
-
-    @property
-    def takes_options(self) -> bool:
-        """Whether a question of this kind has options to choose from."""
+        return ""
 
     def form(self, letters: Sequence[str]) -> str:
         """The form of a valid answer, as the prompt states it: "one plain number in m"."""
@@ -170,7 +161,6 @@ class Letter(AnswerKind):
     """The letter of an option, scored 1 or 0 by its first word, ignoring case, as VSI-Bench does."""
 
     name = "letter"
-    unit = ""
     takes_options = True
 
     def form(self, letters: Sequence[str]) -> str:
@@ -220,7 +210,6 @@ class Number(AnswerKind):
 
     unit: str = ""
     name = "number"
-    takes_options = False
 
     def form(self, letters: Sequence[str]) -> str:
         """A number, with its unit unless it counts objects."""
@@ -284,8 +273,6 @@ class YesNo(AnswerKind):
     """Yes or no, scored 1 or 0."""
 
     name = "yes_no"
-    unit = ""
-    takes_options = False
 
     def form(self, letters: Sequence[str]) -> str:
         """Either word."""
@@ -329,8 +316,6 @@ class Text(AnswerKind):
     """
 
     name = "text"
-    unit = ""
-    takes_options = False
 
     def form(self, letters: Sequence[str]) -> str:
         """A short text."""
@@ -369,8 +354,6 @@ class Point(AnswerKind):
 
     name = "point"
     in_scan_coordinates = True
-    unit = ""
-    takes_options = False
 
     def form(self, letters: Sequence[str]) -> str:
         """Three coordinates as one text, so that a JSON schema of texts and numbers allows it."""

@@ -7,7 +7,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Real
@@ -55,7 +55,7 @@ class Options:
     @property
     def letters(self) -> tuple[str, ...]:
         """The letters in order."""
-        return tuple(match[1] for option in self.lettered if (match := LETTERED_OPTION.match(option)))
+        return letters_of(self.lettered)
 
     @property
     def texts(self) -> Iterator[tuple[str, str]]:
@@ -63,6 +63,11 @@ class Options:
         for option in self.lettered:
             if match := LETTERED_OPTION.match(option):
                 yield match[1], option[match.end() - 1 :]
+
+
+def letters_of(options: Iterable[str]) -> tuple[str, ...]:
+    """The letters of lettered options, in order."""
+    return tuple(match[1] for option in options if (match := LETTERED_OPTION.match(option)))
 
 
 def written_options(value: object) -> list[str]:

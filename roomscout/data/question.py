@@ -1,7 +1,6 @@
 """A question about a scan, and its kind of answer."""
 
 import random
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,17 +9,8 @@ from roomscout import UpAxis
 from roomscout.base.loading import code_of_others
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmarks import RESERVED, Benchmark
-from roomscout.data.options import (
-    LETTER_PREFIX,
-    LETTERED_OPTION,
-)
-from roomscout.data.question_files import (
-    COLUMNS,
-    EXTRA_ANSWERS,
-    START_COLUMN,
-    QuestionError,
-    listed,
-)
+from roomscout.data.options import LETTER_PREFIX, letters_of
+from roomscout.data.question_files import COLUMNS, EXTRA_ANSWERS, START_COLUMN, QuestionError, listed
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.starts import Start
 
@@ -132,12 +122,6 @@ def why_no_truth(question: Question) -> str | None:
     except AnswerKindError as error:
         return f"not one that can be scored: {error}"
     return wrong
-
-
-def letters_of(options: Iterable[str]) -> tuple[str, ...]:
-    """The letters of lettered options, in order."""
-    found = (LETTERED_OPTION.match(option) for option in options)
-    return tuple(match[1] for match in found if match)
 
 
 class _Undeclared:

@@ -176,7 +176,8 @@ def file_rows(
     try:
         if path.suffix.lower() != ".parquet" and (other := _other_content(path)):
             raise QuestionError(f"{path} is {other}")
-        rows = _other_json(path, read_json) if read_json and reader is _read_json else reader(path, known)
+        own_json = read_json if reader is _read_json else None
+        rows = _numbered(own_json(read_json_file(path), path), path) if own_json else reader(path, known)
         for number, row in rows:
             if isinstance(row, Mapping):
                 row = _with_our_names(row, known)
@@ -264,8 +265,8 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     with path.open(encoding=_encoding(path)) as lines:
         begins_list = lines.read(1) == "["
         lines.seek(0)
-        if begins_list and (rows := _parsed_list(lines.read())):
-            yield from ((number, _as_row(row, f"{path}, row {number}")) for number, row in enumerate(rows, start=1))
+        if begins_list and isinstance(rows := _json_in(lines.read()), list) and rows:
+            yield from _numbered(rows, path)
             return
         lines.seek(0)
         for number, line in enumerate(lines, start=1):
@@ -276,30 +277,25 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
 def _read_json(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
     text = path.read_text(encoding=_encoding(path))
     lines = text.splitlines()
-    if len(lines) > 1 and _is_object(lines[0]):  # one object per line
+    if len(lines) > 1 and isinstance(_json_in(lines[0]), dict):  # one object per line
         yield from ((number, _json_row(line, f"{path}, row {number}")) for number, line in enumerate(lines, 1) if line)
         return
     rows = _rows_in(_parse_json(text, str(path)) if text.strip() else [])
     if rows is None:
         raise QuestionError(f"{path} is not a JSON list; write [{{...}}, {{...}}], or one object per line as .jsonl")
-    for number, row in enumerate(rows, start=1):
-        yield number, _as_row(row, f"{path}, row {number}")
+    yield from _numbered(rows, path)
 
 
-def _is_object(line: str) -> bool:
+def _numbered(rows: Iterable[Any], path: Path) -> Iterator[NumberedRow]:
+    return ((number, _as_row(row, f"{path}, row {number}")) for number, row in enumerate(rows, start=1))
+
+
+def _json_in(text: str) -> object:
+    """The JSON value of a text; None for anything else."""
     try:
-        return isinstance(json.loads(line), dict)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return False
-
-
-def _parsed_list(text: str) -> list[Any]:
-    """A JSON list; empty for anything else."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    return content if isinstance(content, list) else []
+        return None
 
 
 def _rows_in(content: object) -> list[Any] | None:
@@ -316,12 +312,6 @@ def _rows_in(content: object) -> list[Any] | None:
     if content and all(isinstance(each, dict) for each in content.values()):
         return [{"id": id, **row} for id, row in content.items()]
     return None
-
-
-def _other_json(path: Path, read_json: JsonReader) -> Iterator[NumberedRow]:
-    """The rows that a benchmark makes of its own JSON."""
-    for number, row in enumerate(read_json(read_json_file(path), path), start=1):
-        yield number, _as_row(row, f"{path}, row {number}")
 
 
 def read_json_file(path: Path) -> object:

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -12,12 +13,7 @@ from roomscout.base.loading import code_of_others
 from roomscout.base.text import escaped
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmarks import Benchmark
-from roomscout.data.options import (
-    Options,
-    place_in,
-    read_options,
-    written_options,
-)
+from roomscout.data.options import place_in, read_options, written_options
 from roomscout.data.question import UNDECLARED, Question, why_no_truth, with_kind
 from roomscout.data.question_files import (
     AS_GIVEN,
@@ -174,8 +170,10 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark, counted_
         raise QuestionError(f"{place}: the read_row of {benchmark.title} leaves out {listed(missing)}")
     question_id = _name(row.get("id", number), "id", place)
     place = f"{place} (id {question_id})"
-    frame = _frame(row, place)
-    text, options = row["question"], options_in(row.get("options"), place)
+    with at(place):
+        frame = ScanFrame.read(row.get(SCALE_COLUMN), row.get(UP_AXIS_COLUMN))
+        options = read_options(written_options(row.get("options")))
+    text = row["question"]
     question = Question(
         id=question_id,
         dataset=_name(row["dataset"], "dataset", place),
@@ -185,15 +183,12 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark, counted_
         options=options.lettered,
         kind=_declared_kind(row, place, benchmark),
         scan=scan,
-        start=_start(row.get(START_COLUMN), place),
         extra_answers=_extra_answers(row.get(EXTRA_ANSWERS), place),
         scale=frame.scale,
         up_axis=frame.up_axis,
     )
-    try:
-        question = with_kind(question, benchmark)
-    except QuestionError as error:
-        raise QuestionError(f"{place}: {error}") from None
+    with at(place):
+        question = with_kind(replace(question, start=Start.read(row.get(START_COLUMN))), benchmark)
     check_content(question, place)
     truth = row["ground_truth"]
     if _is_missing(truth):
@@ -229,17 +224,12 @@ def _counted_from(rows: Iterable[Row]) -> int | None:
     return None if begin_at_0 == begin_at_1 else int(begin_at_1)
 
 
-def _start(value: object, place: str) -> Start | None:
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Names the place in errors of what is read there."""
     try:
-        return Start.read(value)
-    except ValueError as error:
-        raise QuestionError(f"{place}: {error}") from None
-
-
-def _frame(row: Row, place: str) -> ScanFrame:
-    try:
-        return ScanFrame.read(row.get(SCALE_COLUMN), row.get(UP_AXIS_COLUMN))
-    except ValueError as error:
+        yield
+    except (ValueError, QuestionError) as error:
         raise QuestionError(f"{place}: {error}") from None
 
 
@@ -260,10 +250,8 @@ def _declared_kind(row: Row, place: str, benchmark: Benchmark) -> AnswerKind:
     kind, unit = (_cell(row.get(name), name, place) for name in ("answer_kind", "unit"))
     if not kind and not unit:
         return UNDECLARED
-    try:
+    with at(place):
         return kind_of_columns(kind, unit, str(row["question_type"]).strip(), benchmark)[0]
-    except ValueError as error:
-        raise QuestionError(f"{place}: {error}") from None
 
 
 def _cell(value: object, column: str, place: str) -> str:
@@ -286,14 +274,6 @@ def _name(value: object, column: str, place: str) -> str:
     if isinstance(value, str) and value.strip() and _is_unicode(value):
         return value.strip()
     raise QuestionError(f"{place}: {column} is {value!r}; it must be text or a whole number")
-
-
-def options_in(value: object, place: str) -> Options:
-    """The options in a cell; raises QuestionError naming the place."""
-    try:
-        return read_options(written_options(value))
-    except ValueError as error:
-        raise QuestionError(f"{place}: {error}") from None
 
 
 def check_content(question: Question, place: str) -> None:

@@ -12,7 +12,8 @@ from roomscout.base.loading import code_of_others
 from roomscout.base.text import on_disk
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
-from roomscout.data.question import Question, letters_of, why_no_truth, with_kind
+from roomscout.data.options import letters_of, read_options, written_options
+from roomscout.data.question import Question, why_no_truth, with_kind
 from roomscout.data.question_files import (
     AS_GIVEN,
     COLUMNS,
@@ -30,10 +31,10 @@ from roomscout.data.question_files import (
 )
 from roomscout.data.question_rows import (
     LIST,
+    at,
     check_content,
     is_as_given,
     kind_of_columns,
-    options_in,
     parse_all,
     row_of,
 )
@@ -304,7 +305,8 @@ def ask_one(
     Raises QuestionError if question, type, options and ground truth do not fit together.
     """
     benchmark = benchmark or find_benchmark(DEFAULT)
-    read = options_in(options, named("options"))
+    with at(named("options")):
+        read = read_options(written_options(options))
     lettered = read.lettered
     name = question_type or benchmark.type_of_wording(question, bool(lettered)).name
     known = benchmark.type_of(name)

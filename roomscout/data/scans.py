@@ -5,8 +5,8 @@ import hashlib
 import re
 import stat
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from roomscout.base.text import escaped, on_disk
 from roomscout.base.wording import named
@@ -54,8 +54,7 @@ def layout_name(dataset: str) -> str:
     return dataset.strip().lower().replace("++", "pp")
 
 
-@dataclass(frozen=True)
-class ScanCount:
+class ScanCount(NamedTuple):
     """Numbers of scenes and questions of a dataset, in total and with a scan."""
 
     dataset: str
@@ -126,9 +125,14 @@ def scan_sha256(path: Path) -> str:
 
 def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]]) -> list[ScanCount]:
     """Count scenes and questions with a scan, per dataset in order of first appearance, without the missing scenes."""
-    scenes = dict.fromkeys(question.scene for question in questions)
-    found = {scene for scene in scenes if scene not in missing}
-    return [_count(dataset, questions, found) for dataset in dict.fromkeys(dataset for dataset, _ in scenes)]
+    asked: dict[str, list[tuple[str, str]]] = {}
+    for question in questions:
+        asked.setdefault(question.dataset, []).append(question.scene)
+    counts = []
+    for dataset, scenes in asked.items():
+        found = [scene for scene in scenes if scene not in missing]
+        counts.append(ScanCount(dataset, len(set(scenes)), len(set(found)), len(scenes), len(found)))
+    return counts
 
 
 def missing_scans(
@@ -152,16 +156,10 @@ def missing_scans(
 def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
     """The table as lines of text; the last one has the totals."""
     rows = list(rows)
-    total = ScanCount(
-        "all",
-        sum(row.scenes for row in rows),
-        sum(row.scenes_with_scan for row in rows),
-        sum(row.questions for row in rows),
-        sum(row.questions_with_scan for row in rows),
-    )
-    width = max(len("dataset"), *(len(escaped(row.dataset)) for row in [*rows, total]))
+    rows.append(ScanCount("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True))))
+    width = max(len("dataset"), *(len(escaped(row.dataset)) for row in rows))
     lines = [f"{'dataset':<{width}}  {'scenes with scan':>16}  {'questions with scan':>19}"]
-    for row in [*rows, total]:
+    for row in rows:
         scenes = f"{row.scenes_with_scan} of {row.scenes}"
         asked = f"{row.questions_with_scan} of {row.questions}"
         lines.append(f"{escaped(row.dataset):<{width}}  {scenes:>16}  {asked:>19}")
@@ -170,10 +168,9 @@ def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
 
 def scene_order(questions: Iterable[Question]) -> list[Question]:
     """The questions grouped by scan, scans in order of first appearance; keeps the order within a scan."""
-    groups: dict[tuple[str, str], list[Question]] = {}
-    for question in questions:
-        groups.setdefault(question.scene, []).append(question)
-    return [question for group in groups.values() for question in group]
+    questions = list(questions)
+    places = {scene: place for place, scene in enumerate(dict.fromkeys(question.scene for question in questions))}
+    return sorted(questions, key=lambda question: places[question.scene])
 
 
 def _require_root(scan_root: Path, layouts: Layouts) -> None:
@@ -187,9 +184,3 @@ def _require_plain(what: str, name: str) -> None:
     plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
     if not plain or len(name.encode()) > _MAX_NAME_BYTES:
         raise ScanNotFound(f"{what} name {name[:80]!r} is not a plain file name, so it cannot name a scan")
-
-
-def _count(dataset: str, questions: Sequence[Question], found: set[tuple[str, str]]) -> ScanCount:
-    asked = [question.scene for question in questions if question.dataset == dataset]
-    with_scan = [scene for scene in asked if scene in found]
-    return ScanCount(dataset, len(set(asked)), len(set(with_scan)), len(asked), len(with_scan))
