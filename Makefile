@@ -5,7 +5,8 @@
 PY := .venv/bin/python
 WORKERS ?= 2
 # One thread per process: with more threads than cores, the tests' small models become 5 to 10 times slower.
-PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
+# Containers often forbid bytecode files; without them, each of the tests' processes compiles all that it imports.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 
 .PHONY: demo test test-slow test-all test-ray test-vllm check format constraints clean
 
@@ -22,7 +23,7 @@ test-all: .venv/installed-dev
 	$(PYTEST) -m "not ray"
 
 test-ray: .venv/installed-ray
-	$(PY) -m pytest -q -m ray
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -m ray
 
 # Takes minutes: vLLM needs one to start. VLLM_PYTHON names an existing environment with vLLM.
 test-vllm: .venv/installed-dev $(if $(VLLM_PYTHON),,.venv-vllm/installed)
