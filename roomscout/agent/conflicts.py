@@ -30,6 +30,10 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{prompts} are the words that a model reads: leave it out without a model",
     ),
     (
+        lambda s: s.adapter is not None and (s.policy is not None or s.scripted),
+        "{adapter} is added to a model's weights: leave it out without a model",
+    ),
+    (
         lambda s: s.actions != default_of("actions") and (s.policy is not None or s.scripted),
         "{actions} is how a model says how to move the camera: leave it out without a model",
     ),

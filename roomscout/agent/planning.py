@@ -27,6 +27,7 @@ from roomscout.agent.timing import (
 from roomscout.base.wording import named
 from roomscout.data.questions import Question
 from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
+from roomscout.models.adapters import require_adapter
 from roomscout.models.engines import checkpoint_of
 from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from roomscout.models.transformers.shapes import CHECKPOINTS
@@ -233,7 +234,9 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
 
 
 def require_packages(model: ModelSettings) -> None:
-    """Raise ModelError if this machine lacks a requirement of --constrained or --compile."""
+    """Raise ModelError if this machine lacks a requirement of --adapter, --constrained or --compile."""
+    if model.adapter is not None:
+        require_adapter(model.adapter, checkpoint_of(model.model))
     if model.constrained and model.engine == "transformers":
         from roomscout.models.transformers.grammar import require_xgrammar
 

@@ -34,6 +34,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         scan_root=scan_root_of(config.views.scan_root, asked.questions),
         model=str(folder) if folder.is_dir() and not is_name and model.engine != "openai" else model.model,
         prompts=model.prompts and _absolute(model.prompts),
+        adapter=model.adapter and _absolute(model.adapter),
         moves_of=config.controls.moves_of and _absolute(config.controls.moves_of),
         actions=_located_file(config.controls.actions),
         policy=model.policy and _located_file(model.policy),

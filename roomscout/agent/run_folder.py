@@ -18,6 +18,7 @@ from roomscout.data.parts import Part
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
 from roomscout.data.sources import Source
+from roomscout.models.adapters import adapter_sha256
 from roomscout.models.transformers.source import hub_revision
 from roomscout.rendering.camera import Intrinsics
 from roomscout.runs import NEWEST, RunError
@@ -201,13 +202,14 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     asked = "" if config.server.system_role else ", system prompt in the first user message"
     asked += f", further parameters {config.server.extra_body}" if config.server.extra_body else ""
     reading = READING if prompts else ""
+    adapter = f", adapter {model.adapter.name} {adapter_sha256(model.adapter)[:12]}" if model.adapter else ""
     words = f", prompts {prompts.sha256[:12]}" if prompts else ""
     camera_by = f"{_camera(config.controls)}{_actions(config.controls)}"
     return (
         f"{blind}{camera_by}, {_told(view.tell)} told, {config.most_moves} moves, "
         f"{_counted(config.controls)}{width}x{height} px, {more}focal {view.focal:g} px{in_view}, "
         f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
-        f"first view by {views.first_view}{up}, {where}, {decoding}, "
+        f"first view by {views.first_view}{up}, {where}{adapter}, {decoding}, "
         f"replies of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{asked}{words}, "
         f"{'official ' if benchmark == DEFAULT and own_rows else ''}{find_benchmark(benchmark).title} scoring{reading}"
     )

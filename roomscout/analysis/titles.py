@@ -11,9 +11,9 @@ from roomscout.runs.records import RunFacts
 
 
 def answering(facts: RunFacts) -> str:
-    """What answered: the model, by the last part of its name, or the policy."""
-    named = str(facts.setting("policy") or facts.setting("model"))
-    return named.rstrip("/").rsplit("/", 1)[-1]
+    """What answered: the model, by the last part of its name, and its adapter, or the policy."""
+    named = [facts.setting("policy") or facts.setting("model"), facts.setting("adapter")]
+    return " + ".join(str(each).rstrip("/").rsplit("/", 1)[-1] for each in named if each)
 
 
 def controls_of(facts: RunFacts) -> tuple[str, ...]:

@@ -110,6 +110,7 @@ class ModelOptions:
       Conversations beyond that limit are recomputed, with the same replies. Buffers are allocated for `planned_tokens`
       per conversation; 0 lets them grow with each turn.
     - `tiles_per_view` is the maximum number of tiles per view, for families with tiles.
+    - `adapter` is the folder of a PEFT adapter that is merged into the weights as they are loaded.
     - `logprobs` fills `Reply.logprobs`. Only the transformers engine computes them; servers refuse.
     """
 
@@ -124,6 +125,7 @@ class ModelOptions:
     kv_cache_bytes: int | None = None
     planned_tokens: int = 0
     tiles_per_view: int = 1
+    adapter: Path | None = None
     logprobs: bool = False
 
     def __post_init__(self) -> None:

@@ -232,6 +232,8 @@ class ModelSettings(Section):
     engine: EngineName = setting("transformers", ANSWERER)
     """Run the model in this process (transformers), ask servers at --base-url (openai), or start a vLLM server for the
     run (vllm)."""
+    adapter: Path | None = setting(None, ANSWERER, "FOLDER", engines=HERE_OR_VLLM)
+    """A PEFT adapter of the model, as "roomscout train" writes it, whose weights are added to those of the model."""
     prompts: Path | None = setting(None, ANSWER, "FILE.yaml")
     """A YAML file with templates of what the model reads; by default the checkpoint's own prompts.yaml, else the
     built-in ones."""

@@ -28,10 +28,10 @@ class TransformersBackend:
     (unless theirs is "eager"), and of its generation settings only end and padding tokens apply. Between calls all of
     this is as the caller left it.
 
-    `options` has `dtype`, `device` and `attention` "auto": the model has them already. With `kv_cache_bytes` None, keys
-    and values may fill half of the memory that is free now: set it if training needs more later. `name` is recorded in
-    run.json; by default it is the model's name_or_path, else its class. `frozen` promises that the weights never
-    change, so that compiled steps on a CPU may use a faster copy of them.
+    `options` has `dtype`, `device` and `attention` "auto" and no `adapter`: the model has them already. With
+    `kv_cache_bytes` None, keys and values may fill half of the memory that is free now: set it if training needs more
+    later. `name` is recorded in run.json; by default it is the model's name_or_path, else its class. `frozen` promises
+    that the weights never change, so that compiled steps on a CPU may use a faster copy of them.
 
     In float32, a batch gives the same tokens as each row alone. Half-precision rounding depends on the batch size and
     may flip near-ties. A reply ends at the token limit, at an end token, or when it is complete. Calls from several
@@ -62,7 +62,8 @@ class TransformersBackend:
         options = options or ModelOptions()
         require_model(model)
         require_processor(processor, model)
-        if given := [each for each in ("dtype", "device", "attention") if getattr(options, each) != "auto"]:
+        fixed = ("dtype", "device", "attention", "adapter")
+        if given := [each for each in fixed if getattr(options, each) != getattr(ModelOptions, each)]:
             raise ModelError(f"{', '.join(given)} cannot be set for a loaded model: leave it out, or change the model")
         if options.compile and model.config.get_text_config()._attn_implementation == "eager":
             raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
@@ -120,7 +121,11 @@ class TransformersBackend:
         if device.type == "cpu":
             keep_freed_memory()
         model, processor = load_checkpoint(checkpoint, dtype, device, options.attention)
-        options = replace(options, dtype="auto", device="auto", attention="auto")
+        if options.adapter is not None:
+            from roomscout.models.adapters import with_adapter
+
+            model = with_adapter(model, options.adapter, checkpoint)
+        options = replace(options, dtype="auto", device="auto", attention="auto", adapter=None)
         return cls(model, processor, options, name=checkpoint, frozen=True)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:

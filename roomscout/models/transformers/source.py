@@ -70,10 +70,7 @@ def _why_no_checkpoint(folder: Path) -> str:
             base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
         except (OSError, ValueError, KeyError, TypeError):
             base = "its base model"
-        return (
-            f"is a LoRA adapter of {base}: merge the two with PEFT's merge_and_unload, save the result with the "
-            "processor, and name that folder"
-        )
+        return f"is an adapter of {base}: name that as {named('model')} and add {named(adapter=folder)}"
     if any(folder.glob("*.gguf")):
         return f"is {_gguf()}"
     return f"has no config.json: {named('model')} takes a folder written by save_pretrained"

@@ -8,10 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from roomscout.base.wording import named
 from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat
+from roomscout.models.adapters import write_merged
 from roomscout.models.conversation import Conversation, why_too_long
 from roomscout.models.transformers.decoding import never_generated, seed_of
 from roomscout.models.transformers.encoding import EncodedConversation
@@ -54,7 +57,8 @@ class VllmBackend:
     in float32 they are equal up to ties: tokens whose logits differ by rounding alone. Above temperature 0 a reply
     depends on the seed, the conversation's id and its turn, but is drawn with vLLM's random numbers.
 
-    Constructing a backend starts the server and returns when it accepts requests; raises ModelError.
+    Constructing a backend starts the server and returns when it accepts requests; raises ModelError. With an adapter,
+    it serves a copy of the checkpoint with merged weights, which is in the temporary folder until `close`.
     """
 
     concurrent = True
@@ -76,6 +80,11 @@ class VllmBackend:
         if vllm.max_model_len is None and options.planned_tokens:
             longest = min(text_config.max_position_embeddings, int(LENGTH_MARGIN * options.planned_tokens))
             vllm = replace(vllm, max_model_len=longest)
+        self._merged = None if options.adapter is None else TemporaryDirectory(prefix="roomscout-merged-")
+        if options.adapter is not None and self._merged is not None:
+            log.info("Merging %s into the weights of %s", options.adapter, model)
+            write_merged(model, options.adapter, options.dtype, Path(self._merged.name))
+            model = self._merged.name  # vLLM's own adapters leave out the image encoder
         self._server = VllmServer(model, options, vllm, processor_settings(family, options.tiles_per_view))
         self._longest = self._server.longest_conversation()
 
@@ -104,6 +113,8 @@ class VllmBackend:
     def close(self) -> None:
         """Stop the server; requests in flight raise ModelError. May be repeated."""
         self._server.close()
+        if self._merged is not None:
+            self._merged.cleanup()
 
     def _reply(self, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
         started = time.perf_counter()

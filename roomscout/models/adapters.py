@@ -1,0 +1,102 @@
+"""PEFT adapters: their base model, and their weights merged into those of a loaded model."""
+
+import json
+import warnings
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roomscout.base.wording import named
+from roomscout.models import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ADAPTER_FILE = "adapter_config.json"
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+
+
+def require_adapter(adapter: Path, model: str) -> str | None:
+    """The base model that a folder's adapter names; raises ModelError unless it is this checkpoint, hub id or folder.
+
+    Names are compared without owners and parent folders, because a checkpoint may be downloaded anywhere.
+    """
+    try:
+        base: str | None = json.loads((adapter / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelError(f"{named(adapter=adapter)} has no {ADAPTER_FILE}: name a folder that PEFT saved") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{adapter / ADAPTER_FILE} cannot be read ({error}): save the adapter again") from None
+    if not any((adapter / name).is_file() for name in WEIGHTS):
+        raise ModelError(f"{named(adapter=adapter)} has no {WEIGHTS[0]}: copy or save the adapter again")
+    if base and Path(base).name.lower() != Path(model).name.lower():
+        raise ModelError(
+            f"the adapter {adapter} was trained on {base}, not on {model}: use {named(model=base)}, or, if both are "
+            f"the same checkpoint, correct base_model_name_or_path in its {ADAPTER_FILE}"
+        )
+    require_peft()
+    return base
+
+
+def require_peft() -> None:
+    """Raise ModelError without the package peft."""
+    if find_spec("peft") is None:
+        raise ModelError('adapters need the package peft: install the extra "train" (pip install -e ".[train]")')
+
+
+def adapter_sha256(adapter: Path) -> str:
+    """The hash of an adapter's configuration and weights."""
+    found = sha256((adapter / ADAPTER_FILE).read_bytes())
+    for name in WEIGHTS:
+        if (adapter / name).is_file():
+            found.update((adapter / name).read_bytes())
+    return found.hexdigest()
+
+
+def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrainedModel":
+    """A loaded model, in place, with an adapter's weights merged into its own; `name` is the checkpoint's.
+
+    Merged weights make the model an ordinary one: batches, reuse of keys and values, and compiled steps are as exact as
+    without an adapter. Raises ModelError if there is no such adapter or it does not fit the model.
+    """
+    base = require_adapter(adapter, name)
+    from peft import PeftModel, get_peft_model_state_dict, load_peft_weights
+    from safetensors import SafetensorError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Found missing adapter keys")
+            tuned = PeftModel.from_pretrained(model, str(adapter))
+            left_out = set(load_peft_weights(str(adapter), device="cpu")) - set(get_peft_model_state_dict(tuned))
+            if left_out:
+                raise ValueError(f"it has no place for {len(left_out)} of the weights, such as {min(left_out)}")
+        merged: PreTrainedModel = tuned.merge_and_unload()
+    except (
+        RuntimeError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OSError,
+        SafetensorError,
+        UserWarning,
+    ) as why:
+        line = next(iter(str(why).splitlines()), type(why).__name__)
+        raise ModelError(
+            f"the adapter {adapter}, trained on {base}, does not fit {name} ({line}): name the checkpoint that it was "
+            f"trained on with {named('model')}"
+        ) from why
+    return merged.eval()
+
+
+def write_merged(model: str, adapter: Path, dtype: str, folder: Path) -> None:
+    """Write a checkpoint with an adapter merged into its weights, in `dtype` ("float32", ...); raises ModelError."""
+    import torch
+
+    from roomscout.models.transformers.loading import load_checkpoint, resolve_dtype
+
+    device = torch.device("cpu")
+    loaded, processor = load_checkpoint(model, resolve_dtype(dtype, device), device, "auto")
+    with_adapter(loaded, adapter, model).save_pretrained(folder)
+    processor.save_pretrained(folder)
