@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from roomscout.data.questions import Question as Question
     from roomscout.runs.trajectories import Trajectory as Trajectory
     from roomscout.runs.trajectories import load_trajectories as load_trajectories
+    from roomscout.training.environment import RoomEnv as RoomEnv
+    from roomscout.training.vector import VectorEnv as VectorEnv
 
 __version__ = "0.1.0"
 
@@ -26,14 +28,16 @@ SCRIPT = IMPORTED_FROM / "render_point_cloud_qwen_angle_batched.py"
 _OFFERED = {
     "Policy": "agent.policies",
     "Question": "data.questions",
+    "RoomEnv": "training.environment",
     "Trajectory": "runs.trajectories",
+    "VectorEnv": "training.vector",
     "ask": "agent.api",
     "explore": "agent.api",
     "load_policy": "agent.api",
     "load_trajectories": "runs.trajectories",
 }
 """The module of each name, imported when the name is used: `import roomscout` takes no time."""
-__all__ = ["Policy", "Question", "Trajectory", "__version__", "ask", "explore", "load_policy", "load_trajectories"]
+__all__ = ["__version__", *_OFFERED]
 
 
 def __getattr__(name: str) -> Any:

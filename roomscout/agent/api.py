@@ -265,14 +265,6 @@ def _config(
     settings: Mapping[str, Any],
 ) -> RunConfig:
     """A RunConfig from `values`, a function's own arguments, and `settings`; raises ConfigError if any is invalid."""
-    names = _names()
-    for name in settings:
-        if name not in names:
-            foreign = FOREIGN.get(flag(name), "").removeprefix("--").partition(",")[0].replace("-", "_")
-            near = [foreign] if foreign in names else get_close_matches(name, names, n=1)
-            raise ConfigError(f"there is no setting {name}{f'; did you mean {near[0]}?' if near else ''}")
-        if name in values or name in SECTIONS["what_to_run"]:
-            raise ConfigError(f"{name} cannot be set here: the function's arguments select what to ask")
     if policy is not None:
         takes_seed = isinstance(policy, str | type)
         for_model = [name for name in settings if name in MODEL_SETTINGS and not (takes_seed and name == "seed")]
@@ -285,7 +277,20 @@ def _config(
         raise ConfigError("name names a run folder: add log_root, the folder in which to create it")
     extra = {"policy": policy} if isinstance(policy, str) else {}
     root = {} if log_root is None else {"log_root": log_root}
-    return with_absolute_paths(config_from_dict({**values, **settings, **extra, **root}))
+    return config_in_python({**values, **extra, **root}, settings)
+
+
+def config_in_python(values: Mapping[str, Any], settings: Mapping[str, Any]) -> RunConfig:
+    """A RunConfig from a function's own arguments, `values`, and `settings`; raises ConfigError if any is invalid."""
+    names = _names()
+    for name in settings:
+        if name not in names:
+            foreign = FOREIGN.get(flag(name), "").removeprefix("--").partition(",")[0].replace("-", "_")
+            near = [foreign] if foreign in names else get_close_matches(name, names, n=1)
+            raise ConfigError(f"there is no setting {name}{f'; did you mean {near[0]}?' if near else ''}")
+        if name in values or name in SECTIONS["what_to_run"]:
+            raise ConfigError(f"{name} cannot be set here: the function's arguments select what to ask")
+    return with_absolute_paths(config_from_dict({**values, **settings}))
 
 
 def _names() -> list[str]:

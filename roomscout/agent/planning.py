@@ -159,7 +159,7 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
     """
     model, view = config.model, config.view
     if policy is not None or not model.loads_weights:
-        return config.having(**_as_settings(view))
+        return with_view(config)
     from roomscout.models.transformers.footprint import checkpoint_family, dtype_on
 
     family = checkpoint_family(checkpoint_of(model.model))
@@ -169,6 +169,11 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
         raise ConfigError(f"{named('image_size')}: {reason}")
     planned = config.what_to_run.plan_device is not None  # for a GPU that this machine need not have
     return config.having(**_as_settings(view), dtype=model.dtype if planned else dtype_on(model.device, model.dtype))
+
+
+def with_view(config: RunConfig) -> RunConfig:
+    """`config` with the settings of its view as they are without looking into a checkpoint."""
+    return config.having(**_as_settings(config.view))
 
 
 def _as_settings(view: ViewSettings) -> dict[str, Any]:

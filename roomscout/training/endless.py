@@ -1,0 +1,111 @@
+"""Procedural rooms without end: each question is about a room that is made when it is asked about."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+
+from roomscout.base.shots import Shot
+from roomscout.data.questions import Question, QuestionError, with_kind
+from roomscout.envs.library import CameraSettings, draw_first_view
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.geometry import Geometry
+from roomscout.rendering.modalities import draw_shots
+from roomscout.rendering.renderers import Renderer
+from roomscout.rendering.scene import Scene, make_scene
+from roomscout.rendering.views import FirstView
+from roomscout.rooms import QUESTIONS_PER_TYPE, make_room, room_questions
+from roomscout.rooms.benchmark import BENCHMARK
+from roomscout.rooms.levels import FURNISHED, LEVELS
+from roomscout.training.splits import ENDLESS
+
+ROOMS_KEPT = 64
+"""The most rooms in memory that no episode uses; a room takes 2 to 6 MB."""
+ATTEMPTS = 32
+"""Rooms made in turn until one has a question of the types that are asked for."""
+
+
+class _Place(NamedTuple):
+    """A room in memory, and its first view."""
+
+    scene: Scene
+    first: FirstView
+
+
+class EndlessRooms:
+    """A library of scenes (see `SceneLibrary`) with questions about them: one for each whole number from 0.
+
+    `levels` and `types` are those of the benchmark `rooms`, all types and the furnished level by default. The same
+    number gives the same question about the same room. Raises QuestionError for an unknown level or type.
+    """
+
+    def __init__(
+        self, renderer: Renderer, camera: CameraSettings, levels: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> None:
+        self.renderer, self.camera = renderer, camera
+        self._levels, self._types = list(levels) or [FURNISHED.name], list(types) or list(QUESTIONS_PER_TYPE)
+        for what, given, known in (("level", self._levels, LEVELS), ("type", self._types, QUESTIONS_PER_TYPE)):
+            if unknown := [name for name in given if name not in known]:
+                raise QuestionError(f"there are no endless rooms of the {what} {unknown[0]}: use {', '.join(known)}")
+        self._places: OrderedDict[tuple[str, str], Future[_Place]] = OrderedDict()
+        self._lock = Lock()
+
+    def question(self, number: int) -> Question:
+        """The question of this number."""
+        rng = np.random.default_rng([ENDLESS, number])
+        level = self._levels[int(rng.integers(len(self._levels)))]
+        for index in range(number * ATTEMPTS, (number + 1) * ATTEMPTS):
+            room = make_room(ENDLESS, index, LEVELS[level].style, LEVELS[level])
+            rows = room_questions(room, (ENDLESS, index), dict.fromkeys(self._types, 1))
+            if rows:
+                row = rows[int(rng.integers(len(rows)))]
+                own = {"id": f"{level}-{number}", "dataset": level, "options": tuple(row["options"] or ())}
+                return with_kind(Question(**{**row, **own}), BENCHMARK)
+        raise QuestionError(f"{ATTEMPTS} {level} rooms have no question of the types {', '.join(self._types)}")
+
+    def scene_of(self, question: Question) -> Scene:
+        """The room that the question is about."""
+        return self._place(question).scene
+
+    def first_view(self, question: Question) -> FirstView:
+        """The first view of the question's room; raises RenderError."""
+        return self._place(question).first
+
+    def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
+        """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
+        return draw_shots(self.camera.see, self.renderer, scene, pose, self.camera.intrinsics, view)
+
+    def scan_file(self, question: Question) -> None:
+        """None: rooms are only in memory."""
+
+    def load_ahead(self, questions: Iterable[Question]) -> None:
+        """Does nothing: a room takes less time than a turn of a model."""
+
+    def _place(self, question: Question) -> _Place:
+        """The question's room, made once also for several threads."""
+        key = (question.dataset, question.scene_name)
+        with self._lock:
+            known = self._places.get(key)
+            place: Future[_Place] = known or Future()
+            self._places[key] = place
+            self._places.move_to_end(key)
+            if len(self._places) > ROOMS_KEPT:
+                self._places.popitem(last=False)
+        if known is None:
+            try:
+                place.set_result(self._made(*key))
+            except BaseException as error:
+                with self._lock:
+                    self._places.pop(key, None)  # the next episode tries again
+                place.set_exception(error)
+                raise
+        return place.result()
+
+    def _made(self, level: str, name: str) -> _Place:
+        seed, index = map(int, name.removeprefix("room_seed").split("_"))
+        mesh = make_room(seed, index, LEVELS[level].style, LEVELS[level]).mesh
+        scene = make_scene(name, Geometry(mesh.vertices, mesh.faces, mesh.colours))
+        return _Place(scene, draw_first_view(scene, self.renderer, self.camera))

@@ -1,0 +1,359 @@
+"""`RoomEnv`: an episode of evaluation as an environment, for trainers that generate the replies themselves."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from PIL import Image
+
+from roomscout.agent.api import config_in_python
+from roomscout.agent.builders import asked_of, camera_of, cuda_device_of, library_of, mover_of, rules_of
+from roomscout.agent.config import SECTIONS, ConfigError, RunConfig
+from roomscout.agent.planning import fitted_to_model, with_view
+from roomscout.agent.policies import Decision
+from roomscout.agent.policies.prompts import run_prompts
+from roomscout.agent.policies.replies import action_format
+from roomscout.agent.prepared import prepared
+from roomscout.agent.state import QuestionState, Rules, Status
+from roomscout.agent.turns import failing
+from roomscout.base.wording import PYTHON, words_of
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.questions import Asked, Question, normalized
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.library import SceneLibrary
+from roomscout.models import Reply
+from roomscout.models import conversation as kept
+from roomscout.rendering.coverage import SurfaceCoverage
+from roomscout.rendering.renderers import RendererStart
+from roomscout.training.endless import EndlessRooms
+
+TAKEN = (
+    {*SECTIONS["questions"], *SECTIONS["views"], *SECTIONS["controls"], "model", "prompts", "steps", "device", "seed"}
+    - {"questions", "samples", "anytime"}
+)  # fmt: skip
+"""The settings of `explore` that decide what an episode is; the others are about who replies, and how runs are kept."""
+CHOOSE = ("scenes", "ids", "num_questions")
+"""Settings that choose among given questions."""
+
+
+class EnvError(ValueError):
+    """An environment cannot be made or used like this; the message says why."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message: its role ("system", "user" or "assistant"), its text, and its images, which come before the text."""
+
+    role: str
+    text: str
+    images: tuple[Image.Image, ...] = ()
+
+    @classmethod
+    def of(cls, message: kept.Message) -> Self:
+        """A message of a conversation; its images are RGB."""
+        return cls(message.role, message.text, tuple(Image.fromarray(shot.image) for shot in message.shots))
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """The message as blocks: {"type": "image", "image": ...} for each image, then {"type": "text", "text": ...}."""
+        return [*({"type": "image", "image": each} for each in self.images), {"type": "text", "text": self.text}]
+
+
+class Step(NamedTuple):
+    """What a reply led to.
+
+    `messages` follow it in the conversation: one user message, none once the episode has `ended`. The `reward` is the
+    sum of the named parts in info["rewards"]. `info` also has the turn that was taken ("turn"), "question" (its id),
+    "status", "answer", "score" (official, 0 to 1, None before the end), "error" (why the reply could not be read), and
+    "failed" (why a view could not be drawn, which ends the episode without a score).
+    """
+
+    messages: list[Message]
+    reward: float
+    ended: bool
+    info: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """What an episode's reward has beside the official score of its answer; each part is off at 0.
+
+    `turn_cost` and `unreadable_cost` are subtracted for each turn, and for each reply that cannot be read. `coverage`
+    times the share of the scan's surface (0 to 1) that a move newly shows is added, and `answer_format` once, for an
+    episode that ends with an answer that can be read. Raises EnvError for a value that is no finite number.
+    """
+
+    turn_cost: float = 0.0
+    unreadable_cost: float = 0.0
+    coverage: float = 0.0
+    answer_format: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise EnvError(f"the reward part {name} takes a number, got {value!r}")
+
+    @classmethod
+    def of(cls, parts: Mapping[str, float] | Self | None) -> "Rewards":
+        """The rewards with these parts; raises EnvError for a part that does not exist."""
+        if isinstance(parts, Rewards):
+            return parts
+        names = [each.name for each in fields(cls)]
+        if unknown := [name for name in parts or {} if name not in names]:
+            raise EnvError(f"there is no reward part {unknown[0]}: the parts are {', '.join(names)}")
+        return cls(**parts or {})
+
+
+@dataclass
+class World:
+    """What all episodes of an environment share: questions, scans, and the rules. Its renderer lives until `close`."""
+
+    questions: Sequence[Question]
+    rooms: EndlessRooms | None
+    library: SceneLibrary
+    rules: Rules
+    steps: int
+    benchmark: str
+    resources: ExitStack
+    users: int = 0
+    drawn: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    @classmethod
+    @words_of(PYTHON)
+    def of(cls, questions: Any, endless: bool, settings: Mapping[str, Any]) -> Self:
+        """Start the renderer, and read the questions and the prompts; raises what `RoomEnv` raises."""
+        config, asked = _asked(questions, endless, settings)
+        config = prepared(config, None, asked).config if asked is not None else config.checked()
+        config = fitted_to_model(config) if "model" in settings else with_view(config)
+        listed = [] if asked is None else list(asked.questions)
+        _require_scored(listed)
+        chosen, camera, rooms = config.questions, camera_of(config.view, config.views), None
+        prompts = run_prompts(config)
+        start = RendererStart(config.views.renderer, cuda_device_of(config.model.device))
+        with ExitStack() as stack:
+            stack.callback(start.close)
+            renderer = start.renderer()
+            config = config.having(renderer=renderer.name)
+            library: SceneLibrary
+            if asked is None:
+                library = rooms = EndlessRooms(renderer, camera, chosen.datasets, chosen.question_types)
+            else:
+                if (make_scans := find_benchmark(chosen.benchmark).make_scans) is not None and chosen.questions is None:
+                    make_scans({question.scene for question in listed})
+                library = library_of(config, renderer)
+                stack.callback(library.close)
+            rules = rules_of(config.controls, prompts, action_format(False), mover_of(config, listed))
+            return cls(listed, rooms, library, rules, config.schedule.steps, chosen.benchmark, stack.pop_all())
+        raise AssertionError("the stack swallows no error")
+
+    def draw(self, seed: int | None) -> Question:
+        """A question drawn with this seed, or the next of a fixed random series."""
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+            raise EnvError(f"seed takes a whole number from 0, got {seed!r}")
+        if self.rooms is not None:
+            return self.rooms.question(int(self.drawn.integers(2**31)) if seed is None else int(seed))
+        generator = self.drawn if seed is None else np.random.default_rng(seed)
+        return self.questions[int(generator.integers(len(self.questions)))]
+
+    def question(self, which: Question | str | int) -> Question:
+        """A given question, or one of the environment's by id or, counted from 0, by position; raises EnvError."""
+        if isinstance(which, Question):
+            (question,) = normalized([which], find_benchmark(self.benchmark))
+            _require_scored([question])
+            return question
+        if isinstance(which, str):
+            found = next((each for each in self.questions if each.id == which), None)
+        else:
+            found = self.questions[which] if 0 <= which < len(self.questions) else None
+        if found is None:
+            raise EnvError(f"the environment has no question {which!r}: it has {len(self.questions)} questions")
+        return found
+
+
+class RoomEnv:
+    """Episodes of evaluation, one at a time: the same messages, replies, moves and score as in a run.
+
+    `questions` is a question file or a list of Question objects; without it, the questions are those of `benchmark`,
+    and with `endless` those about procedural rooms without end, made from a series of seeds of their own, of the
+    levels `datasets` and the types `question_types`. `settings` have the names that `explore` takes and decide what
+    an episode is: views, controls, actions, steps. With `model`, prompts and views are those of its checkpoint, of
+    which no weights are loaded; without it, the default ones. `rewards` are parts of `Rewards`, by name.
+
+    Raises EnvError, ConfigError, QuestionError, ScanNotFound, RenderError or ModelError if it cannot be made.
+    """
+
+    def __init__(
+        self,
+        questions: str | Path | Iterable[Question] | None = None,
+        *,
+        endless: bool = False,
+        rewards: Mapping[str, float] | Rewards | None = None,
+        world: World | None = None,
+        **settings: Any,
+    ) -> None:
+        self.rewards = Rewards.of(rewards)
+        self._world = world or World.of(questions, endless, settings)
+        self._world.users += 1
+        self._state: QuestionState | None = None
+        self._given = 0
+        self._coverage: SurfaceCoverage | None = None
+
+    def another(self) -> "RoomEnv":
+        """An environment for a further episode at the same time; it shares scans in memory and the renderer."""
+        return RoomEnv(rewards=self.rewards, world=self._world)
+
+    @property
+    def questions(self) -> Sequence[Question]:
+        """The questions that `reset` draws from; empty if they are endless."""
+        return self._world.questions
+
+    @property
+    def state(self) -> QuestionState:
+        """The episode; raises EnvError before the first `reset`."""
+        if self._state is None:
+            raise EnvError("there is no episode yet: call reset")
+        return self._state
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation so far, with the replies."""
+        return [Message.of(each) for each in self.state.conversation.messages]
+
+    def draw(self, seed: int | None = None) -> Question:
+        """The question that `reset` would begin with; without a `seed`, the next of a fixed random series."""
+        return self._world.draw(seed)
+
+    @words_of(PYTHON)
+    def reset(self, question: Question | str | int | None = None, seed: int | None = None) -> list[Message]:
+        """Begin an episode, and return its first messages: the system's and the user's.
+
+        `question` is a Question, an id, or a position in `questions`; without it, one is drawn with `seed`. Raises
+        EnvError, QuestionError, ScanNotFound, SceneError or RenderError.
+        """
+        world = self._world
+        asked = world.draw(seed) if question is None else world.question(question)
+        self._forget()
+        mover = world.rules.mover
+        steps = world.steps if mover is None else mover.moves(asked, 1, world.steps)
+        state = QuestionState(1, asked, steps, rules=world.rules)
+        state.reset(world.library)
+        self._state, self._given, self._coverage = state, 0, None
+        if self.rewards.coverage:
+            self._coverage = SurfaceCoverage(world.library.scene_of(asked))
+            self._new_surface()
+        self._move_unasked()
+        return self._new_messages()
+
+    @words_of(PYTHON)
+    def step(self, reply: str | Reply) -> Step:
+        """Take a turn with a reply, its text or a Reply; raises EnvError after the end or for anything else."""
+        state = self.state
+        if state.is_final:
+            raise EnvError(f"the episode of question {state.question.id} is over ({state.status}): call reset")
+        if not isinstance(reply, str | Reply):
+            raise EnvError(f"step takes the text of a reply, got {reply!r} ({type(reply).__name__})")
+        turn = None
+        with failing(state):
+            turn = state.step(Reply(reply) if isinstance(reply, str) else reply)
+            self._move_unasked()
+        error = None if turn is None else turn.parse_error
+        rewards = self._rewarded(error)
+        info = {
+            "question": state.question.id,
+            "status": str(state.status),
+            "turn": turn,
+            "answer": state.answer,
+            "score": state.score() if state.is_final and state.error is None else None,
+            "error": error,
+            "failed": None if state.error is None else state.error.message,
+            "rewards": rewards,
+        }
+        messages = [] if state.is_final else self._new_messages()
+        return Step(messages, sum(rewards.values()), state.is_final, info)
+
+    def close(self) -> None:
+        """End the episode; the last environment that shares a renderer ends that too. Can be called twice."""
+        if self._world.users:
+            self._forget()
+            self._world.users -= 1
+            if not self._world.users:
+                self._world.resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _forget(self) -> None:
+        if self._state is not None:
+            self._state.close()
+        self._state = None
+
+    def _move_unasked(self) -> None:
+        """Take the turns in which a mover moves and nobody is asked, as with present="once"."""
+        while not self.state.is_final and not self.state.asks:
+            self.state.carry_out(self.state.allowed(Decision(CameraAction())))
+
+    def _new_messages(self) -> list[Message]:
+        messages = self.state.messages().messages
+        new, self._given = messages[self._given :], len(messages)
+        return [Message.of(each) for each in new if each.role != "assistant"]
+
+    def _rewarded(self, error: str | None) -> dict[str, float]:
+        """The parts of the reward of a turn by name."""
+        state, weights = self.state, self.rewards
+        parts = {"score": (state.score() or 0.0) if state.status is Status.ANSWERED else 0.0}
+        if weights.turn_cost:
+            parts["turn_cost"] = -weights.turn_cost
+        if weights.unreadable_cost:
+            parts["unreadable_cost"] = -weights.unreadable_cost if error is not None else 0.0
+        if weights.coverage:
+            parts["coverage"] = weights.coverage * self._new_surface()
+        if weights.answer_format:
+            parts["answer_format"] = weights.answer_format if state.status is Status.ANSWERED else 0.0
+        return parts
+
+    def _new_surface(self) -> float:
+        """The share of the scan's surface that the views since the last call showed for the first time."""
+        assert self._coverage is not None
+        before = self._coverage.share
+        for observation in self.state.observations[-1 if not self.state.rules.at_once else 0 :]:
+            self._coverage.add(observation.pose, observation.camera)
+        return self._coverage.share - before
+
+
+def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[RunConfig, Asked | None]:
+    """The configuration and the questions of an environment, None for endless ones; raises ConfigError."""
+    if refused := [
+        name for name in settings if name in {each for names in SECTIONS.values() for each in names} - TAKEN
+    ]:
+        raise ConfigError(
+            f"{refused[0]} has no effect on an episode, which ends before a run would use it: leave it out"
+        )
+    if endless:
+        given = [name for name in CHOOSE if name in settings] + (["questions"] if questions is not None else [])
+        if given:
+            raise ConfigError(f"{given[0]} chooses among questions, and endless rooms have new ones: leave it out")
+        if settings.get("benchmark", "rooms") != "rooms":
+            raise ConfigError(f"endless rooms are of the benchmark rooms, not {settings['benchmark']}: leave it out")
+        return config_in_python({"batch": True}, {**settings, "benchmark": "rooms"}), None
+    if questions is None or isinstance(questions, str | Path):
+        file = {} if questions is None else {"questions": questions}
+        config = config_in_python({"batch": True, **file}, settings)
+        return config, asked_of(config.what_to_run, config.questions)
+    config = config_in_python({"batch": True}, settings)
+    return config, Asked.all_of(normalized(questions, find_benchmark(config.questions.benchmark)))
+
+
+def _require_scored(questions: Iterable[Question]) -> None:
+    """Raise EnvError for a question whose answers have no score at once."""
+    for question in questions:
+        if question.kind.needs_judge:
+            raise EnvError(f"question {question.id} needs a judge to mark its answers: there is no reward for it")
+        if question.ground_truth is None:
+            raise EnvError(f"question {question.id} has no ground truth: there is no reward for it")

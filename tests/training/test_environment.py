@@ -1,0 +1,203 @@
+"""Environments for trainers: the episodes of evaluation, one at a time and many at once."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SMALL_VIEW, RoomScans
+from scripted_model import random_policy
+
+from roomscout import Question, RoomEnv, VectorEnv, explore, load_policy
+from roomscout.agent.config import ConfigError
+from roomscout.data.questions import QuestionError
+from roomscout.models import Reply
+from roomscout.models.conversation import Conversation, Message
+from roomscout.rendering.renderers import RenderError
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rooms.split import SEEDS, shipped_questions
+from roomscout.training.environment import EnvError
+from roomscout.training.splits import ENDLESS, SPLITS
+
+VIEW: dict[str, Any] = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast", "steps": 3}
+RULES: dict[str, dict[str, Any]] = {
+    "metric": {},
+    "metric-pitch": {"actions": "metric-pitch"},
+    "discrete": {"actions": "discrete"},
+    "depth": {"see": ["rgb", "depth"]},
+    "spin": {"moves": "spin"},
+    "coverage, all views at once": {"moves": "coverage", "present": "once"},
+    "random moves": {"moves": "random"},
+    "no translation": {"translation": False},
+    "no answer before turn 2": {"min_turns": 2},
+    "told nothing": {"tell": ["nothing"]},
+}
+DONE = '{"answer": "3", "done": true}'
+
+
+def reply_to(actions: str) -> Callable[[Sequence[dict[str, Any]]], str]:
+    """A function that replies at random in an action space, in ways that depend on what was said so far."""
+    metric = random_policy(1)
+
+    def reply(messages: Sequence[dict[str, Any]]) -> str:
+        text = metric(Conversation("", [Message(each["role"], each["text"]) for each in messages]))
+        if actions == "metric":
+            return text
+        if '"done": true' in text:
+            return DONE
+        own: dict[str, Any] = {"pitch_angle_degrees": 20}
+        if actions == "discrete":
+            own = {"actions": "turn_left|move_forward|look_down"}
+        return json.dumps({**own, "answer": None, "done": False})
+
+    return reply
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_an_environment_repeats_every_message_view_move_and_score_of_a_run(rules: str, rooms: RoomScans):
+    settings = {**VIEW, "scan_root": rooms.root, **RULES[rules]}
+    policy = load_policy(reply_to(RULES[rules].get("actions", "metric")))
+    run = explore(rooms.questions, policy=policy, progress=False, **settings)
+    assert len({turn.reply.text for each in run for turn in each.turns}) > 1
+    with RoomEnv(rooms.questions, **settings) as env:
+        for recorded in run:
+            env.reset(recorded.question.id)
+            for turn in recorded.turns:
+                if turn.reply.text or RULES[rules].get("present") != "once":
+                    step = env.step(turn.reply.text)
+            assert step.ended and step.messages == []
+            assert step.info["score"] == recorded.score and step.info["answer"] == recorded.answer
+            assert step.reward == (recorded.score or 0.0)
+            same = [(each.pose, each.move, each.action, each.parse_error) for each in recorded.turns]
+            assert [(each.pose, each.move, each.action, each.parse_error) for each in env.state.turns] == same
+            assert [(each.role, each.text) for each in env.messages] == [
+                (each["role"], each["text"]) for each in recorded.messages
+            ]
+            for ours, theirs in zip(env.messages, recorded.messages, strict=True):
+                assert all(np.array_equal(a, b) for a, b in zip(ours.images, theirs["images"], strict=True))
+
+
+def test_messages_are_given_once_and_in_blocks(rooms: RoomScans):
+    with RoomEnv(rooms.questions, scan_root=rooms.root, **VIEW) as env:
+        first = env.reset(0)
+        assert [(each.role, len(each.images)) for each in first] == [("system", 0), ("user", 1)]
+        assert [each["type"] for each in first[1].content] == ["image", "text"]
+        assert first[1].images[0].size == SMALL_VIEW
+        step = env.step('{"rotation_angle_degrees": 90, "answer": null, "done": false}')
+        assert [each.role for each in step.messages] == ["user"] and not step.ended and step.info["score"] is None
+        assert [each.role for each in env.messages] == ["system", "user", "assistant", "user"]
+        step = env.step(Reply("no", finish_reason="length", generated_tokens=7))
+        assert "7 tokens" in step.info["error"] and "7 tokens" in step.messages[0].text
+
+
+def test_a_reward_has_its_named_parts(rooms: RoomScans):
+    parts = {"turn_cost": 0.01, "unreadable_cost": 0.1, "coverage": 2.0, "answer_format": 0.5}
+    question = next(row for row in rooms.rows if row["question_type"] == "object_counting")
+    with RoomEnv(rooms.questions, rewards=parts, scan_root=rooms.root, **VIEW) as env:
+        env.reset(str(question["id"]))
+        step = env.step("I cannot say")
+        assert step.info["rewards"]["unreadable_cost"] == -0.1 and step.info["rewards"]["score"] == 0
+        step = env.step('{"rotation_angle_degrees": 180, "answer": null, "done": false}')
+        assert step.info["rewards"]["unreadable_cost"] == 0 and 0 < step.info["rewards"]["coverage"] < 2
+        step = env.step(json.dumps({"answer": question["ground_truth"], "done": True}))
+        expected = {"score": 1.0, "turn_cost": -0.01, "unreadable_cost": 0.0, "coverage": 0.0, "answer_format": 0.5}
+        assert step.info["rewards"] == expected and step.reward == pytest.approx(1.49)
+
+
+def test_endless_rooms_are_repeatable_and_no_rooms_of_a_test():
+    names = {row["scene_name"] for row in shipped_questions()}
+    with RoomEnv(endless=True, datasets=["bare"], question_types=["object_counting"], **VIEW) as env:
+        drawn = [env.draw(seed) for seed in (0, 1, 0)]
+        assert drawn[0] == drawn[2] != drawn[1] and {each.question_type for each in drawn} == {"object_counting"}
+        assert all(each.dataset == "bare" and each.scene_name not in names for each in drawn)
+        first, again = env.reset(seed=3), env.another().reset(seed=3)
+        assert np.array_equal(first[1].images[0], again[1].images[0]) and first[1].text == again[1].text
+        assert {env.step(DONE).ended} == {True}
+    assert ENDLESS not in {*SPLITS.values(), *SEEDS.values()}
+    assert all(name.startswith(tuple(f"room_seed{seed}_" for seed in SEEDS.values())) for name in names)
+
+
+def test_episodes_at_once_equal_those_alone_and_share_their_scans(rooms: RoomScans):
+    replies = ['{"rotation_angle_degrees": 40, "answer": null, "done": false}', DONE]
+    with VectorEnv(3, rooms.questions, scan_root=rooms.root, **VIEW) as many:
+        begun = many.reset(questions=[0, 1, 0])
+        steps = [many.step([replies[0]] * 3), many.step({0: replies[1], 2: replies[1]})]
+        assert [each.ended for each in steps[1]] == [True, False, True]
+        assert steps[1][1].messages == [] and steps[1][1].reward == 0
+        assert many.envs[0].state.env.scene is many.envs[2].state.env.scene  # type: ignore[union-attr]
+        with RoomEnv(rooms.questions, scan_root=rooms.root, **VIEW) as env:
+            assert env.reset(0)[1].text == begun[0][1].text
+            assert env.step(replies[0]).messages == steps[0][0].messages == steps[0][2].messages
+            assert env.step(replies[1]).reward == steps[1][0].reward
+        assert len(many.reset(only=[1])) == 1
+
+
+class FailsOnce(RaycastRenderer):
+    """Fails the view of one pose."""
+
+    def render(self, scene: Any, pose: Any, camera: Any) -> np.ndarray:
+        if pose.heading_deg % 90:
+            raise RenderError("the view was lost")
+        return super().render(scene, pose, camera)
+
+
+def test_a_failed_view_ends_one_episode(rooms: RoomScans):
+    with VectorEnv(2, rooms.questions, scan_root=rooms.root, **VIEW) as many:
+        many.envs[0]._world.library.renderer = FailsOnce()  # type: ignore[attr-defined]
+        many.reset(questions=[0, 1])
+        turned = '{{"rotation_angle_degrees": {}, "answer": null, "done": false}}'.format
+        failed, fine = many.step([turned(45), turned(90)])
+        assert failed.ended and failed.info["failed"] == "the view was lost" and failed.reward == 0
+        assert not fine.ended and len(fine.messages) == 1
+
+
+def test_a_scan_that_is_not_there_ends_one_episode(rooms: RoomScans, tmp_path: Path):
+    rows = rooms.rows[:2]
+    rows[1]["scene_name"] = "nowhere"
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with VectorEnv(2, file, scan_root=rooms.root, **VIEW) as many:
+        first, second = many.reset(questions=[0, 1])
+        assert len(first) == 2 and second == [] and "nowhere" in (many.failures[1] or "")
+        assert [each.ended for each in many.step({0: DONE})] == [True, True]
+
+
+def one_question(**changes: Any) -> Question:
+    values = {"id": "7", "dataset": "scannet", "scene_name": "x", "question_type": "object_counting"}
+    return Question(**{**values, "question": "How many chair(s) are in this room?", "ground_truth": "3", **changes})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"questions": [one_question(ground_truth=None)]}, EnvError, "question 7 has no ground truth"),
+        ({"questions": []}, QuestionError, "no questions"),
+        ({"questions": [one_question()], "rewards": {"speed": 1}}, EnvError, "there is no reward part speed"),
+        ({"questions": [one_question()], "rewards": {"turn_cost": "much"}}, EnvError, "turn_cost takes a number"),
+        ({"questions": [one_question()], "temperature": 0.7}, ConfigError, "temperature has no effect on an episode"),
+        ({"questions": [one_question()], "stepps": 2}, ConfigError, "did you mean steps"),
+        ({"endless": True, "ids": ["1"]}, ConfigError, "ids chooses among questions"),
+        ({"endless": True, "benchmark": "vsi-bench"}, ConfigError, "not vsi-bench"),
+        ({"endless": True, "datasets": ["huge"], "renderer": "blind"}, QuestionError, "huge"),
+    ],
+)
+def test_what_cannot_be_an_environment_is_named(arguments: dict[str, Any], error: type[Exception], says: str):
+    with pytest.raises(error, match=says):
+        RoomEnv(**arguments)
+
+
+def test_what_cannot_be_a_step_is_named(rooms: RoomScans):
+    with RoomEnv(rooms.questions, scan_root=rooms.root, **VIEW) as env:
+        with pytest.raises(EnvError, match="there is no episode yet: call reset"):
+            env.step(DONE)
+        with pytest.raises(EnvError, match="has no question 'nothing'"):
+            env.reset("nothing")
+        env.reset(0)
+        with pytest.raises(EnvError, match=r"takes the text of a reply, got 3 \(int\)"):
+            env.step(3)  # type: ignore[arg-type]
+        while not env.step("nothing to read").ended:
+            pass
+        with pytest.raises(EnvError, match="is over"):
+            env.step(DONE)
