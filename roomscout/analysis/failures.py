@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
+from roomscout.analysis.rows import add_choices, chosen_rows, print_lines
 from roomscout.analysis.run_argument import chosen_run
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
+from roomscout.analysis.tables import decimal, table_lines
 from roomscout.base.text import escaped, log_to_stream, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import BenchmarkError
@@ -160,7 +161,6 @@ def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:
 
 def _row(row: ResultRow, sight: Sight) -> tuple[str, ...]:
     assert sight.verdict is not None
-    first = "-" if sight.first_turn is None else str(sight.first_turn)
     surface = "-" if sight.surface_seen is None else f"{100 * sight.surface_seen:.0f} %"
-    score = "-" if row.score is None else f"{row.score:g}"
+    first, score = decimal(sight.first_turn, "d"), decimal(row.score, "g")
     return str(row.episode), score, HEADINGS[sight.verdict], first, surface, escaped(row.question_type)

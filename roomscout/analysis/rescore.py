@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from roomscout.analysis.judging import judge_run, questions_of
 from roomscout.analysis.outputs import require_free
 from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.analysis.tables import decimal
 from roomscout.base.files import replace_text
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of, refusing
@@ -229,7 +230,8 @@ def totals(found: Sequence[Rescored], benchmark: Benchmark, pending: int) -> lis
     now = _percents([each.row for each in found], benchmark, pending)
     width = max(map(len, ("percent", *then, *now))) + 2
     lines = [f"{'percent':<{width}}{'recorded':>10}{'rescored':>10}"]
-    return lines + [f"{name:<{width}}{_decimal(then.get(name))}{_decimal(now.get(name))}" for name in {**then, **now}]
+    shown = {name: (decimal(then.get(name)), decimal(now.get(name))) for name in {**then, **now}}
+    return lines + [f"{name:<{width}}{before:>10}{after:>10}" for name, (before, after) in shown.items()]
 
 
 def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> dict[str, float | None]:
@@ -244,10 +246,6 @@ def _shown(value: str | float | None) -> str:
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else value
-
-
-def _decimal(value: float | None) -> str:
-    return f"{'-' if value is None else f'{value:.1f}':>10}"
 
 
 def _write(found: Sequence[Rescored], out: Path) -> None:

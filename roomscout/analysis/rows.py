@@ -1,4 +1,4 @@
-"""The rows of a run that a verb is asked about, and rows as a table in the terminal."""
+"""The rows of a run that a verb is asked about, and how lines are printed."""
 
 import argparse
 import sys
@@ -27,13 +27,6 @@ def chosen_rows(rows: Sequence[ResultRow], types: Sequence[str], scenes: Sequenc
     return [
         row for row in rows if (not types or row.question_type in types) and (not scenes or row.scene_name in scenes)
     ]
-
-
-def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Rows below their heads as lines, with aligned columns."""
-    cells = [heads, *rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(map(str.ljust, each, widths)).rstrip() for each in cells]
 
 
 def print_lines(lines: Iterable[str]) -> None:

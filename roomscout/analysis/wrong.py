@@ -4,8 +4,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from roomscout.analysis.rows import add_choices, chosen_rows, print_lines, table_lines
+from roomscout.analysis.rows import add_choices, chosen_rows, print_lines
 from roomscout.analysis.run_argument import chosen_run
+from roomscout.analysis.tables import decimal, table_lines
 from roomscout.base.text import escaped, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.answers import AnswerKind, with_unit
@@ -80,8 +81,8 @@ def _heading(chosen: Sequence[ResultRow], found: Sequence[ResultRow], failed: bo
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
-    score = "-" if row.score is None else f"{row.score:g}"
-    return str(row.episode), score, str(row.turns), row.question_type, escaped(f"{row.dataset} {row.scene_name}")
+    scene = escaped(f"{row.dataset} {row.scene_name}")
+    return str(row.episode), decimal(row.score, "g"), str(row.turns), row.question_type, scene
 
 
 def _details(row: ResultRow, kind: AnswerKind | None, sight: Sight | None) -> list[str]:

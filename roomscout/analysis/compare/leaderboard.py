@@ -20,6 +20,7 @@ from roomscout.analysis.compare.conditions import (
 )
 from roomscout.analysis.outputs import require_outside_runs, write_text
 from roomscout.analysis.run_argument import add_log_root
+from roomscout.analysis.tables import INTERVAL, decimal, interval_in_words, markdown_table
 from roomscout.analysis.titles import answering, controls_of
 from roomscout.base.text import csv_cell, escaped, in_markdown, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
@@ -223,35 +224,26 @@ def _rows(table: Sequence[Standing]) -> list[str]:
     columns: dict[str, Callable[[Standing], str]] = {
         "model": lambda each: each.model + each.controls,
         "overall (%)": lambda each: f"{each.overall:.1f}",
-        "95 % interval": lambda each: "{:.1f} to {:.1f}".format(*each.interval) if each.interval else "-",
-        **{name: partial(_of_dataset, name=name) for name in _datasets(table)},
+        INTERVAL: lambda each: interval_in_words(each.interval),
+        **{
+            name: partial(lambda each, name: decimal(each.by_dataset.get(name)), name=name) for name in _datasets(table)
+        },
         "failed": lambda each: str(each.failed),
-        "finished only (%)": lambda each: _number(each.finished_only, ".1f"),
-        "turns": lambda each: _number(each.mean_turns, ".2f"),
-        "tokens": lambda each: _number(each.tokens, ",.0f"),
-        "seconds": lambda each: _number(each.seconds, ".2f"),
+        "finished only (%)": lambda each: decimal(each.finished_only),
+        "turns": lambda each: decimal(each.mean_turns, ".2f"),
+        "tokens": lambda each: decimal(each.tokens, ",.0f"),
+        "seconds": lambda each: decimal(each.seconds, ".2f"),
         "run": lambda each: each.name,
     }
     if not any(each.failed for each in table):
         del columns["finished only (%)"]
-    lines = ["| " + " | ".join(columns) + " |", "|---" + "|---:" * (len(columns) - 2) + "|---|"]
-    for each in table:
-        cells = (cell_of(each).replace("|", "\\|") for cell_of in columns.values())
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
-
-
-def _of_dataset(each: Standing, name: str) -> str:
-    return _number(each.by_dataset.get(name), ".1f")
+    rows = ([cell_of(each) for cell_of in columns.values()] for each in table)
+    return markdown_table(list(columns), rows, left=(0, len(columns) - 1))
 
 
 def _datasets(table: Iterable[Standing]) -> list[str]:
     """The datasets that any of the runs has an overall of."""
     return list(dict.fromkeys(name for each in table for name in each.by_dataset))
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 def csv_of(tables: Sequence[Sequence[Standing]]) -> str:

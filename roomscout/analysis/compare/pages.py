@@ -9,7 +9,8 @@ from urllib.parse import quote
 from roomscout.analysis.compare.answers import Answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair
 from roomscout.analysis.compare.conditions import WHAT_IS_COMPARED, in_words, value_in_words
-from roomscout.analysis.report.svg import Drawing, Scale, ticks, x_axis
+from roomscout.analysis.report.svg import Dot, dot_plot
+from roomscout.analysis.tables import INTERVAL, counted, decimal, interval_in_words, markdown_table, p_in_words
 from roomscout.base.text import escaped, escaped_text, in_markdown
 from roomscout.scoring.intervals import LEVEL, POWER, Difference
 from roomscout.scoring.summary import BASELINES
@@ -82,13 +83,13 @@ def _lead(pair: Pair, second: str) -> dict[str, Any] | None:
         "first": f"{overall.first:.1f}",
         "second": f"{overall.second:.1f}",
         "difference": f"{overall.percent:+.1f}",
-        "interval": interval_in_words(overall) if overall.interval else "",
+        "interval": interval_in_words(overall.interval, "+.1f") if overall.interval else "",
         "verdict": verdict,
     }
 
 
 def _questions_in_words(found: Comparison) -> str:
-    words = f"{_counted(found.questions, 'question')} about {_counted(found.scenes, 'scene')} in all runs"
+    words = f"{counted(found.questions, 'question')} about {counted(found.scenes, 'scene')} in all runs"
     return words + (f"; {found.left_out:,} that only some have are left out" if found.left_out else "")
 
 
@@ -124,20 +125,12 @@ def _pair_lines(pair: Pair, second: str, found: Comparison) -> list[str]:
     head = f"{second} - A" if len(found.pairs) == 1 else f"{second} - A ({pair.second.name})"
     lines = [f"{head}: conditions differ in {in_words(pair.differs)}" if pair.differs else f"{head}: same conditions"]
     lines += coverage_lines(pair, second, found)
-    columns = _baseline_columns(pair, second)
-    title = ("percent", "A", second, f"{second} - A", f"{round(100 * LEVEL)} % interval", "p", "p (Holm)")
-    lines.append(_LINE.format(*title) + "".join(f"{name:>11}" for name, _ in columns))
-    for each in pair.differences:
-        name = _name(each, pair)
-        cells = [
-            f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each),
-            _p(each.p_value), _p(pair.adjusted.get(each.name)),
-        ]  # fmt: skip
-        beside = "".join(f"{_percent(percents.get(each.name)):>11}" for _, percents in columns)
-        lines.append(_LINE.format(name, *cells) + beside)
+    (_, *heads), rows = _table(pair, second)
+    for row in [["percent", *heads], *rows]:
+        lines.append(_LINE.format(*row[:7]) + "".join(f"{cell:>11}" for cell in row[7:]))
     lines += missing_lines(pair) + power_lines(pair)
     for flips, what in ((pair.lost, f"right in A, wrong in {second}"), (pair.gained, f"wrong in A, right in {second}")):
-        lines.append(f"{_counted(len(flips), 'question')} {what}" + (":" if flips else ""))
+        lines.append(f"{counted(len(flips), 'question')} {what}" + (":" if flips else ""))
         lines += [f"  {_flip_line(flip, pair)}" for flip in flips[:SHOWN_FLIPS]]
         if len(flips) > SHOWN_FLIPS:
             lines.append(f"  and {len(flips) - SHOWN_FLIPS:,} more: --out FILE.html lists them with links")
@@ -161,11 +154,6 @@ def _folders(flip: Flip) -> str:
 
 def _answer(row: Mapping[str, Any]) -> str:
     return "none" if row["answer"] is None else str(row["answer"])
-
-
-def interval_in_words(each: Difference) -> str:
-    """An interval of a difference, such as "-1.2 to +3.4"; a dash for none."""
-    return f"{each.interval[0]:+.1f} to {each.interval[1]:+.1f}" if each.interval else "-"
 
 
 def missing_lines(pair: Pair) -> list[str]:
@@ -195,7 +183,7 @@ def power_lines(pair: Pair) -> list[str]:
         f"{100 * POWER:.0f} % power"
     )
     if (needed := overall.scenes_needed) is not None:
-        line += f"; one of {abs(overall.percent):.1f} points takes about {_counted(needed, 'scene')}"
+        line += f"; one of {abs(overall.percent):.1f} points takes about {counted(needed, 'scene')}"
     return [line]
 
 
@@ -216,16 +204,18 @@ def _baselines(run: Answers, pair: Pair) -> dict[str, dict[str, float]]:
     }
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _p(value: float | None) -> str:
-    return "-" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _table(pair: Pair, second: str) -> tuple[list[str], list[list[str]]]:
+    """The differences: the heads of the columns, of which the last are baselines, and a row for each difference."""
+    columns = _baseline_columns(pair, second)
+    heads = ["", "A", second, f"{second} - A", INTERVAL, "p", "p (Holm)", *(name for name, _ in columns)]
+    return heads, [
+        [
+            _name(each, pair), f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}",
+            interval_in_words(each.interval, "+.1f"), p_in_words(each.p_value),
+            p_in_words(pair.adjusted.get(each.name)), *(decimal(percents.get(each.name)) for _, percents in columns),
+        ]
+        for each in pair.differences
+    ]  # fmt: skip
 
 
 def json_of(found: Comparison) -> dict[str, Any]:
@@ -304,16 +294,7 @@ def markdown_of(found: Comparison) -> str:
     lines += ["", f"{_questions_in_words(found)}."]
     for place, pair in enumerate(found.pairs, start=1):
         second = letter(place)
-        columns = _baseline_columns(pair, second)
-        heads = ["", "A", second, f"{second} - A", f"{round(100 * LEVEL)} % interval", "p", "p (Holm)"]
-        heads += [name for name, _ in columns]
-        lines += ["", "| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-        for each in pair.differences:
-            name = _name(each, pair)
-            cells = [name, f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each)]
-            cells += [_p(each.p_value), _p(pair.adjusted.get(each.name))]
-            cells += [_percent(percents.get(each.name)) for _, percents in columns]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines += ["", *markdown_table(*_table(pair, second))]
         conditions = f"Conditions differ in {in_words(pair.differs)}" if pair.differs else "Same conditions"
         notes = [conditions, *coverage_lines(pair, second, found), *missing_lines(pair), *power_lines(pair)]
         notes.append(f"{len(pair.lost):,} questions right in A and wrong in {second}, {len(pair.gained):,} the reverse")
@@ -326,19 +307,7 @@ def page_values(found: Comparison, out: Path) -> dict[str, Any]:
     pairs, titles = [], titles_of(found.runs)
     for place, pair in enumerate(found.pairs, start=1):
         second = letter(place)
-        columns = _baseline_columns(pair, second)
-        rows = [
-            {
-                "name": escaped(_name(each, pair)),
-                "overall": each is pair.overall,
-                "cells": [
-                    f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}", interval_in_words(each),
-                    _p(each.p_value), _p(pair.adjusted.get(each.name)),
-                    *(_percent(percents.get(each.name)) for _, percents in columns),
-                ],
-            }
-            for each in pair.differences
-        ]  # fmt: skip
+        heads, rows = _table(pair, second)
         notes = [*missing_lines(pair), *power_lines(pair)]
         pairs.append(
             {
@@ -348,8 +317,11 @@ def page_values(found: Comparison, out: Path) -> dict[str, Any]:
                 "conditions": ", ".join(map(escaped, pair.differs)),
                 "lead": _lead(pair, second),
                 "covers": [escaped(f"{line[0].upper()}{line[1:]}.") for line in coverage_lines(pair, second, found)],
-                "columns": [name for name, _ in columns],
-                "rows": rows,
+                "columns": heads[7:],
+                "rows": [
+                    {"name": escaped(name), "overall": each is pair.overall, "cells": cells}
+                    for (name, *cells), each in zip(rows, pair.differences, strict=True)
+                ],
                 "notes": [escaped(f"{note[0].upper()}{note[1:]}.") for note in notes],
                 "plot": forest(pair, second),
                 "flips": [
@@ -403,23 +375,17 @@ def _link(report: Path, out: Path) -> str:
 
 def forest(pair: Pair, second: str) -> str:
     """A plot of the differences with their intervals, as SVG."""
-    shown = [each for each in pair.differences if each.interval]
-    if not shown:
+    dots = [
+        Dot(
+            _name(each, pair), each.percent, each.interval,
+            f"{each.percent:+.1f} ({interval_in_words(each.interval, '+.1f')})", 6 if each is pair.overall else 5,
+        )
+        for each in pair.differences
+        if each.interval
+    ]  # fmt: skip
+    if not dots:
         return ""
-    edges = [edge for each in shown for edge in (*(each.interval or ()), 0.0)]
+    edges = [edge for each in dots for edge in (*(each.interval or ()), 0.0)]
     space = 0.05 * (max(edges) - min(edges))
-    low, high = min(edges) - space, max(edges) + space
-    left, width, row_height, top = 196, 450, 26, 10
-    bottom = top + row_height * len(shown) + 4
-    drawing = Drawing(width, bottom + 44, f"Differences {second} - A with their intervals")
-    scale = Scale(low, high, left, width - 20)
-    x_axis(drawing, scale, ticks(low, high), top - 4, bottom, f"{second} - A, percentage points")
-    drawing.line(scale(0), top - 4, scale(0), bottom, "axis")
-    for row, each in enumerate(shown):
-        middle = top + row_height * (row + 0.5)
-        drawing.text(left - 8, middle + 4, escaped(_name(each, pair)), "name end")
-        assert each.interval is not None
-        drawing.whisker(scale, each.interval, middle)
-        about = f"{each.percent:+.1f} ({interval_in_words(each)})"
-        drawing.circle(scale(each.percent), middle, 6 if each is pair.overall else 5, "dot", about)
-    return drawing.svg
+    label, axis = f"Differences {second} - A with their intervals", f"{second} - A, percentage points"
+    return dot_plot(dots, (min(edges) - space, max(edges) + space), label, axis, 196, 26, (0, "axis"))

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
 from roomscout.analysis.report.contents import Entry, totals
 from roomscout.analysis.report.scores import interval_of, percent_by_baseline
-from roomscout.analysis.report.svg import Drawing, Scale, number, steps_axis, ticks, x_axis, y_axis
+from roomscout.analysis.report.svg import Dot, Drawing, Scale, number, steps_axis, ticks, x_axis, y_axis
+from roomscout.analysis.tables import counted
 from roomscout.base.text import escaped
 
 WIDTH, HEIGHT = 440, 260
@@ -75,7 +75,7 @@ def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any]) -> list[Plot]
             "Tokens by kind",
             {name: totals(entries).get(kind, 0) for kind, name in TOKENS.items()},
             "tokens",
-            f"Summed over {_counted(totals(entries).get('turns', 0), 'turn')}.",
+            f"Summed over {counted(totals(entries).get('turns', 0), 'turn')}.",
         ),
     ]
     return [plot for plot in found if plot is not None]
@@ -173,13 +173,11 @@ def _score_if_last(summary: Mapping[str, Any]) -> Plot | None:
     drawing = Drawing(WIDTH, HEIGHT, "The overall if each turn were the last")
     across, up = Scale(-0.5, len(by_turn) - 0.5, LEFT, WIDTH - RIGHT), Scale(0, 100, HEIGHT - BOTTOM, TOP)
     y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "overall (%)")
-    for one, other in pairwise(by_turn):
-        drawing.line(across(one["turn"]), up(one["percent"]), across(other["turn"]), up(other["percent"]), "whisker")
+    points = []
     for each in by_turn:
-        turn, percent, forced = each["turn"], each["percent"], each["forced"]
-        if each["interval"]:
-            drawing.line(across(turn), up(each["interval"][0]), across(turn), up(each["interval"][1]), "axis")
-        drawing.circle(across(turn), up(percent), 5, "dot", f"turn {turn}: {percent:.1f} %, {forced} forced answers")
+        about = f"turn {each['turn']}: {each['percent']:.1f} %, {each['forced']} forced answers"
+        points.append((across(each["turn"]), Dot("", each["percent"], each["interval"], about)))
+    drawing.curve(up, points, "whisker", "dot")
     steps_axis(drawing, across, _named(range(len(by_turn))), up(0), "turn")
     note = f"n = {summary['anytime']['answers']} answers. After each turn, the answer that the model gives when it has "
     note += "to; a question that has ended keeps its own. The last point is the overall of the run."
@@ -249,7 +247,7 @@ def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:
         )  # fmt: skip
     note = f"n = {len(numbers)}; the line is a perfect answer."
     if beyond:
-        note += f" {_counted(beyond, 'answer')} beyond the axis, drawn hollow at its edge."
+        note += f" {counted(beyond, 'answer')} beyond the axis, drawn hollow at its edge."
     return Plot(f"Answer and truth: {escaped(name)}", drawing, note)
 
 
@@ -284,7 +282,3 @@ def _whole(values: Sequence[float]) -> list[float]:
 def _named(turns: range) -> list[tuple[int, str]]:
     """The turns that an axis names."""
     return [(turn, str(turn)) for turn in turns if len(turns) <= 20 or turn % 5 == 0]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

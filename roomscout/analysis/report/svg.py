@@ -4,6 +4,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
+
+from roomscout.analysis.tables import interval_in_words
+from roomscout.base.text import escaped
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,15 @@ class Drawing:
         for edge in interval:
             self.line(scale(edge), y - 4, scale(edge), y + 4, "whisker")
 
+    def curve(self, up: Scale, points: Sequence[tuple[float, "Dot"]], line: str, css: str) -> None:
+        """A line through dots, each at its x in pixels, with their intervals upright."""
+        for (x, one), (next_x, other) in pairwise(points):
+            self.line(x, up(one.value), next_x, up(other.value), line)
+        for x, each in points:
+            if each.interval:
+                self.line(x, up(each.interval[0]), x, up(each.interval[1]), "axis")
+            each.draw(self, x, up(each.value), css)
+
     def text(self, x: float, y: float, text: str, css: str = "", turned: bool = False) -> None:
         """A text; `css` has its anchor ("start", "middle" or "end"). With `turned`, it reads upwards."""
         turn = f' transform="rotate(-90 {x:g} {y:g})"' if turned else ""
@@ -111,3 +124,47 @@ def steps_axis(drawing: Drawing, scale: Scale, steps: Iterable[tuple[float, str]
         drawing.text(scale(value), y + 16, name, "tick middle")
     drawing.line(scale.start, y, scale.end, y, "axis")
     drawing.text((scale.start + scale.end) / 2, y + 34, label, "label middle")
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A value of a plot with its interval, if it has one. `about` is shown over it, by default its name and both."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    about: str = ""
+    radius: float = 5
+
+    @property
+    def in_words(self) -> str:
+        """The value and its interval, such as "41.2 (38.0 to 44.1)"."""
+        return f"{self.value:.1f}" + (f" ({interval_in_words(self.interval)})" if self.interval else "")
+
+    def draw(self, drawing: Drawing, x: float, y: float, css: str = "dot") -> None:
+        """Draw it at a place."""
+        drawing.circle(x, y, self.radius, css, self.about or escaped(f"{self.name}: {self.in_words}"))
+
+
+def dot_plot(
+    dots: Sequence[Dot],
+    edges: tuple[float, float],
+    label: str,
+    axis: str,
+    left: float,
+    row_height: float,
+    mark: tuple[float, str],
+) -> str:
+    """A row for each dot, as SVG; `mark` is the value and the class of a vertical line."""
+    width, top = 450, 10
+    bottom = top + row_height * len(dots) + 4
+    drawing, scale = Drawing(width, bottom + 44, label), Scale(*edges, left, width - 20)
+    x_axis(drawing, scale, ticks(*edges), top - 4, bottom, axis)
+    drawing.line(scale(mark[0]), top - 4, scale(mark[0]), bottom, mark[1])
+    for row, each in enumerate(dots):
+        middle = top + row_height * (row + 0.5)
+        drawing.text(left - 8, middle + 4, escaped(each.name), "name end")
+        if each.interval:
+            drawing.whisker(scale, each.interval, middle)
+        each.draw(drawing, scale(each.value), middle)
+    return drawing.svg

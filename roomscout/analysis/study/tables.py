@@ -4,18 +4,18 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey, read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
-from roomscout.analysis.report.svg import Drawing, Scale, steps_axis, ticks, x_axis, y_axis
+from roomscout.analysis.report.svg import Dot, Drawing, Scale, dot_plot, steps_axis, ticks, y_axis
 from roomscout.analysis.study.presets import Cell, Preset
+from roomscout.analysis.tables import INTERVAL, decimal, interval_in_words, markdown_table, p_in_words, table_lines
 from roomscout.base.text import csv_cell, escaped, in_markdown
 from roomscout.runs import RunError
-from roomscout.scoring.intervals import LEVEL, Difference, Estimate, estimates
+from roomscout.scoring.intervals import Difference, Estimate, estimates
 
 OVERALL = "overall"
 COLUMNS = (
@@ -170,15 +170,13 @@ def _rounded(*values: float | None) -> list[str]:
 def cell_table(results: Results) -> tuple[list[str], list[list[str]]]:
     """The table of the cells: its heads, and a row of texts for each cell."""
     first = results.cells[0].cell.name
-    heads = [
-        "cell", "overall", f"{_level()} interval", f"minus {first}", f"{_level()} interval", "p (Holm)", "mean moves"
-    ]  # fmt: skip
+    heads = ["cell", "overall", INTERVAL, f"minus {first}", INTERVAL, "p (Holm)", "mean moves"]
     heads += ["never saw"] if results.knows_sight else []
     heads += ["failed"] if any(each.failed for each in results.cells) else []
     rows = []
     for each in results.cells:
-        cells = [each.cell.name, *_overall_cells(each.overall), _number(each.moves)]
-        cells += [_number(each.never_saw, " %")] if results.knows_sight else []
+        cells = [each.cell.name, *_overall_cells(each.overall), decimal(each.moves)]
+        cells += ["-" if each.never_saw is None else f"{each.never_saw:.1f} %"] if results.knows_sight else []
         cells += [str(each.failed)] if "failed" in heads else []
         rows.append(cells)
     return heads, rows
@@ -188,20 +186,14 @@ def _overall_cells(score: Score | None) -> list[str]:
     if score is None:
         return ["-"] * 5
     gain = score.difference
-    p = "-" if score.p_holm is None else "<0.001" if score.p_holm < 0.001 else f"{score.p_holm:.3f}"
-    return [
-        f"{score.estimate.percent:.1f}", interval_in_words(score.estimate.interval),
-        f"{gain.percent:+.1f}" if gain else "-",
-        interval_in_words(gain.interval, signed=True) if gain else "-", p,
-    ]  # fmt: skip
+    difference = [f"{gain.percent:+.1f}", interval_in_words(gain.interval, "+.1f")] if gain else ["-", "-"]
+    scored = f"{score.estimate.percent:.1f}", interval_in_words(score.estimate.interval)
+    return [*scored, *difference, p_in_words(score.p_holm)]
 
 
 def task_table(results: Results) -> tuple[list[str], list[list[str]]]:
     """The table of the tasks: its heads, and a row for each task with the score and the interval in each cell."""
-    rows = []
-    for task in results.tasks:
-        scores = [each.scores[task].estimate for each in results.cells]
-        rows.append([task, *(_score_cell(each) for each in scores)])
+    rows = [[task, *(_dot(each.scores[task].estimate).in_words for each in results.cells)] for task in results.tasks]
     return ["percent", *(each.cell.name for each in results.cells)], rows
 
 
@@ -213,7 +205,7 @@ def turn_table(results: Results) -> tuple[list[str], list[list[str]]]:
     rows = []
     for each in results.cells:
         if each.by_turn:
-            scores, found = [_score_cell(score) for score in each.by_turn], each.answers.summary["anytime"]
+            scores, found = [_dot(score).in_words for score in each.by_turn], each.answers.summary["anytime"]
             early, late = found.get("too_early"), found["too_late"]
             rows.append(
                 [
@@ -225,17 +217,6 @@ def turn_table(results: Results) -> tuple[list[str], list[list[str]]]:
             )  # fmt: skip
     turns = [f"turn {turn}" for turn in range(results.turns)]
     return ["overall", *turns, "too early", "too late", "better earlier"], rows
-
-
-def _score_cell(each: Estimate) -> str:
-    return f"{each.percent:.1f} ({interval_in_words(each.interval)})" if each.interval else f"{each.percent:.1f}"
-
-
-def interval_in_words(interval: tuple[float, float] | None, signed: bool = False) -> str:
-    """An interval such as "41.2 to 50.3", or with signs; a dash for none."""
-    if interval is None:
-        return "-"
-    return " to ".join(f"{edge:+.1f}" if signed else f"{edge:.1f}" for edge in interval)
 
 
 def conditions_of_cells(results: Results) -> list[tuple[str, str]]:
@@ -287,9 +268,7 @@ def markdown_of(results: Results, title: str) -> str:
     lines = [f"# {title}", "", results.preset.does, "", f"{about(results)}.", ""]
     tables = [cell_table(results), *([turn_table(results)] if results.turns else []), task_table(results)]
     for heads, rows in tables:
-        lines += ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-        lines.append("")
+        lines += [*markdown_table(heads, rows), ""]
     lines += [f"- {note}" for note in notes_of(results)]
     return "".join(f"{in_markdown(line)}\n" for line in lines)
 
@@ -303,21 +282,10 @@ def about(results: Results) -> str:
 
 def lines_of(results: Results) -> list[str]:
     """The table of the cells as text for a terminal."""
-    lines = _aligned(*cell_table(results))
+    lines = table_lines(*cell_table(results), numbers=True)
     if results.turns:
-        lines += ["", *_aligned(*turn_table(results))]
+        lines += ["", *table_lines(*turn_table(results), numbers=True)]
     return [escaped(line) for line in [about(results), *lines, *notes_of(results)[1:]]]
-
-
-def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return [
-        "  ".join(
-            text.ljust(width) if place == 0 else text.rjust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in [heads, *rows]
-    ]
 
 
 def plot_of(results: Results) -> str:
@@ -347,24 +315,10 @@ NAME_PX = 7
 
 def _dots(results: Results) -> str:
     """A row for each cell, with a dashed line at the first one."""
-    left = 16 + NAME_PX * max(len(each.cell.name) for each in results.cells)
-    width, row_height, top = 450, 28, 10
-    low, high = _range(_edges(results))
-    bottom = top + row_height * len(results.cells) + 4
-    drawing = Drawing(width, bottom + 44, "The overall of each cell with its interval")
-    scale = Scale(low, high, left, width - 20)
-    x_axis(drawing, scale, ticks(low, high), top - 4, bottom, f"overall, percent, with {_level()} interval")
-    for row, each in enumerate(results.cells):
-        middle = top + row_height * (row + 0.5)
-        assert each.overall is not None
-        estimate = each.overall.estimate
-        if row == 0:
-            drawing.line(scale(estimate.percent), top - 4, scale(estimate.percent), bottom, "ideal")
-        drawing.text(left - 8, middle + 4, escaped(each.cell.name), "name end")
-        if estimate.interval:
-            drawing.whisker(scale, estimate.interval, middle)
-        drawing.circle(scale(estimate.percent), middle, 5, "dot", _point_in_words(each.cell.name, estimate))
-    return drawing.svg
+    dots = [_dot(each.overall.estimate, each.cell.name) for each in results.cells if each.overall is not None]
+    left = 16 + NAME_PX * max(len(each.name) for each in dots)
+    label, axis = "The overall of each cell with its interval", f"overall, percent, with {INTERVAL}"
+    return dot_plot(dots, _range(_edges(results)), label, axis, left, 28, (dots[0].value, "ideal"))
 
 
 def _curves(results: Results) -> str:
@@ -382,15 +336,10 @@ def _curves(results: Results) -> str:
         for each in results.cells:
             if each.cell.series in ("", series) and each.overall is not None and each.cell.moves is not None:
                 x = across(numbers.index(each.cell.moves)) + (shift if each.cell.series else 0)
-                points.append((x, each.overall.estimate, each.cell.name))
-        for (x, one, _), (next_x, other, _) in pairwise(points):
-            drawing.line(x, up(one.percent), next_x, up(other.percent), "ideal" if order else "whisker")
-        for x, one, name in points:
-            if one.interval:
-                drawing.line(x, up(one.interval[0]), x, up(one.interval[1]), "axis")
-            drawing.circle(x, up(one.percent), 5, f"dot{style}", _point_in_words(name, one))
-        x, last, _ = points[-1]
-        drawing.text(x + 12, up(last.percent) + 4 + 12 * order - 6, series, "name start")
+                points.append((x, _dot(each.overall.estimate, each.cell.name)))
+        drawing.curve(up, points, "ideal" if order else "whisker", f"dot{style}")
+        x, last = points[-1]
+        drawing.text(x + 12, up(last.value) + 4 + 12 * order - 6, series, "name start")
     return drawing.svg
 
 
@@ -412,17 +361,13 @@ def _turn_curves(results: Results) -> str:
     for order, each in enumerate(cells):
         line, style = TURN_STYLES[order % len(TURN_STYLES)]
         shift = 7 * (order - (len(cells) - 1) / 2)
-        points = [(across(turn) + shift, score) for turn, score in enumerate(each.by_turn)]
-        for (x, one), (next_x, other) in pairwise(points):
-            drawing.line(x, up(one.percent), next_x, up(other.percent), line)
-        for x, score in points:
-            if score.interval:
-                drawing.line(x, up(score.interval[0]), x, up(score.interval[1]), "axis")
-            drawing.circle(
-                x, up(score.percent), 5, f"dot{style}", _point_in_words(f"{each.cell.name}, {score.name}", score)
-            )
+        points = [
+            (across(turn) + shift, _dot(score, f"{each.cell.name}, {score.name}"))
+            for turn, score in enumerate(each.by_turn)
+        ]
+        drawing.curve(up, points, line, f"dot{style}")
         x, last = points[-1]
-        y = up(last.percent) + 4
+        y = up(last.value) + 4
         while any(abs(y - other) < 14 for other in taken):
             y += 14
         taken.append(y)
@@ -430,13 +375,5 @@ def _turn_curves(results: Results) -> str:
     return drawing.svg
 
 
-def _point_in_words(name: str, estimate: Estimate) -> str:
-    return escaped(f"{name}: {_score_cell(estimate)}")
-
-
-def _number(value: float | None, unit: str = "") -> str:
-    return "-" if value is None else f"{value:.1f}{unit}"
-
-
-def _level() -> str:
-    return f"{round(100 * LEVEL)} %"
+def _dot(estimate: Estimate, name: str = "") -> Dot:
+    return Dot(name, estimate.percent, estimate.interval)
