@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 
-from roomscout.rendering.geometry import shade, wide_box
+from roomscout.rendering.geometry import cell_keys, shade, wide_box
 from roomscout.rendering.open3d_import import import_open3d
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,6 @@ def _radii_and_rim_colours(points: np.ndarray, colours: np.ndarray) -> tuple[np.
 def _normals(points: np.ndarray) -> np.ndarray:
     """(N, 3) float32 unit normals of the planes through each point's neighbours; their signs are arbitrary."""
     o3d = import_open3d()
-
     cloud = o3d.geometry.PointCloud(o3d.utility.Vector3dVector(points.astype(np.float64)))
     cloud.estimate_normals(o3d.geometry.KDTreeSearchParamKNN(NORMAL_NEIGHBOURS))
     return np.asarray(cloud.normals).astype(np.float32)
@@ -104,7 +103,4 @@ def _one_per_cell(points: np.ndarray, cell_m: float) -> np.ndarray:
     """Sorted indices of the first point in each cell of a grid."""
     # Clip outliers to the wide box, so that cell indices fit into an int64.
     lower, upper = wide_box(points)
-    cells = ((points.clip(lower, upper) - lower) / cell_m).astype(np.int64)
-    sizes = cells.max(axis=0) + 1
-    keys = (cells[:, 0] * sizes[1] + cells[:, 1]) * sizes[2] + cells[:, 2]
-    return np.sort(np.unique(keys, return_index=True)[1])
+    return np.sort(np.unique(cell_keys(points.clip(lower, upper) - lower, cell_m), return_index=True)[1])

@@ -145,6 +145,13 @@ def shade(normals: np.ndarray) -> np.ndarray:
     return np.repeat(np.where(total > 0, grey, 160.0)[:, None], 3, axis=1).round().astype(np.uint8)
 
 
+def cell_keys(offsets: np.ndarray, cell_m: float) -> np.ndarray:
+    """(N,) int64: one number for all `offsets` (N, 3) from a grid's corner that are in the same cell."""
+    cells = (offsets / cell_m).astype(np.int64)
+    sizes = cells.max(axis=0) + 1
+    return (cells[:, 0] * sizes[1] + cells[:, 1]) * sizes[2] + cells[:, 2]
+
+
 def wide_box(vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper corner, (3,) each, of a generous box around the scan; vertices outside it are outliers."""
     lower, upper = np.percentile(vertices, BOUNDS_PERCENTILES, axis=0)

@@ -2,8 +2,7 @@
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +20,9 @@ from roomscout.rendering.textures import (
     tinted,
 )
 
+if TYPE_CHECKING:
+    from roomscout.rendering.gltf import GltfFile
+
 _log = logging.getLogger(__name__)
 
 # The two other kinds of clamping of OpenGL are not of glTF.
@@ -30,21 +32,6 @@ _IMAGE_EXTENSIONS = ("EXT_texture_webp", "EXT_texture_avif", "MSFT_texture_dds",
 _BLACK = 8
 # A surface with more alpha is drawn opaque without a word.
 _NEARLY_OPAQUE = 0.98
-
-
-class File(Protocol):
-    """What materials need of a glTF file."""
-
-    path: Path
-
-    def item(self, kind: str, index: int) -> dict[str, Any]:
-        """An entry of one of the lists, such as "materials"."""
-
-    def resource(self, uri: str) -> bytes:
-        """The bytes at a URI; raises FileNotFoundError."""
-
-    def view(self, index: int) -> np.ndarray:
-        """The bytes of a buffer view."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +120,7 @@ class Material:
 class MaterialReader:
     """Reads the materials of a file, each once; decodes each image once, and shares textures that look the same."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: "GltfFile") -> None:
         self._file = file
         self._materials: dict[int | None, Material] = {None: Material(np.ones(3), np.zeros(3, dtype=np.uint8))}
         self._images: dict[int, Picture | ImageError] = {}

@@ -55,7 +55,8 @@ def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:
     if parts and all(part.colours is None and part.texture is None for part in parts):
         _log.warning("%s: no colours read; it has %s", path, has)
     meshes = [part for part in _without_see_through(path, parts) if len(part.faces)]
-    clouds = [cleaned(Geometry(part.vertices, no_faces(), part.colours), math.inf) for part in parts if _is_cloud(part)]
+    points = [part for part in parts if len(part.vertices) and not len(part.faces)]
+    clouds = [cleaned(Geometry(part.vertices, no_faces(), part.colours), math.inf) for part in points]
     if not meshes:
         if not clouds:
             raise ValueError("it contains neither a mesh nor a point cloud")
@@ -82,10 +83,6 @@ def warn_of_loose_vertices(path: Path, count: int, drawn: np.ndarray) -> None:
         )
 
 
-def _is_cloud(part: MeshPart) -> bool:
-    return not len(part.faces) and len(part.vertices) > 0
-
-
 def _without_see_through(path: Path, parts: Sequence[MeshPart]) -> list[MeshPart]:
     """The parts without their transparent faces, unless all are transparent; logs both."""
     total = sum(len(part.faces) for part in parts)
@@ -98,12 +95,13 @@ def _without_see_through(path: Path, parts: Sequence[MeshPart]) -> list[MeshPart
         return list(parts)
     if count:
         _log.warning("%s: left out %d of %d triangles, which are more transparent than opaque", path, count, total)
-    return [_with_faces(part, ~part.see_through) if part.see_through is not None else part for part in parts]
-
-
-def _with_faces(part: MeshPart, keep: np.ndarray) -> MeshPart:
-    face_uv = None if part.face_uv is None else part.face_uv[keep]
-    return replace(part, faces=part.faces[keep], face_uv=face_uv)
+    kept = []
+    for part in parts:
+        if part.see_through is not None:
+            face_uv = None if part.face_uv is None else part.face_uv[~part.see_through]
+            part = replace(part, faces=part.faces[~part.see_through], face_uv=face_uv)
+        kept.append(part)
+    return kept
 
 
 def _unrolled(meshes: Sequence[MeshPart]) -> list[Geometry]:
@@ -155,20 +153,13 @@ def _concatenated(geometries: Sequence[Geometry]) -> Geometry:
 
 def _merged_texturing(geometries: Sequence[Geometry]) -> Texturing | None:
     """Merge the texturings of all parts; None if no part has one. Untextured faces get image index -1."""
-    if not any(part.texturing for part in geometries):
+    images = {id(image): image for part in geometries if part.texturing for image in part.texturing.images}
+    if not images:
         return None
     uvs, indices = [], []
-    images: list[np.ndarray] = []
-    index_by_id: dict[int, int] = {}
     for part in geometries:
-        if part.texturing is None:
-            uvs.append(np.zeros((len(part.faces), 3, 2), dtype=np.float32))
-            indices.append(np.full(len(part.faces), -1, dtype=np.int32))
-            continue
-        (image,) = part.texturing.images
-        if id(image) not in index_by_id:
-            index_by_id[id(image)] = len(images)
-            images.append(image)
-        uvs.append(part.texturing.face_uv)
-        indices.append(part.texturing.face_image + np.int32(index_by_id[id(image)]))
-    return Texturing(np.concatenate(uvs), np.concatenate(indices), tuple(images))
+        textured, count = part.texturing, len(part.faces)
+        uvs.append(textured.face_uv if textured else np.zeros((count, 3, 2), dtype=np.float32))
+        index = list(images).index(id(textured.images[0])) if textured else -1  # each part has one image
+        indices.append(np.full(count, index, dtype=np.int32))
+    return Texturing(np.concatenate(uvs), np.concatenate(indices), tuple(images.values()))

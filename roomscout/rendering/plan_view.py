@@ -57,7 +57,6 @@ def _looking(scene: Scene, rays: np.ndarray, way: int) -> tuple[np.ndarray, np.n
     `way` is 1 for up and -1 for down.
     """
     o3d = import_open3d()
-
     rays[..., 5] = way
     hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))
     image = colours_of_hits(scene, hits).reshape(*rays.shape[:2], 3)

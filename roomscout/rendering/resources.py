@@ -15,8 +15,9 @@ def find_file(scan: Path, name: str) -> Path | None:
     """
     plain = urllib.parse.unquote(name)
     for form in dict.fromkeys((plain, name, plain.partition("?")[0])):
-        if _is_file(scan.parent / form):
-            return scan.parent / form
+        whole = scan.parent / form
+        if _exists(whole) and whole.is_file():
+            return whole
         parts = [part for part in re.split(r"[\\/]+", form) if part not in ("", ".")]
         for first in range(len(parts)):
             if found := _below(scan.parent, parts[first:]):
@@ -43,10 +44,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a name too long for a file is none
         return False
-
-
-def _is_file(path: Path) -> bool:
-    return _exists(path) and path.is_file()
 
 
 def _plain(name: str) -> str:

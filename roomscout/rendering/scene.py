@@ -172,7 +172,6 @@ class Scene:
     @cached_property
     def _ray_caster(self) -> "open3d.t.geometry.RaycastingScene":
         o3d = import_open3d()
-
         caster = o3d.t.geometry.RaycastingScene()
         caster.add_triangles(
             o3d.core.Tensor(self.surface.vertices), o3d.core.Tensor(self.surface.faces.astype(np.uint32))
@@ -188,7 +187,6 @@ class Scene:
     def cast(self, origins: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """(R,) float32 metres from `origins` (R, 3) along unit `directions` (R, 3) to the first surface, or inf."""
         o3d = import_open3d()
-
         rays = np.concatenate([origins, directions], axis=1, dtype=np.float32)
         return self.ray_caster().cast_rays(o3d.core.Tensor(rays))["t_hit"].numpy()
 

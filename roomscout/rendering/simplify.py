@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roomscout.rendering.discs import CORNERS
-from roomscout.rendering.geometry import face_normals
+from roomscout.rendering.geometry import cell_keys, face_normals
 from roomscout.rendering.renderers.raycast import sample
 from roomscout.rendering.scene import Scene, Surface
 
@@ -155,9 +155,7 @@ def _area(vertices: np.ndarray, faces: np.ndarray) -> float:
 
 def _clustered(whole: Simplified, cell_m: float) -> Simplified:
     """The scan with one vertex per cell; faces within two cells and repeated faces disappear."""
-    cells = ((whole.vertices - whole.vertices.min(axis=0)) / cell_m).astype(np.int64)
-    sizes = cells.max(axis=0) + 1
-    keys = (cells[:, 0] * sizes[1] + cells[:, 1]) * sizes[2] + cells[:, 2]
+    keys = cell_keys(whole.vertices - whole.vertices.min(axis=0), cell_m)
     cluster, members = np.unique(keys, return_inverse=True, return_counts=True)[1:]
     vertices, colours = (
         np.stack([np.bincount(cluster, values[:, axis]) / members for axis in range(3)], axis=1)

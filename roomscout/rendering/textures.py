@@ -174,7 +174,7 @@ class Opacity:
         # Blocks of texels, so that a large atlas takes little memory. The sum over any rectangle of blocks is a sum of
         # four entries.
         self._steps = tuple(-(-size // _OPACITY_BLOCKS) for size in opaque.shape)
-        self._opaque, self._clear = (_sums(_block_counts(texels, self._steps)) for texels in (opaque, ~opaque))
+        self._opaque, self._clear = (_sums_of_blocks(texels, self._steps) for texels in (opaque, ~opaque))
         self._wrap = wrap
 
     def of_faces(self, face_uv: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -200,14 +200,13 @@ class Opacity:
         return first // step, last // step + 1
 
 
-def _block_counts(texels: np.ndarray, steps: tuple[int, ...]) -> np.ndarray:
-    """How many of `texels` (h, w) bool are true in each block, int32."""
+def _sums_of_blocks(texels: np.ndarray, steps: tuple[int, ...]) -> np.ndarray:
+    """How many of `texels` (h, w) bool are true in each rectangle of blocks from the first one, int32.
+
+    A row and a column of zeros come before them.
+    """
     rows, columns = (np.arange(0, size, step) for size, step in zip(texels.shape, steps, strict=True))
-    return np.add.reduceat(np.add.reduceat(texels, rows, axis=0, dtype=np.int32), columns, axis=1)
-
-
-def _sums(counts: np.ndarray) -> np.ndarray:
-    """The sums over all rectangles that begin at the first entry, with a row and a column of zeros before them."""
+    counts = np.add.reduceat(np.add.reduceat(texels, rows, axis=0, dtype=np.int32), columns, axis=1)
     return np.pad(counts.cumsum(axis=0, dtype=np.int32).cumsum(axis=1, dtype=np.int32), ((1, 0), (1, 0)))
 
 

@@ -32,10 +32,12 @@ class RendererStart:
 
     def renderer(self) -> Renderer:
         """The renderer, once it works; see `make_renderer`."""
-        _load_open3d()
+        try:
+            import_open3d()
+        except Open3DError as error:
+            raise RenderError(str(error)) from error
         if self._child is None:
-            renderer: Renderer = RENDERERS[self._name].load()()
-            return renderer
+            return RENDERERS[self._name].load()()
         if self._name == "auto":
             return _best_renderer(self._child)
         _log.debug("renderer %s on %s", self._name, self._child.started().device)
@@ -64,13 +66,6 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     except BaseException:
         start.close()
         raise
-
-
-def _load_open3d() -> None:
-    try:
-        import_open3d()
-    except Open3DError as error:
-        raise RenderError(str(error)) from error
 
 
 def _best_renderer(child: ChildRenderer) -> Renderer:

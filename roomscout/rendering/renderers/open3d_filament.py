@@ -87,7 +87,6 @@ def _mesh_and_material(
     part: Part,
 ) -> "tuple[open3d.geometry.TriangleMesh, open3d.visualization.rendering.MaterialRecord]":
     o3d = import_open3d()
-
     mesh = o3d.geometry.TriangleMesh(
         o3d.utility.Vector3dVector(part.vertices.astype(np.float64)), o3d.utility.Vector3iVector(part.faces)
     )

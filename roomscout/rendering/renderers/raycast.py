@@ -57,7 +57,6 @@ def faces_in_view(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.
 def _cast(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> dict:
     """Open3D's hits of the rays through all pixels; `t_hit` is metres along the optical axis from the near plane."""
     o3d = import_open3d()
-
     camera_to_world = pose.camera_to_world.astype(np.float32)
     rays = np.empty((intrinsics.height, intrinsics.width, 6), dtype=np.float32)
     # One small matrix product per pixel row: BLAS would split a large one over threads, which cost more than they gain.
@@ -80,7 +79,9 @@ def _pixel_directions(intrinsics: Intrinsics) -> np.ndarray:
 
 def _vertex_colours(surface: Surface, faces: np.ndarray, weights: Sequence[np.ndarray]) -> np.ndarray:
     """(K, 3) uint8 colours at points on `faces` (K,) with barycentric weights; arbitrary for _NO_FACE."""
-    corners = [_take_rows(colours, faces) for colours in surface.corner_colours]
+    # Takes each row of 4 bytes as one integer, which is faster.
+    rows = (colours.view(np.uint32).ravel().take(faces, mode="clip") for colours in surface.corner_colours)
+    corners = [row.view(np.uint8).reshape(-1, 4) for row in rows]
     colours = np.empty((len(faces), 3), dtype=np.uint8)
     for channel in range(3):  # 3 times as fast as products of shape (K, 3)
         shade = np.full(len(faces), 0.5, dtype=np.float32)
@@ -88,11 +89,6 @@ def _vertex_colours(surface: Surface, faces: np.ndarray, weights: Sequence[np.nd
             shade += weight * corner[:, channel]
         colours[:, channel] = shade
     return colours
-
-
-def _take_rows(colours: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """The rows of `colours` (M, 4) uint8 at `faces`, (K, 4). Takes each row as one integer, which is faster."""
-    return colours.view(np.uint32).ravel().take(faces, mode="clip").view(np.uint8).reshape(-1, 4)
 
 
 def _paint_textures(texturing: Texturing, faces: np.ndarray, weights: np.ndarray, colours: np.ndarray) -> None:
