@@ -17,19 +17,9 @@ _UNITS = (
 )
 _NUMBERS = dict(enumerate(f"{_UNITS} eighteen nineteen twenty".split())) | {23: "twenty-three"}
 _TYPOS = {
-    "letf": "left",
-    "let": "left",
-    "tehre": "there",
-    "rigth": "right",
-    "rght": "right",
-    "behine": "behind",
-    "tv": "TV",
-    "chai": "chair",
-    "wasing": "washing",
-    "waslked": "walked",
-    "oclock": "o'clock",
-    r"o'[ ]+clock": "o'clock",
-}
+    "letf": "left", "let": "left", "tehre": "there", "rigth": "right", "rght": "right", "behine": "behind", "tv": "TV",
+    "chai": "chair", "wasing": "washing", "waslked": "walked", "oclock": "o'clock", r"o'[ ]+clock": "o'clock",
+}  # fmt: skip
 CLEANING = (
     (r"^ +| +$", ""),
     (r" {2,}", " "),

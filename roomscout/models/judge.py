@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from roomscout.models import ModelOptions, ServerOptions
@@ -41,10 +42,7 @@ class Judge:
         """
         if not prompts:
             return
-
-        def found(prompt: str) -> Mark | None:
-            return self._found(prompt, read)
-
+        found = partial(self._found, read=read)
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="judge") as pool:
             # The first one alone, so that a wrong key, model or URL costs one request.
             yield found(prompts[0])

@@ -1,11 +1,11 @@
 """The scores of a run by dataset, such as the levels of the benchmark rooms."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from roomscout.data.benchmarks import Benchmark
 from roomscout.scoring.intervals import intervals_of
-from roomscout.scoring.summary import Row, aggregate, is_scored, rounded
+from roomscout.scoring.summary import Row, aggregate, decimal, is_scored, rounded
 
 NAME_WIDTH, WIDTH = 28, 14
 
@@ -26,27 +26,17 @@ def scores_by_dataset(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, An
     scored = {name: sum(is_scored(row, benchmark) for row in of_name) for name, of_name in by_name.items()}
     if sum(map(bool, scored.values())) < 2:
         return {}
-    return {
-        name: {"questions": len(by_name[name]), "scored": scored[name]}
-        | _failed(by_name[name])
-        | _scores(by_name[name], benchmark)
-        for name in sorted(by_name, key=lambda name: (_place(name, benchmark.datasets), name))
-    }
-
-
-def _place(name: str, names: Sequence[str]) -> int:
-    return names.index(name) if name in names else len(names)
-
-
-def _failed(rows: Iterable[Row]) -> dict[str, int]:
-    failed = sum(row["status"] == "failed" for row in rows)
-    return {"failed": failed} if failed else {}
-
-
-def _scores(rows: list[Row], benchmark: Benchmark) -> dict[str, Any]:
-    percents: dict[str, float | None] = {name: rounded(value) for name, value in aggregate(rows, benchmark).items()}
-    overall = percents.pop("overall", None)
-    return {"tasks": percents, "overall": overall, "intervals": intervals_of(rows, benchmark)}
+    others = sorted(by_name.keys() - set(benchmark.datasets))
+    found: dict[str, Any] = {}
+    for name in [*(name for name in benchmark.datasets if name in by_name), *others]:
+        of_name = by_name[name]
+        percents: dict[str, float | None] = {task: rounded(x) for task, x in aggregate(of_name, benchmark).items()}
+        found[name] = {"questions": len(of_name), "scored": scored[name]}
+        if failed := sum(row["status"] == "failed" for row in of_name):
+            found[name]["failed"] = failed
+        overall = percents.pop("overall", None)
+        found[name] |= {"tasks": percents, "overall": overall, "intervals": intervals_of(of_name, benchmark)}
+    return found
 
 
 def format_by_dataset(summary: Mapping[str, Any]) -> list[str]:
@@ -55,9 +45,9 @@ def format_by_dataset(summary: Mapping[str, Any]) -> list[str]:
     if not found:
         return []
     rows: list[tuple[str, list[str]]] = [
-        (task, [_decimal(each["tasks"].get(task)) for each in found.values()]) for task in summary["asked"]["tasks"]
+        (task, [decimal(each["tasks"].get(task)) for each in found.values()]) for task in summary["asked"]["tasks"]
     ]
-    rows.append(("overall", [_decimal(each["overall"]) for each in found.values()]))
+    rows.append(("overall", [decimal(each["overall"]) for each in found.values()]))
     intervals = [interval_of(each) for each in found.values()]
     if any(intervals):
         rows.append(("95 % interval", [f"{each[0]:.1f}-{each[1]:.1f}" if each else "-" for each in intervals]))
@@ -75,7 +65,3 @@ def interval_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
     """The interval of a dataset's overall in percent, low and high; None if unknown."""
     found = entry["intervals"].get("percent", {}).get("overall")
     return (found[0], found[1]) if found else None
-
-
-def _decimal(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"

@@ -311,13 +311,15 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
 
     def beside(task: str) -> str:
         """The cells of a task's interval and of its baselines."""
-        return (f"{_interval(task, summary):>14}" if has_intervals else "") + _baselines_of_task(task, known, summary)
+        percents = (summary["baselines"][name]["tasks"].get(task) for name in known)  # none for a type that is no task
+        interval = f"{_interval(task, summary):>14}" if has_intervals else ""
+        return interval + "".join(f"{decimal(percent):>10}" for percent in percents)
 
     columns = ("type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent")
     lines = [_TYPE_LINE.format(*columns) + titles]
     for name, counts in summary["types"].items():
         cells = [counts[key] for key in ("questions", "answered", "exhausted", "failed", "without_scan")]
-        numbers = [_decimal(counts["mean_turns"]), _decimal(counts.get("percent"))]
+        numbers = [decimal(counts["mean_turns"]), decimal(counts.get("percent"))]
         lines.append(_TYPE_LINE.format(name, *cells, *numbers) + beside(name))
     asked, with_scan = summary["asked"], summary["with_scan"]
     answers = "answers" if "samples" in summary else "questions"
@@ -330,7 +332,7 @@ def format_summary(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str
     lines += ["no scan: failed because the scan was not found, scored 0", ""]
     lines += [_TASK_LINE.format("percent per task", "asked", "with scan") + titles]
     for task, percent in asked["tasks"].items():
-        percents = _decimal(percent), _decimal(with_scan["tasks"].get(task))
+        percents = decimal(percent), decimal(with_scan["tasks"].get(task))
         lines.append(_TASK_LINE.format(task, *percents) + beside(task))
     denominator = f"{answers} asked (those without a scan score 0)"
     also_failed = summary["types"]["all"]["failed"] > summary["types"]["all"]["without_scan"]
@@ -383,11 +385,6 @@ def no_interval_lines(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _baselines_of_task(task: str, known: Iterable[str], summary: Mapping[str, Any]) -> str:
-    """The cells of a task in the columns of the baselines; dashes for a type that is not a task of its own."""
-    return "".join(f"{_decimal(summary['baselines'][name]['tasks'].get(task)):>10}" for name in known)
-
-
 def _baseline_lines(summary: Mapping[str, Any]) -> list[str]:
     """A line for each known baseline, or what it lacks."""
     lines = []
@@ -406,7 +403,8 @@ _TYPE_LINE = "{:<28}{:>7}{:>10}{:>11}{:>8}{:>9}{:>7}{:>9}"
 _TASK_LINE = "{:<28}{:>7}{:>11}"
 
 
-def _decimal(value: float | None) -> str:
+def decimal(value: float | None) -> str:
+    """A percentage with one decimal; a dash for none."""
     return "-" if value is None else f"{value:.1f}"
 
 

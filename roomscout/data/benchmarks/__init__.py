@@ -9,20 +9,23 @@ import importlib
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from string import Formatter
+from typing import Any
 
 from roomscout.base.loading import NotLoadable, load_attribute
+from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import on_disk
 from roomscout.base.wording import named
-from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
-from roomscout.data.benchmark_yaml import BENCHMARK_YAML, Described, InvalidYaml, read_benchmark_yaml
+from roomscout.data.answers import KIND_NAMES, LETTER_KIND, TEXT_KIND, AnswerKind, kind_named
 from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, Row, listed
 
 DEFAULT = "vsi-bench"
+BENCHMARK_YAML = "benchmark.yaml"
+"""Describes the benchmark of a folder with questions and scans."""
 ELSEWHERE = {"rooms": "roomscout.rooms.benchmark"}
 """The modules of benchmarks that make their scans with another package, by name."""
 ADVICE_NEEDS = ("pose", "extent", "turns", "translation", "moves")
@@ -177,6 +180,10 @@ def mean_over_questions(benchmark: "Benchmark", scores: Mapping[str, Sequence[fl
         by_task.setdefault(benchmark.by_name[name].task, []).extend(values)
     percents = {task: 100 * mean(values) for task, values in by_task.items()}
     return percents | {"overall": 100 * mean([each for values in by_task.values() for each in values])}
+
+
+AGGREGATES: Mapping[str, Aggregate] = {"tasks": mean_over_tasks, "questions": mean_over_questions}
+"""What the overall of a BENCHMARK_YAML is a mean over."""
 
 
 def mean(values: Sequence[float]) -> float:
@@ -366,8 +373,8 @@ def find_benchmark(name: str) -> Benchmark:
         return importlib.import_module(module).BENCHMARK
     if (folder := on_disk(Path(name).expanduser())).is_dir():
         try:
-            return _of_folder(folder, read_benchmark_yaml(folder))
-        except (InvalidYaml, ValueError) as error:
+            return _of_folder(folder)
+        except ValueError as error:
             raise BenchmarkError(f"{named(benchmark=name)}: {error}") from None
     if not is_code(name):
         raise BenchmarkError(
@@ -384,24 +391,110 @@ def find_benchmark(name: str) -> Benchmark:
     return found
 
 
-def _of_folder(folder: Path, described: Described) -> Benchmark:
-    """The benchmark that a folder's YAML file describes; raises ValueError."""
-    types = tuple(QuestionType(each.name, each.kind, each.task, each.advice) for each in described.types)
-    label = f"{described.name.replace('-', '_')}_overall"
-    overall = f"{label}_{len({each.task for each in types})}_task"
-    return Benchmark(
-        name=described.name,
-        title=described.title,
-        types=types,
-        aggregate=mean_over_tasks if described.overall == "tasks" else mean_over_questions,
-        folder=lambda: folder,
-        questions_from=Origin(described.url, described.terms) if described.url else None,
-        references=tuple(
-            Reference(each.name, {overall: each.percent}, each.source, each.protocol) for each in described.references
-        ),
-        sizes={overall: described.size} if described.size else {},
-        datasets=described.datasets,
+def _of_folder(folder: Path) -> Benchmark:
+    """The benchmark that a folder's BENCHMARK_YAML describes; raises ValueError naming the key and what is valid."""
+    path = folder / BENCHMARK_YAML
+    try:
+        contents = read_yaml(path)
+    except FileNotFoundError:
+        raise ValueError(f"{folder} has no {BENCHMARK_YAML}, which describes the benchmark") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    try:
+        fields = _described(contents, folder)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return Benchmark(**fields, folder=lambda: folder)
+
+
+def _described(contents: Any, folder: Path) -> dict[str, Any]:
+    """The fields of the benchmark."""
+    known = ("name", "title", "types", "overall", "questions_from", "terms", "references", "size", "datasets")
+    top = _mapping(contents, "the file", known)
+    given = _mapping(top.get("types"), "types")
+    if not given:
+        raise ValueError("types is empty: name each question type and its answer kind")
+    references = top.get("references") or []
+    if not isinstance(references, list):
+        raise ValueError("references must be a list, each with name, percent and source")
+    mean_over = _text(top, "overall", "the file", "tasks")
+    if mean_over not in AGGREGATES:
+        raise ValueError(f"overall is {mean_over!r}; it must be {' or '.join(AGGREGATES)}, what it is the mean over")
+    size = _text(top, "size", "the file", "0")
+    if not size.isdecimal() or (references and not int(size)):
+        raise ValueError("size must be the number of all questions, which the references cover, as a whole number")
+    name = _text(top, "name", "the file", folder.resolve().name)
+    title = _text(top, "title", "the file", name)
+    types = tuple(_type(str(each), its) for each, its in given.items())
+    url, terms = _text(top, "questions_from", "the file", ""), _text(top, "terms", "the file", "no terms stated")
+    overall = f"{name.replace('-', '_')}_overall_{len({each.task for each in types})}_task"
+    return {
+        "name": name,
+        "title": title,
+        "types": types,
+        "aggregate": AGGREGATES[mean_over],
+        "questions_from": Origin(url, terms) if url else None,
+        "references": tuple(_reference(each, f"reference {n}", overall) for n, each in enumerate(references, start=1)),
+        "sizes": {overall: int(size)} if int(size) else {},
+        "datasets": _datasets(top.get("datasets")),
+    }
+
+
+def _datasets(given: Any) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list) or not all(isinstance(each, str) and each.strip() for each in given):
+        raise ValueError("datasets must be a list of names, such as [old, new]")
+    names = [each.strip() for each in given]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"datasets names {twice[0]!r} twice")
+    return tuple(names)
+
+
+def _type(name: str, given: Any) -> QuestionType:
+    """A type from its mapping, or from the name of its kind alone."""
+    place = f"type {name}"
+    fields = _mapping(
+        {"answer": given} if isinstance(given, str) else given, place, ("answer", "unit", "task", "advice")
     )
+    kind = _text(fields, "answer", place)
+    if kind not in KIND_NAMES:
+        raise ValueError(f"{place}: answer is {kind!r}; the answer kinds are {', '.join(KIND_NAMES)}")
+    try:
+        answers = kind_named(kind, _text(fields, "unit", place, ""))
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+    return QuestionType(name, answers, _text(fields, "task", place, ""), _text(fields, "advice", place, ""))
+
+
+def _reference(given: Any, place: str, overall: str) -> Reference:
+    fields = _mapping(given, place, ("name", "percent", "source", "protocol"))
+    text = _text(fields, "percent", place)
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise ValueError(f"{place}: percent is {text!r}; it must be a number from 0 to 100")
+    name, source = _text(fields, "name", place), _text(fields, "source", place)
+    return Reference(name, {overall: percent}, source, _text(fields, "protocol", place, ""))
+
+
+def _mapping(value: Any, place: str, known: Collection[str] = ()) -> Mapping[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{place} must have keys and values" + (f"; the keys are {', '.join(known)}" if known else ""))
+    if known and (unknown := [key for key in value if key not in known]):
+        raise ValueError(f"{place} has an unknown key {unknown[0]!r}; the keys are {', '.join(known)}")
+    return value
+
+
+def _text(fields: Mapping[str, Any], key: str, place: str, default: str | None = None) -> str:
+    """A value without blanks around it; raises ValueError unless it is text, or is missing and has a default."""
+    value = fields.get(key, default)
+    if value is None or not isinstance(value, str) or (default is None and not value.strip()):
+        wrong = "is missing" if value in (None, "") else "must be one text"
+        raise ValueError(f"{place}: {key} {wrong}")
+    return value.strip()
 
 
 def origin_lines(benchmark: Benchmark, datasets: Sequence[str]) -> list[str]:

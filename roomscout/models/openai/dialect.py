@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from roomscout.base.shots import Shot
 from roomscout.base.wording import named
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Message
@@ -217,10 +216,8 @@ def chat_message(message: Message) -> bytes:
     text = json.dumps(EMPTY_REPLY if empty else message.text).encode()
     if not message.shots:
         return b'{"role": "%b", "content": %b}' % (message.role.encode(), text)
-    images = b", ".join(b'{"type": "image_url", "image_url": {"url": "%b"}}' % data_url(shot) for shot in message.shots)
+    images = b", ".join(
+        b'{"type": "image_url", "image_url": {"url": "data:image/png;base64,%b"}}' % base64.b64encode(shot.png)
+        for shot in message.shots
+    )
     return b'{"role": "%b", "content": [%b, {"type": "text", "text": %b}]}' % (message.role.encode(), images, text)
-
-
-def data_url(shot: Shot) -> bytes:
-    """An image as a data URL."""
-    return b"data:image/png;base64," + base64.b64encode(shot.png)
