@@ -1,6 +1,7 @@
 """Small procedural rooms and runs on them, for all tests that need scans."""
 
 import contextlib
+import fcntl
 import io
 import json
 import logging
@@ -9,7 +10,7 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -127,39 +128,59 @@ class RoomScans:
         return [sys.executable, str(COMMAND), *self.flags(log_root, *more)]
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that `make` fills, once for all processes of pytest-xdist; nobody may change it."""
+    shared = factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else factory.getbasetemp()
+    folder, finished = shared / name, shared / f"{name}.finished"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not finished.exists():
+            folder.mkdir()
+            make(folder)
+            finished.touch()
+    return folder
+
+
+def room_scans(
+    factory: pytest.TempPathFactory, name: str, chosen: Callable[[list[list[Any]]], list[Any]], **arguments: Any
+) -> RoomScans:
+    """Rooms, written once for all processes, with the questions that are chosen from the rows of each scene."""
+
+    def make(root: Path) -> None:
+        write_rooms(root, **arguments)
+        scenes: dict[str, list[Any]] = {}
+        for row in map(json.loads, (root / "questions.jsonl").read_text().splitlines()):
+            scenes.setdefault(row["scene_name"], []).append(row)
+        (root / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chosen([*scenes.values()])))
+
+    root = made_once(factory, name, make)
+    return RoomScans(root, root / "few.jsonl")
+
+
 @pytest.fixture(scope="session")
 def rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
     """Two rooms with four questions each; coarse, so that they load fast."""
-    root = tmp_path_factory.mktemp("rooms")
-    write_rooms(root, rooms=2, seed=5, style=ScanStyle(resolution_m=0.2))
-    rows = [json.loads(line) for line in (root / "questions.jsonl").read_text().splitlines()]
-    scenes = list(dict.fromkeys(row["scene_name"] for row in rows))
-    few = [row for scene in scenes for row in [r for r in rows if r["scene_name"] == scene][::4][:4]]
-    path = root / "few.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in few))
-    return RoomScans(root, path)
+
+    def four(scenes: list[list[Any]]) -> list[Any]:
+        return [row for rows in scenes for row in rows[::4][:4]]
+
+    return room_scans(tmp_path_factory, "rooms", four, rooms=2, seed=5, style=ScanStyle(resolution_m=0.2))
 
 
 @pytest.fixture(scope="session")
 def six_rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
     """Six rooms with one to six questions each, interleaved."""
-    root = tmp_path_factory.mktemp("six_rooms")
-    write_rooms(root, rooms=6, seed=7, style=ScanStyle(resolution_m=0.2))
-    rows = [json.loads(line) for line in (root / "questions.jsonl").read_text().splitlines()]
-    scenes = list(dict.fromkeys(row["scene_name"] for row in rows))
-    kept = {
-        scene: [row for row in rows if row["scene_name"] == scene][: place + 1] for place, scene in enumerate(scenes)
-    }
-    few = [kept[scene][turn] for turn in range(len(scenes)) for scene in scenes if turn < len(kept[scene])]
-    path = root / "few.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in few))
-    return RoomScans(root, path)
+
+    def interleaved(scenes: list[list[Any]]) -> list[Any]:
+        return [rows[turn] for turn in range(len(scenes)) for place, rows in enumerate(scenes) if turn <= place]
+
+    return room_scans(tmp_path_factory, "six_rooms", interleaved, rooms=6, seed=7, style=ScanStyle(resolution_m=0.2))
 
 
 @pytest.fixture(scope="session")
 def one_run(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What one process makes of the six rooms; nobody may change it."""
-    return run_in_process(six_rooms.config(tmp_path_factory.mktemp("one_run")))
+    return only_run(made_once(tmp_path_factory, "one_run", lambda root: run_in_process(six_rooms.config(root))))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 from browsing import PHONE, OpenPage
-from conftest import RoomScans, run_in_process
+from conftest import RoomScans, made_once, only_run, room_scans, run_in_process
 
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
@@ -23,7 +23,7 @@ from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, pag
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.titles import asked_in_words
 from roomscout.command.main import main
-from roomscout.rooms import ScanStyle, write_rooms
+from roomscout.rooms import ScanStyle
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.writer import RunWriter
@@ -32,28 +32,30 @@ from roomscout.scoring.summary import aggregate
 TASKS = ("object_counting", "room_size_estimation", "object_rel_distance")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def twelve_rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
     """Twelve coarse rooms with a question of each of three tasks."""
-    root = tmp_path_factory.mktemp("twelve_rooms")
-    write_rooms(root, rooms=12, seed=11, style=ScanStyle(resolution_m=0.3))
-    rows = [json.loads(line) for line in (root / "questions.jsonl").read_text().splitlines()]
-    first = {(row["scene_name"], row["question_type"]): row for row in reversed(rows) if row["question_type"] in TASKS}
-    path = root / "few.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in reversed(first.values())))
-    return RoomScans(root, path)
+
+    def one_of_each_task(scenes: list[list[Any]]) -> list[Any]:
+        first = {(row["scene_name"], row["question_type"]): row for rows in scenes[::-1] for row in rows[::-1]}
+        return [row for (_, task), row in reversed(first.items()) if task in TASKS]
+
+    style = ScanStyle(resolution_m=0.5)
+    return room_scans(tmp_path_factory, "twelve_rooms", one_of_each_task, rooms=12, seed=11, style=style)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def runs(twelve_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two random models with one move each and a report, and one without moves."""
-    root = tmp_path_factory.mktemp("compared")
-    found = {}
-    for name, changes in {"first": {"seed": 0}, "second": {"seed": 1}, "no_moves": {"steps": 0}}.items():
-        found[name] = run_in_process(twelve_rooms.config(root / name, **{"steps": 1, **changes}))
-    for name in ("first", "second"):
-        write_report(found[name])
-    return found
+
+    def make(root: Path) -> None:
+        for name, changes in {"first": {"seed": 0}, "second": {"seed": 1}, "no_moves": {"steps": 0}}.items():
+            found = run_in_process(twelve_rooms.config(root / name, **{"steps": 1, **changes}))
+            if name != "no_moves":
+                write_report(found)
+
+    root = made_once(tmp_path_factory, "compared", make)
+    return {name: only_run(root / name) for name in ("first", "second", "no_moves")}
 
 
 def compared(*folders: Path, even_if: tuple[str, ...] = ()) -> Comparison:

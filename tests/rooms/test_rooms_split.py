@@ -18,7 +18,7 @@ from roomscout.rooms.__main__ import main
 from roomscout.rooms.geometry import points_in_polygon, polygon_area
 from roomscout.rooms.levels import LEVELS, Level
 from roomscout.rooms.split import split_folder
-from tests.conftest import run_main
+from tests.conftest import made_once, run_main
 
 COARSE = ScanStyle(resolution_m=0.5)
 
@@ -27,13 +27,15 @@ FIRST = [("bare", "room_seed4000000_000"), ("furnished", "room_seed5000000_000")
 """The first scene of each level."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first room of each level, made by two callers at once."""
-    parent = tmp_path_factory.mktemp("cache")
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: split.make_scans([*FIRST, ("bare", "unknown")], parent), range(2)))
-    return split_folder(parent)
+
+    def make(parent: Path) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda _: split.make_scans([*FIRST, ("bare", "unknown")], parent), range(2)))
+
+    return split_folder(made_once(tmp_path_factory, "split", make))
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +45,12 @@ def rows() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def bare() -> list[Room]:
-    return [make_room(1, index, COARSE, LEVELS["bare"]) for index in range(4)]
+    return [make_room(1, index, COARSE, LEVELS["bare"]) for index in range(2)]
 
 
 @pytest.fixture(scope="module")
 def cluttered() -> list[Room]:
-    return [make_room(1, index, COARSE, LEVELS["cluttered"]) for index in range(4)]
+    return [make_room(1, index, COARSE, LEVELS["cluttered"]) for index in range(2)]
 
 
 def test_bare_rooms_are_rectangles_with_few_objects(bare: list[Room]):
