@@ -14,8 +14,10 @@ from roomscout.agent.config import (
     QuestionSettings,
     RenderSettings,
     RunConfig,
+    ServerSettings,
     VllmSettings,
     WhatToRun,
+    config_to_dict,
 )
 from roomscout.agent.planning import Plan
 from roomscout.agent.policies import Policy
@@ -33,7 +35,7 @@ from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Asked, Question, questions_asked
 from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts
 from roomscout.envs.library import CameraSettings, ScanLibrary
-from roomscout.models import Backend, ModelOptions, ReplyFormat, ServerOptions
+from roomscout.models import ModelOptions, ReplyFormat, ServerOptions
 from roomscout.models.engines import make_backend
 from roomscout.models.views import ViewSettings
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
@@ -114,11 +116,6 @@ def control_named(model: str, seed: int) -> Policy:
     return make_policy(CONTROLS[name], seed)
 
 
-def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy:
-    """A policy that asks the model of a configuration, which it loads, in these words; raises ModelError."""
-    return ModelPolicy(backend_of(config, plan), action_format(config.model.constrained), prompts)
-
-
 def rules_of(controls: ControlSettings, prompts: Prompts, form: ReplyFormat, mover: Mover | None) -> Rules:
     """The rules of a run's questions for a model that reads `prompts` and replies in this form."""
     space = find_space(controls.actions)
@@ -134,7 +131,8 @@ def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
     """
     controls = config.controls
     if controls.moves_of is not None:
-        return RecordedMoves.of(controls.moves_of, config, questions)
+        samples, steps = config.questions.samples, config.schedule.steps
+        return RecordedMoves.of(controls.moves_of, config_to_dict(config), questions, samples, steps)
     if controls.moves == "model":
         return None
     camera = camera_of(config.view, config.views).intrinsics
@@ -142,12 +140,13 @@ def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
     return kind(config.model.seed, camera, controls.translation)
 
 
-def backend_of(config: RunConfig, plan: Plan) -> Backend:
-    """Load the model of a configuration, with the planned memory; raises ModelError."""
-    model = config.model
-    server = server_options(config) if model.engine == "openai" else None
-    vllm = vllm_options(config.vllm, images=config.most_images) if model.engine == "vllm" else None
-    return make_backend(model.model, model_options(model, config.view.max_new_tokens, plan), server, vllm)
+def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy:
+    """A policy that asks the model of a configuration, which it loads, in these words; raises ModelError."""
+    model, images = config.model, config.most_images
+    server = server_options(config.server, model.constrained, images) if model.engine == "openai" else None
+    vllm = vllm_options(config.vllm, images) if model.engine == "vllm" else None
+    backend = make_backend(model.model, model_options(model, config.view.max_new_tokens, plan), server, vllm)
+    return ModelPolicy(backend, action_format(model.constrained), prompts)
 
 
 def model_options(model: ModelSettings, max_new_tokens: int, plan: Plan) -> ModelOptions:
@@ -168,12 +167,12 @@ def model_options(model: ModelSettings, max_new_tokens: int, plan: Plan) -> Mode
     )
 
 
-def server_options(config: RunConfig) -> ServerOptions:
-    """The servers of --engine openai with the API key from the environment.
+def server_options(server: ServerSettings, constrained: bool, images: int) -> ServerOptions:
+    """The servers of --engine openai, for conversations of at most `images` images, with the API key from the
+    environment.
 
     Raises ConfigError if --api-key-env names a variable that is not set.
     """
-    server = config.server
     key = os.environ.get(server.api_key_env, "").strip()
     if not key and server.api_key_env != ServerOptions.key_env:
         raise ConfigError(
@@ -184,10 +183,10 @@ def server_options(config: RunConfig) -> ServerOptions:
         key=key or None,
         key_env=server.api_key_env,
         timeout_s=server.request_timeout,
-        constrained=config.model.constrained,
+        constrained=constrained,
         extra_body=json.loads(server.extra_body or "{}"),
         system_role=server.system_role,
-        images=config.most_images,
+        images=images,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from roomscout.agent.builders import layouts_of
-from roomscout.agent.config import RunConfig
+from roomscout.agent.config import ClusterSettings, RenderSettings, RunConfig
 from roomscout.agent.console import counted
 from roomscout.agent.evaluation import Outcome
 from roomscout.agent.planning import plan_lines
@@ -38,19 +38,19 @@ def look_ahead(config: RunConfig, folder: Path | None = None) -> Outcome:
         return Outcome(0, [])
     if run.makes_scans:
         run.make_scans()
-    complete = check_scans(run.questions, run.config)
+    complete = check_scans(run.questions, run.config.questions.benchmark, run.config.views)
     source = replace(run.benchmark, questions_from=None) if own else run.benchmark
     log_origins(source, list(dict.fromkeys(each.dataset for each in run.questions)))
     return Outcome(0 if complete else 1, [])
 
 
-def check_scans(questions: Sequence[Question], config: RunConfig) -> bool:
+def check_scans(questions: Sequence[Question], benchmark: str, views: RenderSettings) -> bool:
     """Print the table of scans per dataset, and why scans are missing or cannot be used; returns whether all can be.
 
     Loads each scan, since its unit may not be the metre, but not those of the published datasets and of benchmarks
     with their own scans, whose units are known.
     """
-    layouts, views = layouts_of(config.questions.benchmark), config.views
+    layouts = layouts_of(benchmark)
     missing = missing_scans(questions, views.scan_root, layouts)
     known = {*layouts} if OWN_ROOTS not in layouts else {question.dataset for question in questions}
     scenes = {question.scene: question for question in questions if question.scan or question.dataset not in known}
@@ -91,15 +91,15 @@ def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
             report_scans(questions, config.views.scan_root, config.questions.benchmark)
         except ScanNotFound as error:
             log.info("Scans: none yet (%s)", error)
-    for line in [*plan_lines(config, questions), *workers_line(config)]:
+    for line in [*plan_lines(config, questions), *workers_line(config.cluster)]:
         log.info("%s", line)
 
 
-def workers_line(config: RunConfig) -> list[str]:
+def workers_line(cluster: ClusterSettings) -> list[str]:
     """How the plan of one worker relates to a run with --ray, as a line."""
-    if not config.cluster.ray:
+    if not cluster.ray:
         return []
-    number = config.cluster.replicas
+    number = cluster.replicas
     workers = "its workers" if number == "auto" else counted(number, "worker")
     divisor = "their number" if number == "auto" else f"about {number}"
     return [

@@ -129,14 +129,16 @@ def open_or_name(asking: Prepared, stack: ExitStack) -> RunWriter | None:
     """
     if not asking.makes_scans:
         asking.report_scans()
+    config = asking.config
     if asking.folder is None:
-        require_new_name(asking.config)
+        require_new_name(config.output, config.cluster.shard)
         return None
-    run_log = open_folder(asking.folder, asking.config)
+    run_log = open_folder(asking.folder, config)
     stack.callback(run_log.close)
-    if asking.config.what_to_run.retry_failed:
+    if config.what_to_run.retry_failed:
         log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
-    require_same_scans(run_log, asking.questions, asking.asked.questions, asking.config)
+    whole, ply = asking.asked.questions, config.what_to_run.ply
+    require_same_scans(run_log, asking.questions, whole, config.questions, config.views.scan_root, ply)
     return run_log
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.agent.builders import asked_of, layouts_of, part_of, with_policy
-from roomscout.agent.config import ConfigError, RenderSettings, RunConfig
+from roomscout.agent.config import ConfigError, ModelSettings, QuestionSettings, RenderSettings, RunConfig
 from roomscout.agent.console import counted
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.named import policy_name
@@ -69,25 +69,24 @@ def prepared(
     ConfigError, QuestionError, ModelError or RunError if the run cannot begin.
     """
     policy, config = with_policy(policy, config.checked())
-    require_sampling(policy, config)
-    require_answers(policy, config)
+    require_sampling(policy, config.model, config.questions.samples)
+    require_answers(policy, config.controls.anytime)
     if folder is not None:
         config = config_to_resume(folder, config)
-        asked = Asked.all_of(questions_to_resume(folder, config))
+        asked = Asked.all_of(questions_to_resume(folder, config.what_to_run, config.questions, config.cluster.shard))
     elif asked is None:
         asked = asked_of(config.what_to_run, config.questions)
-    require_judged(asked.questions, config)
+    require_judged(asked.questions, config.judge.judge)
     if folder is None:
-        require_scan_root_used(config)
+        require_scan_root_used(config.questions, config.views.scan_root)
     return Prepared(config, policy, asked, part_of(asked.questions, config.cluster.shard), folder)
 
 
-def require_sampling(policy: Policy | None, config: RunConfig) -> None:
+def require_sampling(policy: Policy | None, model: ModelSettings, samples: int) -> None:
     """Raise ConfigError if several samples of a question would all be equal, since a model decides at temperature 0.
 
     Trusts a policy without a temperature among its settings to draw at random.
     """
-    samples, model = config.questions.samples, config.model
     temperature = model.temperature if policy is None else policy.settings.get("temperature")
     if samples > 1 and temperature == 0:
         raise ConfigError(
@@ -96,28 +95,29 @@ def require_sampling(policy: Policy | None, config: RunConfig) -> None:
         )
 
 
-def require_answers(policy: Policy | None, config: RunConfig) -> None:
+def require_answers(policy: Policy | None, anytime: bool) -> None:
     """Raise ConfigError if --anytime asks for answers that a policy cannot give; any model can, also `policy` None."""
-    if config.controls.anytime and policy is not None and policy.answer_now([]) is None:
+    if anytime and policy is not None and policy.answer_now([]) is None:
         raise ConfigError(
             f"{named('anytime')} asks a model for an answer after each turn, and {policy_name(policy)} cannot be "
             f"asked: leave out {named('anytime')}, or give the policy a method answer_now"
         )
 
 
-def require_judged(questions: Sequence[Question], config: RunConfig) -> None:
+def require_judged(questions: Sequence[Question], judge: str | None) -> None:
     """Raise ConfigError if --judge is given and no question has an answer that a judge could mark."""
-    if config.judge.judge is not None and not any(each.kind.needs_judge for each in questions):
+    if judge is not None and not any(each.kind.needs_judge for each in questions):
         raise ConfigError(f"{named('judge')} marks answers in free text, and no question has one: leave it out")
 
 
-def require_scan_root_used(config: RunConfig) -> None:
+def require_scan_root_used(asked: QuestionSettings, scan_root: Path) -> None:
     """Raise ConfigError if --scan-root is given with a benchmark that makes its scans itself."""
-    asked, root = config.questions, config.views.scan_root
     record = find_benchmark(asked.benchmark)
     makes_them = record.folder is not None and not Path(asked.benchmark).is_dir()
-    if makes_them and asked.questions is None and root.absolute() != RenderSettings.scan_root.absolute():
-        raise ConfigError(f"{named(benchmark=asked.benchmark)} has its own scans: leave out {named(scan_root=root)}")
+    if makes_them and asked.questions is None and scan_root.absolute() != RenderSettings.scan_root.absolute():
+        raise ConfigError(
+            f"{named(benchmark=asked.benchmark)} has its own scans: leave out {named(scan_root=scan_root)}"
+        )
 
 
 def report_scans(

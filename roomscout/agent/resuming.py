@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +73,13 @@ def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in config_to_dict(now).items() if value != before[name]}
 
 
-def changed_flags(names: Sequence[str], saved: RunConfig, wanted: RunConfig) -> list[str]:
-    """The flags of those named settings that differ between two configurations."""
-    return [named(name) for name in names if _as_compared(name, saved) != _as_compared(name, wanted)]
+def changed_flags(names: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The flags of those named settings that differ."""
+    return [named(each) for each in names if _as_compared(each, before[each]) != _as_compared(each, now[each])]
 
 
-def _as_compared(name: str, config: RunConfig) -> Any:
+def _as_compared(name: str, value: Any) -> Any:
     """A setting's value; filters compare as sets, since questions are asked in the order of their source."""
-    value = config.settings[name]
     return frozenset(value) if name in FILTERS and isinstance(value, tuple) else value
 
 
@@ -92,16 +91,16 @@ def as_begun(begun: RunConfig, wanted: RunConfig) -> RunConfig:
     wanted = with_absolute_paths(wanted)
     autos = [name for name, value in wanted.settings.items() if value == "auto" and SETTINGS[name].resolved]
     wanted = wanted.having(**{name: begun.settings[name] for name in autos})
+    before, now = with_absolute_paths(begun).settings, wanted.settings
     for names, what in ((ANSWER_SETTINGS, "answers"), (RECORD_SETTINGS, "the records")):
-        if changed := changed_flags(names, with_absolute_paths(begun), wanted):
+        if changed := changed_flags(names, before, now):
             fix = f"leave {'it' if len(changed) == 1 else 'them'} out to resume it, or start a new run"
             raise ConfigError(f"{', '.join(changed)} would change {what} of this run: {fix}")
     return wanted
 
 
-def resume_command(folder: Path, begun: RunConfig, now: RunConfig) -> str:
-    """The command that resumes a run from any folder, with every setting of `now` that differs from `begun`."""
-    flags = flags_of(changed_settings(begun, now))
+def resume_command(folder: Path, changed: Mapping[str, Any]) -> str:
+    """The command that resumes a run from any folder, with the `changed_settings` since it began."""
     is_console_command = Path(sys.argv[0]).name == "roomscout"
     words = ["roomscout", "resume"] if is_console_command else [sys.executable, *COMMAND, "--continue"]
-    return shlex.join([*words, str(folder.resolve()), *flags])
+    return shlex.join([*words, str(folder.resolve()), *flags_of(changed)])

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.agent.builders import layouts_of, part_of, questions_of
-from roomscout.agent.config import ConfigError, ControlSettings, RunConfig, config_from_dict, config_to_dict
+from roomscout.agent.config import (
+    ConfigError,
+    ControlSettings,
+    ModelSettings,
+    OutputSettings,
+    QuestionSettings,
+    RunConfig,
+    WhatToRun,
+    config_from_dict,
+    config_to_dict,
+)
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
 from roomscout.agent.resuming import (
     as_begun,
@@ -49,22 +59,21 @@ def begin_folder(
     part, single = part_record(config.cluster.shard, whole), config.what_to_run.ply is not None
     numbers = (part.number, part.of) if part else None
     folder = new_run_folder(config.output.log_root, not single, numbers, config.output.name)
-    run = RunWriter(folder, resume_command(folder, config, config))
+    run = RunWriter(folder, resume_command(folder, {}))
     record = prompts_record(prompts) if prompts else None
     conditions = protocol(config, prompts, own_rows=source is None or source.own)
-    revision = _model_revision(config, prompts)
+    revision = _model_revision(config.model, prompts)
     run.begin(config_to_dict(config), questions, whole, conditions, part, record, guesses, source, revision)
     return run
 
 
-def _model_revision(config: RunConfig, prompts: Prompts | None) -> str | None:
+def _model_revision(model: ModelSettings, prompts: Prompts | None) -> str | None:
     """The commit of the checkpoint, if a model answers that this machine loads from the hub."""
-    return hub_revision(config.model.model) if prompts and config.model.engine != "openai" else None
+    return hub_revision(model.model) if prompts and model.engine != "openai" else None
 
 
-def require_new_name(config: RunConfig) -> None:
+def require_new_name(output: OutputSettings, shard: str | None) -> None:
     """Raise RunError if --name is that of an existing run, before a model is loaded."""
-    shard, output = config.cluster.shard, config.output
     if output.name is not None:
         part = Part.parse(shard) if shard is not None else None
         named_folder(output.log_root, output.name, (part.number, part.of) if part else None)
@@ -79,27 +88,26 @@ def part_record(shard: str | None, whole: Sequence[Question]) -> PartRecord | No
     return PartRecord(part.number, part.of, len(whole), fingerprint(whole), settings)
 
 
-def run_to_resume(config: RunConfig) -> Path | None:
+def run_to_resume(what: WhatToRun, output: OutputSettings, shard: str | None) -> Path | None:
     """The folder that --continue names; None if --batch should begin a part that has no run yet.
 
     Raises RunError if there is nothing to resume.
     """
-    what, shard, log_root = config.what_to_run, config.cluster.shard, config.output.log_root
     assert what.continue_from is not None
     if shard is None or what.continue_from != NEWEST:
-        return find_run(what.continue_from, log_root, batched_only=what.batch)
+        return find_run(what.continue_from, output.log_root, batched_only=what.batch)
     part = Part.parse(shard)
-    folder = find_part(log_root, part.number, part.of, config.output.name)
+    folder = find_part(output.log_root, part.number, part.of, output.name)
     if folder is None and not what.batch:
         raise RunError(
-            f"{named('resume')}: no run of {named(shard=part)} below {log_root}; begin it with {named('batch')}"
+            f"{named('resume')}: no run of {named(shard=part)} below {output.log_root}; begin it with {named('batch')}"
         )
     return folder
 
 
 def open_folder(folder: Path, config: RunConfig) -> RunWriter:
     """Open the folder of an earlier run to resume it with `config`; raises RunError."""
-    return RunWriter(folder, resume_command(folder, saved_config(folder), config))
+    return RunWriter(folder, resume_command(folder, changed_settings(saved_config(folder), config)))
 
 
 def config_to_resume(folder: Path, config: RunConfig) -> RunConfig:
@@ -114,33 +122,40 @@ def config_to_resume(folder: Path, config: RunConfig) -> RunConfig:
     return as_begun(saved, config)
 
 
-def questions_to_resume(folder: Path, config: RunConfig, named: bool = False) -> Sequence[Question]:
+def questions_to_resume(
+    folder: Path, what: WhatToRun, asked: QuestionSettings, shard: str | None, named: bool = False
+) -> Sequence[Question]:
     """All questions of the run in `folder`: its own copy, so that their source may be gone or have changed.
 
     Reads the source again for a run of an earlier version, which has no copy, and if the source was `named` again for
     this resumption or is another file. Raises RunError if that has other questions.
     """
-    reader, asked = RunReader(folder), config.questions
+    reader = RunReader(folder)
     find_benchmark(asked.benchmark)  # executes code, which reading a run alone does not
     again = named or asked.questions != with_absolute_paths(saved_config(folder)).questions.questions
-    whole = reader.questions if reader.has_questions and not again else questions_of(config.what_to_run, asked)
-    reader.require_questions(part_of(whole, config.cluster.shard), whole)
+    whole = reader.questions if reader.has_questions and not again else questions_of(what, asked)
+    reader.require_questions(part_of(whole, shard), whole)
     return whole
 
 
 def require_same_scans(
-    run: RunWriter, questions: Sequence[Question], whole: Sequence[Question], config: RunConfig
+    run: RunWriter,
+    questions: Sequence[Question],
+    whole: Sequence[Question],
+    asked: QuestionSettings,
+    scan_root: Path,
+    ply: Path | None,
 ) -> None:
     """Raise RunError if a pending question would use another scan than the run has recorded for its scene.
 
-    The folder numbers questions by their position in `whole`, of which `questions` may be a part.
+    The folder numbers questions by their position in `whole`, of which `questions` may be a part. All are about the
+    scan `ply`, if that is given.
 
     Does not check scenes that the run has not begun or recorded without a fingerprint. Does not check missing scans
     either: their questions fail.
     """
-    samples = config.questions.samples
-    pending = {question.scene for question in questions if pending_samples(run, question.id, samples)}
-    reader, checked, layouts = RunReader(run.folder), set(), layouts_of(config.questions.benchmark)
+    pending = {question.scene for question in questions if pending_samples(run, question.id, asked.samples)}
+    reader, checked, layouts = RunReader(run.folder), set(), layouts_of(asked.benchmark)
     for episode in reader.begun:
         question = whole[episode.number - 1]
         scene = question.scene
@@ -148,7 +163,7 @@ def require_same_scans(
             continue
         checked.add(scene)
         try:
-            path = config.what_to_run.ply or scan_of(question, config.views.scan_root, layouts)
+            path = ply or scan_of(question, scan_root, layouts)
             same = scan_sha256(path) == recorded.sha256
         except (ScanNotFound, OSError):
             continue
@@ -163,7 +178,7 @@ def require_same_scans(
 
 def note_resumption(run: RunWriter, config: RunConfig, prompts: Prompts | None) -> None:
     """Note in a run folder with which settings, and which weights of a model that reads `prompts`, it is resumed."""
-    run.note_resumption(changed_settings(saved_config(run.folder), config), _model_revision(config, prompts))
+    run.note_resumption(changed_settings(saved_config(run.folder), config), _model_revision(config.model, prompts))
 
 
 def saved_config(folder: Path) -> RunConfig:

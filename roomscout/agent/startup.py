@@ -18,7 +18,7 @@ from roomscout.agent.builders import (
     rules_of,
     server_options,
 )
-from roomscout.agent.config import RunConfig
+from roomscout.agent.config import ModelSettings, RunConfig
 from roomscout.agent.planning import Plan, fitted_to_model, plan_run, plan_without_model
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
@@ -31,7 +31,7 @@ from roomscout.base.wording import named
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import ReplyFormat
 from roomscout.models.transformers.source import existing_source
-from roomscout.models.views import own_view_settings
+from roomscout.models.views import ViewSettings, own_view_settings
 from roomscout.rendering.renderers import Renderer, RendererStart
 from roomscout.runs.journal import Journal
 
@@ -87,7 +87,7 @@ def resolve(asking: Prepared, prompts: Prompts, stack: ExitStack) -> Resolved:
     config = fitted_to_model(config, policy)
     if policy is None:
         if config.model.engine == "openai":
-            server_options(config)  # refuses a missing API key
+            server_options(config.server, config.model.constrained, config.most_images)  # refuses a missing API key
         plan = plan_run(config, questions, prompts)
     else:
         plan = plan_without_model(config.model.model, config.schedule, asking.episodes)
@@ -107,7 +107,7 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     questions, policy = asking.questions, asking.policy
     prompts = run_prompts(asking.config) if asking.folder is None else saved_prompts(asking.folder)
     if policy is None and asking.config.model.asks_model:
-        warn_of_short_replies(asking.config)
+        warn_of_short_replies(asking.config.model)
     config, plan, renderer = resolve(asking, prompts, stack)
     mover = mover_of(config, questions)
     log.log(logging.WARNING if plan.exceeds_memory else logging.DEBUG, "%s", plan.why)
@@ -130,19 +130,18 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     return Started(config, plan, library, policy, rules, pool)
 
 
-def warn_of_short_replies(config: RunConfig) -> None:
+def warn_of_short_replies(model: ModelSettings) -> None:
     """Log a warning if the model is named like one that reasons before it replies, and nobody chose the reply's length.
 
     Raises ModelError if the checkpoint's views.json is damaged.
     """
-    model = config.model
     if model.max_new_tokens != "auto" or own_view_settings(model.model) is not None:
         return
     if NAMES_OF_REASONERS.search(Path(model.model).name):
         log.warning(
             "%s seems to reason before it replies, and replies end after %d tokens: add %s, or its "
             "thoughts leave no room for a reply",
-            model.model, config.view.max_new_tokens, named(max_new_tokens=TOKENS_FOR_THOUGHTS),
+            model.model, ViewSettings.max_new_tokens, named(max_new_tokens=TOKENS_FOR_THOUGHTS),
         )  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import IO, Any, Literal
 
-from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.config import ClusterSettings, ConfigError, ModelSettings, VllmSettings
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.processes import environment
 from roomscout.models import watchdog
@@ -66,15 +66,14 @@ class Cluster:
     def __init__(self, connection: Connection, output: IO[bytes], no_node_for_s: float):
         self._connection, self._output, self._no_node_for_s = connection, output, no_node_for_s
 
-    def begin(self, config: RunConfig) -> None:
+    def begin(self, address: str | None, replicas: int | Literal["auto"], gpus_each: int) -> None:
         """Wait for the connection, and set `replicas`; raises ConfigError or ClusterError."""
         try:
             nodes = self._message(START_WITHIN_S) or f"it took more than {START_WITHIN_S:.0f} seconds"
         except ClusterLost as error:
             nodes = str(error)
-        address = config.cluster.ray_address
         if not isinstance(nodes, str):
-            self.replicas = replicas_of(nodes, config)
+            self.replicas = replicas_of(nodes, replicas, gpus_each)
         elif address is None:
             raise ClusterError(
                 f"--ray: Ray could not start a cluster on this machine ({nodes}): free memory and /tmp, and check "
@@ -123,14 +122,14 @@ class Cluster:
 
 
 @contextmanager
-def cluster_of(config: RunConfig, no_node_for_s: float = NO_NODE_FOR_S) -> Iterator[Cluster]:
+def cluster_of(settings: ClusterSettings, gpus_each: int, no_node_for_s: float = NO_NODE_FOR_S) -> Iterator[Cluster]:
     """The cluster at --ray-address, or one that is started on this machine for the duration of the `with` block.
 
     Ray runs in a process of its own (see `ray_driver`), so nothing here waits for Ray without a limit: without a live
     node for a worker, for `no_node_for_s` seconds. All workers end with the block. A cluster on this machine ends even
     if this process is killed. Raises ConfigError or ClusterError.
     """
-    address, replicas = config.cluster.ray_address, config.cluster.replicas
+    address, replicas = settings.ray_address, settings.replicas
     if address is None:
         log.info("RAY: starting a cluster on this machine")
     else:
@@ -152,7 +151,7 @@ def cluster_of(config: RunConfig, no_node_for_s: float = NO_NODE_FOR_S) -> Itera
         theirs.close()
         try:
             cluster = Cluster(connection, output, no_node_for_s)
-            cluster.begin(config)
+            cluster.begin(address, replicas, gpus_each)
             yield cluster
         finally:
             with ignored_interrupts():
@@ -166,26 +165,28 @@ def cluster_of(config: RunConfig, no_node_for_s: float = NO_NODE_FOR_S) -> Itera
                     process.wait()
 
 
-def replicas_of(nodes: Sequence[Mapping[str, Any]], config: RunConfig) -> Replicas:
+def gpus_of_replica(model: ModelSettings, vllm: VllmSettings) -> int:
+    """The GPUs that a worker takes on a cluster that has some."""
+    return vllm.tensor_parallel_size if model.device != "cpu" and model.loads_weights else 0
+
+
+def replicas_of(nodes: Sequence[Mapping[str, Any]], replicas: int | Literal["auto"], gpus_each: int) -> Replicas:
     """By default as many replicas as the cluster's GPUs allow, or one per machine if no GPU is needed or available.
 
-    A replica has one GPU, or --tensor-parallel-size GPUs of one machine. Raises ConfigError if the cluster has too few
-    resources.
+    A replica has `gpus_each` GPUs of one machine if the cluster has GPUs. Raises ConfigError if there are too few.
     """
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     cpus = [int(each.get("CPU", 0)) for each in resources]
     gpus = [int(each.get("GPU", 0)) for each in resources]
-    replicas, model = config.cluster.replicas, config.model
     wanted = None if replicas == "auto" else replicas
-    if any(gpus) and model.device != "cpu" and model.loads_weights:
-        size = config.vllm.tensor_parallel_size
-        fitting = [each // size for each in gpus]
+    if any(gpus) and gpus_each:
+        fitting = [each // gpus_each for each in gpus]
         count = wanted or sum(fitting)
         if not 0 < count <= sum(fitting):
-            needs = "one" if size == 1 else f"{size} on the same machine (--tensor-parallel-size)"
+            needs = "one" if gpus_each == 1 else f"{gpus_each} on the same machine (--tensor-parallel-size)"
             machines = " + ".join(str(each) for each in gpus if each)
             raise ConfigError(f"--replicas {replicas}: the cluster has {machines} GPUs, and each replica needs {needs}")
-        return Replicas(count, size, max(1, min(c // f for c, f in zip(cpus, fitting, strict=True) if f)))
+        return Replicas(count, gpus_each, max(1, min(c // f for c, f in zip(cpus, fitting, strict=True) if f)))
     count = wanted or sum(each > 0 for each in cpus)
     shares = [share for share in range(1, max(cpus) + 1) if sum(each // share for each in cpus) >= count]
     if not shares:

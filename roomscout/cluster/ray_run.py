@@ -41,6 +41,7 @@ from roomscout.cluster.ray_cluster import (
     ClusterError,
     ClusterLost,
     cluster_of,
+    gpus_of_replica,
     require_ray,
 )
 from roomscout.data.parts import Part, cut
@@ -124,14 +125,15 @@ class RayRun:
             probe = self._stack.enter_context(tempfile.NamedTemporaryFile(dir=log_root, prefix=".visible_"))  # noqa: SIM115
         except OSError as error:
             raise RunError(f"--log-root {log_root}: cannot write there ({error.strerror})") from None
+        settings, gpus_each = self._config.cluster, gpus_of_replica(self._config.model, self._config.vllm)
         try:
-            with cluster_of(self._config, no_node_for_s) as cluster:
+            with cluster_of(settings, gpus_each, no_node_for_s) as cluster:
                 return self._answer_on(cluster, Path(probe.name))
         except ClusterLost as error:
-            if self._config.cluster.ray_address is not None:
+            if settings.ray_address is not None:
                 raise
             log.warning("%s; another cluster will resume the run", error)
-        with cluster_of(self._config, no_node_for_s) as cluster:
+        with cluster_of(settings, gpus_each, no_node_for_s) as cluster:
             return self._answer_on(cluster, Path(probe.name))
 
     def unfinished(self, status: int, why: str, *more: str) -> Outcome:

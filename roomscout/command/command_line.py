@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -66,14 +66,14 @@ def parse_command_line(argv: list[str], verbs: str = "", examples: Sequence[str]
     in_file = _read_yaml(config_file) if config_file else {}
     from_file = config_from_dict(in_file, f"{config_file}").settings
     if {"-h", "--help"} & set(words):
-        _show_help(config_from_dict(in_file), verbs, examples)
+        _show_help(config_from_dict(in_file).settings, verbs, examples)
     in_flags = _values_of(words)
     from_flags = RunConfig.of(**in_flags).settings
     return Given({name: from_file[name] for name in in_file} | {name: from_flags[name] for name in in_flags})
 
 
-def _show_help(default: RunConfig, verbs: str, examples: Sequence[str]) -> None:
-    """Print the help, with the defaults of `default`, and end the process."""
+def _show_help(defaults: Mapping[str, Any], verbs: str, examples: Sequence[str]) -> None:
+    """Print the help, with these defaults, and end the process."""
     about = [ABOUT] if sys.flags.optimize > 1 else inspect.cleandoc(RunConfig.__doc__ or ABOUT).split("\n\n")
     from_file = "--config FILE.yaml reads the same settings from a YAML file; flags take precedence."
     if Path(sys.argv[0]).name == SCRIPT.name:
@@ -82,15 +82,14 @@ def _show_help(default: RunConfig, verbs: str, examples: Sequence[str]) -> None:
     else:
         usage = "roomscout VERB"
         parts = [_filled(about[0]), verbs, "\n".join(["Examples:", *(f"  {each}" for each in examples)])]
-    print_flags(usage, SECTION_TYPES, "\n\n".join(filter(None, [*parts, _filled(from_file)])), default)
+    print_flags(usage, SECTION_TYPES, "\n\n".join(filter(None, [*parts, _filled(from_file)])), defaults)
     sys.exit(0)
 
 
-def print_flags(usage: str, sections: Iterable[str], description: str, default: RunConfig | None = None) -> None:
-    """Print the flags of the named sections of RunConfig, in their order, with the defaults of `default`."""
+def print_flags(usage: str, sections: Iterable[str], description: str, defaults: Mapping[str, Any]) -> None:
+    """Print the flags of the named sections of RunConfig, in their order, with these defaults."""
     lines = [f"usage: {usage} [-h] [OPTIONS]", "", description, "", "options:"]
     lines.append(_help_of("-h, --help", "show this help message and exit"))
-    defaults = (default or RunConfig()).settings
     for section in sections:
         kind = SECTION_TYPES[section]
         lines += ["", f"{kind.title} options:", *([f"  {kind.advice}", ""] if kind.advice else [])]

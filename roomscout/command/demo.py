@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roomscout.agent.builders import layouts_of, questions_of
 from roomscout.agent.checking import look_ahead
-from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.config import ConfigError, QuestionSettings, RunConfig, WhatToRun
 from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
 from roomscout.command.command_line import Given
 from roomscout.data.scans import scan_of
@@ -45,7 +45,10 @@ def run_demo(config: RunConfig) -> list[Outcome]:
     log.info("SEEING: the same questions with real views")
     seeing = main_vsi_bench_loop(config)
     if seeing.status < 2 and seeing.folder is not None:
-        for line in [overalls(seeing.folder), *next_steps(config, seeing.folder)]:
+        for line in [
+            overalls(seeing.folder),
+            *next_steps(config.what_to_run, config.questions, config.views.scan_root, seeing.folder),
+        ]:
             log.info("%s", line)
     return [blind, seeing]
 
@@ -61,10 +64,10 @@ def overalls(folder: Path) -> str:
     return ", ".join([f"Overall: {summary['asked'][summary['asked']['overall_label']]:.1f} % exploring", *known])
 
 
-def next_steps(config: RunConfig, folder: Path) -> list[str]:
+def next_steps(what: WhatToRun, asked: QuestionSettings, scan_root: Path, folder: Path) -> list[str]:
     """What to open after the demo, and what to try next, as commands."""
-    first = questions_of(config.what_to_run, config.questions)[0]
-    scan = scan_of(first, config.views.scan_root, layouts_of(config.questions.benchmark))
+    first = questions_of(what, asked)[0]
+    scan = scan_of(first, scan_root, layouts_of(asked.benchmark))
     roomscout = f"{shlex.quote(sys.executable)} -m roomscout"
     return [
         f"To open: {folder}/q001 has the views of the first question, {folder}/results.csv all answers",

@@ -96,16 +96,15 @@ def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple
         from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
         from roomscout.cluster.ray_run import answer_on_ray
         from roomscout.command.command_line import resumed
-    folder = None
+    folder, config = None, with_absolute_paths(config)
     if config.what_to_run.continue_from is not None:
-        if folder := run_to_resume(with_absolute_paths(config)):
+        if folder := run_to_resume(config.what_to_run, config.output, config.cluster.shard):
             config = resumed(saved_config(folder), given)
-            if "questions" in given.settings:
-                questions_to_resume(folder, config, named=True)  # refuses a file that has changed
+            if "questions" in given.settings:  # refuses a file that has changed
+                what, asked = config.what_to_run, config.questions
+                questions_to_resume(folder, what, asked, config.cluster.shard, named=True)
         else:
             config = config.having(continue_from=None, retry_failed=False)
-    if folder is None:
-        config = with_absolute_paths(config)
     if config.what_to_run.plan or config.what_to_run.check_data:
         return partial(look_ahead, config, folder), config
     if config.cluster.ray:

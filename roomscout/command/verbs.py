@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout import __version__
-from roomscout.agent.config import ConfigError
+from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.base.text import did_you_mean
 from roomscout.data.question_files import QUESTION_FILES
 from roomscout.data.scans import SCAN_SUFFIXES
@@ -340,7 +340,8 @@ def show_help(name: str) -> int:
 
     taken = verb.takes.removesuffix("[FLAGS]")
     usage = f"roomscout {name} {taken}".strip()
-    print_flags(usage, verb.sections, f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}")
+    about = f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}"
+    print_flags(usage, verb.sections, about, RunConfig().settings)
     return 0
 
 

@@ -1,14 +1,14 @@
 """Demonstrations: the teacher's conversations in procedural rooms, generated with the code of real runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from roomscout.agent.builders import camera_of
-from roomscout.agent.config import RunConfig
+from roomscout.agent.config import RenderSettings
 from roomscout.agent.loop import answer_in_one_batch
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy
@@ -72,9 +72,8 @@ class Episode(Transcript):
     shown: np.ndarray
 
 
-def view_config() -> RunConfig:
-    """The run settings of the explorer."""
-    return RunConfig.of(**asdict(VIEWS))
+CAMERA = camera_of(VIEWS, RenderSettings())
+"""The settings of the explorer's views."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,29 +139,27 @@ class CorrectedPupil(Policy):
         self._pupil.close()
 
 
-def room_episodes(seed: int, index: int, config: RunConfig | None = None) -> Iterator[Episode]:
+def room_episodes(seed: int, index: int) -> Iterator[Episode]:
     """The demonstrations in room `index` of a seed, one per question; deterministic."""
-    config = config or view_config()
-    scene, lessons = _lessons(seed, index, config)
-    journal = _answered(lessons, scene, TeacherPolicy(_teachers(lessons)), config)
+    scene, lessons = _lessons(seed, index)
+    journal = _answered(lessons, scene, TeacherPolicy(_teachers(lessons)))
     for lesson in lessons:
         replies = tuple(turn.reply.text for turn in lesson.state.turns)
         yield _episode(lesson, journal, replies, lesson.state.answer, lesson.teacher.missing)
 
 
-def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | None = None) -> Iterator[Episode]:
+def pupil_episodes(seed: int, index: int, pupil: Backend) -> Iterator[Episode]:
     """The same questions, answered by a pupil up to a turn (half of the time the last) in which the teacher replies.
 
     Teaches how to continue from imperfect notes: DAgger, Ross et al., "A Reduction of Imitation Learning and Structured
     Prediction to No-Regret Online Learning", 2011.
     """
-    config = config or view_config()
-    scene, lessons = _lessons(seed, index, config)
+    scene, lessons = _lessons(seed, index)
     lessons = [lesson for lesson in lessons if not lesson.teacher.blind]
     for lesson in lessons:
         lesson.teacher.overlooked = frozenset()  # the pupil overlooks enough
     policy = CorrectedPupil(ModelPolicy(pupil, prompts=explorer_prompts()), _teachers(lessons))
-    journal = _answered(lessons, scene, policy, config)
+    journal = _answered(lessons, scene, policy)
     rng = np.random.default_rng([seed, index, 2])
     for lesson in lessons:
         question, corrections = lesson.state.question, policy.corrections[lesson.state.question.id]
@@ -174,13 +171,13 @@ def pupil_episodes(seed: int, index: int, pupil: Backend, config: RunConfig | No
         yield _episode(lesson, journal, replies, answer, [*lesson.teacher.missing[:turn], is_missing], by_pupil=True)
 
 
-def _answered(lessons: Sequence[Lesson], scene: Scene, policy: Policy, config: RunConfig) -> MemoryJournal:
+def _answered(lessons: Sequence[Lesson], scene: Scene, policy: Policy) -> MemoryJournal:
     """Let a policy answer the questions; blind teachers' questions show blank views."""
     journal, starts = MemoryJournal(), {lesson.state.question.id: lesson.start for lesson in lessons}
     for renderer, blind in ((RaycastRenderer(), False), (BlindRenderer(), True)):
         states = [lesson.state for lesson in lessons if lesson.teacher.blind == blind]
         if states:
-            library = OneSceneLibrary(scene, starts, renderer, camera_of(config.view, config.views))
+            library = OneSceneLibrary(scene, starts, renderer, CAMERA)
             answer_in_one_batch(states, library, policy, journal)
     for row in journal.rows:
         if row.failed:
@@ -192,13 +189,13 @@ def _teachers(lessons: Sequence[Lesson]) -> dict[str, Teacher]:
     return {lesson.state.question.id: lesson.teacher for lesson in lessons}
 
 
-def _lessons(seed: int, index: int, config: RunConfig) -> tuple[Scene, list[Lesson]]:
+def _lessons(seed: int, index: int) -> tuple[Scene, list[Lesson]]:
     """A room's scene and its questions, each with a separate teacher."""
     room = make_room(seed, index)
     scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
     assert np.array_equal(scene.surface.faces, room.mesh.faces), "objects in view are identified by the mesh's faces"
     rng = np.random.default_rng([seed, index, 1])
-    first = draw_first_view(scene, RaycastRenderer(), camera_of(config.view, config.views))
+    first = draw_first_view(scene, RaycastRenderer(), CAMERA)
     places = standing_points(room.plan, [thing.box for thing in room.objects])
     lessons = []
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):

@@ -18,7 +18,7 @@ from roomscout.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
 from roomscout.runs.settings import NUM_STEPS
 from roomscout.scoring.intervals import Difference, Estimate, differences, estimates
 from roomscout.scoring.summary import most_frequent_answer, overall_label
-from roomscout.training.episodes import view_config
+from roomscout.training.notes import VIEWS
 from roomscout.training.splits import SPLITS
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked_file = rooms / f"questions_{options.per_type}.jsonl"
     asked = spread(load_questions(rooms / QUESTIONS_FILE), options.per_type)
     asked_file.write_text("".join(json.dumps(question.row) + "\n" for question in asked), encoding="utf-8")
-    config = view_config().having(
+    config = RunConfig.of(
+        **asdict(VIEWS),
         batch=True, questions=asked_file, scan_root=rooms, model=options.model,
         log_root=options.out / "runs", max_batched_turns="all",
         batch_size=options.batch_size,

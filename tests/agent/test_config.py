@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -279,7 +278,9 @@ def test_given_flags_override_the_demos_defaults_even_with_the_usual_default():
 
 
 def test_every_setting_that_can_change_an_answer_is_named():
-    changed = partial(changed_flags, ANSWER_SETTINGS)
+    def changed(before: RunConfig, now: RunConfig) -> list[str]:
+        return changed_flags(ANSWER_SETTINGS, before.settings, now.settings)
+
     assert changed(RunConfig(), RunConfig.of(batch_size=3, device="cpu", log_root=Path("x"))) == []
     assert changed(RunConfig(), RunConfig.of(seed=1, image_size=(320, 224))) == ["--image-size", "--seed"]
     assert changed(RunConfig.of(ids=("3", "1")), RunConfig.of(ids=("1", "3"))) == []

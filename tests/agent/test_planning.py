@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeC
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.builders import questions_of
-from roomscout.agent.config import RunConfig, ScheduleSettings
+from roomscout.agent.config import ModelSettings, RunConfig, ScheduleSettings
 from roomscout.agent.planning import conversation_size, fitting_batch, plan_lines, plan_run
 from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.scheduler import Scheduler
@@ -404,7 +404,7 @@ def test_times_have_two_digits(seconds: float, words: str):
 def test_a_model_that_is_named_like_one_that_reasons_is_given_advice_on_its_replies(
     model: str, settings: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
 ):
-    warn_of_short_replies(RunConfig.of(model=model, **settings))
+    warn_of_short_replies(ModelSettings(model=model, **settings))
     text = f"{model} seems to reason before it replies, and replies end after 512 tokens: add --max-new-tokens 8192"
     assert (text in caplog.text) == warned
     assert bool(caplog.records) == warned

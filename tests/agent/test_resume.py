@@ -25,7 +25,7 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.controls import RandomPolicy
 from roomscout.agent.policies.prompts import explorer_prompts
-from roomscout.agent.resuming import resume_command
+from roomscout.agent.resuming import changed_settings, resume_command
 from roomscout.agent.run_folder import begin_folder
 from roomscout.agent.state import QuestionState
 from roomscout.data.questions import load_questions
@@ -191,7 +191,9 @@ def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomSc
 
 def test_the_resume_command_of_a_retry_retries_the_failed_questions_that_are_left(rooms: RoomScans, tmp_path: Path):
     begun = rooms.config(tmp_path)
-    command = resume_command(tmp_path, begun, begun.having(continue_from=str(tmp_path), retry_failed=True))
+    command = resume_command(
+        tmp_path, changed_settings(begun, begun.having(continue_from=str(tmp_path), retry_failed=True))
+    )
     assert shlex.split(command)[-3:] == ["--continue", str(tmp_path), "--retry-failed"]
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process, run_main, scores, trajectories
@@ -19,7 +20,7 @@ from roomscout.agent.console import Progress
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.run_folder import begin_folder, saved_config
-from roomscout.cluster.ray_cluster import replicas_of, require_listening
+from roomscout.cluster.ray_cluster import Replicas, gpus_of_replica, replicas_of, require_listening
 from roomscout.cluster.ray_run import Parts, Watch, answer_part, number_of_parts, require_visible
 from roomscout.data.answers import Number
 from roomscout.data.parts import Part, cut
@@ -378,6 +379,12 @@ def machine(cpus: int, gpus: int = 0) -> dict:
     return {"Alive": True, "Resources": {"CPU": float(cpus), **({"GPU": float(gpus)} if gpus else {})}}
 
 
+def replicas(machines: list[dict], **settings: Any) -> Replicas:
+    """The workers of a run with these settings on a cluster of these machines."""
+    config = RunConfig.of(ray=True, **settings)
+    return replicas_of(machines, config.cluster.replicas, gpus_of_replica(config.model, config.vllm))
+
+
 @pytest.mark.parametrize(
     ("machines", "settings", "reserved"),
     [
@@ -391,7 +398,7 @@ def machine(cpus: int, gpus: int = 0) -> dict:
     ],
 )
 def test_a_replica_is_a_gpu_or_a_share_of_the_cores(machines: list[dict], settings: dict, reserved: tuple):
-    found = replicas_of(machines, RunConfig.of(ray=True, **settings))
+    found = replicas(machines, **settings)
     assert (found.count, found.gpus, found.cpus) == reserved
 
 
@@ -400,12 +407,12 @@ def test_a_replica_is_a_gpu_or_a_share_of_the_cores(machines: list[dict], settin
 )
 def test_more_replicas_than_there_is_room_for_are_refused(machines: list[dict], words: str):
     with pytest.raises(ConfigError, match=f"--replicas 3: .*{words}"):
-        replicas_of(machines, RunConfig.of(ray=True, replicas=3))
+        replicas(machines, replicas=3)
 
 
 def test_a_model_larger_than_the_gpus_of_a_machine_is_refused():
     with pytest.raises(ConfigError, match=r"--replicas auto: the cluster has 2 \+ 2 GPUs, .* 4 on the same machine"):
-        replicas_of([machine(8, 2), machine(8, 2)], RunConfig.of(ray=True, engine="vllm", tensor_parallel_size=4))
+        replicas([machine(8, 2), machine(8, 2)], engine="vllm", tensor_parallel_size=4)
 
 
 @pytest.mark.parametrize(

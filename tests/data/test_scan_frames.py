@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import results
 
-from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.config import ConfigError, QuestionSettings, RenderSettings, RunConfig
 from roomscout.agent.prepared import require_scan_root_used
 from roomscout.agent.resuming import scan_root_of
 from roomscout.analysis.scans import recorded_scene
@@ -118,6 +118,6 @@ def test_scans_beside_the_question_file_are_found(tmp_path: Path, monkeypatch: p
 def test_a_benchmark_with_its_own_scans_takes_no_scan_root(tmp_path: Path):
     config = RunConfig.of(batch=True, benchmark="rooms", scan_root=tmp_path)
     with pytest.raises(ConfigError, match="--benchmark rooms has its own scans: leave out --scan-root"):
-        require_scan_root_used(config)
-    require_scan_root_used(RunConfig.of(batch=True, benchmark="rooms"))
-    require_scan_root_used(RunConfig.of(batch=True, scan_root=tmp_path))
+        require_scan_root_used(config.questions, tmp_path)
+    require_scan_root_used(config.questions, RenderSettings.scan_root)
+    require_scan_root_used(QuestionSettings(), tmp_path)

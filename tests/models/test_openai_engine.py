@@ -26,7 +26,7 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.policies.replies import action_format
-from roomscout.agent.resuming import resume_command
+from roomscout.agent.resuming import changed_settings, resume_command
 from roomscout.agent.run_folder import saved_config
 from roomscout.agent.timing import ConversationSize, longest_run_shape, sent_tokens
 from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
@@ -587,7 +587,7 @@ def test_settings_that_conflict_with_a_server_are_refused(changes: dict, words: 
 def test_a_resumed_run_may_find_its_server_elsewhere(tmp_path: Path):
     begun = RunConfig.of(batch=True, engine="openai", base_url=("http://old/v1",))
     moved = RunConfig.of(batch=True, engine="openai", base_url=("http://new/v1", "http://newer/v1"))
-    assert resume_command(tmp_path, begun, moved).endswith("--base-url http://new/v1 http://newer/v1")
+    assert resume_command(tmp_path, changed_settings(begun, moved)).endswith("--base-url http://new/v1 http://newer/v1")
 
 
 def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(

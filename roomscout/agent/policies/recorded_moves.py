@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from roomscout.agent.config import ConfigError, RunConfig, config_to_dict
+from roomscout.agent.config import ConfigError
 from roomscout.agent.policies.movers import Move, Mover, environment
 from roomscout.agent.state import QuestionState
 from roomscout.base.wording import named
@@ -34,8 +34,12 @@ class RecordedMoves(Mover):
         self._turns: dict[tuple[str, int], list[Turn]] = {}
 
     @classmethod
-    def of(cls, folder: Path, config: RunConfig, questions: Sequence[Question]) -> Self:
-        """The moves of the run in `folder` for `questions`; raises RunError if it cannot be read.
+    def of(
+        cls, folder: Path, settings: Mapping[str, Any], questions: Sequence[Question], samples: int, steps: int
+    ) -> Self:
+        """The moves of the run in `folder` for `questions`, as many times as `samples`, at most `steps` of each.
+
+        `settings` are those of the new run, as JSON values. Raises RunError if the folder cannot be read.
 
         Raises ConfigError if it is not a run, has drawn other views or has not finished one of the questions.
         """
@@ -43,18 +47,19 @@ class RecordedMoves(Mover):
             raise ConfigError(f"{named(moves_of=folder)}: this is not a run folder, it has no run.json")
         reader = RunReader(folder)
         facts = reader.facts
-        ours = config_to_dict(config)
         theirs = {name: facts.setting(name) for name in VIEW_SETTINGS}
-        if other := {name: value for name, value in theirs.items() if value != ours[name]}:
+        if other := {name: value for name, value in theirs.items() if value != settings[name]}:
             raise ConfigError(
                 f"{named(moves_of=folder)} has drawn its views with other settings: add {' '.join(flags_of(other))}"
             )
         known = {question.id: number for number, question in enumerate(reader.questions, start=1)}
         moves = cls(folder, known, reader.rows, facts.samples)
-        moves._require(questions, {question.id: question for question in reader.questions}, config)
+        moves._require(questions, {question.id: question for question in reader.questions}, samples, steps)
         return moves
 
-    def _require(self, questions: Sequence[Question], recorded: Mapping[str, Question], config: RunConfig) -> None:
+    def _require(
+        self, questions: Sequence[Question], recorded: Mapping[str, Question], samples: int, steps: int
+    ) -> None:
         """Raise ConfigError unless the run has finished all of these questions; log how many moves it made too many."""
         for question in questions:
             there = recorded.get(question.id)
@@ -66,7 +71,7 @@ class RecordedMoves(Mover):
                 raise ConfigError(
                     f"{named(moves_of=self._folder)} asks something else as question {question.id}: ask its questions"
                 )
-            for sample in range(1, config.questions.samples + 1):
+            for sample in range(1, samples + 1):
                 row = self._rows.get(self._episode(question, sample))
                 if row is None or row.failed:
                     how = "has failed at" if row is not None else "has not finished"
@@ -75,7 +80,7 @@ class RecordedMoves(Mover):
                         f"{named(moves_of=self._folder)} {how} question {question.id}: resume it with "
                         f"{named(continue_from=self._folder)}{retry}, or leave the question out"
                     )
-        most, steps = max((self._made(self._episode(each, 1)) for each in questions), default=0), config.schedule.steps
+        most = max((self._made(self._episode(each, 1)) for each in questions), default=0)
         if most > steps:
             repeats = named(steps=steps)
             log.info("%s repeats only the first %d of up to %d moves of %s", repeats, steps, most, self._folder)
