@@ -18,6 +18,7 @@ from typing import IO, Any, Literal
 from roomscout.agent.config import ClusterSettings, ConfigError, ModelSettings, VllmSettings
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.processes import environment
+from roomscout.base.wording import named
 from roomscout.models import watchdog
 from roomscout.runs import RunError
 
@@ -76,14 +77,14 @@ class Cluster:
             self.replicas = replicas_of(nodes, replicas, gpus_each)
         elif address is None:
             raise ClusterError(
-                f"--ray: Ray could not start a cluster on this machine ({nodes}): free memory and /tmp, and check "
-                "the package with `ray start --head`"
+                f"{named('ray')}: Ray could not start a cluster on this machine ({nodes}): free memory and /tmp, "
+                "and check the package with `ray start --head`"
             )
         else:
             raise ConfigError(
-                f"--ray-address {address}: cannot join a Ray cluster there ({nodes}); check that Ray and Python have "
-                "the cluster's versions, and if it uses token authentication, export RAY_AUTH_MODE=token and copy its "
-                "~/.ray/auth_token to this machine"
+                f"{named(ray_address=address)}: cannot join a Ray cluster there ({nodes}); check that Ray and Python "
+                "have the cluster's versions, and if it uses token authentication, export RAY_AUTH_MODE=token and copy "
+                "its ~/.ray/auth_token to this machine"
             )
 
     def outcomes(
@@ -183,15 +184,16 @@ def replicas_of(nodes: Sequence[Mapping[str, Any]], replicas: int | Literal["aut
         fitting = [each // gpus_each for each in gpus]
         count = wanted or sum(fitting)
         if not 0 < count <= sum(fitting):
-            needs = "one" if gpus_each == 1 else f"{gpus_each} on the same machine (--tensor-parallel-size)"
+            needs = "one" if gpus_each == 1 else f"{gpus_each} on the same machine ({named('tensor_parallel_size')})"
             machines = " + ".join(str(each) for each in gpus if each)
-            raise ConfigError(f"--replicas {replicas}: the cluster has {machines} GPUs, and each replica needs {needs}")
+            asked = named(replicas=replicas)
+            raise ConfigError(f"{asked}: the cluster has {machines} GPUs, and each replica needs {needs}")
         return Replicas(count, gpus_each, max(1, min(c // f for c, f in zip(cpus, fitting, strict=True) if f)))
     count = wanted or sum(each > 0 for each in cpus)
     shares = [share for share in range(1, max(cpus) + 1) if sum(each // share for each in cpus) >= count]
     if not shares:
         raise ConfigError(
-            f"--replicas {count}: the cluster has {sum(cpus)} CPU cores, and each replica needs at least one"
+            f"{named(replicas=count)}: the cluster has {sum(cpus)} CPU cores, and each replica needs at least one"
         )
     return Replicas(count, 0, max(shares))
 
@@ -200,7 +202,8 @@ def require_ray() -> None:
     """Raise ConfigError, with the command that installs it, without the package ray."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
-            '--ray needs the package ray: pip install "roomscout[ray]", or in a checkout pip install -e ".[ray]"'
+            f'{named("ray")} needs the package ray: pip install "roomscout[ray]", or in a checkout '
+            'pip install -e ".[ray]"'
         )
 
 
@@ -213,6 +216,6 @@ def require_listening(address: str) -> None:
         socket.create_connection((host, int(port)), CONNECT_WITHIN_S).close()
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"--ray-address {address}: no Ray cluster can be reached there ({error}): start one with ray start --head, "
-            "and give its HOST:PORT"
+            f"{named(ray_address=address)}: no Ray cluster can be reached there ({error}): start one with ray start "
+            "--head, and give its HOST:PORT"
         ) from None

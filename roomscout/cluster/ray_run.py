@@ -34,6 +34,7 @@ from roomscout.agent.run_folder import saved_prompts
 from roomscout.agent.startup import resolve
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.wording import named
 from roomscout.cluster.ray_cluster import (
     NO_NODE_FOR_S,
     POLL_S,
@@ -124,7 +125,7 @@ class RayRun:
             log_root.mkdir(parents=True, exist_ok=True)
             probe = self._stack.enter_context(tempfile.NamedTemporaryFile(dir=log_root, prefix=".visible_"))  # noqa: SIM115
         except OSError as error:
-            raise RunError(f"--log-root {log_root}: cannot write there ({error.strerror})") from None
+            raise RunError(f"{named(log_root=log_root)}: cannot write there ({error.strerror})") from None
         settings, gpus_each = self._config.cluster, gpus_of_replica(self._config.model, self._config.vllm)
         try:
             with cluster_of(settings, gpus_each, no_node_for_s) as cluster:
@@ -247,7 +248,8 @@ class Parts:
         if run_prompts(self._config).sha256 != saved_prompts(folder).sha256:
             raise RunError(
                 f"{folder} was begun with other prompts, which its parts that have not begun would not read: resume it "
-                "with the version of RoomScout and the file of --prompts with which it began, or start a new run"
+                f"with the version of RoomScout and the file of {named('prompts')} with which it began, or start a new "
+                "run"
             )
 
     def take(self, part: Part) -> None:
@@ -262,11 +264,13 @@ class Parts:
         missing = missing_scans(questions, self._config.views.scan_root, layouts_of(self._config.questions.benchmark))
         if unseen := sum(each.scene not in missing for each in questions):
             log.warning(
-                "Part %s: %s lacks scans that this machine has (questions: %d): make --scan-root the same folder "
-                "on all machines, then resume with --retry-failed",
+                "Part %s: %s lacks scans that this machine has (questions: %d): make %s the same folder "
+                "on all machines, then resume with %s",
                 part,
                 found.facts.last_host,
                 unseen,
+                named("scan_root"),
+                named("retry_failed"),
             )
 
 
@@ -314,8 +318,8 @@ def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
     while not probe.exists():
         if time.monotonic() > deadline:
             raise RunError(
-                f"--log-root {probe.parent} is not the same folder on {socket.gethostname()}, where a worker runs: "
-                "use a file system that all machines of the cluster share"
+                f"{named(log_root=probe.parent)} is not the same folder on {socket.gethostname()}, where a worker runs"
+                ": use a file system that all machines of the cluster share"
             )
         time.sleep(POLL_S)
 
