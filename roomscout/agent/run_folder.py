@@ -199,6 +199,7 @@ def saved_prompts(folder: Path) -> Prompts:
 def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) -> str:
     """The conditions of the answers in one line. Scores are comparable only between equal protocols.
 
+    `prompts` are those of a model, None for a policy without one, of which its prompts and tokens are not said.
     `own_rows` says that the questions are the benchmark's own, and not others in its types.
     """
     view, views, model, benchmark = config.view, config.views, config.model, config.questions.benchmark
@@ -216,16 +217,18 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     decoding = greedy if model.temperature == 0 else f"temperature {model.temperature:g}"
     asked = "" if config.server.system_role else ", system prompt in the first user message"
     asked += f", further parameters {config.server.extra_body}" if config.server.extra_body else ""
-    reading = READING if prompts else ""
     adapter = f", adapter {model.adapter.name} {adapter_sha256(model.adapter)[:12]}" if model.adapter else ""
-    words = f", prompts {prompts.sha256[:12]}" if prompts else ""
-    camera_by = f"{_camera(config.controls)}{_actions(config.controls)}"
+    told, reading = "", ""
+    replies = "" if model.temperature == 0 else f", {decoding}"
+    if prompts:
+        told, reading = f", {_told(view.tell)} told", READING
+        replies = f", {where}{adapter}, {decoding}, replies of {view.max_new_tokens} tokens at most"
+        replies += f"{constrained if model.constrained else ''}{asked}, prompts {prompts.sha256[:12]}"
     return (
-        f"{blind}{camera_by}, {_told(view.tell)} told, {config.most_moves} moves, "
+        f"{blind}{_camera(config.controls)}{_actions(config.controls)}{told}, {config.most_moves} moves, "
         f"{_counted(config.controls)}{width}x{height} px, {more}focal {view.focal:g} px{in_view}, "
         f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
-        f"first view by {views.first_view}{up}, {where}{adapter}, {decoding}, "
-        f"replies of {view.max_new_tokens} tokens at most{constrained if model.constrained else ''}{asked}{words}, "
+        f"first view by {views.first_view}{up}{replies}, "
         f"{'official ' if benchmark == DEFAULT and own_rows else ''}{find_benchmark(benchmark).title} scoring{reading}"
     )
 

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from roomscout.data.benchmarks import Benchmark
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader, runs_by_start
 from roomscout.runs.records import RunFacts
@@ -15,11 +16,13 @@ READING = ' of answers read from the last JSON action ("(B)" as B, "2m" as 2)'
 """The end of the protocol of a run in which a model answers."""
 _UNLIKE_EARLIER = re.compile(rf"{re.escape(READING)}|(?<=, )official | \(\d+ x \d+ degrees in view\)")
 """What protocols of earlier versions lack, and the word with which they called the scoring of all questions."""
+_OF_MODELS = re.compile(r", [^,]* told(?=, )|, \w+, (greedy|temperature \S+), replies of \d+ tokens at most")
+"""What earlier protocols said also of policies without a model."""
 NOT_IN_PROTOCOL = names_of(Role.ANSWERER, Role.SCORING)
 """Settings that a protocol does not state, or not always, and that a run and its blind baseline have in common."""
 
 
-def known_baselines(reader: RunReader) -> dict[str, Any]:
+def known_baselines(reader: RunReader, benchmark: Benchmark) -> dict[str, Any]:
     """The baselines of a run by name, "most_frequent" and "blind", for summary.json; those that are known.
 
     Each has its "source", and as far as they are known, the percent per task in "tasks" and "overall".
@@ -28,7 +31,7 @@ def known_baselines(reader: RunReader) -> dict[str, Any]:
     if facts.config["ply"] is not None:
         return {}
     if (guesses := reader.guesses) is not None:
-        found["most_frequent"] = frequency_baseline(guesses, reader.questions, reader.benchmark)
+        found["most_frequent"] = frequency_baseline(guesses, reader.questions, benchmark)
     found["blind"] = blind_baseline(reader, facts)
     return {name: baseline for name, baseline in found.items() if baseline is not None}
 
@@ -72,7 +75,10 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
 
 def same_protocol(first: str, second: str) -> bool:
     """Whether two protocols say the same, apart from phrases that earlier versions wrote otherwise or not at all."""
-    return _UNLIKE_EARLIER.sub("", first) == _UNLIKE_EARLIER.sub("", second)
+    first, second = (_UNLIKE_EARLIER.sub("", each) for each in (first, second))
+    if (", replies of " in first) != (", replies of " in second):  # one is of a policy without a model
+        first, second = (_OF_MODELS.sub("", each) for each in (first, second))
+    return first == second
 
 
 def _judge_of(reader: RunReader) -> tuple[str, str] | None:

@@ -258,3 +258,15 @@ def test_protocols_of_earlier_versions_are_the_same_without_what_these_did_not_s
 def test_a_protocol_of_an_earlier_version_is_the_same_without_the_word_official():
     assert same_protocol("BLIND: x, official VSI-Bench scoring", "BLIND: x, VSI-Bench scoring")
     assert not same_protocol("8 moves, VSI-Bench scoring", "7 moves, VSI-Bench scoring")
+
+
+def test_the_protocol_of_a_policy_without_a_model_does_not_speak_of_prompts_and_tokens(
+    rooms: RoomScans, tmp_path: Path
+):
+    config = rooms.config(tmp_path)
+    now, of_model = protocol(config, None), protocol(config, explorer_prompts())
+    assert not re.search(r"tokens|told|greedy|prompts|answers read", now)
+    assert "8 moves, 160x96 px" in now and now.endswith("first view by visibility, official VSI-Bench scoring")
+    earlier = re.sub(r", prompts \w+| of answers read .*$", "", of_model)
+    assert "greedy, replies of" in earlier and same_protocol(earlier, now) and not same_protocol(of_model, now)
+    assert "visibility, temperature 0.7, official" in protocol(config.having(temperature=0.7), None)
