@@ -211,11 +211,10 @@ def _policy_of_model(model: Any, processor: Any, logprobs: bool, settings: Mappi
     options = replace(model_options(config.model, config.view.max_new_tokens, plan), logprobs=logprobs)
     if given is None:
         if is_named:
-            server = (
-                server_options(config.server, config.model.constrained, config.most_images)
-                if config.model.engine == "openai"
-                else None
-            )
+            server = None
+            if config.model.engine == "openai":
+                images = config.most_images, len(config.views.see)
+                server = server_options(config.server, config.model.constrained, *images)
             backend = make_backend(config.model.model, options, server)
         else:
             backend = TransformersBackend(model, processor, options, name=name)

@@ -143,7 +143,9 @@ def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
 def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy:
     """A policy that asks the model of a configuration, which it loads, in these words; raises ModelError."""
     model, images = config.model, config.most_images
-    server = server_options(config.server, model.constrained, images) if model.engine == "openai" else None
+    server = None
+    if model.engine == "openai":
+        server = server_options(config.server, model.constrained, images, len(config.views.see))
     vllm = vllm_options(config.vllm, images) if model.engine == "vllm" else None
     backend = make_backend(model.model, model_options(model, config.view.max_new_tokens, plan), server, vllm)
     return ModelPolicy(backend, action_format(model.constrained), prompts)
@@ -167,27 +169,31 @@ def model_options(model: ModelSettings, max_new_tokens: int, plan: Plan) -> Mode
     )
 
 
-def server_options(server: ServerSettings, constrained: bool, images: int) -> ServerOptions:
-    """The servers of --engine openai, for conversations of at most `images` images, with the API key from the
-    environment.
-
-    Raises ConfigError if --api-key-env names a variable that is not set.
+def server_options(server: ServerSettings, constrained: bool, images: int, images_a_turn: int) -> ServerOptions:
+    """The servers of --engine openai, for conversations of at most `images` images, `images_a_turn` in each turn, with
+    the API key from the environment; raises ConfigError as `api_key_of` does.
     """
-    key = os.environ.get(server.api_key_env, "").strip()
-    if not key and server.api_key_env != ServerOptions.key_env:
-        raise ConfigError(
-            f"{named('api_key_env')} names an environment variable that is not set: export it with the API key"
-        )
     return ServerOptions(
         server.base_url,
-        key=key or None,
+        key=api_key_of(server),
         key_env=server.api_key_env,
         timeout_s=server.request_timeout,
         constrained=constrained,
         extra_body=json.loads(server.extra_body or "{}"),
         system_role=server.system_role,
         images=images,
+        images_a_turn=images_a_turn,
     )
+
+
+def api_key_of(server: ServerSettings) -> str | None:
+    """The API key in the environment, None for servers without; raises ConfigError if the variable is not set."""
+    key = os.environ.get(server.api_key_env, "").strip()
+    if not key and server.api_key_env != ServerOptions.key_env:
+        raise ConfigError(
+            f"{named('api_key_env')} names an environment variable that is not set: export it with the API key"
+        )
+    return key or None
 
 
 def vllm_options(vllm: VllmSettings, images: int) -> VllmOptions:

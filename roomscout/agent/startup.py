@@ -3,7 +3,7 @@
 import gc
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roomscout.agent.builders import (
+    api_key_of,
     cuda_device_of,
     library_of,
     model_policy,
     mover_of,
     rules_of,
-    server_options,
 )
 from roomscout.agent.config import ModelSettings, RunConfig
 from roomscout.agent.planning import Plan, fitted_to_model, plan_run, plan_without_model
@@ -87,7 +87,7 @@ def resolve(asking: Prepared, prompts: Prompts, stack: ExitStack) -> Resolved:
     config = fitted_to_model(config, policy)
     if policy is None:
         if config.model.engine == "openai":
-            server_options(config.server, config.model.constrained, config.most_images)  # refuses a missing API key
+            api_key_of(config.server)  # refuses a missing one
         plan = plan_run(config, questions, prompts)
     else:
         plan = plan_without_model(config.model.model, config.schedule, asking.episodes)
@@ -108,6 +108,8 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     prompts = run_prompts(asking.config) if asking.folder is None else saved_prompts(asking.folder)
     if policy is None and asking.config.model.asks_model:
         warn_of_short_replies(asking.config.model)
+    if policy is None or isinstance(policy, ModelPolicy):
+        warn_of_new_images(asking.config.model.model, asking.config.views.see)
     config, plan, renderer = resolve(asking, prompts, stack)
     mover = mover_of(config, questions)
     log.log(logging.WARNING if plan.exceeds_memory else logging.DEBUG, "%s", plan.why)
@@ -143,6 +145,14 @@ def warn_of_short_replies(model: ModelSettings) -> None:
             "thoughts leave no room for a reply",
             model.model, ViewSettings.max_new_tokens, named(max_new_tokens=TOKENS_FOR_THOUGHTS),
         )  # fmt: skip
+
+
+def warn_of_new_images(model: str, see: Sequence[str]) -> None:
+    """Log a warning if a model that was trained on its own views is shown other images, too; raises ModelError."""
+    if len(see) > 1 and own_view_settings(model) is not None:
+        log.warning(
+            "%s was trained on views alone, without %s: do not rely on its answers", model, " and ".join(see[1:])
+        )
 
 
 def _import_model_libraries() -> None:

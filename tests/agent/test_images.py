@@ -15,11 +15,13 @@ from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import run_prompts
+from roomscout.agent.startup import warn_of_new_images
 from roomscout.analysis.exports import inspect_log, messages
 from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.scores import facts_in_words
 from roomscout.analysis.report.writer import write_report
 from roomscout.base.shots import Shot
-from roomscout.models import ModelOptions
+from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.conversation import Message
 from roomscout.models.openai.dialect import chat_message
 from roomscout.models.transformers.backend import TransformersBackend
@@ -106,6 +108,20 @@ def test_exports_and_reports_have_all_images(two: Path, tmp_path: Path):
     assert [part.type for part in sent.content] == ["image", "image", "text"]
     write_report(two, tmp_path / "report.html")
     assert "render_00_depth.png" in next(tmp_path.glob("report_files/data/q*.js")).read_text()
+    setup = dict(facts_in_words(contents))
+    assert setup["Images"] == "rgb and depth" and setup["Moves"] == "at most 2 per question"
+
+
+def test_a_model_that_was_trained_on_views_alone_is_named(caplog: pytest.LogCaptureFixture):
+    warn_of_new_images("embedded", ("rgb",))
+    assert not caplog.records
+    warn_of_new_images("embedded", SEE)
+    assert "embedded was trained on views alone, without depth: do not rely on its answers" in caplog.text
+
+
+def test_a_server_that_takes_fewer_images_is_asked_for_fewer_turns_or_images_in_each():
+    several, one = (ServerOptions(("http://x/v1",), images_a_turn=number).fewer_images for number in (2, 1))
+    assert (several, one) == ("fewer --steps, or fewer images a turn (--see)", "fewer --steps")
 
 
 def test_a_server_gets_all_images():

@@ -9,6 +9,7 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import hfov_deg
 from roomscout.analysis.titles import answering, asked_in_words, title_of
 from roomscout.base.text import escaped
+from roomscout.runs.settings import ControlSettings
 from roomscout.scoring.by_dataset import interval_of as dataset_interval
 from roomscout.scoring.summary import failed_in_words, no_interval_lines, overall_in_words, part_lines, reference_lines
 
@@ -217,7 +218,8 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
             else "not recorded",
         ),
         ("Renderer", "blind: every view is grey" if run.facts.is_blind else str(setting("renderer"))),
-        ("Moves", f"at most {setting('steps')} per question"),
+        ("Images", " and ".join(setting("see")) if len(setting("see")) > 1 else ""),
+        ("Moves", f"at most {setting('steps')} per question{_actions(setting('actions'))}"),
         ("Judge", _judge(run.summary)),
         ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
         ("Protocol", facts.protocol),
@@ -230,6 +232,11 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Folder", str(run.folder)),
     ]
     return [(name, escaped(text)) for name, text in found if text]
+
+
+def _actions(name: str) -> str:
+    """The action space, unless it is the default one."""
+    return "" if name == ControlSettings.actions else f", by {name.rpartition('/')[2]} actions"
 
 
 def _scans(run: RunContents) -> str:

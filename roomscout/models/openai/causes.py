@@ -103,7 +103,7 @@ CAUSES = (
     Cause(
         REFUSED,
         "takes fewer images in a conversation ({status}: {said}): raise its limit (vLLM: --limit-mm-per-prompt), or "
-        "run with fewer {steps}",
+        "run with {fewer_images}",
         (
             r"at most \d+ (image|multimodal)",
             r"too many (image|media)|multiple images|more than (one|\d+) image",

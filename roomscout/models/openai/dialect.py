@@ -130,11 +130,12 @@ def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options
             return False
         return True
 
-    images = endpoint.options.images
+    images, a_turn = endpoint.options.images, endpoint.options.images_a_turn
+    per_step = "a question has one image more than steps" if a_turn == 1 else f"each step adds {a_turn} images"
     if images > 1 and taken(images=1):
         return endpoint.error(
             f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
-            f"or run with fewer {named('steps')}: a question has one image more than steps"
+            f"or run with {endpoint.options.fewer_images}: {per_step}"
         )
     if endpoint.options.system_role and taken(images=1, system_role=False):
         return endpoint.error(

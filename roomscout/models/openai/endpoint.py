@@ -283,6 +283,7 @@ class Endpoint:
             "host": self._route.host,
             "model_name": self.model,
             "timeout_s": options.timeout_s,
+            "fewer_images": options.fewer_images,
             "largest_mib": options.largest_response / 2**20,
         }
         message = (advice + around).format_map(Worded(facts))
