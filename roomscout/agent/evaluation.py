@@ -46,8 +46,9 @@ log = logging.getLogger(__name__)
 class Outcome(NamedTuple):
     """The outcome of a run: its exit status, and the result rows so far, by question number.
 
-    Status 0: all questions finished; 1: some failed or, with `--check-data`, have no scan; 3: stopped by an error
-    outside any question; 130: interrupted. After 3 and 130 the run can be resumed from its folder.
+    Status 0: all questions finished; 1: some failed, code of a benchmark's scores failed or, with `--check-data`, some
+    have no scan; 3: stopped by an error outside any question; 130: interrupted. After 3 and 130 the run can be resumed
+    from its folder.
     """
 
     status: int
@@ -173,7 +174,7 @@ def finished_outcome(run_log: RunWriter) -> Outcome:
     """The outcome of a run whose questions are all finished, as from `report`."""
     log.info("Nothing to do: every question of %s is finished", run_log.folder)
     outcome = report(run_log)
-    if outcome.status:
+    if any(row.failed for row in outcome.rows):
         log.info("Some questions failed; to retry them, add %s", named("retry_failed"))
     return outcome
 
@@ -232,7 +233,7 @@ def report(run_log: RunWriter, session: dict[str, Any] | None = None) -> Outcome
     summary, rows = run_log.export(session), run_log.rows
     for line in closing_lines(run_log.folder, run_log.facts, summary, rows, run_log.benchmark):
         log.info("%s", line)
-    return Outcome(1 if any(row.failed for row in rows) else 0, rows, run_log.folder)
+    return Outcome(1 if any(row.failed for row in rows) or summary.get("errors") else 0, rows, run_log.folder)
 
 
 def schedule(asking: Prepared, started: Started, journal: Journal) -> Scheduler:

@@ -15,6 +15,7 @@ from roomscout.agent.records import result_row
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import (
+    DECIDING,
     VIEW_THREADS,
     Run,
     complete_question_sequentially,
@@ -24,10 +25,9 @@ from roomscout.agent.turns import (
 )
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark
-from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
-from roomscout.models import ModelError, OutOfMemory
+from roomscout.models import OutOfMemory
 from roomscout.runs.journal import Journal
 from roomscout.runs.records import EpisodeId, ResultRow
 
@@ -151,8 +151,8 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
     """Log the size and the time of a batched turn taken inside this block, and handle its errors.
 
     After the batched turns, logs only to run.log. Running out of memory halves the batch size of this phase
-    permanently; the turn is then still pending. After any other ModelError and an AnswerKindError, asks the questions
-    one at a time, so that only those at fault fail.
+    permanently; the turn is then still pending. After any other error of DECIDING, asks the questions one at a time,
+    so that only those at fault fail.
     """
     level = logging.INFO if batch[0].turn < scheduler.max_batched_turns else logging.DEBUG
     log.log(level, "Processing %s in batch", counted(len(batch), "active question"))
@@ -166,7 +166,7 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
         size = scheduler.shrink(batch)
         log.warning("Out of memory with %d questions in a batch: continuing with %d (%s)", len(batch), size, error)
         return
-    except (ModelError, AnswerKindError) as error:
+    except DECIDING as error:
         if len(batch) > 1:
             log.warning("The batch failed (%s): asking its questions one at a time", error)
     else:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from roomscout.agent.policies import PolicyError
 from roomscout.agent.state import QuestionState
 from roomscout.data.question import AnswerKindError
 from roomscout.envs.library import SceneLibrary
@@ -54,10 +55,18 @@ def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -
 
 
 def messages_of(state: QuestionState) -> list[dict[str, Any]]:
-    """The conversation as sent, with the file name of an image in "image", or those of several in "images"."""
+    """The conversation as sent, with the file name of an image in "image", or those of several in "images".
+
+    Raises PolicyError if a message shows another image.
+    """
     files = {id(shot.image): image_name(seen.turn, shot.name) for seen in state.observations for shot in seen.images}
     listed = []
     for message in state.conversation.messages:
+        if other := [shot.name for shot in message.shots if id(shot.image) not in files]:
+            raise PolicyError(
+                f"{state.label}: a message shows the image {other[0]!r}, which is in none of the question's "
+                "observations: show images of state.observations"
+            )
         names = [files[id(shot.image)] for shot in message.shots]
         shown: dict[str, Any] = {"image": names[0]} if len(names) == 1 else {"images": names} if names else {}
         listed.append({"role": message.role, **shown, "text": message.text})

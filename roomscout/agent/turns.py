@@ -11,6 +11,7 @@ from itertools import zip_longest
 from threading import Event
 from typing import Any
 
+from roomscout.agent.actions.space import ActionSpaceError
 from roomscout.agent.policies import Decision, Policy, PolicyError
 from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
@@ -34,8 +35,12 @@ FAILED_PART = {
     RenderError: "render",
     ModelError: "model",
     AnswerKindError: "answer kind",
+    ActionSpaceError: "action space",
 }
 """The part named in a failed row, by error. Only these errors fail a question; all others stop the run."""
+
+DECIDING = (ModelError, AnswerKindError, ActionSpaceError)
+"""The errors of a decision that fail only their question."""
 
 VIEW_THREADS = min(8, os.cpu_count() or 1)
 """The number of views rendered in parallel."""
@@ -100,7 +105,7 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     """Take one turn of all these questions: decide for the batch, then move and render in parallel.
 
-    Raises ModelError (including OutOfMemory) and AnswerKindError before any question has advanced, so the turn can be
+    Raises the errors of DECIDING (including OutOfMemory) before any question has advanced, so the turn can be
     retried, and PolicyError for any other error of the policy. A RenderError fails only its own question.
     """
     for state in states:
@@ -177,10 +182,10 @@ def what_happened(turn: Turn) -> str:
 
 @contextmanager
 def policy_errors(policy: Policy, method: str, states: Sequence[QuestionState]) -> Iterator[None]:
-    """Raise PolicyError, which names the policy's method and the questions, for any error but a model's or a kind's."""
+    """Raise PolicyError, which names the policy's method and the questions, for any error but those of DECIDING."""
     try:
         yield
-    except (ModelError, AnswerKindError):
+    except DECIDING:
         raise
     except Exception as error:
         where = source_of_decisions(policy, method, states)
@@ -239,7 +244,7 @@ def _why_no_answer(action: CameraAction, state: QuestionState, is_final: bool) -
         return "an action that is done without an answer" if action.done else ""
     if not is_final or question.parse_answer(answer) is not None:
         return ""
-    return f"an action of which {question.kind.why_invalid(repr(answer), question.letters)}"
+    return f"an action of which {question.why_invalid(repr(answer))}"
 
 
 # The types that run folders hold; numpy's float32 or bool, for example, cannot be written as JSON.

@@ -62,14 +62,18 @@ def code_of_others(
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)[2:]  # after this one and that of the block
         theirs = [frame for frame in frames if frame.filename == frames[0].filename]
-        where = f" in {Path(theirs[-1].filename).name}, line {theirs[-1].lineno}" if theirs else ""
+        where = f" in {_place(theirs[-1])}" if theirs else ""
         raise refusal(f"{what} failed ({error!r}{where})") from error
 
 
 def raised(error: BaseException) -> str:
     """An error in words, with the line that raised it."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{traceback.format_exception_only(error)[-1].strip()} ({Path(frame.filename).name}, line {frame.lineno})"
+    place = _place(traceback.extract_tb(error.__traceback__)[-1])
+    return f"{traceback.format_exception_only(error)[-1].strip()} ({place})"
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{Path(frame.filename).name}, line {frame.lineno}"
 
 
 def _module(source: str) -> ModuleType:

@@ -49,16 +49,19 @@ def merge(arguments: Sequence[str]) -> int:
 
 
 def rescore(arguments: Sequence[str]) -> int:
-    """The verb `rescore`, whose judge may fail; returns its exit status."""
+    """The verb `rescore`, whose judge, and users' code for actions and answers, may fail; returns its exit status."""
+    from roomscout.agent.actions.space import ActionSpaceError
     from roomscout.agent.policies.recorded_replies import parser_of
     from roomscout.analysis.rescore import main
+    from roomscout.data.questions import QuestionError
     from roomscout.models import ModelError
 
     try:
         with words_of(words_of_judge()):
             return main(arguments, parser_of, open_judge=open_judge, when_judged=renew_report)
-    except ModelError as error:
-        sys.stderr.write(escaped(f"error: the judge: {error}") + "\n")
+    except (ModelError, ActionSpaceError, QuestionError) as error:
+        judge = "the judge: " if isinstance(error, ModelError) else ""
+        sys.stderr.write(escaped(f"error: {judge}{error}") + "\n")
         return 2
 
 

@@ -105,10 +105,22 @@ class Question:
         with self.kind_code("more_scores"):
             return {} if self.ground_truth is None else self.kind.more_scores(answer, self.ground_truth)
 
+    def why_invalid(self, shown: str) -> str:
+        """Why an answer, as it is shown in messages, is not valid."""
+        with self.kind_code("why_invalid"):
+            return self.kind.why_invalid(shown, self.letters)
+
     def kind_code(self, method: str) -> AbstractContextManager[None]:
-        """Names errors of a method of the question's kind, whose code may be a user's, as AnswerKindError."""
-        what = f"the {method} of {type(self.kind).__name__}"
-        return code_of_others(what, lambda why: AnswerKindError(f"{why}: fix it"), QuestionError)
+        """`kind_code` of the question's kind."""
+        return kind_code(self.kind, method)
+
+
+def kind_code(kind: AnswerKind, method: str) -> AbstractContextManager[None]:
+    """Names errors of a method of a kind, whose code may be a user's, as AnswerKindError; ValueErrors of read_truth,
+    which says so that a truth cannot be one, stay as they are."""
+    what = f"the {method} of {type(kind).__name__}"
+    passed = (QuestionError, ValueError) if method == "read_truth" else QuestionError
+    return code_of_others(what, lambda why: AnswerKindError(f"{why}: fix it"), passed)
 
 
 def why_no_truth(question: Question) -> str | None:

@@ -14,7 +14,7 @@ from roomscout.base.text import escaped
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.options import place_in, read_options, written_options
-from roomscout.data.question import UNDECLARED, Question, why_no_truth, with_kind
+from roomscout.data.question import UNDECLARED, AnswerKindError, Question, why_no_truth, with_kind
 from roomscout.data.question_files import (
     AS_GIVEN,
     COLUMNS,
@@ -197,8 +197,9 @@ def _parse_row(row: Row, number: int, place: str, benchmark: Benchmark, counted_
         return question
     options = replace(options, counted_from=counted_from)
     try:
-        read = question.kind.read_truth(truth, options)
-    except ValueError as error:
+        with question.kind_code("read_truth"):
+            read = question.kind.read_truth(truth, options)
+    except (ValueError, AnswerKindError) as error:
         _refuse_truth(question, truth, str(error), place)
     question = replace(question, ground_truth=read)
     _check_unicode(read, place)

@@ -321,7 +321,8 @@ def ask_one(
     if ground_truth is None:
         return asked
     try:
-        truth = asked.kind.read_truth(ground_truth, read)
+        with asked.kind_code("read_truth"):
+            truth = asked.kind.read_truth(ground_truth, read)
     except ValueError as error:
         raise QuestionError(f"{named('ground_truth')} {ground_truth!r} is {error}") from None
     if wrong := why_no_truth(replace(asked, ground_truth=truth)):

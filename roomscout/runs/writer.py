@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -22,7 +22,8 @@ from typing import Any
 from roomscout.base.shots import Shot
 from roomscout.base.text import csv_cell
 from roomscout.base.wording import named
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmarks import Benchmark, mean_over_questions
+from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.sources import Source
 from roomscout.runs import RunError
@@ -57,7 +58,7 @@ from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.by_dataset import scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
 from roomscout.scoring.samples import summarize_samples
-from roomscout.scoring.summary import summarize
+from roomscout.scoring.summary import AggregateError, summarize
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,9 @@ MOST_WRITES_AHEAD = 256
 """Bounds the images in memory when the disk is slower than the model."""
 UNREADABLE_SHARE = 0.1
 """From this share of all replies on, those that could not be read are a warning of the run."""
+
+LABEL_WITHOUT_AGGREGATE = "mean_over_questions"
+"""The label of the overall, which is that, of a benchmark whose `aggregate` fails."""
 
 
 class RunWriter:
@@ -287,30 +291,15 @@ class RunWriter:
         if facts.part:
             summary["part"] = {"number": facts.part.number, "of": facts.part.of, "of_questions": facts.part.questions}
             part = str(facts.part).replace(" ", "_")
-        summary |= summarize(rows, self._reader.benchmark, facts.episodes - len(rows), part)
-        if facts.config["ply"] is None and (intervals := intervals_of(rows, self._reader.benchmark)):
-            summary["intervals"] = intervals
-        if facts.config["ply"] is None and (by_dataset := scores_by_dataset(rows, self._reader.benchmark)):
-            summary["datasets"] = by_dataset
-        if facts.samples > 1:
-            kinds = {question.id: question.kind for question in self._reader.questions}
-            summary["samples"] = summarize_samples(rows, kinds, self._reader.benchmark, facts.samples)
-        if marks := self._reader.marks:
-            summary["judge"] = {"model": marks.judge, "prompts_sha256": marks.prompts_sha256}
-        if baselines := known_baselines(self._reader):
-            summary["baselines"] = baselines
-        sights = self._reader.sights
-        if (by_sight := split(answered, sights)) is not None:
-            summary["sight"] = by_sight
-        forced: dict[EpisodeId, ForcedByTurn] = {}
+        sights, forced = self._reader.sights, dict[EpisodeId, ForcedByTurn]()
         if facts.setting("anytime"):
             forced = {row.episode: ForcedByTurn.of(self._reader.turns(row.episode)) for row in answered}
-            by_turn = anytime(answered, forced, self._reader.benchmark, facts)
-            summary |= {"anytime": by_turn} if by_turn else {}
-        uneven = uneven_scenes(rows, self._reader.benchmark) if "intervals" in summary else ""
-        told = _told(facts, summary, self._reader.benchmark)
-        if warnings := [*_unreadable(answered), *told, *([uneven] if uneven else [])]:
-            summary["warnings"] = warnings
+        benchmark = self._reader.benchmark
+        try:
+            summary |= self._scores(rows, benchmark, part, sights, forced)
+        except AggregateError as error:
+            plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
+            summary |= self._scores(rows, plain, part, sights, forced, str(error))
         summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
         more: dict[EpisodeId, dict[str, Any]] = {episode: columns_of(sight) for episode, sight in sights.items()}
@@ -320,6 +309,45 @@ class RunWriter:
         self._replace("results.csv", as_csv(columns))
         self._replace("summary.json", json.dumps(summary, indent=2))
         return summary
+
+    def _scores(
+        self,
+        rows: Sequence[dict[str, Any]],
+        benchmark: Benchmark,
+        part: str,
+        sights: Mapping[EpisodeId, Sight],
+        forced: Mapping[EpisodeId, ForcedByTurn],
+        error: str = "",
+    ) -> dict[str, Any]:
+        """All scores of the summary and what warns of them; "errors" if code of a user's failed, such as `error`.
+
+        Raises AggregateError.
+        """
+        facts, answered, errors = self._reader.facts, self.rows, [error] if error else []
+        summary = summarize(rows, benchmark, facts.episodes - len(rows), part)
+        if facts.config["ply"] is None and (intervals := intervals_of(rows, benchmark)):
+            summary["intervals"] = intervals
+        if facts.config["ply"] is None and (by_dataset := scores_by_dataset(rows, benchmark)):
+            summary["datasets"] = by_dataset
+        if facts.samples > 1:
+            kinds = {question.id: question.kind for question in self._reader.questions}
+            try:
+                summary["samples"] = summarize_samples(rows, kinds, benchmark, facts.samples)
+            except AnswerKindError as of_kind:
+                errors.append(f"no scores over the samples: {of_kind}")
+        if marks := self._reader.marks:
+            summary["judge"] = {"model": marks.judge, "prompts_sha256": marks.prompts_sha256}
+        if baselines := known_baselines(self._reader, benchmark):
+            summary["baselines"] = baselines
+        if (by_sight := split(answered, sights)) is not None:
+            summary["sight"] = by_sight
+        if facts.setting("anytime") and (by_turn := anytime(answered, forced, benchmark, facts)):
+            summary["anytime"] = by_turn
+        uneven = [uneven_scenes(rows, benchmark)] if "intervals" in summary else []
+        told = _told(facts, summary, benchmark)
+        if warnings := [*errors, *_unreadable(answered), *told, *filter(None, uneven)]:
+            summary["warnings"] = warnings
+        return summary | ({"errors": errors} if errors else {})
 
     def close(self) -> None:
         """Finish pending writes and release the folder's lock."""

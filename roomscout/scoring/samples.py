@@ -6,6 +6,7 @@ from typing import Any
 
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmarks import Benchmark, mean
+from roomscout.data.question import kind_code
 from roomscout.scoring.summary import Row, aggregate, is_scored
 
 MEAN, MAJORITY = "mean", "majority"
@@ -71,12 +72,17 @@ def pass_at(k: int, scores: Sequence[float]) -> float:
 
 
 def majority_score(rows: Sequence[Row], kind: AnswerKind) -> float:
-    """The score of the answer that the rows of a question vote for; missing answers do not vote."""
+    """The score of the answer that the rows of a question vote for; missing answers do not vote.
+
+    Raises AnswerKindError.
+    """
     score_of = {row["answer"]: row["score"] for row in rows if row["answer"] is not None}
     if not score_of:
         return 0.0
-    voted = kind.vote([row["answer"] for row in rows if row["answer"] is not None])
-    return float(score_of[voted] if kind.needs_judge else kind.score(voted, rows[0]["ground_truth"]))
+    with kind_code(kind, "vote"):
+        voted = kind.vote([row["answer"] for row in rows if row["answer"] is not None])
+    with kind_code(kind, "score"):
+        return float(score_of[voted] if kind.needs_judge else kind.score(voted, rows[0]["ground_truth"]))
 
 
 def format_samples(summary: Mapping[str, Any]) -> list[str]:

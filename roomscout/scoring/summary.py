@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from roomscout.base.loading import code_of_others
@@ -10,6 +11,10 @@ from roomscout.data.benchmarks import Benchmark, BenchmarkError, mean
 from roomscout.data.questions import Question
 
 Row = Mapping[str, Any]
+
+
+class AggregateError(BenchmarkError):
+    """The `aggregate` of a benchmark failed. The message names the error, its file and its line."""
 
 
 class ScoresByType:
@@ -60,14 +65,16 @@ def over_own_questions(scores: Mapping[str, Sequence[float]]) -> dict[str, float
 
 
 def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """What the benchmark's `aggregate` returns; raises BenchmarkError unless it is finite numbers with "overall"."""
+    """What the benchmark's `aggregate` returns; raises AggregateError unless it is finite numbers with "overall"."""
     kept = "fix it; the answers are kept, and resuming the run scores them"
     what = f"the aggregate of {benchmark.title}"
-    with code_of_others(what, lambda why: BenchmarkError(f"{why}: {kept}"), BenchmarkError):
+    with code_of_others(what, lambda why: AggregateError(f"{why}: {kept}"), BenchmarkError):
         percents = {name: float(value) for name, value in benchmark.aggregate(benchmark, scores).items()}
     if "overall" not in percents or not all(map(math.isfinite, percents.values())):
-        raise BenchmarkError(
-            f'the aggregate of {benchmark.title} returned {percents}, not finite numbers with "overall": {kept}'
+        code = getattr(benchmark.aggregate, "__code__", None)
+        where = f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+        raise AggregateError(
+            f'the aggregate of {benchmark.title}{where} returned {percents}, not finite numbers with "overall": {kept}'
         )
     return percents
 

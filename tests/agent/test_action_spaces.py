@@ -271,6 +271,16 @@ def test_a_space_of_a_users_file_runs_and_is_rescored(
         run_in_process(rooms.config(tmp_path, actions=name, translation=False, **ONE), saying(*replies))
 
 
+def test_an_error_in_a_space_of_a_users_file_fails_its_question_alone(rooms: RoomScans, tmp_path: Path):
+    (tmp_path / "compass.py").write_text(COMPASS.replace("if to not in HEADINGS", "if HEADINGS[to] < 0"))
+    name = f"{tmp_path / 'compass.py'}:SPACE"
+    replies = ('{"go": "west", "done": false}', '{"go": "up", "done": false}')
+    folder = run_in_process(rooms.config(tmp_path / "log", actions=name, steps=4, **ONE), saying(*replies))
+    (row,) = RunReader(folder).rows
+    assert (row.status, row.failed_part) == ("failed", "action space")
+    assert row.error == "the read of the action space compass failed (KeyError('up') in compass.py, line 14): fix it"
+
+
 def test_a_move_in_order_is_the_first_with_the_rest_after_it():
     left, on = CameraMove(30.0), CameraMove(forward_meters=0.25)
     assert CameraMove.in_order([left, on]).singles == (left, on)

@@ -248,7 +248,7 @@ def test_a_broken_benchmark_file_is_refused(tmp_path: Path, source: str, words: 
 def test_a_broken_aggregate_says_that_the_answers_are_kept(tmp_path: Path, combine: str, words: str):
     mine = find_benchmark(benchmark_in(tmp_path, f"MINE = made(aggregate={combine})"))
     rows = [{"question_type": "object_counting", "score": 1.0}]
-    with pytest.raises(BenchmarkError, match=f"the aggregate of Mine {words}.*resuming the run scores them"):
+    with pytest.raises(BenchmarkError, match=rf"the aggregate of Mine .*{words}.*resuming the run scores them"):
         aggregate(rows, mine)
 
 
@@ -264,12 +264,22 @@ def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: Room
     (tmp_path / "one.jsonl").write_text(json.dumps(counting))
     flags = ["--benchmark", named, "--questions", str(tmp_path / "one.jsonl")]
     ended = run_main(rooms.flags(tmp_path / "runs", *flags))
-    assert (ended.returncode, "Traceback" in ended.stderr, ended.stderr.count("\n")) == (2, False, 1)
-    benchmark_in(tmp_path, "MINE = made()")
     folder = only_run(tmp_path / "runs")
+    why = (
+        rf"the aggregate of Mine failed \(ZeroDivisionError\('division by zero'\) in {Path(named).stem}\.py, line \d+\)"
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (1, False)
+    assert re.search(why, ended.stdout + ended.stderr)
+    summary = RunReader(folder).summary
+    assert re.match(why, summary["errors"][0]) and summary["warnings"][0] == summary["errors"][0]
+    assert summary["asked"]["overall_label"] == "mean_over_questions_1_task"
+    assert summary["asked"]["mean_over_questions_1_task"] == summary["types"]["object_counting"]["percent"]
+    assert run_main(["--continue", str(folder)]).returncode == 1
+    benchmark_in(tmp_path, "MINE = made()")
     # In a new process: this one has the broken file in memory.
     assert run_command([sys.executable, str(COMMAND), "--continue", str(folder)]).returncode == 0
-    assert RunReader(folder).summary["asked"]["overall_label"] == "mine_overall_1_task"
+    summary = RunReader(folder).summary
+    assert summary["asked"]["overall_label"] == "mine_overall_1_task" and "errors" not in summary
 
 
 READ_ROW = "MINE = made(columns=('text', 'place'), read_row=lambda row: {'question': row['text']['en']})"

@@ -16,11 +16,12 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.controls import RandomPolicy
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
-from roomscout.scoring.samples import format_samples, pass_at, summarize_samples
+from roomscout.scoring.samples import format_samples, majority_score, pass_at, summarize_samples
 
 
 def test_samples_differ_and_the_first_is_the_answer_of_a_run_without_them(rooms: RoomScans, tmp_path: Path):
@@ -130,6 +131,16 @@ def test_pass_at_k_is_the_mean_of_the_best_over_all_draws():
 )
 def test_the_vote_of_answers(kind: AnswerKind, answers: list[str], voted: str):
     assert kind.vote(answers) == voted
+
+
+def test_an_error_of_a_vote_is_named():
+    class Torn(Number):
+        def vote(self, answers):
+            return answers[9]
+
+    rows = [{"answer": "1", "score": 1.0, "ground_truth": "1"}]
+    with pytest.raises(AnswerKindError, match=r"the vote of Torn failed \(IndexError.* in test_samples.py, line \d+\)"):
+        majority_score(rows, Torn("m"))
 
 
 def test_missing_answers_do_not_vote_and_unfinished_questions_do_not_count():

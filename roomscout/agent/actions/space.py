@@ -37,6 +37,10 @@ Read = tuple[CameraMove, Sequence[str]]
 """A move, and each value outside its range as "name value -> limit"."""
 
 
+class ActionSpaceError(Exception):
+    """The code of an action space raised an error. The message names the method, the error, the file and the line."""
+
+
 @dataclass(frozen=True)
 class Key:
     """A key of the object by which a model moves the camera.

@@ -1,13 +1,15 @@
 """The format of replies and their parser, as pure functions of strings."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 from roomscout.agent.actions import METRIC, ActionSpace
-from roomscout.agent.actions.space import shown
+from roomscout.agent.actions.space import ActionSpaceError, shown
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
 from roomscout.agent.policies.thoughts import has_tags, outside_thoughts
+from roomscout.base.loading import code_of_others
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ReplyFormat
@@ -42,7 +44,7 @@ def parse_action(
     space: ActionSpace = METRIC,
     place: Any = None,
 ) -> ParsedAction:
-    """Parse the last action of a reply; never raises.
+    """Parse the last action of a reply; raises ActionSpaceError or AnswerKindError for an error in a user's code alone.
 
     An action is a JSON object with one of the keys of `space` outside the thoughts of models that reason
     (`outside_thoughts`); `last_object` says how it is read. Unknown keys are ignored. `place`, a Place, is where the
@@ -56,7 +58,14 @@ def parse_action(
             return ParsedAction(CameraAction(answer=answer, done=True))
         return _read(fields, question, space, place)
     except ValueError as error:
-        return ParsedAction(CameraAction.of(space.fallback), error=str(error))
+        with _code_of(space, "fallback"):
+            return ParsedAction(CameraAction.of(space.fallback), error=str(error))
+
+
+def _code_of(space: ActionSpace, method: str) -> AbstractContextManager[None]:
+    """Names errors of a space's code, which may be a user's, as ActionSpaceError, but for ValueErrors."""
+    what = f"the {method} of the action space {space.name}"
+    return code_of_others(what, lambda why: ActionSpaceError(f"{why}: fix it"), ValueError)
 
 
 def _action_in(text: str, space: ActionSpace) -> dict[str, object]:
@@ -86,12 +95,12 @@ def _last_answer(value: object, question: Question) -> str | None:
 
 
 def _read(fields: dict[str, object], question: Question, space: ActionSpace, place: Any) -> ParsedAction:
-    move, clamped = space.read(fields, place)
+    with _code_of(space, "read"):
+        move, clamped = space.read(fields, place)
     answer = question.parse_answer(fields.get("answer"))
     done = _flag(fields.get("done"))
     if done and answer is None:
-        why = question.kind.why_invalid(shown(fields.get("answer")), question.letters)
-        raise ValueError(f"done is true, but {why}")
+        raise ValueError(f"done is true, but {question.why_invalid(shown(fields.get('answer')))}")
     said = {} if space is METRIC else {name: _recorded(fields[name]) for name in space.keys if name in fields}
     return ParsedAction(CameraAction.of(move, answer, done), tuple(clamped), fields=said)
 
