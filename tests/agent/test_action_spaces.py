@@ -278,7 +278,7 @@ def test_an_error_in_a_space_of_a_users_file_fails_its_question_alone(rooms: Roo
     folder = run_in_process(rooms.config(tmp_path / "log", actions=name, steps=4, **ONE), saying(*replies))
     (row,) = RunReader(folder).rows
     assert (row.status, row.failed_part) == ("failed", "action space")
-    assert row.error == "the read of the action space compass failed (KeyError('up') in compass.py, line 14): fix it"
+    assert row.error == "the read of the action space compass failed (KeyError('up') in compass.py, line 15): fix it"
 
 
 def test_a_move_in_order_is_the_first_with_the_rest_after_it():
