@@ -149,6 +149,10 @@ class ConversationEncoder:
                 raise ModelError(f"conversation {conversation.id}: {error}") from error
         return encoded
 
+    def reply_ids(self, text: str) -> list[int]:
+        """The ids with which the text of a reply enters if those that were generated are not known."""
+        return self._tokenize(self._escape_added_tokens(text))
+
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
         if turn.image.inputs is None:
@@ -171,7 +175,7 @@ class ConversationEncoder:
             ids, text, start = list[int](), rendered, 0
         else:
             last = encoded.turns[-1]
-            ids = list(before.tokens) or self._tokenize(self._escape_added_tokens(before.text))
+            ids = list(before.tokens) or self.reply_ids(before.text)
             text = self._text_after(last.rendered, rendered)
             start = int(last.positions.max()) + 1
         added = self._tokenize(text)

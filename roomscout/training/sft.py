@@ -1,0 +1,136 @@
+"""`roomscout train sft`: supervised training of a model on conversations of finished runs, with TRL's SFTTrainer."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.functional import pad
+
+from roomscout.agent.console import counted
+from roomscout.analysis.run_argument import add_log_root
+from roomscout.base.verbs import parser_of, refusing
+from roomscout.models import ModelError
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.models.transformers.families import family_of
+from roomscout.runs import RunError
+from roomscout.runs.allow_code import add_allow_code
+from roomscout.runs.reader import named_run
+from roomscout.runs.trajectories import Trajectory, load_trajectories
+from roomscout.training.spoken import encoded_episode
+from roomscout.training.tuning import TuningError, add_tuning, load_parts, require_ready, train, trainer_arguments
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, ProcessorMixin
+
+IGNORED = -100
+"""Label of tokens without loss."""
+
+
+def chosen(trajectories: Sequence[Trajectory], min_score: float, best_of: int) -> list[Trajectory]:
+    """The conversations to learn from: answered by a model, of a score from `min_score`, the best ones per question.
+
+    Each question keeps at most `best_of` of its samples, 0 for all; equal scores keep the earlier sample. Questions
+    without a score are left out unless `min_score` is 0.
+    """
+    kept: dict[tuple[str, str], list[Trajectory]] = {}
+    for each in trajectories:
+        if each.status == "answered" and (each.score or 0) >= min_score and each.recorded():
+            kept.setdefault((each.question.scene_name, each.question.id), []).append(each)
+    best = [sorted(each, key=lambda one: -(one.score or 0)) for each in kept.values()]
+    return [one for each in best for one in each[: best_of or None]]
+
+
+class Collator:
+    """Makes batches of conversations with the ids, positions and pixels of evaluation; learns the replies alone."""
+
+    def __init__(
+        self, conversations: Sequence[Trajectory], processor: "ProcessorMixin", config: "PreTrainedConfig"
+    ) -> None:
+        self._conversations = conversations
+        self._encoder = ConversationEncoder(processor, config)
+        self._axes = family_of(config).position_axes
+        self._end, self._pad = processor.tokenizer.eos_token_id, processor.tokenizer.pad_token_id
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """The model's inputs and labels (rows, columns) for rows that name their conversation, padded on the right."""
+        encoded = [self._encoded(self._conversations[row["conversation"]]) for row in rows]
+        columns = max(len(each["input_ids"]) for each in encoded)
+        fills = {"input_ids": self._pad, "labels": IGNORED, "attention_mask": 0}
+        batch = {
+            name: torch.stack([pad(each[name], (0, columns - len(each[name])), value=fill) for each in encoded])
+            for name, fill in fills.items()
+        }
+        places = [pad(each["position_ids"], (0, columns - each["position_ids"].shape[1])) for each in encoded]
+        batch["position_ids"] = torch.stack(places, dim=1) if self._axes > 1 else torch.cat(places)
+        images = set(encoded[0]) - {*fills, "position_ids"}
+        return batch | {name: torch.cat([each[name] for each in encoded]) for name in images}
+
+    def _encoded(self, trajectory: Trajectory) -> dict[str, torch.Tensor]:
+        conversation = Conversation(trajectory.question.id)
+        for each in trajectory.messages:
+            images = each["images"]
+            made = Message.of_views(each["text"], *images) if images else Message(each["role"], each["text"])
+            conversation.append(made)
+        episode = encoded_episode(self._encoder, conversation, self._end)
+        images = [self._encoder.image_inputs(turn) for turn in episode.turns]
+        return {
+            "input_ids": episode.ids,
+            "labels": episode.ids.masked_fill(~episode.spoken, IGNORED),
+            "attention_mask": episode.spoken.new_ones(len(episode.ids)).long(),
+            "position_ids": episode.positions,
+            **{name: torch.cat([each[name] for each in images]) for name in images[0]},
+        }
+
+
+@refusing(RunError, ModelError, TuningError)
+def main(arguments: Sequence[str]) -> int:
+    """Run the training; returns 0, or 2 after an error."""
+    options = _parser().parse_args(arguments)
+    require_ready(options)
+    folders = [named_run(run, options.log_root.expanduser()) for run in options.runs]
+    found = [each for folder in folders for each in load_trajectories(folder, options.allow_code)]
+    conversations = chosen(found, options.min_score, options.best_of_n)
+    if not conversations:
+        raise TuningError(
+            f"none of {counted(len(found), 'answer')} has a conversation with a score of {options.min_score:g} or "
+            "more: lower --min-score, or name other runs"
+        )
+    print(f"{counted(len(conversations), 'conversation')} of {len(found)}, from {counted(len(folders), 'run')}")
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    parts = load_parts(options)
+    rows = {"conversation": list(range(len(conversations))), "images": [[""]] * len(conversations)}
+    settings = trainer_arguments(options, parts.model.device.type == "cpu")
+    trainer = SFTTrainer(
+        model=parts.model,
+        args=SFTConfig(**settings, per_device_train_batch_size=options.batch_size, max_length=None),
+        train_dataset=Dataset.from_dict(rows),
+        data_collator=Collator(conversations, parts.processor, parts.model.config),
+        processing_class=parts.processor,
+        peft_config=parts.lora,
+    )
+    train(trainer, options, ("loss", "mean_token_accuracy"))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of(
+        "train sft", "Train a model on the conversations of finished runs; only its replies are learned."
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or names below --log-root")
+    parser.add_argument(
+        "--min-score", type=float, default=1.0, metavar="0-1", help="least score of an answer (%(default)s)"
+    )
+    parser.add_argument(
+        "--best-of-n", type=int, default=1, metavar="N",
+        help="keep the N best samples of each question, 0 for all (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--batch-size", type=int, default=1, metavar="N", help="conversations per batch (%(default)s)")
+    add_tuning(parser, learning_rate=1e-4)
+    add_log_root(parser)
+    add_allow_code(parser)
+    return parser

@@ -1,0 +1,53 @@
+"""The token ids of a finished episode, and which of them the model said."""
+
+from dataclasses import dataclass
+
+import torch
+
+from roomscout.models.conversation import Conversation
+from roomscout.models.transformers.encoding import ConversationEncoder, EncodedTurn
+
+
+@dataclass(frozen=True, eq=False)
+class Spoken:
+    """An episode as in evaluation: `ids` (L,), `positions` (axes, L), and its turns, with one image each.
+
+    `spoken` (L,) marks the replies, each with its end token; ids before `first` are the prompt of the first reply.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    spoken: torch.Tensor
+    first: int
+    turns: list[EncodedTurn]
+
+
+def encoded_episode(
+    encoder: ConversationEncoder, conversation: Conversation, end_token: int, truncated: tuple[int, ...] = ()
+) -> Spoken:
+    """The ids of a conversation that ends with a reply; the encoder forgets it.
+
+    Replies enter as the ids that were generated, or else as those of their texts. The end tokens of `truncated`
+    replies, counted from 0, are not marked as spoken: the model did not say them.
+    """
+    *before, last = conversation.messages
+    asked = Conversation(conversation.id, before)
+    encoded = encoder.encode(asked)
+    encoder.release(asked.key)
+    spoken: list[bool] = []
+    first, replies = 0, 0
+    for number, turn in enumerate(encoded.turns):
+        said = 0
+        if number and turn.messages:  # it begins with the reply before it, whose end token comes next
+            said = len(turn.messages[0].tokens or encoder.reply_ids(turn.messages[0].text))
+            first = first or len(spoken)
+            spoken += [*[True] * said, replies not in truncated]
+            said, replies = said + 1, replies + 1
+        spoken += [False] * (len(turn.ids) - said)
+    reply = list(last.tokens) or encoder.reply_ids(last.text)
+    first = first or len(spoken)
+    spoken += [*[True] * len(reply), replies not in truncated]
+    positions = encoded.positions
+    after = (torch.arange(len(reply) + 1) + positions.max() + 1).expand(len(positions), -1)
+    ids = torch.tensor([*encoded.ids, *reply, end_token])
+    return Spoken(ids, torch.cat([positions, after], dim=1), torch.tensor(spoken), first, encoded.turns)

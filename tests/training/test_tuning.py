@@ -1,0 +1,98 @@
+"""`roomscout train sft` and `grpo`: what is learned, and that training can be resumed and its result be used."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import RoomScans, run_in_process, scripted
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from untrained_checkpoints import write_untrained_checkpoint
+
+from roomscout.command.main import main
+from roomscout.models import EXPLORER
+from roomscout.runs.trajectories import Trajectory, load_trajectories
+from roomscout.training.sft import IGNORED, Collator, chosen
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    return write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def run(rooms: RoomScans, tmp_path_factory) -> Path:
+    config = rooms.config(tmp_path_factory.mktemp("runs"), steps=4)
+    return run_in_process(config, scripted())
+
+
+def history(output: Path) -> list[dict]:
+    """What the newest checkpoint of a training has logged."""
+    newest = max(output.glob("checkpoint-*"), key=lambda each: int(each.name.rpartition("-")[2]))
+    return json.loads((newest / "trainer_state.json").read_text())["log_history"]
+
+
+class TestSft:
+    def test_labels_are_the_replies_with_their_end_tokens(self, run: Path, tiny: Path):
+        """In a batch of conversations of different lengths, whose loss is that of each alone."""
+        trajectories = load_trajectories(run)[:3]
+        config, processor = AutoConfig.from_pretrained(tiny), AutoProcessor.from_pretrained(tiny)
+        collate = Collator(trajectories, processor, config)
+        model = AutoModelForImageTextToText.from_pretrained(tiny)
+        rows = [{"conversation": place} for place in range(len(trajectories))]
+        batch = collate(rows)
+        total = 0.0
+        for row, labels, trajectory in zip(rows, batch["labels"], trajectories, strict=True):
+            said = [each["text"] for each in trajectory.messages if each["role"] == "assistant"]
+            learned = labels[labels != IGNORED]
+            assert processor.tokenizer.decode(learned) == "".join(f"{each}<|im_end|>" for each in said)
+            total += float(model(**collate([row])).loss.detach()) * len(learned)
+        together = float(model(**batch).loss.detach()) * int((batch["labels"] != IGNORED).sum())
+        assert together == pytest.approx(total, rel=1e-4)
+
+    def test_positions_are_those_that_the_model_computes(self, run: Path, tiny: Path):
+        config = AutoConfig.from_pretrained(tiny)
+        batch = Collator(load_trajectories(run), AutoProcessor.from_pretrained(tiny), config)([{"conversation": 0}])
+        model = AutoModelForImageTextToText.from_pretrained(tiny)
+        kinds = (batch["input_ids"] == config.image_token_id).int()
+        theirs, _ = model.model.get_rope_index(batch["input_ids"], kinds, batch["image_grid_thw"])
+        assert torch.equal(batch["position_ids"], theirs)
+
+    def test_the_best_samples_are_chosen(self):
+        def answer(name: str, score: float | None, status: str = "answered") -> Trajectory:
+            question = SimpleNamespace(id=name, scene_name="room")
+            return Trajectory(question, (), "1", score, status, None, recorded=lambda: [{}])
+
+        given = [answer("a", 0.2), answer("a", 0.9), answer("a", 0.5), answer("b", 0.1), answer("c", 0.9, "failed")]
+        assert [each.score for each in chosen(given, 0.0, 1)] == [0.9, 0.1]
+        assert [each.score for each in chosen(given, 0.5, 0)] == [0.9, 0.5]
+
+    def test_an_adapter_is_trained_resumed_and_used(self, rooms: RoomScans, run: Path, tiny: Path, tmp_path, capsys):
+        output = tmp_path / "tuned"
+        flags = ["train", "sft", str(run), "--model", str(tiny), "--output", str(output), "--min-score", "0"]
+        flags += ["--lora-rank", "4", "--learning-rate", "0.01", "--save-steps", "2", "--report-to", "tensorboard"]
+        assert main([*flags, "--steps", "2"]) == 0, capsys.readouterr().err
+        assert main([*flags, "--steps", "4"]) == 2
+        assert "is not empty: add --resume" in capsys.readouterr().err
+        assert main([*flags, "--steps", "4", "--resume"]) == 0
+        losses = [each["loss"] for each in history(output) if "loss" in each]
+        assert len(losses) == 4 and losses[-1] < losses[0]
+        assert (output / "curve.png").is_file() and any(output.glob("tensorboard/*tfevents*"))
+        config = rooms.config(tmp_path / "runs", model=str(tiny), adapter=output, steps=0, max_new_tokens=4)
+        assert len(load_trajectories(run_in_process(config))) == 8
+
+    def test_all_weights_of_the_explorer_with_its_own_prompts(self, run: Path, tmp_path):
+        output = tmp_path / "explorer"
+        flags = ["train", "sft", str(run), "--model", "embedded", "--output", str(output), "--min-score", "0"]
+        assert main([*flags, "--lora-rank", "0", "--steps", "1"]) == 0
+        for name in ("prompts.yaml", "views.json"):
+            assert (output / name).read_bytes() == (EXPLORER / name).read_bytes()
+        AutoModelForImageTextToText.from_pretrained(output)
+
+    def test_no_answer_is_good_enough(self, run: Path, tmp_path, capsys):
+        flags = ["train", "sft", str(run), "--model", "embedded", "--output", str(tmp_path / "out")]
+        assert main([*flags, "--min-score", "1.1"]) == 2
+        assert "none of 8 answers has a conversation with a score of 1.1 or more" in capsys.readouterr().err
