@@ -3,7 +3,6 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -156,9 +155,7 @@ def _times_given(given: Sequence[Any], places: Sequence[int]) -> int:
 
 
 @words_of(PYTHON)
-def load_policy(
-    model: Any = ModelSettings.model, processor: Any = None, *, logprobs: bool = False, **settings: Any
-) -> Policy:
+def load_policy(model: Any = ModelSettings.model, processor: Any = None, **settings: Any) -> Policy:
     """Load a model once for several calls of `ask` and `explore`, or use one that is loaded, or any function.
 
     `model` is one of
@@ -173,8 +170,8 @@ def load_policy(
     - a `roomscout.models.Backend`.
 
     `settings` are RunConfig's model settings, such as `dtype` or `temperature`, and those of servers; functions and
-    backends take `prompts` only. With `logprobs`, `turn.reply.logprobs` has those of its tokens, which only models in
-    this process give. Raises ConfigError or ModelError.
+    backends take `prompts` only. With `logprobs`, `turn.reply.logprobs` has those of its tokens. Raises ConfigError or
+    ModelError.
     """
     servers = SECTIONS["server"] if settings.get("engine") == "openai" else ()
     if settings.get("engine", "openai") not in ("openai", "transformers"):
@@ -186,17 +183,18 @@ def load_policy(
         fix = 'add engine="openai"' if set(wrong) <= {*SECTIONS["server"]} else "pass it to ask or explore"
         raise ConfigError(f"load_policy does not take {', '.join(wrong)}: {fix}")
     if isinstance(model, str | Path) or processor is not None or is_torch_module(model):
-        return _policy_of_model(model, processor, logprobs, settings)
-    if logprobs or (unused := [name for name in settings if name != "prompts"]):
-        names = ", ".join(["logprobs"] if logprobs else unused)
-        raise ConfigError(f"{names} would have no effect on {_shown(model)}: leave it out, or set it in your own code")
+        return _policy_of_model(model, processor, settings)
+    if unused := [name for name in settings if name != "prompts"]:
+        raise ConfigError(
+            f"{', '.join(unused)} would have no effect on {_shown(model)}: leave it out, or set it in your own code"
+        )
     backend = backend_from(model)
     policy = ModelPolicy(backend, action_format(False), model_prompts(_config({}, None, None, settings).model))
     policy.name = backend.name
     return policy
 
 
-def _policy_of_model(model: Any, processor: Any, logprobs: bool, settings: Mapping[str, Any]) -> Policy:
+def _policy_of_model(model: Any, processor: Any, settings: Mapping[str, Any]) -> Policy:
     """A policy that asks a named model, or a loaded one of transformers; raises ConfigError or ModelError."""
     plan = Plan(1, "memory is planned per run")
     is_named = isinstance(model, str | Path)
@@ -206,9 +204,7 @@ def _policy_of_model(model: Any, processor: Any, logprobs: bool, settings: Mappi
         raise ConfigError(f"load_policy needs the processor of {_shown(model)}: pass it as processor")
     name = str(model) if is_named else getattr(model, "name_or_path", "") or _shown(model)
     given, config = with_policy(None, _config({"model": name}, None, None, settings).checked())
-    if given is not None and logprobs:
-        raise ConfigError(f"{name} is no model, and has no logprobs: leave them out")
-    options = replace(model_options(config.model, config.view.max_new_tokens, plan), logprobs=logprobs)
+    options = model_options(config.model, config.view.max_new_tokens, plan)
     if given is None:
         if is_named:
             server = None

@@ -34,6 +34,10 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{adapter} is added to a model's weights: leave it out without a model",
     ),
     (
+        lambda s: s.logprobs and (s.policy is not None or s.scripted),
+        "{logprobs} are of the tokens that a model generates: leave it out without a model",
+    ),
+    (
         lambda s: s.actions != default_of("actions") and (s.policy is not None or s.scripted),
         "{actions} is how a model says how to move the camera: leave it out without a model",
     ),

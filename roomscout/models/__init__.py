@@ -111,7 +111,7 @@ class ModelOptions:
       per conversation; 0 lets them grow with each turn.
     - `tiles_per_view` is the maximum number of tiles per view, for families with tiles.
     - `adapter` is the folder of a PEFT adapter that is merged into the weights as they are loaded.
-    - `logprobs` fills `Reply.logprobs`. Only the transformers engine computes them; servers refuse.
+    - `logprobs` fills `Reply.logprobs`, in the transformers engine alone.
     """
 
     dtype: str = "auto"

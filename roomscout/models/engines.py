@@ -1,6 +1,6 @@
 """Maps model names to checkpoints and engines."""
 
-from roomscout.models import EMBEDDED, EXPLORER, Backend, ModelError, ModelOptions, ServerOptions
+from roomscout.models import EMBEDDED, EXPLORER, Backend, ModelOptions, ServerOptions
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.vllm import VllmOptions
 
@@ -21,8 +21,6 @@ def make_backend(
     "embedded" is the included explorer; anything else is a checkpoint's hub id or folder, or the name under which a
     server serves it. Raises ModelError if it cannot be loaded or reached.
     """
-    if options is not None and options.logprobs and (server is not None or vllm is not None):
-        raise ModelError("logprobs are computed by the engine transformers only: leave out the server, or logprobs")
     if server is not None:
         from roomscout.models.openai.backend import OpenAIBackend  # imports the client, which takes a second
 

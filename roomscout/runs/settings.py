@@ -261,6 +261,9 @@ class ModelSettings(Section):
     kv_reuse: bool = setting(ModelOptions.kv_reuse, SPEED, engines=HERE_OR_VLLM)
     """Keep keys and values between turns, so that each turn computes only new tokens."""
 
+    logprobs: bool = setting(ModelOptions.logprobs, RECORD, engines=("transformers",))
+    """Record the log-probability of each token of a reply, as the model gives it before --temperature and grammars."""
+
     @property
     def asks_model(self) -> bool:
         """Whether a model decides, rather than a policy of code."""

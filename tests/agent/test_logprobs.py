@@ -5,14 +5,16 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import traced
+from conftest import RoomScans, traced
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint
 
+from roomscout import explore, load_policy
+from roomscout.agent.config import ConfigError
 from roomscout.agent.policies.replies import action_format
-from roomscout.models import ModelError, ModelOptions, ServerOptions
+from roomscout.data.questions import load_questions
+from roomscout.models import ModelOptions
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.engines import make_backend
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
 
@@ -107,6 +109,13 @@ def test_they_do_not_change_the_tokens_and_are_off_by_default(parts):
     assert (off.tokens, off.logprobs) == (on.tokens, ())
 
 
+def test_a_run_records_them_on_demand(rooms: RoomScans):
+    question = load_questions(rooms.questions)[0]
+    (run,) = explore([question], scan_root=rooms.root, model="embedded", steps=0, logprobs=True, progress=False)
+    reply = run.turns[0].reply
+    assert len(reply.logprobs) == len(reply.tokens) > 0 and all(each <= 0 for each in reply.logprobs)
+
+
 def test_servers_refuse_them():
-    with pytest.raises(ModelError, match="logprobs are computed by the engine transformers only"):
-        make_backend("served", ModelOptions(logprobs=True), ServerOptions(("http://127.0.0.1:9/v1",)))
+    with pytest.raises(ConfigError, match="logprobs"):
+        load_policy("served", engine="openai", base_url="http://127.0.0.1:9/v1", logprobs=True)
