@@ -112,8 +112,10 @@ class AnswerKind(Protocol):
 
         The answer is as `parse` returned it, and the truth as in the question file, read by `read_truth`. A truth that
         `parse` takes is scored as an answer when questions are loaded: one that cannot be is refused with its row.
+        By default 1 for the same text up to case, white space and a final period, like the exact match of SQuAD
+        (arXiv:1606.05250), but articles and other punctuation count.
         """
-        ...
+        return float(answer is not None and _normal(str(answer)) == _normal(truth))
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
         """Further scores by name, for the result row; they count towards no task or overall. By default none."""
@@ -302,18 +304,10 @@ class YesNo(AnswerKind):
         """Either word."""
         return draw.choice(("yes", "no"))
 
-    def score(self, answer: str | float | None, truth: str) -> float:
-        """1 or 0."""
-        return float(answer is not None and str(answer).lower() == truth.lower())
-
 
 @dataclass(frozen=True)
 class Text(AnswerKind):
-    """Any text, scored 1 if it equals the ground truth and 0 otherwise.
-
-    Ignores case, surrounding and repeated white space and a final period, like the exact match of SQuAD
-    (arXiv:1606.05250), but keeps articles and other punctuation.
-    """
+    """Any text, scored 1 if it equals the ground truth and 0 otherwise, as by default."""
 
     name = "text"
 
@@ -336,10 +330,6 @@ class Text(AnswerKind):
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         """No text is a sensible guess."""
         return "unknown"
-
-    def score(self, answer: str | float | None, truth: str) -> float:
-        """1 or 0."""
-        return float(answer is not None and _normal(str(answer)) == _normal(truth))
 
 
 @dataclass(frozen=True)

@@ -192,16 +192,16 @@ class Backend(Protocol):
         ...
 
     def release(self, conversation: Conversation) -> None:
-        """Free this conversation's cache; unknown conversations are ignored."""
-        ...
+        """Free this conversation's cache, if there is one; unknown conversations are ignored."""
+        return
 
     def peak_memory_bytes(self) -> int:
-        """Peak device memory allocated so far; 0 on devices without separate memory."""
-        ...
+        """Peak device memory allocated so far; 0 on devices without separate memory, and if it is not measured."""
+        return 0
 
     def close(self) -> None:
         """Abort calls in progress, which then raise ModelError, and free everything. Idempotent."""
-        ...
+        return
 
 
 def weight_copies(compiled: bool, device: str) -> int:

@@ -12,7 +12,7 @@ Answer = Callable[[list[dict[str, Any]]], str]
 BACKEND_MEMBERS = ("name", "concurrent", "generate", "release", "peak_memory_bytes", "close")
 
 
-class CallableBackend:
+class CallableBackend(Backend):
     """A backend that calls `reply` for each conversation, one after the other."""
 
     concurrent = False
@@ -31,16 +31,6 @@ class CallableBackend:
         if not isinstance(text, str):
             raise ModelError(f"{self.name} returned {repr(text)[:80]}: it must return the text of the reply")
         return Reply(text, seconds=time.perf_counter() - started)
-
-    def release(self, conversation: Conversation) -> None:
-        """Does nothing: nothing is cached."""
-
-    def peak_memory_bytes(self) -> int:
-        """0: what the function uses is not known."""
-        return 0
-
-    def close(self) -> None:
-        """Does nothing: the function is the user's."""
 
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, Any]]:

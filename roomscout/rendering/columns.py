@@ -188,9 +188,8 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
     """Colours (K, 3) of any type as uint8; see `colours` for their range."""
     if values.dtype == np.uint8:
         return values
-    if (
-        values.dtype.kind == "i" and values.dtype.itemsize < 4 and values.min(initial=0) < 0
-    ):  # unsigned, written as signed
+    # Unsigned numbers, written as signed.
+    if values.dtype.kind == "i" and values.dtype.itemsize < 4 and values.min(initial=0) < 0:
         values = values.astype(np.int64) % (1 << 8 * values.dtype.itemsize)
     numbers = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
     bright = numbers[numbers > 0]

@@ -389,9 +389,8 @@ class _Parts:
         indices = self._file.accessor(primitive["indices"])[:, 0]
         restart = np.iinfo(indices.dtype).max
         strips = [indices.astype(np.int64)]
-        if (
-            mode in (_STRIP, _FAN) and restart >= count
-        ):  # glTF forbids restarts, but exporters of other formats use them
+        # glTF forbids restarts, but exporters of other formats use them.
+        if mode in (_STRIP, _FAN) and restart >= count:
             places = np.flatnonzero(indices == restart)
             strips = [strip[strip != restart] for strip in np.split(strips[0], places)]
         if any(len(strip) and strip.max() >= count for strip in strips):

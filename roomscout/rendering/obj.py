@@ -155,15 +155,15 @@ def _numbers(text: bytes, characters: bytes, dtype: type, count: int) -> np.ndar
     return values if len(values) == count else None
 
 
-def _rows(lines: _Lines, keyword: bytes, least: int) -> list[np.ndarray] | np.ndarray:
-    """The numbers of each line: (N, K) float64, or a list of (K,) if lines differ in length."""
+def _rows(lines: _Lines, keyword: bytes, least: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of each line, (N, K) float64 with zeros behind those of a shorter line, and how many it has, (N,)."""
     counts = set(map(len, map(bytes.split, lines.lines)))
     if len(counts) == 1 and min(counts) > least:
         width = counts.pop() - 1
         text = b"\n".join(lines.lines).translate(None, keyword + keyword.upper())
         values = _numbers(text, _FLOAT_CHARACTERS, float, len(lines.lines) * width)
         if values is not None:
-            return values.reshape(-1, width)
+            return values.reshape(-1, width), np.full(len(lines.lines), width)
     found = []
     for index, line in enumerate(lines.lines):
         words = _COMMENT.sub(b"", line).split()[1:]
@@ -173,24 +173,21 @@ def _rows(lines: _Lines, keyword: bytes, least: int) -> list[np.ndarray] | np.nd
             raise ValueError(f"line {lines.number(index)}: {error}") from None
         if len(words) < least:
             raise ValueError(f"line {lines.number(index)} has {len(words)} numbers instead of {least}")
-    return found
+    has = np.array([len(row) for row in found])
+    rows = np.zeros((len(found), has.max()))
+    rows[np.arange(rows.shape[1]) < has[:, None]] = np.concatenate(found)
+    return rows, has
 
 
 def _vertices(lines: _Lines) -> tuple[np.ndarray, np.ndarray | None]:
     """(N, 3) float64 positions and (N, 3) uint8 colours, or None."""
     if not lines.lines:
         return np.zeros((0, 3)), None
-    rows = _rows(lines, b"v", 3)
-    if isinstance(rows, list):
-        coloured = np.array([len(row) >= 6 for row in rows])
-        positions = np.array([row[:3] for row in rows])
-        values = np.array([row[3:6] for row in rows if len(row) >= 6]).reshape(-1, 3)
-    else:
-        coloured = np.full(len(rows), rows.shape[1] >= 6)
-        positions = np.ascontiguousarray(rows[:, :3])
-        values = rows[:, 3:6] if rows.shape[1] >= 6 else np.zeros((0, 3))
-    if not len(values):
+    rows, counts = _rows(lines, b"v", 3)
+    positions, coloured = np.ascontiguousarray(rows[:, :3]), counts >= 6
+    if not coloured.any():
         return positions, None
+    values = rows[coloured, 3:6]
     colours = np.full((len(positions), 3), UNCOLOURED_GREY, dtype=np.uint8)
     colours[coloured] = as_bytes(values, full_scale([values]))
     return positions, colours
@@ -200,8 +197,7 @@ def _uvs(lines: _Lines) -> np.ndarray:
     """(K, 2) float32, v up."""
     if not lines.lines:
         return np.zeros((0, 2), dtype=np.float32)
-    rows = _rows(lines, b"vt", 1)
-    pairs = np.array([np.append(row, 0.0)[:2] for row in rows]) if isinstance(rows, list) else rows[:, :2]
+    pairs = _rows(lines, b"vt", 1)[0][:, :2]
     if pairs.shape[1] == 1:
         pairs = np.pad(pairs, ((0, 0), (0, 1)))
     return np.nan_to_num(pairs).astype(np.float32)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from roomscout.base.wording import named
-from roomscout.models import ModelOptions, Reply, ReplyFormat, ServerOptions
+from roomscout.models import Backend, ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.openai.dialect import agreed_dialect, encoded_message, require_schemas, response_format
 from roomscout.models.openai.endpoint import Endpoint, ServerError
@@ -27,7 +27,7 @@ def turn_seed(seed: int, conversation: Conversation) -> int:
     return int.from_bytes(hashlib.sha256(stream.encode()).digest()[:4]) >> 1
 
 
-class OpenAIBackend:
+class OpenAIBackend(Backend):
     """Replies of a model behind one or more OpenAI-compatible URLs.
 
     Constructing a backend sends each URL a short conversation, so that a wrong key, model or URL, or a server that
@@ -64,10 +64,6 @@ class OpenAIBackend:
         self._router.release(conversation.key)
         self._encoded.pop(conversation.key, None)
         self._read.pop(conversation.key, None)
-
-    def peak_memory_bytes(self) -> int:
-        """Always 0: the server's memory is not known here."""
-        return 0
 
     def close(self) -> None:
         """Abandon all requests in flight."""

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from roomscout.base.wording import named
-from roomscout.models import ModelError, ModelOptions, Reply, ReplyFormat
+from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat
 from roomscout.models.adapters import write_merged
 from roomscout.models.conversation import Conversation, why_too_long
 from roomscout.models.transformers.decoding import never_generated, seed_of
@@ -50,7 +50,7 @@ NEVER = -100.0
 """The lowest logit bias that vLLM accepts; it multiplies a token's odds by e^-100."""
 
 
-class VllmBackend:
+class VllmBackend(Backend):
     """Generates replies with a dedicated vLLM server, which batches the requests of several threads.
 
     The server gets the ids that `TransformersBackend` would compute from, and replies end under the same conditions, so
@@ -105,10 +105,6 @@ class VllmBackend:
         """Forget a conversation's encoding; vLLM evicts its keys and values when it needs memory."""
         with self._encoding:
             self._encoder.release(conversation.key)
-
-    def peak_memory_bytes(self) -> int:
-        """0: the server's memory is not measured."""
-        return 0
 
     def close(self) -> None:
         """Stop the server; requests in flight raise ModelError. May be repeated."""
