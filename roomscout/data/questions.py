@@ -29,15 +29,7 @@ from roomscout.data.question_files import (
     listed,
     questions_file,
 )
-from roomscout.data.question_rows import (
-    LIST,
-    at,
-    check_content,
-    is_as_given,
-    kind_of_columns,
-    parse_all,
-    row_of,
-)
+from roomscout.data.question_rows import LIST, at, check_content, is_as_given, kind_of_columns, parse_all, row_of
 from roomscout.data.scan_frames import ScanFrame, scan_path
 from roomscout.data.starts import Start
 
@@ -155,12 +147,7 @@ def load_questions(
     """
     benchmark = benchmark or find_benchmark(DEFAULT)
     return QuestionSource.read(source and Path(source), benchmark).choose(
-        benchmark,
-        datasets=datasets,
-        question_types=question_types,
-        scenes=scenes,
-        ids=ids,
-        num_questions=num_questions,
+        benchmark, datasets=datasets, question_types=question_types, scenes=scenes, ids=ids, num_questions=num_questions
     )
 
 

@@ -225,11 +225,7 @@ def _triangles(content: _Content, vertex_count: int) -> _Triangles:
                 uvs = _resolved(content.faces, where, polygons[..., 1], after[where, 1], count, "texture coordinate")
             fans = [[0, corner, corner + 1] for corner in range(1, polygons.shape[1] - 1)]
             found.append(
-                (
-                    vertices[:, fans].reshape(-1, 3),
-                    uvs[:, fans].reshape(-1, 3),
-                    np.repeat(after[where, 2], len(fans)),
-                )
+                (vertices[:, fans].reshape(-1, 3), uvs[:, fans].reshape(-1, 3), np.repeat(after[where, 2], len(fans)))
             )
     if not found:
         return _Triangles(no_faces(), no_faces(), np.zeros(0, dtype=np.int64))

@@ -17,16 +17,7 @@ import numpy as np
 from roomscout.rendering.columns import colours, colours_or_greys, has_positions, listed, positions
 from roomscout.rendering.geometry import Geometry, no_faces
 from roomscout.rendering.parts import warn_of_loose_vertices
-from roomscout.rendering.tables import (
-    LINE_END,
-    Column,
-    Element,
-    FormatError,
-    Property,
-    Table,
-    read_binary,
-    read_text,
-)
+from roomscout.rendering.tables import LINE_END, Column, Element, FormatError, Property, Table, read_binary, read_text
 
 _log = logging.getLogger(__name__)
 

@@ -10,10 +10,7 @@ from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.split import ROOMS, SHA256, VERSION, make_scans, split_folder
 
 MADE_HERE = Origin("made on this machine", "no terms")
-CATEGORY_IN = {
-    "object_counting": r"How many (.+)\(s\) are",
-    "object_size_estimation": r"of the ([^()]+), measured",
-}
+CATEGORY_IN = {"object_counting": r"How many (.+)\(s\) are", "object_size_estimation": r"of the ([^()]+), measured"}
 """Where questions of a type name the category of their object."""
 FREQUENT = FrequentAnswers(
     "300 other rooms of the same levels",

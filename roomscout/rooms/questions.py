@@ -130,10 +130,7 @@ class _Facts:
 
 
 def room_questions(
-    room: Room,
-    seed: int | Sequence[int],
-    per_type: Mapping[str, int] = QUESTIONS_PER_TYPE,
-    first_id: int = 0,
+    room: Room, seed: int | Sequence[int], per_type: Mapping[str, int] = QUESTIONS_PER_TYPE, first_id: int = 0
 ) -> list[dict[str, Any]]:
     """Questions as rows with VSI-Bench's columns; ids count up from `first_id`.
 

@@ -147,10 +147,7 @@ class DecodingLoop:
         ids = pad(input_ids.cpu(), (0, max_columns - columns), value=generation_config.pad_token_id)
         unfinished = torch.ones(len(ids), dtype=torch.bool)
         window: _Window | None = None
-        with (
-            inductor_config.patch(freezing=self._freezing),
-            dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT),
-        ):
+        with inductor_config.patch(freezing=self._freezing), dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT):
             while True:
                 newest = logits_processor(ids[:, :columns], logits.float()).argmax(dim=1, keepdim=True)
                 ids[unfinished, columns] = newest[:, 0].cpu()[unfinished]

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformers import (
-        PreTrainedModel,
-        PreTrainedTokenizerFast,
-        ProcessorMixin,
-        Qwen3VLConfig,
-        Qwen3VLProcessor,
-    )
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin, Qwen3VLConfig, Qwen3VLProcessor
 
 END_OF_TEXT, END_OF_TURN = "<|endoftext|>", "<|im_end|>"
 _IMAGE_PAD, _VIDEO_PAD = "<|image_pad|>", "<|video_pad|>"
