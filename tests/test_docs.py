@@ -26,7 +26,6 @@ PAGES = sorted(
 FOR_USERS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("checkpoints/*/*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FLAG = re.compile(r"--[a-z][a-z0-9-]*[a-z0-9]")
-TRAINER = ROOT / "roomscout" / "training" / "train.py"
 MAX_CHARACTERS = 120
 
 
@@ -108,7 +107,6 @@ def test_verbs_and_flags_in_the_text_exist(page: Path):
     assert not set(re.findall(r"`roomscout ([a-z]+)", text)) - VERBS.keys()
     known = {flag(name) for name in SECTION_OF} | {flag(f"no_{name}") for name in SECTION_OF}
     known |= flags_in_source("**/*.py")
-    known |= {flag(name) for name in re.findall(r"^    (\w+): int", TRAINER.read_text(), re.M)}
     known |= {"--config", "--help", "--version"}
     spans = [span for span in re.findall(r"`([^`]+)`", text) if span.startswith(("--", "roomscout "))]
     assert not {name for span in spans for name in FLAG.findall(span)} - known

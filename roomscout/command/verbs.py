@@ -276,7 +276,7 @@ VERBS = {
     ),
     "train": Verb(
         "Train a model: the included explorer from scratch.",
-        ("roomscout train explorer demonstrations training_runs/explorer", "roomscout train explorer --help"),
+        ("roomscout train explorer training_runs/explorer", "roomscout train explorer training_runs/short --scale 0.1"),
         "WHAT [FLAGS]",
         target="roomscout.training.command:main",
         parts=True,

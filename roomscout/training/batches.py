@@ -118,8 +118,6 @@ class RowMaker:
         turns, positions = self._encoded(stored.system, stored.user, stored.replies, said, stored.views[0])
         row = self._make_row(turns, positions, said, stored.views, stored.shown)
         index = np.arange(len(row.ids))
-        if stored.by_pupil:
-            return replace(row, spoken=row.spoken & (index >= sum(map(len, turns))))
         learned = np.ones(len(row.ids), dtype=bool)
         for turn, stopped in enumerate(stored.stopped[:-1]):
             if stopped:

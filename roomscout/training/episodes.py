@@ -11,14 +11,12 @@ from roomscout.agent.builders import camera_of
 from roomscout.agent.config import RenderSettings
 from roomscout.agent.loop import answer_in_one_batch
 from roomscout.agent.policies import Decision, Policy
-from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import explorer_prompts
-from roomscout.agent.policies.replies import parse_action
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, with_kind
 from roomscout.envs.library import OneSceneLibrary, draw_first_view
-from roomscout.models import Backend, Reply
+from roomscout.models import Reply
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers.blind import BlindRenderer
@@ -50,8 +48,6 @@ QUESTIONS_A_ROOM = {
 BLIND_SHARE = 0.04
 HURRIED_SHARE = 0.2
 """Shares of demonstrations without views and with fewer moves than usual; these teach guessing."""
-LAST_SHARE = 0.5
-"""Share of pupil conversations that the teacher corrects at the last turn; the others at a random turn."""
 OVERLOOKED_SHARE = 0.3
 """Share of demonstrations in which the teacher overlooks one category of the question until it has walked."""
 FIXED_WALK_SHARE = 0.3
@@ -106,74 +102,18 @@ class TeacherPolicy(Policy):
         return decision
 
 
-class CorrectedPupil(Policy):
-    """A pupil's decisions, each of which a teacher corrects.
-
-    `corrections` has, by question id, the teacher's reply in each turn and whether an object was still missing from
-    the teacher's notes.
-    """
-
-    name = "corrected pupil"
-
-    def __init__(self, pupil: ModelPolicy, teachers: Mapping[str, Teacher]) -> None:
-        self.concurrent = pupil.concurrent
-        self.corrections: dict[str, list[tuple[str, bool]]] = {question_id: [] for question_id in teachers}
-        self._pupil, self._teachers = pupil, teachers
-
-    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-        """The pupil's decisions; its notes replace the teacher's once that has replied."""
-        decisions = self._pupil.decide(states)  # first: it may fail, and the turn may be requested again
-        for state, decision in zip(states, decisions, strict=True):
-            teacher = self._teachers[state.question.id]
-            reply = teacher.reply(state)
-            self.corrections[state.question.id].append((reply, teacher.missing[-1]))
-            teacher.adopt_notes(decision.reply.text, state)
-        return decisions
-
-    def forget(self, state: QuestionState) -> None:
-        """Release what the pupil has cached for a question."""
-        self._pupil.forget(state)
-
-    def close(self) -> None:
-        """Close the pupil."""
-        self._pupil.close()
-
-
 def room_episodes(seed: int, index: int) -> Iterator[Episode]:
     """The demonstrations in room `index` of a seed, one per question; deterministic."""
     scene, lessons = _lessons(seed, index)
-    journal = _answered(lessons, scene, TeacherPolicy(_teachers(lessons)))
+    journal = _answered(lessons, scene)
     for lesson in lessons:
-        replies = tuple(turn.reply.text for turn in lesson.state.turns)
-        yield _episode(lesson, journal, replies, lesson.state.answer, lesson.teacher.missing)
+        yield _episode(lesson, journal)
 
 
-def pupil_episodes(seed: int, index: int, pupil: Backend) -> Iterator[Episode]:
-    """The same questions, answered by a pupil up to a turn (half of the time the last) in which the teacher replies.
-
-    Teaches how to continue from imperfect notes: DAgger, Ross et al., "A Reduction of Imitation Learning and Structured
-    Prediction to No-Regret Online Learning", 2011.
-    """
-    scene, lessons = _lessons(seed, index)
-    lessons = [lesson for lesson in lessons if not lesson.teacher.blind]
-    for lesson in lessons:
-        lesson.teacher.overlooked = frozenset()  # the pupil overlooks enough
-    policy = CorrectedPupil(ModelPolicy(pupil, prompts=explorer_prompts()), _teachers(lessons))
-    journal = _answered(lessons, scene, policy)
-    rng = np.random.default_rng([seed, index, 2])
-    for lesson in lessons:
-        question, corrections = lesson.state.question, policy.corrections[lesson.state.question.id]
-        last = len(corrections) - 1
-        turn = last if rng.random() < LAST_SHARE else int(rng.integers(last + 1))
-        correction, is_missing = corrections[turn]
-        replies = (*(each.reply.text for each in lesson.state.turns[:turn]), correction)
-        answer = parse_action(correction, question).action.answer
-        yield _episode(lesson, journal, replies, answer, [*lesson.teacher.missing[:turn], is_missing], by_pupil=True)
-
-
-def _answered(lessons: Sequence[Lesson], scene: Scene, policy: Policy) -> MemoryJournal:
-    """Let a policy answer the questions; blind teachers' questions show blank views."""
+def _answered(lessons: Sequence[Lesson], scene: Scene) -> MemoryJournal:
+    """Let the teachers answer the questions; blind ones' questions show blank views."""
     journal, starts = MemoryJournal(), {lesson.state.question.id: lesson.start for lesson in lessons}
+    policy = TeacherPolicy({lesson.state.question.id: lesson.teacher for lesson in lessons})
     for renderer, blind in ((RaycastRenderer(), False), (BlindRenderer(), True)):
         states = [lesson.state for lesson in lessons if lesson.teacher.blind == blind]
         if states:
@@ -183,10 +123,6 @@ def _answered(lessons: Sequence[Lesson], scene: Scene, policy: Policy) -> Memory
         if row.failed:
             raise RuntimeError(f"question {row.id} in {scene.name} failed ({row.failed_part}): {row.error}")
     return journal
-
-
-def _teachers(lessons: Sequence[Lesson]) -> dict[str, Teacher]:
-    return {lesson.state.question.id: lesson.teacher for lesson in lessons}
 
 
 def _lessons(seed: int, index: int) -> tuple[Scene, list[Lesson]]:
@@ -226,31 +162,22 @@ def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
     return replace(first.pose, x_m=float(x), y_m=float(y), heading_deg=float(rng.choice(HEADINGS_DEG)))
 
 
-def _episode(
-    lesson: Lesson,
-    journal: MemoryJournal,
-    replies: tuple[str, ...],
-    answer: str | None,
-    missing: Sequence[bool],
-    by_pupil: bool = False,
-) -> Episode:
-    """The conversation, truncated to as many turns as there are replies."""
-    state, teacher, turns = lesson.state, lesson.teacher, len(replies)
+def _episode(lesson: Lesson, journal: MemoryJournal) -> Episode:
+    state, teacher, turns = lesson.state, lesson.teacher, len(lesson.state.turns)
     messages = [message["text"] for message in journal.conversation_of(state.episode)]
-    images = np.stack([seen.view for seen in journal.turns_of(state.episode)[:turns]])
+    images = np.stack([seen.view for seen in journal.turns_of(state.episode)])
     patches = (turns, images.shape[1] // PATCH_PX, images.shape[2] // PATCH_PX)
     return Episode(
         state.question.question_type,
         state.question.ground_truth or "",
-        answer,
+        state.answer,
         teacher.blind,
-        by_pupil,
         messages[0],
-        tuple(messages[1::2][:turns]),
-        replies,
-        tuple(turn.move is not None and (turn.move.blocked or turn.move.clipped) for turn in state.turns[:turns]),
-        tuple(missing),
+        tuple(messages[1::2]),
+        tuple(turn.reply.text for turn in state.turns),
+        tuple(turn.move is not None and (turn.move.blocked or turn.move.clipped) for turn in state.turns),
+        tuple(teacher.missing),
         turns - 1 == state.steps,
         images,
-        np.zeros(patches, dtype=np.uint8) if teacher.blind else np.stack(teacher.shown[:turns]),
+        np.zeros(patches, dtype=np.uint8) if teacher.blind else np.stack(teacher.shown),
     )

@@ -14,9 +14,10 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
 from roomscout.training.notes import FIRST, VIEWS, Note, notes_in, seen_from_first, view_text
 from roomscout.training.store import read_shard, shards_in
-from roomscout.training.teacher import NEAR_M
 
 BATCH = 32
+NEAR_M = 1.0
+"""A note matches an object of its category within this distance."""
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,12 @@ from roomscout.models.transformers.untrained import ModelSizes, fresh_model, mak
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-SIZES = {
-    "small": ModelSizes(
-        hidden=160, layers=4, heads=5, kv_heads=5, head_dim=32, mlp=448,
-        vision_hidden=160, vision_layers=4, vision_heads=5, vision_mlp=448, deepstack=(1,),
-        max_positions=8192, initial_std=0.08,
-    ),
-    "large": ModelSizes(
-        hidden=256, layers=6, heads=8, kv_heads=4, head_dim=32, mlp=512,
-        vision_hidden=192, vision_layers=5, vision_heads=6, vision_mlp=512, deepstack=(2,),
-        max_positions=8192, initial_std=0.08,
-    ),
-}  # fmt: skip
-"""4 and 8 million parameters, which two cores or a GPU can train in an hour; 8 and 16 MB in bfloat16."""
+SIZES = ModelSizes(
+    hidden=160, layers=4, heads=5, kv_heads=5, head_dim=32, mlp=448,
+    vision_hidden=160, vision_layers=4, vision_heads=5, vision_mlp=448, deepstack=(1,),
+    max_positions=8192, initial_std=0.08,
+)  # fmt: skip
+"""4 million parameters, 9 MB in bfloat16."""
 
 EMBEDDING_STD, POSITION_STD, NUMBER_SHARE = 0.5, 0.7, 0.8
 HALF_WAVES = (1, 2, 4, 6, 10)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roomscout.agent.actions.metric import METRIC
 from roomscout.envs.actions import CameraAction
 from roomscout.models.views import ViewSettings
 from roomscout.rendering.camera import CameraPose
@@ -157,18 +158,7 @@ def seen_from_first(reply: str) -> list[Note]:
 
 
 def action_text(action: CameraAction) -> str:
-    """The JSON object of a reply: six keys in the prompt's order, whole numbers without decimals."""
-    return json.dumps(
-        {
-            "rotation_angle_degrees": _short(action.rotation_angle_degrees),
-            "forward_meters": _short(action.forward_meters),
-            "left_meters": _short(action.left_meters),
-            "z_delta_meters": _short(action.z_delta_meters),
-            "answer": action.answer,
-            "done": action.done,
-        }
-    )
-
-
-def _short(value: float) -> float:
-    return int(value) if value == int(value) else value
+    """The JSON object of a reply: the keys in the prompt's order, whole numbers without decimals."""
+    numbers = {name: getattr(action, name) for name in METRIC.keys}
+    short = {name: int(value) if value == int(value) else value for name, value in numbers.items()}
+    return json.dumps(short | {"answer": action.answer, "done": action.done})

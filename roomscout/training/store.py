@@ -21,16 +21,14 @@ WEBP_QUALITY = 80
 class Transcript:
     """The text of a conversation: the system message, user messages and replies.
 
-    `by_pupil`: all replies but the last are a pupil's, and the last is the teacher's correction. Per turn, `stopped`
-    says whether its move was blocked or clipped, and `missing` whether an object of the question was still to be found.
-    `out_of_moves`: no move was left at the last turn.
+    Per turn, `stopped` says whether its move was blocked or clipped, and `missing` whether an object of the question
+    was still to be found. `out_of_moves`: no move was left at the last turn.
     """
 
     question_type: str
     ground_truth: str
     answer: str | None
     blind: bool
-    by_pupil: bool
     system: str
     user: tuple[str, ...]
     replies: tuple[str, ...]
@@ -101,8 +99,9 @@ _TEXTS = tuple(field.name for field in fields(Transcript))
 
 def _stored(record: dict[str, Any], views: list[bytes], shown: np.ndarray) -> StoredEpisode:
     lists = {name: tuple(record[name]) for name in ("user", "replies", "stopped", "missing")}
+    texts: dict[str, Any] = {name: record[name] for name in _TEXTS} | lists
     indices = record["views"]
-    return StoredEpisode(**record | lists | {"views": tuple(views[each] for each in indices), "shown": shown[indices]})
+    return StoredEpisode(**texts, views=tuple(views[each] for each in indices), shown=shown[indices])
 
 
 def _webp(image: np.ndarray) -> bytes:

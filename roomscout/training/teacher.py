@@ -1,8 +1,7 @@
 """The teacher, who knows the room: it looks around, notes objects, walks if some are missing, and answers."""
 
-import math
 from collections.abc import Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,9 +21,7 @@ from roomscout.training.notes import (
     VIEWS_AROUND,
     Note,
     action_text,
-    in_start_frame,
     make_note,
-    notes_in,
     pose_words,
     view_text,
 )
@@ -36,8 +33,6 @@ NO_OBJECT = -1
 """An index into `Room.objects` for no object."""
 HALF_VIEW_DEG = TURN_DEG / 2
 KEEP_OFF_M = 0.5
-NEAR_M = 1.0
-"""A note matches an object of its category within this distance."""
 PATCH_PX = 16
 """Side of the image encoder's patches."""
 PATCH_SHARE = 1 / 6
@@ -71,15 +66,13 @@ class Teacher:
     position and notes everything there from scratch, because a small model cannot tell which of some thirty objects it
     has already noted.
 
-    - `overlooked`: categories that are not noted before the walk, as if a pupil had missed them; otherwise second
+    - `overlooked`: categories that are not noted before the walk, as if the explorer had missed them; otherwise second
       positions would be too rare to learn from.
     - `walk_turns`: ignore obstacles and walk the maximum length after this many quarter turns to the left; None avoids
       them.
     - `blind`: note nothing and answer immediately with a guess.
     - `shown`: the `categories_by_patch` of each view so far.
     - `missing`: whether an object of the question was still to be found, for each turn so far.
-
-    If a pupil's reply is executed instead of the teacher's, pass it to `adopt_notes`.
     """
 
     room: Room
@@ -111,26 +104,6 @@ class Teacher:
             thought, answer = self._answer(state)
             lines = [words, thought, action_text(CameraAction(answer=answer, done=True))]
         return "\n".join(filter(None, lines))
-
-    def adopt_notes(self, reply: str, state: QuestionState) -> None:
-        """Replace the current turn's notes with a pupil's.
-
-        Matches each note to the nearest object of its category within NEAR_M that is not noted yet; unmatched notes are
-        kept with the index NO_OBJECT.
-        """
-        del self.notes[self._noted_before :]
-        start = _start(state)
-        for note in notes_in(reply):
-            known = self._known_here()
-            near = []
-            for index, thing in enumerate(self.room.objects):
-                if thing.category == note.category and index not in known:
-                    dx, dy = (float(value) for value in thing.box.plan_center - start.position[:2])
-                    ahead, left = in_start_frame(dx, dy, start)
-                    near.append((math.hypot(note.ahead_m - ahead, note.left_m - left), index))
-            off, index = min(near, default=(math.inf, NO_OBJECT))
-            self.notes.append(replace(note, index=index if off <= NEAR_M else NO_OBJECT))
-        self.missing[state.turn :] = [still_missing(state.question, self.notes)]
 
     def _new_notes(self, state: QuestionState) -> list[Note]:
         """Notes of objects in view that are not yet noted from this position, from left to right."""

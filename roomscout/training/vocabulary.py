@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from itertools import product
 from typing import TYPE_CHECKING
 
+from roomscout.envs.actions import CameraAction
 from roomscout.rooms.furniture import CATEGORIES
 from roomscout.rooms.routes import MOST_BLANKS, TURNS
+from roomscout.training.notes import action_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -27,10 +29,9 @@ _FIXED = (
     "system",
     "user",
     "assistant",
-    ', "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
-    '{"rotation_angle_degrees": 0, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": "',
-    '", "done": true}',
-    ', "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
+    action_text(CameraAction(forward_meters=1)).partition(": 1")[2],
+    *action_text(CameraAction(answer="A", done=True)).split("A"),
+    action_text(CameraAction(rotation_angle_degrees=1)).partition(": 1")[2],
 )
 """The chat roles, and the constant parts of the JSON objects in replies."""
 

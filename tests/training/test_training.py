@@ -1,5 +1,6 @@
 """The teacher, its demonstrations, the tokenizer and the training loop, on one room and a tiny model."""
 
+import csv
 import dataclasses
 import hashlib
 import json
@@ -14,27 +15,24 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scripted_model import ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
-from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.policies.replies import parse_action
-from roomscout.agent.state import QuestionState
-from roomscout.base.shots import Shot
+from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.envs.actions import CameraAction
-from roomscout.envs.environment import Extent, Observation
-from roomscout.models import OutOfMemory
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.untrained import ModelSizes
-from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.camera import CameraPose
 from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.furniture import CATEGORIES
 from roomscout.runs.settings import NUM_STEPS
-from roomscout.training import demonstrate, diagnose, evaluate, train
+from roomscout.training import evaluate, explorer, train, vocabulary
 from roomscout.training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
-from roomscout.training.episodes import pupil_episodes, room_episodes
+from roomscout.training.curriculum import FEWEST_ROOMS, HELD_OUT_ROOMS, KINDS, CannotTrain, Leg, Plan
+from roomscout.training.episodes import room_episodes
 from roomscout.training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread
 from roomscout.training.eyes import matched
 from roomscout.training.model import token_embeddings, use_fast_layers, write_untrained
@@ -42,16 +40,15 @@ from roomscout.training.notes import PLACE_WORD, action_text, make_note, notes_i
 from roomscout.training.practice import make_counting, make_practice
 from roomscout.training.reading import asked, think
 from roomscout.training.splits import SPLITS
-from roomscout.training.store import Transcript, read_shard, shard_path, shards_in, write_shard
-from roomscout.training.teacher import NO_OBJECT, Teacher, categories_by_patch
-from roomscout.training.train import HELD_OUT_ROOMS, CannotTrain, Plan, Rows, Trainer, sources_of
+from roomscout.training.store import Transcript, read_shard, shard_path, write_shard
+from roomscout.training.teacher import NO_OBJECT, categories_by_patch
+from roomscout.training.train import CURVE, Rows, Trainer, sources_of
 from tests.conftest import vsi_question
 
 ROOT = Path(__file__).parents[2]
 TINY = ModelSizes(hidden=64, layers=2, heads=2, kv_heads=2, head_dim=32, mlp=96, vision_hidden=32)
-PLAN = Plan(
-    word_steps=2, view_steps=4, view_rows=4, episode_steps=4, episode_rows=2, warmup=2, save_every=4, learning_rate=5e-3
-)
+LEGS = (Leg(5e-3, (0, 1), (("words", 2), ("views", 4))), Leg(4e-3, (0, 1), (("conversations", 4),)))
+PLAN = Plan(LEGS, view_rows=4, episode_rows=2, warmup=2, save_every=4)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +66,7 @@ def other_episodes():
 def shards(episodes, tmp_path_factory):
     """Most demonstrations in a room to learn from, and few in those held out, which every save evaluates."""
     folder = tmp_path_factory.mktemp("demonstrations")
-    kept = len(episodes) - 2 * HELD_OUT_ROOMS
+    kept = len(episodes) - 2 * len(HELD_OUT_ROOMS)
     parts = [episodes[:kept], *(episodes[first : first + 2] for first in range(kept, len(episodes), 2))]
     for part, chosen in enumerate(parts):
         write_shard(folder / f"room_7_{part:05d}.npz", chosen)
@@ -89,13 +86,18 @@ def maker(checkpoint):
     return RowMaker(AutoModelForImageTextToText.from_pretrained(checkpoint), AutoProcessor.from_pretrained(checkpoint))
 
 
-def trainer(folder, shards):
-    return Trainer(folder, PLAN, shards, torch.device("cpu"), TINY)
+def trainer(folder, shards, plan=PLAN, sizes=TINY):
+    """All rooms to learn from are the first shard, those held out the others."""
+
+    def demonstrations(rooms):
+        return shards[1:] if rooms == HELD_OUT_ROOMS else shards[:1]
+
+    return Trainer(folder, plan, demonstrations, torch.device("cpu"), sizes)
 
 
 def test_batches_can_be_pickled_for_workers(shards, tmp_path):
     """Worker processes receive them pickled from Python 3.14 on."""
-    batches = trainer(tmp_path, shards).batches
+    batches = trainer(tmp_path, shards).batches(LEGS[0])
     assert torch.equal(pickle.loads(pickle.dumps(batches))[0].ids, batches[0].ids)
 
 
@@ -215,51 +217,6 @@ def test_the_blind_teacher_notes_nothing_and_sees_grey(other_episodes):
     assert blind and all((each.images == 128).all() and "New:" not in "".join(each.replies) for each in blind)
 
 
-LOOKING = f"At +0.00 +0.00 facing 0. Nothing new.\n{action_text(CameraAction(rotation_angle_degrees=90))}"
-
-
-@pytest.fixture(scope="module")
-def lessons():
-    return list(pupil_episodes(7, 0, ScriptedBackend(lambda _: LOOKING)))
-
-
-def test_the_teacher_notes_the_whole_view_for_a_pupil_that_notes_nothing(episodes, lessons):
-    turns = [len(each.replies) for each in lessons]
-    assert min(turns) == 1 and max(turns) == NUM_STEPS + 1
-    first = {each.user[0]: notes_in(each.replies[0]) for each in episodes}
-    for each in lessons:
-        assert each.by_pupil and set(each.replies[:-1]) <= {LOOKING}
-        if len(each.replies) in (1, 5, 9):  # back at the first view
-            corrected, demonstrated = notes_in(each.replies[-1]), first[each.user[0]]
-            overlooked = {note.category for note in corrected} - {note.category for note in demonstrated}
-            assert len(overlooked) <= 1
-            assert [note for note in corrected if note.category not in overlooked] == demonstrated
-
-
-def test_of_a_pupils_conversation_only_the_correction_is_learned(lessons, shards, checkpoint, maker, tmp_path):
-    write_shard(tmp_path / "room_7_00000.npz", lessons)
-    stored = max(read_shard(tmp_path / "room_7_00000.npz"), key=lambda each: len(each.replies))
-    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    row = maker.episode(stored)
-    assert tokenizer.decode(row.ids[row.spoken]) == stored.replies[-1] + tokenizer.eos_token
-
-
-def test_a_pupils_notes_are_matched_to_nearby_objects():
-    room, start = make_room(7), CameraPose(1.0, 1.0, 1.6, 90.0)
-    categories = [thing.category for thing in room.objects]
-    index = next(index for index, name in enumerate(categories) if categories.count(name) == 1)
-    absent = next(name for name in CATEGORIES if name not in categories)
-    offset = room.objects[index].box.plan_center - start.position[:2]
-    off, far = (make_note(categories[index], offset + by, start, start, 1.0, -1) for by in (0.3, 3.0))
-    ghost = make_note(absent, (1.0, 0.0), start, start, 1.0, -1)
-    teacher, extent = Teacher(room), Extent((0.0, 4.0), (0.0, 4.0), 0.0)
-    state = QuestionState(1, vsi_question("0", "scannet", "s", "object_counting", "How many?", (), "2"), 8)
-    view, camera = np.zeros((2, 2, 3), np.uint8), Intrinsics(2, 2, 1.0)
-    state.observations.append(Observation((Shot("rgb", view),), start, extent, None, 0, 8, start, extent, camera))
-    teacher.adopt_notes(view_text(start, start, [far, off, ghost, off]), state)
-    assert [note.index for note in teacher.notes] == [NO_OBJECT, index, NO_OBJECT, NO_OBJECT]
-
-
 def transcripts_sha256(episodes):
     """A hash of all that is said in some episodes; poses, moves and notes are in it as text."""
     texts = [[getattr(each, field.name) for field in dataclasses.fields(Transcript)] for each in episodes]
@@ -267,41 +224,13 @@ def transcripts_sha256(episodes):
 
 
 def test_a_room_always_gives_the_same_demonstrations(episodes):
-    assert transcripts_sha256(episodes) == "7b8ffe48c886cb3ec499a88d4219e28f2b6ce12945c91a77e5df8ab7bb34d315"
+    assert transcripts_sha256(episodes) == "1a1fbc7bcd64368274d16b04a5ea88b305cc4e98166e89643b78724cc7115c56"
 
 
 def test_a_room_always_gives_the_same_blind_and_hurried_demonstrations(other_episodes):
     assert any(each.blind for each in other_episodes)
     assert any(each.out_of_moves and len(each.replies) <= NUM_STEPS for each in other_episodes)
-    assert transcripts_sha256(other_episodes) == "5571fda8052b184b9e17d4761c6b39ab52b81755d9bfbc844ad74210c5965700"
-
-
-def test_a_pupil_always_gets_the_same_corrections(lessons):
-    assert transcripts_sha256(lessons) == "2e0c38eb074f19b8951fec6492e3cf94711c3e62c451594a3d3d8eed549d6187"
-
-
-class LimitedPupil(ScriptedBackend):
-    """Replies at random; fits at most `most` conversations in memory."""
-
-    def __init__(self, most):
-        super().__init__(random_policy(3))
-        self.most = most
-
-    def generate(self, conversations, reply_format):
-        if len(conversations) > self.most:
-            raise OutOfMemory(f"{len(conversations)} conversations do not fit")
-        return super().generate(conversations, reply_format)
-
-
-@pytest.mark.parametrize("most", [pytest.param(26, marks=pytest.mark.slow), 8])
-def test_a_pupil_that_answers_early_gets_the_same_corrections_in_any_memory(most):
-    lessons = pupil_episodes(7, 0, LimitedPupil(most))
-    assert transcripts_sha256(lessons) == "94407e918f28aa8c688d5de9df62b5f8529f63d4d2928f932c5892d1ae5b7666"
-
-
-def test_a_pupil_that_fails_gives_no_lessons():
-    with pytest.raises(RuntimeError, match=r"failed \(model\): 1 conversations do not fit"):
-        next(pupil_episodes(7, 0, LimitedPupil(0)))
+    assert transcripts_sha256(other_episodes) == "a1b187190771a9becf7ab5e1ef623f0e820d8028600420b98187781f654b1891"
 
 
 def test_the_splits_share_no_room():
@@ -545,17 +474,41 @@ def test_a_patch_is_labelled_with_the_object_that_fills_most_of_it():
     assert shown.tolist() == [[first, second, 0], [0, 0, 0]]
 
 
-def test_the_loss_falls_and_a_resumed_run_ends_with_the_same_weights(shards, tmp_path):
+def test_the_loss_falls_and_a_killed_run_ends_with_the_same_weights_and_curve(shards, tmp_path, monkeypatch):
+    class Killed(Exception):
+        pass
+
     whole = trainer(tmp_path / "whole", shards)
     whole.run()
-    losses = [float(line.split(",")[2]) for line in (tmp_path / "whole" / "curve.csv").read_text().splitlines()[1:]]
+    losses = [float(row[2]) for row in whole.curve]
     assert losses[-1] < losses[0]
-    trainer(tmp_path / "killed", shards).run(until=PLAN.save_every)
+    assert [(row[0], row[1]) for row in whole.curve] == [
+        ("4", "views"),
+        ("6", "views"),
+        ("8", "conversations"),
+        ("10", "conversations"),
+    ]
+    killed = trainer(tmp_path / "killed", shards)
+    learn = killed._train_step
+
+    def until_the_second_leg(batch):
+        if killed.step == 7:
+            raise Killed
+        return learn(batch)
+
+    monkeypatch.setattr(killed, "_train_step", until_the_second_leg)
+    with pytest.raises(Killed):
+        killed.run()
     resumed = trainer(tmp_path / "killed", shards)
-    assert resumed.step == PLAN.save_every
+    assert resumed.step == 6
     resumed.run()
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
+    curves = []
+    for name in ("whole", "killed"):
+        with (tmp_path / name / CURVE).open() as file:
+            curves.append([row | {"seconds": None} for row in csv.DictReader(file)])
+    assert curves[0] == curves[1] and len(curves[0]) == 4
 
 
 @pytest.mark.parametrize(
@@ -593,17 +546,6 @@ def test_a_run_killed_while_saving_resumes(shards, tmp_path, monkeypatch):
     assert trainer(tmp_path / "other", shards).step == 0
 
 
-def test_lessons_come_last(shards, lessons, tmp_path):
-    path = tmp_path / "lessons" / "room_7_00000.npz"
-    write_shard(path, lessons)
-    plan = dataclasses.replace(PLAN, word_steps=0, view_steps=0, episode_steps=1, lesson_steps=4)
-    run = Trainer(tmp_path / "run", plan, shards, torch.device("cpu"), TINY, [path])
-    run.run()
-    stages = [line.split(",")[1] for line in (tmp_path / "run" / "curve.csv").read_text().splitlines()[1:]]
-    assert stages == ["lessons", "lessons"] and run.step == plan.steps
-    assert [plan.rows(step)[0] for step in range(5)] == ["episodes", "drills", "episodes", "second looks", "lessons"]
-
-
 def test_an_unfinished_condition_raises(rooms, tmp_path, monkeypatch):
     config = rooms.config(tmp_path)
     assert {name: len(rows) for name, rows in answers(config).items()} == dict.fromkeys(CONDITIONS, len(rooms.rows))
@@ -624,102 +566,77 @@ def test_the_gain_compares_overall_scores_on_the_same_questions():
 
 
 def test_a_run_resumes_only_with_its_own_plan(shards, tmp_path):
-    Trainer(tmp_path, PLAN, shards, torch.device("cpu"), TINY).save()
-    other = dataclasses.replace(PLAN, episode_steps=PLAN.episode_steps + 1, seed=1)
-    with pytest.raises(CannotTrain, match="another episode_steps, seed:"):
-        Trainer(tmp_path, other, shards, torch.device("cpu"), TINY)
-    with pytest.raises(CannotTrain, match="another learned_from, held_out:"):
-        Trainer(tmp_path, PLAN, [*shards, shards[0]], torch.device("cpu"), TINY)
+    trainer(tmp_path, shards).save()
+    other = dataclasses.replace(PLAN, scale=0.5, seed=1)
+    with pytest.raises(CannotTrain, match="another scale, seed:"):
+        trainer(tmp_path, shards, other)
+    with pytest.raises(CannotTrain, match="another sizes:"):
+        trainer(tmp_path, shards, sizes=dataclasses.replace(TINY, layers=3))
     torch.save({"step": 1, "plan": {}}, tmp_path / "state.pt")
     with pytest.raises(CannotTrain, match="written by another version"):
-        Trainer(tmp_path, PLAN, shards, torch.device("cpu"), TINY)
+        trainer(tmp_path, shards)
 
 
-def test_a_stage_without_training_data_is_refused_at_the_start(shards, tmp_path):
-    plan = dataclasses.replace(PLAN, word_steps=0, view_steps=0, episode_steps=0, lesson_steps=1)
-    with pytest.raises(CannotTrain, match="no lessons to train on"):
-        Trainer(tmp_path, plan, shards, torch.device("cpu"), TINY, lessons=shards[:1])
-    assert not list(tmp_path.iterdir())
+def test_the_curriculum_has_the_steps_of_the_included_weights():
+    plan = Plan()
+    assert plan.steps == 45_580
+    of_stage = {name: sum(span.end - span.first for span in plan.spans if span.stage == name) for name in KINDS}
+    assert of_stage == {"words": 4950, "views": 27_260, "conversations": 13_370}
+    assert not set(HELD_OUT_ROOMS) & {room for leg in plan.legs for room in plan.rooms(leg)}
 
 
-def test_a_checkpoint_of_another_size_is_refused(shards, tmp_path):
-    trainer(tmp_path, shards)
-    assert not (tmp_path / "state.pt").exists()
-    with pytest.raises(CannotTrain, match="contains a model of another size"):
-        Trainer(tmp_path, PLAN, shards, torch.device("cpu"), dataclasses.replace(TINY, layers=3))
+@pytest.mark.parametrize("scale", [0.01, 0.1])
+def test_a_smaller_scale_has_the_same_stages_and_rates(scale):
+    plan, small = Plan(), Plan(scale=scale)
+    assert abs(small.steps - scale * plan.steps) < len(plan.spans)
+    assert [span.stage for span in small.spans] == [span.stage for span in plan.spans]
+    for one, other in zip(plan.spans, small.spans, strict=True):
+        assert abs(other.first - scale * one.first) < len(plan.spans)
+        assert max(map(small.rate, range(other.leg_first, other.leg_end))) == one.leg.learning_rate
+        assert small.saves_after(other.leg_end) and small.rate(other.leg_end - 1) < small.rate(other.leg_end - 2)
 
 
-def test_lessons_about_held_out_rooms_are_ignored(shards, lessons, tmp_path):
-    folder = tmp_path / "lessons"
-    for name in (shards[0].name, shards[-1].name):
-        write_shard(folder / name, lessons)
-    run = Trainer(tmp_path / "run", PLAN, shards, torch.device("cpu"), TINY, shards_in(folder))
-    assert run.begun_with["learned_from"] == [shards[0].name, shards[0].name]
-
-
-@pytest.mark.slow
-def test_the_commands_produce_demonstrations_a_run_and_its_curve(shards, tmp_path, capsys):
-    demos, run = tmp_path / "demos", tmp_path / "run"
-    demos.mkdir()
-    for index, shard in enumerate(shards[-HELD_OUT_ROOMS:], 1):  # small ones, which the command keeps
-        shutil.copy(shard, shard_path(demos, SPLITS["training"], index))
-    assert demonstrate.main([str(demos), "--rooms", str(HELD_OUT_ROOMS + 1), "--workers", "1"]) == 0
-    assert len(shards_in(demos)) == HELD_OUT_ROOMS + 1
-    lengths = {"word-steps": 1, "view-steps": 2, "view-rows": 2, "episode-steps": 1, "episode-rows": 2, "save-every": 2}
-    steps = [f"--{name}={value}" for name, value in lengths.items()]
-    assert train.main([str(demos), str(run), *steps]) == 0
-    with Image.open(run / "curve.png") as curve:
+def test_the_command_makes_rooms_and_trains_through_all_legs(shards, tmp_path, capsys, monkeypatch):
+    legs = tuple(dataclasses.replace(leg, stages=tuple((stage, 1) for stage, _ in leg.stages)) for leg in LEGS)
+    plan = dataclasses.replace(PLAN, legs=legs, scale=0.5)
+    monkeypatch.setattr(explorer, "Plan", lambda scale, seed: dataclasses.replace(plan, scale=scale, seed=seed))
+    for index in (*range(FEWEST_ROOMS), *HELD_OUT_ROOMS):  # small ones, which the command keeps
+        path = shard_path(tmp_path / "demonstrations", SPLITS["training"], index)
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy(shards[0] if index < FEWEST_ROOMS else shards[-1], path)
+    assert main(["train", "explorer", str(tmp_path), "--scale", "0.5", "--workers", "0"]) == 0
+    *_, last = (tmp_path / CURVE).read_text().splitlines()
+    assert last.startswith("3,conversations,")
+    with Image.open(tmp_path / "curve.png") as curve:
         assert min(curve.size) > 200
-    assert train.main([str(demos), str(run), *steps, "--sizes", "large"]) == 2
-    assert "contains a model of another size" in capsys.readouterr().err
-    assert train.main([str(demos), str(run), *steps, "--lessons", str(demos)]) == 2
-    assert "--lesson-steps" in capsys.readouterr().err
+    assert main(["train", "explorer", str(tmp_path), "--scale", "1"]) == 2
+    assert "started with another scale" in capsys.readouterr().err
+    assert main(["train", "explorer", str(tmp_path), "--scale", "2"]) == 2
+    assert "--scale is 2: it must be above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", [CameraAction(90.0, 1.5), CameraAction(answer="2", done=True)])
+def test_the_explorers_actions_have_the_keys_of_the_prompt(action):
+    read = json.loads(action_text(action))
+    assert list(read) == list(METRIC.all_keys)
+    assert CameraAction(**read) == action
+
+
+def test_the_vocabulary_has_the_constant_parts_of_actions():
+    assert vocabulary._FIXED[3:] == (
+        ', "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
+        '{"rotation_angle_degrees": 0, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": "',
+        '", "done": true}',
+        ', "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
+    )
 
 
 @pytest.mark.slow
-def test_evaluation_and_diagnosis_print_tables(tmp_path, capsys):
+def test_an_evaluation_prints_a_table(tmp_path, capsys):
     assert evaluate.main(["embedded", str(tmp_path), "--rooms", "1", "--per-type", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.endswith("| explorer | view 0 only | blind | most frequent answer |") for line in lines)
     assert any("overall_7_task" in line for line in lines) and "of 9;" in "".join(lines)
-    explorer, _, blind = sorted((tmp_path / "runs").iterdir())
-    diagnose.main([str(explorer)])
-    heads, _, *rows, _, _, _ = (line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines())
-    assert [head.strip() for head in heads][2:] == ["score", "read perfectly", "follows notes", "unseen"]
-    of_type = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
-    assert len(of_type) == 9 and of_type["room_size_estimation"][3] == "-"
-    assert max(float(cells[2]) for cells in of_type.values()) == 100
-    diagnose.main([str(blind)])
-    assert " | - | 100 |" in capsys.readouterr().out, "blind runs have no notes"
-
-
-def test_a_diagnosis_counts_errors_by_kind(tmp_path):
-    count = vsi_question("0", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
-    size = vsi_question("1", "scannet", "s", "object_size_estimation", "How long?", (), "50")
-    results = [diagnose.Answered(count, answer, 0.5, 0.5, True, False) for answer in ("3", "2", "2", "4", "7", None)]
-    results += [diagnose.Answered(size, "50", 1.0, 1.0, follows, follows is None) for follows in (True, False, None)]
-    _, _, of_counts, of_sizes, _, *sums = diagnose.table(results)
-    assert of_counts == "| object_counting | 6 | 50 | 50 | 100 | 0 |"
-    assert of_sizes == "| object_size_estimation | 3 | 100 | 100 | 50 | 33 |"
-    assert sums == [
-        "Counts: 1 exact, 2 one too low, 1 one too high, of 6.",
-        "Objects still unseen at the end: 1 of 3 questions that name objects to find.",
-    ]
-
-
-def test_a_retried_question_is_diagnosed_once(rooms, tmp_path, capsys):
-    (row, *_) = rooms.rows
-    few = tmp_path / "one.jsonl"
-    few.write_text(json.dumps(row) + "\n")
-    (tmp_path / f"{row['scene_name']}.ply").write_text("damaged")
-    config = rooms.config(tmp_path / "logs", questions=few, scan_root=tmp_path)
-    assert main_vsi_bench_loop(config).status == 1
-    (folder,) = (tmp_path / "logs").iterdir()
-    assert list(diagnose.answered(folder)) == []
-    again = config.having(scan_root=rooms.root, continue_from=str(folder), retry_failed=True)
-    assert main_vsi_bench_loop(again, folder).status == 0
-    assert len(list(diagnose.answered(folder))) == 1
-    assert diagnose.main([str(tmp_path)]) == 2 and "run.json" in capsys.readouterr().err
 
 
 def test_the_teachers_replies_are_valid_actions(episodes):
@@ -737,9 +654,9 @@ def test_jitter_changes_images_only_slightly(episodes):
 
 def test_rows_are_deterministic_given_plan_and_step(shards, maker):
     stored = [each for path in shards for each in read_shard(path)]
-    one, two = (Rows(stored, sources_of(stored), maker).draw(PLAN, 7) for _ in range(2))
+    one, two = (Rows(stored, maker).draw(PLAN, 7) for _ in range(2))
     assert [row.ids.tolist() for row in one] == [row.ids.tolist() for row in two]
-    other = Rows(stored, sources_of(stored), maker).draw(dataclasses.replace(PLAN, seed=1), 7)
+    other = Rows(stored, maker).draw(dataclasses.replace(PLAN, seed=1), 7)
     assert [row.ids.tolist() for row in one] != [row.ids.tolist() for row in other]
 
 

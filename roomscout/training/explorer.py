@@ -1,0 +1,52 @@
+"""`roomscout train explorer`: train the included explorer from scratch, in one run that can be resumed."""
+
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from roomscout.base.text import log_to_stream
+from roomscout.base.verbs import parser_of, refusing
+from roomscout.training.curriculum import CannotTrain, Plan
+
+log = logging.getLogger(__name__)
+
+
+@refusing(CannotTrain)
+def main(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = parser_of("train explorer", "Train the explorer from scratch, or resume a run that was interrupted.")
+    parser.add_argument("out", type=Path, help="run folder; the same command resumes an unfinished run")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of steps and rooms, such as 0.1 (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first weights and the order of rows (%(default)s)")
+    parser.add_argument("--workers", type=int, default=1, help="processes that prepare batches (%(default)s)")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile the layers; a third faster, but needs a C++ compiler"
+    )
+    parser.add_argument("--device", help="cpu or cuda (default: cuda if available)")
+    options = parser.parse_args(arguments)
+    if not 0 < options.scale <= 1:
+        raise CannotTrain(f"--scale is {options.scale:g}: it must be above 0 and at most 1")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise CannotTrain("plotting the curve needs matplotlib: pip install matplotlib")
+    log_to_stream(sys.stdout, line="%(asctime)s %(message)s")
+
+    import torch
+
+    from roomscout.training.demonstrate import demonstrations_in
+    from roomscout.training.splits import SPLITS
+    from roomscout.training.train import Trainer, plot_curve
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    plan = Plan(scale=options.scale, seed=options.seed)
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    rooms = partial(demonstrations_in, options.out / "demonstrations", SPLITS["training"], os.cpu_count() or 1)
+    trainer = Trainer(options.out, plan, rooms, device, workers=options.workers, compiled=options.compile)
+    log.info("step %d of %d, on %s", trainer.step, plan.steps, device)
+    trainer.run()
+    plot_curve(options.out)
+    log.info("done: roomscout eval --model %s evaluates it", options.out / "checkpoint")
+    return 0
