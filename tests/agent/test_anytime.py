@@ -77,7 +77,7 @@ def replies(folder: Path) -> dict[EpisodeId, list[Any]]:
 
 @pytest.mark.parametrize("kv_reuse", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_run_is_the_same_with_and_without_it(rooms: RoomScans, checkpoint: str, tmp_path: Path, kv_reuse: bool):
-    settings = {"steps": 3, "batch_size": 3, "max_batched_turns": 2, "concurrency": 2}
+    settings = {"steps": 2, "num_questions": 5, "batch_size": 3, "max_batched_turns": 2, "concurrency": 2}
     without = run_in_process(rooms.config(tmp_path / "1", **settings), tiny(checkpoint, kv_reuse=kv_reuse))
     with_it = run_in_process(
         rooms.config(tmp_path / "2", anytime=True, **settings), tiny(checkpoint, kv_reuse=kv_reuse)
@@ -95,7 +95,7 @@ def test_every_turn_but_the_last_has_a_forced_answer(rooms: RoomScans, tmp_path:
 
 def test_it_is_what_the_model_would_say_if_the_turn_were_its_last(rooms: RoomScans, checkpoint: str, tmp_path: Path):
     """Where the prompts do not count the turns, a run with fewer moves is the same up to its last turn."""
-    settings = {"tell": "pose", "batch_size": 4, "max_new_tokens": TOKENS}
+    settings = {"tell": "pose", "num_questions": 4, "batch_size": 4, "max_new_tokens": TOKENS}
     probed = run_in_process(rooms.config(tmp_path / "0", anytime=True, steps=2, **settings), tiny(checkpoint))
     for steps in (0, 1):
         shorter = run_in_process(rooms.config(tmp_path / f"{steps + 1}", steps=steps, **settings), tiny(checkpoint))
@@ -381,7 +381,7 @@ class TestRuns:
         prompts = prompts_of(config.model, config.questions.benchmark)
         here = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
         with FaultyServer(served(random_policy()), sometimes(1 / 4)) as server:
-            settings = {"model": "served", "engine": "openai", "base_url": (server.url,), "request_timeout": 1.0}
+            settings = {"model": "served", "engine": "openai", "base_url": (server.url,), "request_timeout": 0.5}
             there = run_in_process(rooms.config(tmp_path / "2", **asked, **settings))
         assert trajectories(there) == trajectories(here)
         assert forced_of(there) == forced_of(here)

@@ -379,7 +379,8 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
     assert stopped.returncode == 3 and "Turner.decide, asked about Q001" in stopped.stdout
     assert "own_policy.py" in stopped.stdout and "turns.py" not in stopped.stdout  # the traceback of the user's code
     source.write_text(OWN_POLICY.format(name="Turner", condition="self.seed == 0"))
-    resumed = run_command([sys.executable, str(COMMAND), "--continue", str(folder)])
+    sys.modules.pop("own_policy", None)
+    resumed = run_main(["--continue", str(folder)])
     assert resumed.returncode == 0, resumed.stderr
     assert RunReader(folder).facts.config["model"] == "Turner"
     assert {row.turns for row in RunReader(folder).rows} == {3}
@@ -469,8 +470,8 @@ class Signed(TurnAndAnswer):
 
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_runs_in_several_threads_write_their_own_logs(rooms: RoomScans, tmp_path: Path, concurrent: bool):
-    begin = threading.Barrier(4)
-    signs = [f"signed{number}" for number in range(4)]
+    begin = threading.Barrier(2)
+    signs = [f"signed{number}" for number in range(2)]
 
     def run(sign: str) -> str:
         policy = Signed(sign, concurrent, begin)
@@ -478,7 +479,7 @@ def test_runs_in_several_threads_write_their_own_logs(rooms: RoomScans, tmp_path
         explore(rooms.questions, policy=policy, log_root=tmp_path / sign, **settings)
         return (only_run(tmp_path / sign) / "run.log").read_text(encoding="utf-8")
 
-    with ThreadPoolExecutor(4) as threads:
+    with ThreadPoolExecutor(2) as threads:
         logs = list(threads.map(run, signs))
     for sign, text in zip(signs, logs, strict=True):
         assert re.findall("Run folder: (.*)", text) == [str(only_run(tmp_path / sign))] * 2  # at its begin and end

@@ -151,8 +151,9 @@ class TestMovers:
 class TestWhoMoves:
     @pytest.mark.parametrize("moves", ["spin", "random", "coverage"])
     def test_moves_depend_on_neither_batch_nor_replies(self, rooms: RoomScans, tmp_path: Path, moves: str):
-        one = run_in_process(rooms.config(tmp_path / "1", moves=moves, steps=3, batch_size=1), scripted(1))
-        many = run_in_process(rooms.config(tmp_path / "2", moves=moves, steps=3, batch_size=8), scripted(2))
+        few = {"moves": moves, "steps": 3, "num_questions": 4}
+        one = run_in_process(rooms.config(tmp_path / "1", batch_size=1, **few), scripted(1))
+        many = run_in_process(rooms.config(tmp_path / "2", batch_size=4, **few), scripted(2))
         poses = [
             {episode: [turn.pose for turn in turns_of(folder, episode)] for episode in RunReader(folder).begun}
             for folder in (one, many)
@@ -351,7 +352,7 @@ class TestResuming:
         self, rooms: RoomScans, explored: Path, tmp_path: Path, name: str
     ):
         controls = CONTROLS.get(name, {"moves_of": explored})
-        config = rooms.config(tmp_path / "whole", steps=4, **controls)
+        config = rooms.config(tmp_path / "whole", steps=3, num_questions=4, **controls)
         whole = run_in_process(config, scripted())
         cut = Path(shutil.copytree(whole, tmp_path / "cut"))
         (cut / "results.jsonl").write_text("")

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -14,12 +13,10 @@ from threading import Barrier, Event
 
 import pytest
 from conftest import (
-    COMMAND,
     RoomScans,
     on_a_terminal,
     only_run,
     results,
-    run_command,
     run_in_process,
     run_main,
     scripted,
@@ -53,7 +50,7 @@ def one_by_one(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return run_in_process(config, scripted())
 
 
-@pytest.mark.parametrize(("batch_size", "max_batched_turns"), [(1, 99), (2, 4), (2, 99), (3, 0), (3, 4), (3, 99)])
+@pytest.mark.parametrize(("batch_size", "max_batched_turns"), [(1, 99), (2, 4), (3, 0)])
 def test_any_batch_size_gives_the_same_trajectories(
     rooms: RoomScans, one_by_one: Path, tmp_path: Path, batch_size: int, max_batched_turns: int
 ):
@@ -209,15 +206,6 @@ def test_an_unexpected_error_before_the_run_has_the_same_status(monkeypatch: pyt
     monkeypatch.setattr("roomscout.agent.evaluation.main_vsi_bench_loop", None)
     ended = run_main(["--batch"])
     assert ended.returncode == 3 and "TypeError" in ended.stderr
-
-
-def test_characters_that_the_output_lacks_are_escaped(rooms: RoomScans, tmp_path: Path):
-    scan = str(min(rooms.root.glob("scannet/scans/*/*.ply")))
-    command = [sys.executable, str(COMMAND), "--ply", scan, "--question", "How many chairs are in this room?"]
-    flags = ["--model", "scripted:random", "--renderer", "blind", "--log-root", str(tmp_path)]
-    ended = run_command([*command, *flags], env=os.environ | {"PYTHONIOENCODING": "ascii"})
-    assert ended.returncode == 0, ended.stderr
-    assert "\\xb0" in ended.stdout and (only_run(tmp_path) / "run.log").read_text().count("°")
 
 
 def test_a_path_that_is_not_utf8_fails_only_its_own_question(rooms: RoomScans, tmp_path: Path):

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
-from test_resume import continued, stop_after
+from stopping import continued, stop_after
 
 from roomscout.agent.api import ask, explore, load_policy
 from roomscout.agent.config import ConfigError

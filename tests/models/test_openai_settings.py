@@ -1,0 +1,66 @@
+"""Settings and plans of runs whose model is behind a server; no server is asked."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans
+
+from roomscout.agent.checking import look_ahead
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.resuming import changed_settings, resume_command
+from roomscout.agent.timing import ConversationSize, longest_run_shape, sent_tokens
+
+KEY = "sk-5f0c-never-to-be-seen"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"base_url": ()}, "needs --base-url"),
+        ({"engine": "transformers"}, "--base-url needs --engine openai"),
+        ({"model": "scripted:random"}, "leave it out with --model scripted:random"),
+        ({"batch_size": 4, "dtype": "bfloat16"}, "leave out --dtype, --batch-size with --engine openai"),
+        ({"api_key_env": KEY}, "takes the name of an environment variable"),
+    ],
+)
+def test_settings_that_conflict_with_a_server_are_refused(changes: dict, words: str):
+    given = {"batch": True, "engine": "openai", "base_url": ("http://localhost:8000/v1",)} | changes
+    with pytest.raises(ConfigError, match=words) as caught:
+        RunConfig.of(**given).checked()
+    assert KEY not in str(caught.value)
+
+
+def test_a_resumed_run_may_find_its_server_elsewhere(tmp_path: Path):
+    begun = RunConfig.of(batch=True, engine="openai", base_url=("http://old/v1",))
+    moved = RunConfig.of(batch=True, engine="openai", base_url=("http://new/v1", "http://newer/v1"))
+    assert resume_command(tmp_path, changed_settings(begun, moved)).endswith("--base-url http://new/v1 http://newer/v1")
+
+
+def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(
+    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    config = rooms.config(tmp_path, engine="openai", base_url=("http://127.0.0.1:9/v1",), model="served", plan=True)
+    with caplog.at_level(logging.INFO):
+        assert look_ahead(config).status == 0
+    assert f"{len(rooms.rows)} questions at a time at http://127.0.0.1:9/v1" in caplog.text
+    assert re.search(r"Tokens: about [\d,]+ read and [\d,]+ written \(", caplog.text)
+
+
+def test_the_tokens_of_a_plan_count_the_whole_conversation_in_each_request():
+    size = ConversationSize(100, 10, 50, 20, turns=3)
+    assert sent_tokens(size, longest_run_shape(size)) == (150 + 230 + 310, 60)
+    assert sent_tokens(size, longest_run_shape(size), anytime=True) == (2 * (150 + 230) + 310, 100)
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"), [(4, "4 workers .* by about 4"), ("auto", "divide the times by their num")]
+)
+def test_a_plan_with_ray_says_that_it_is_of_one_worker(
+    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture, workers: int | str, words: str
+):
+    changes = {"engine": "openai", "base_url": ("http://127.0.0.1:9/v1",), "model": "served"}
+    with caplog.at_level(logging.INFO):
+        look_ahead(rooms.config(tmp_path, plan=True, ray=True, replicas=workers, **changes))
+    assert re.search(f"for one worker; .*{words}", caplog.text)
