@@ -275,7 +275,7 @@ VERBS = {
         target="roomscout.analysis.exports.command:main",
     ),
     "train": Verb(
-        "Train a model: the included explorer from scratch.",
+        "Train a model: the included explorer from scratch, or others on the conversations of runs.",
         ("roomscout train explorer training_runs/explorer", "roomscout train explorer training_runs/short --scale 0.1"),
         "WHAT [FLAGS]",
         target="roomscout.training.command:main",

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roomscout.agent.actions.metric import METRIC
-from roomscout.envs.actions import CameraAction
+from roomscout.envs.actions import LIMITS, CameraAction
 from roomscout.models.views import ViewSettings
 from roomscout.rendering.camera import CameraPose
 from roomscout.rooms.geometry import wrap_deg
@@ -159,6 +158,6 @@ def seen_from_first(reply: str) -> list[Note]:
 
 def action_text(action: CameraAction) -> str:
     """The JSON object of a reply: the keys in the prompt's order, whole numbers without decimals."""
-    numbers = {name: getattr(action, name) for name in METRIC.keys}
+    numbers = {name: getattr(action, name) for name in LIMITS}
     short = {name: int(value) if value == int(value) else value for name, value in numbers.items()}
     return json.dumps(short | {"answer": action.answer, "done": action.done})
