@@ -48,21 +48,8 @@ class Parsed(Protocol):
 Parser = Callable[[Turn, Turn, Question, bool], Parsed]
 """Parses the reply of a turn, whose first turn it also gets; the flag says that the reply must answer."""
 
-Answered = tuple[Question, str | None]
-"""A question and its final answer, None if it has none."""
-Scores = tuple[float | None, dict[str, float]]
-"""The score of an answer, None without one, and its further scores by name."""
-Scorer = Callable[[Sequence[Answered]], list[Scores]]
-"""Scores answers, all at once, so that it may ask a judge about many in one call."""
-
-
 OpenJudge = Callable[[str, str, str], Ask]
 """Opens a judge: the model, the URL of its server, and the environment variable with the API key."""
-
-
-def scored_by_kind(answers: Sequence[Answered]) -> list[Scores]:
-    """The scores by the rules of each question's kind of answer."""
-    return [(question.score(answer), question.more_scores(answer)) for question, answer in answers]
 
 
 @dataclass(frozen=True)
@@ -88,18 +75,17 @@ class Rescored:
 def main(
     arguments: Sequence[str],
     parser_of: Callable[[RunReader, bool], Parser],
-    score: Scorer = scored_by_kind,
     open_judge: OpenJudge | None = None,
     when_judged: Callable[[Path], None] = lambda folder: None,
 ) -> int:
-    """Run the verb with the parser of a run's replies and a scorer; returns 0, or 2 after printing why it cannot.
+    """Run the verb with the parser of a run's replies; returns 0, or 2 after printing why it cannot.
 
-    With `open_judge` there is a flag --judge: the judge's marks are kept in the run folder, for which `when_judged` is
+    `open_judge` opens the judge of --judge, whose marks are kept in the run folder, for which `when_judged` is
     called. `parser_of` also gets whether the run's code may be executed. Raises what the judge raises.
     """
-    parser = _parser(open_judge is not None)
+    parser = _parser()
     options = parser.parse_intermixed_args(arguments)
-    if open_judge is not None and options.judge is None:
+    if options.judge is None:
         about_judge = ("judge_url", "judge_key_env", "replace_marks")
         if unused := [each for each in about_judge if getattr(options, each) != parser.get_default(each)]:
             parser.error(f"--{unused[0].replace('_', '-')} is about a judge: add --judge MODEL, or leave it out")
@@ -115,7 +101,7 @@ def main(
         rows = [each.row for each in parsed]
         log.info("%s", judge_run(reader.folder, options.judge, ask, rows, options.replace_marks))
         when_judged(reader.folder)
-    found = rescored(reader, parsed, score)
+    found = rescored(reader, parsed)
     lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
     if out is not None:
         _write(found, out)
@@ -139,14 +125,14 @@ def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
     return [_parsed(row, questions[row.id], reader.turns(row.episode), steps, counted_from, parse) for row in rows]
 
 
-def rescored(reader: RunReader, parsed: Sequence[Rescored], score: Scorer = scored_by_kind) -> list[Rescored]:
+def rescored(reader: RunReader, parsed: Sequence[Rescored]) -> list[Rescored]:
     """Parsed answers with their scores, those in free text by the marks of the run's judge; raises RunError."""
-    questions, marks = questions_of(reader), reader.marks
-    scores = score([(questions[each.row.id], each.row.answer) for each in parsed])
-    rows = [replace(each.row, score=value, scores=more) for each, (value, more) in zip(parsed, scores, strict=True)]
-    return [
-        replace(each, row=row if marks is None else marks.scored(row)) for each, row in zip(parsed, rows, strict=True)
-    ]
+    questions, marks, found = questions_of(reader), reader.marks, []
+    for each in parsed:
+        question, answer = questions[each.row.id], each.row.answer
+        row = replace(each.row, score=question.score(answer), scores=question.more_scores(answer))
+        found.append(replace(each, row=row if marks is None else marks.scored(row)))
+    return found
 
 
 def _counted_from(reader: RunReader) -> int | None:
@@ -256,35 +242,32 @@ def _write(found: Sequence[Rescored], out: Path) -> None:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
 
 
-def _parser(with_judge: bool) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     parser = parser_of(
         "rescore",
         "Apply today's parser and scorer to the replies of a run, without its model, and show what "
         "changes. The records of the run are not changed. "
-        + ("With --judge, answers in free text get marks, which are kept beside them and score the run." * with_judge),
+        "With --judge, answers in free text get marks, which are kept beside them and score the run.",
     )
     add_run(parser)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the rescored rows as CSV, beside what was recorded"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
-    if with_judge:
-        parser.add_argument(
-            "--judge", metavar="MODEL", help="the model that marks the answers in free text that have no mark yet"
-        )
-        parser.add_argument(
-            "--judge-url",
-            metavar="URL",
-            default=JUDGE_URL,
-            help="the OpenAI-compatible server of the judge (default: %(default)s)",
-        )
-        parser.add_argument(
-            "--judge-key-env",
-            metavar="NAME",
-            default="OPENAI_API_KEY",
-            help="the environment variable with its API key (default: %(default)s)",
-        )
-        parser.add_argument(
-            "--replace-marks", action="store_true", help="with --judge, drop the marks of another judge"
-        )
+    parser.add_argument(
+        "--judge", metavar="MODEL", help="the model that marks the answers in free text that have no mark yet"
+    )
+    parser.add_argument(
+        "--judge-url",
+        metavar="URL",
+        default=JUDGE_URL,
+        help="the OpenAI-compatible server of the judge (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--judge-key-env",
+        metavar="NAME",
+        default="OPENAI_API_KEY",
+        help="the environment variable with its API key (default: %(default)s)",
+    )
+    parser.add_argument("--replace-marks", action="store_true", help="with --judge, drop the marks of another judge")
     return parser

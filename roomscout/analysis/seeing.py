@@ -134,12 +134,7 @@ class _ScanViews:
     """What views of a scan show, each pose once: at how many pixels each box's object, and which surface points."""
 
     def __init__(
-        self,
-        scan: ScanRecord,
-        scene_name: str,
-        boxes: tuple[ObjectBox, ...],
-        facts: RunFacts,
-        camera: Intrinsics,
+        self, scan: ScanRecord, scene_name: str, boxes: tuple[ObjectBox, ...], facts: RunFacts, camera: Intrinsics
     ) -> None:
         """Load the scan; raises SceneError, and BoxError if the boxes are in other coordinates."""
         self.boxes, self.camera = boxes, camera

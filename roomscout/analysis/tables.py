@@ -1,7 +1,11 @@
 """Tables of texts, as Markdown and for a terminal, and the numbers in them."""
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from roomscout.base.text import csv_cell
 from roomscout.scoring.intervals import LEVEL
 
 INTERVAL = f"{round(100 * LEVEL)} % interval"
@@ -25,6 +29,15 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: bo
         "  ".join(align(text, width) for align, text, width in zip(aligned, each, widths, strict=True)).rstrip()
         for each in cells
     ]
+
+
+def csv_of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the same keys, of which there must be one, as CSV."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
 
 
 def decimal(value: float | None, form: str = ".1f") -> str:

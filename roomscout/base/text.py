@@ -119,6 +119,12 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str, prefix: str = 
     return f"did you mean {prefix}{near[0]}?" if near else otherwise
 
 
+def either(names: Iterable[str]) -> str:
+    """Two names or more, such as "ask, eval or demo"."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}"
+
+
 def argument_text(argument: str | Path) -> str:
     """A command's argument or a path as text; bytes that the locale could not decode are decoded as UTF-8.
 

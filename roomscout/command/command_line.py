@@ -12,14 +12,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from roomscout import SCRIPT
-from roomscout.agent.config import (
-    FOREIGN,
-    ConfigError,
-    RunConfig,
-    accepted,
-    alternatives,
-    config_from_dict,
-)
+from roomscout.agent.config import FOREIGN, ConfigError, RunConfig, accepted, alternatives, config_from_dict
 from roomscout.agent.resuming import as_begun
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import argument_text, did_you_mean

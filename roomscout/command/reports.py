@@ -3,8 +3,8 @@
 import logging
 import shlex
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,42 +66,43 @@ def rescore(arguments: Sequence[str]) -> int:
 
 
 def split_after_run(folder: Path) -> None:
-    """Work out what was in view in the answers of a run about scans with boxes, and log how many errors never saw.
-
-    Logs one warning if that fails, since the run is complete.
-    """
+    """Work out what was in view in the answers of a run about scans with boxes, and log how many errors never saw."""
     from roomscout.analysis.failures import log_split
 
-    again = shlex.join([sys.executable, "-m", "roomscout", "failures", str(folder)])
-    try:
+    with _complete_without(
+        folder, "It is not known what was in view", "not what was in view. To work it out", "failures"
+    ):
         log_split(folder)
-    except KeyboardInterrupt:
-        log.warning("Interrupted: the run is complete, but not what was in view. To work it out: %s", again)
-    except Exception as error:  # noqa: BLE001 (whatever it is, the run is complete and keeps its exit status)
-        _warn(folder, "It is not known what was in view", error, again)
 
 
 def write_after_run(folder: Path) -> None:
-    """Write the report of a run, and log its path; logs one warning if that fails, since the run is complete."""
+    """Write the report of a run, and log its path."""
     from roomscout.analysis.report.command import log_report
     from roomscout.analysis.report.writer import write_report
 
-    try:
+    with _complete_without(folder, "The report is not written", "its report is not written. To write it", "report"):
         log_report(write_report(folder))
-    except KeyboardInterrupt:
-        log.warning("Interrupted: the run is complete, but its report is not written. To write it: %s", _again(folder))
-    except Exception as error:  # noqa: BLE001 (whatever it is, the run is complete and keeps its exit status)
-        _warn(folder, "The report is not written", error, _again(folder))
 
 
-def _warn(folder: Path, what: str, error: Exception, again: str) -> None:
-    """Log that something of a complete run is not written; the traceback is in its run.log."""
+@contextmanager
+def _complete_without(folder: Path, failed: str, interrupted: str, verb: str) -> Iterator[None]:
+    """Log one warning, with the command to try again, if what is inside fails: the run is complete all the same.
+
+    The traceback is in its run.log.
+    """
     from roomscout.agent.console import log_to_file
     from roomscout.runs import RunError
 
-    log.warning("%s (%s: %s); the run is complete. To try again: %s", what, type(error).__name__, error, again)
-    with suppress(RunError), log_to_file(folder / "run.log"):
-        log.debug("%s", what, exc_info=error)
+    again = shlex.join([sys.executable, "-m", "roomscout", verb, str(folder)])
+    try:
+        yield
+    except KeyboardInterrupt:
+        log.warning("Interrupted: the run is complete, but %s: %s", interrupted, again)
+    except Exception as error:  # whatever it is, the run keeps its exit status
+        kind = type(error).__name__
+        log.warning("%s (%s: %s); the run is complete. To try again: %s", failed, kind, error, again)
+        with suppress(RunError), log_to_file(folder / "run.log"):
+            log.debug("%s", failed, exc_info=error)
 
 
 def renew_report(folder: Path) -> None:
@@ -110,7 +111,3 @@ def renew_report(folder: Path) -> None:
 
     if (folder / REPORT_FILE).exists():
         write_after_run(folder)
-
-
-def _again(folder: Path) -> str:
-    return shlex.join([sys.executable, "-m", "roomscout", "report", str(folder)])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from roomscout import __version__
 from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.base.text import did_you_mean
+from roomscout.base.text import did_you_mean, either
 from roomscout.data.question_files import QUESTION_FILES
 from roomscout.data.scans import SCAN_SUFFIXES
 
@@ -285,33 +285,24 @@ VERBS = {
 
 
 MEANT = {
-    "bench": "eval",
-    "benchmark": "eval",
-    "chat": "ask",
-    "continue": "resume",
-    "draw": "preview",
-    "errors": "wrong",
-    "evaluate": "eval",
-    "explore": "ask or eval",
-    "generate": "rooms",
-    "info": "preview",
-    "leader": "leaderboard",
-    "list": "leaderboard or serve",
-    "ls": "leaderboard or serve",
-    "results": "report or serve",
-    "runs": "leaderboard or serve",
-    "question": "ask",
-    "render": "preview",
-    "restart": "resume",
-    "retry": "resume --retry-failed",
-    "run": "ask or eval",
-    "score": "rescore",
-    "show": "report",
-    "start": "ask or eval",
-    "summary": "report",
-    "test": "eval",
-    "view": "preview, report or serve",
-    "visualize": "preview, report or serve",
+    each: ours
+    for ours, others in {
+        "ask": "chat question",
+        "ask or eval": "explore run start",
+        "eval": "bench benchmark evaluate test",
+        "leaderboard": "leader",
+        "leaderboard or serve": "list ls runs",
+        "preview": "draw info render",
+        "preview, report or serve": "view visualize",
+        "report": "show summary",
+        "report or serve": "results",
+        "rescore": "score",
+        "resume": "continue restart",
+        "resume --retry-failed": "retry",
+        "rooms": "generate",
+        "wrong": "errors",
+    }.items()
+    for each in others.split()
 }
 """Verbs of other tools, and what has that meaning here."""
 EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("rooms", 0), ("eval", 1), ("resume", 0)))
@@ -378,9 +369,4 @@ def _unknown(word: str) -> str:
         return f"{word} is a run, not a verb; to look at it: {_command('report', word)}"
     meant = MEANT.get(word.lower())
     known = VERBS if meant is None else [meant]
-    return f"there is no verb {word}; {did_you_mean(meant or word.lower(), known, f'use {_listed()}')}"
-
-
-def _listed() -> str:
-    *names, last = VERBS
-    return f"{', '.join(names)} or {last}"
+    return f"there is no verb {word}; {did_you_mean(meant or word.lower(), known, f'use {either(VERBS)}')}"

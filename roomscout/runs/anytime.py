@@ -74,10 +74,7 @@ def scores_by_turn(rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedB
 
 
 def anytime(
-    rows: Iterable[ResultRow],
-    forced: Mapping[EpisodeId, ForcedByTurn],
-    benchmark: Benchmark,
-    facts: RunFacts,
+    rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedByTurn], benchmark: Benchmark, facts: RunFacts
 ) -> dict[str, Any] | None:
     """What the answers after each turn of a run say, for summary.json; None if nothing is scored. The keys are
 
@@ -102,10 +99,7 @@ def anytime(
     if facts.setting("moves") == "model" and facts.setting("moves_of") is None:
         most = facts.setting("steps")
         early = [each for each in known if each.row.status == "answered" and len(each.scores) <= most]
-        found["too_early"] = {
-            "with_moves_left": len(early),
-            "below_full": sum(each.final < 1 for each in early),
-        }
+        found["too_early"] = {"with_moves_left": len(early), "below_full": sum(each.final < 1 for each in early)}
     found["too_late"] = {
         "above_zero": len(above),
         "as_good_earlier": sum(each.turns_since_first > 0 for each in above),

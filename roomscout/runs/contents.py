@@ -99,12 +99,10 @@ class Percentages(TypedDict, total=False):
     awaiting_judge: Count
     overall_label: Required[str | None]
     tasks: Required[dict[str, Number]]
-    some: "Some"
+    some: "_Some"
 
 
-class Some(TypedDict, total=False):
-    """Which questions a partial overall covers."""
-
+class _Some(TypedDict, total=False):
     questions: Count
     datasets: list[str]
 
@@ -119,9 +117,7 @@ def _with_overall(found: Percentages) -> Percentages:
 Part = Annotated[Percentages, AfterValidator(_with_overall)]
 
 
-class OfType(TypedDict, total=False):
-    """How the questions of a type ended."""
-
+class _OfType(TypedDict, total=False):
     questions: Required[Count]
     answered: Required[Count]
     exhausted: Required[Count]
@@ -153,9 +149,7 @@ def _with_scenes(found: Intervals) -> Intervals:
 CheckedIntervals = Annotated[dict[str, Any], Field(max_length=0)] | Annotated[Intervals, AfterValidator(_with_scenes)]
 
 
-class OfDataset(TypedDict, total=False):
-    """The scores of a dataset."""
-
+class _OfDataset(TypedDict, total=False):
     scored: Required[Count]
     failed: Count
     overall: Required[Number | None]
@@ -163,73 +157,55 @@ class OfDataset(TypedDict, total=False):
     intervals: Required[CheckedIntervals]
 
 
-class Baseline(TypedDict, total=False):
-    """The scores of a baseline."""
-
+class _Baseline(TypedDict, total=False):
     source: Required[str]
     tasks: Required[dict[str, Number]]
     overall: Number
 
 
-class BySight(TypedDict, total=False):
-    """The answers of a type by what was in view."""
-
+class _BySight(TypedDict, total=False):
     answers: Required[Count]
     below_full: Required[Count]
     percent: Required[Number]
 
 
-class SightSplit(TypedDict, total=False):
-    """How scores depend on what was in view."""
-
+class _SightSplit(TypedDict, total=False):
     enough_pixels: Required[Count]
     surface_percent: Required[Number]
-    types: Required[dict[str, dict[str, BySight]]]
+    types: Required[dict[str, dict[str, _BySight]]]
 
 
-class AtTurn(TypedDict, total=False):
-    """The scores if a turn were the last."""
-
+class _AtTurn(TypedDict, total=False):
     turn: Required[Count]
     forced: Required[Count]
     percent: Required[Number | None]
     interval: Required[Interval | None]
 
 
-class Anytime(TypedDict, total=False):
-    """What the answers after each turn say."""
-
+class _Anytime(TypedDict, total=False):
     answers: Required[Count]
-    by_turn: Required[list[AtTurn]]
+    by_turn: Required[list[_AtTurn]]
     too_early: dict[str, Count]
     too_late: Required[dict[str, Number | None]]
     better_earlier: Required[Count]
 
 
-class Samples(TypedDict, total=False):
-    """The scores of several answers to each question."""
-
+class _Samples(TypedDict, total=False):
     of_each: Required[Annotated[int, Field(ge=1)]]
     questions: Required[Count]
 
 
-class Cost(TypedDict, total=False):
-    """What a run cost."""
-
+class _Cost(TypedDict, total=False):
     prefilled_tokens: Required[Annotated[int, Field(ge=-(10**12), le=10**12)]]
     generated_tokens: Required[Count]
 
 
-class Session(TypedDict, total=False):
-    """The figures of a process of a run."""
-
+class _Session(TypedDict, total=False):
     seconds: Required[Number]
     batch_size: int | None
 
 
-class Judge(TypedDict, total=False):
-    """Who marked the answers in free text."""
-
+class _Judge(TypedDict, total=False):
     model: Required[str]
     prompts_sha256: Required[str]
 
@@ -241,17 +217,17 @@ class Summary(TypedDict, total=False):
     asked: Required[Part]
     with_scan: Required[Part]
     finished: Part
-    types: Required[dict[str, OfType]]
+    types: Required[dict[str, _OfType]]
     intervals: CheckedIntervals
-    datasets: dict[str, OfDataset]
-    samples: Samples
-    judge: Judge
-    baselines: dict[str, Baseline]
-    sight: SightSplit
-    anytime: Anytime
+    datasets: dict[str, _OfDataset]
+    samples: _Samples
+    judge: _Judge
+    baselines: dict[str, _Baseline]
+    sight: _SightSplit
+    anytime: _Anytime
     warnings: list[str]
-    cost: Cost
-    sessions: list[Session]
+    cost: _Cost
+    sessions: list[_Session]
 
 
 def _counted(found: Summary) -> Summary:
@@ -267,10 +243,11 @@ CheckedSummary = Annotated[Summary, AfterValidator(_counted)]
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
-def require_form(form: Any, values: Any) -> None:
-    """Raise ValueError, which says all that is wrong, unless JSON values have a form of this module."""
+def require_form(form: Any, values: Any) -> Any:
+    """JSON values that have a form of this module; raises ValueError, which says all that is wrong, for others."""
     try:
         _adapter(form).validate_python(values, strict=True)
+        return values
     except ValidationError as error:
         raise ValueError(reasons(error)) from None
 

@@ -22,12 +22,7 @@ class Journal(Protocol):
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The finished turns of an episode in progress, with their images in memory."""
 
-    def turn(
-        self,
-        episode: EpisodeId,
-        turn: Turn,
-        messages: Sequence[dict[str, Any]],
-    ) -> None:
+    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[dict[str, Any]]) -> None:
         """Record a finished turn, its images and the conversation so far."""
 
     def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
@@ -67,12 +62,7 @@ class MemoryJournal:
         """The conversation of an episode so far; empty without a model."""
         return self._conversations.get(episode, ())
 
-    def turn(
-        self,
-        episode: EpisodeId,
-        turn: Turn,
-        messages: Sequence[dict[str, Any]],
-    ) -> None:
+    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[dict[str, Any]]) -> None:
         """Keep a finished turn, its images and the conversation so far."""
         self._turns.setdefault(episode, []).append(turn)
         self._conversations[episode] = messages

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -177,14 +178,10 @@ class RunReader:
 
         Labels that an earlier version gave are those that the overall has now, see `roomscout.data.sources`.
         """
-        path = self.folder / "summary.json"
-        try:
-            summary = read_json(path)
-            require_form(CheckedSummary, summary)
-        except FileNotFoundError:
+        checked = partial(require_form, CheckedSummary)
+        summary = self._read(self.folder / "summary.json", checked, "resuming the run writes it again")
+        if summary is None:
             return None
-        except (OSError, ValueError) as error:
-            raise RunError(f"{path} is damaged ({error}); resuming the run writes it again") from None
         try:
             before = None if self.facts.source else benchmark_of(self.facts)
         except QuestionError:  # a benchmark that is not known has the labels that it gave
@@ -194,13 +191,9 @@ class RunReader:
     @property
     def guesses(self) -> Guesses | None:
         """The most frequent answer for each question; None for a run of an earlier version or of a single question."""
-        path = self.folder / BASELINES_FILE
-        try:
-            return Baselines.from_json(read_json(path)).most_frequent
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise RunError(f"{path} is damaged ({error}); remove it, and the run has no such baseline") from None
+        fix = "remove it, and the run has no such baseline"
+        found = self._read(self.folder / BASELINES_FILE, Baselines.from_json, fix)
+        return None if found is None else found.most_frequent
 
     @property
     def sights(self) -> dict[EpisodeId, Sight]:
@@ -234,15 +227,17 @@ class RunReader:
 
     def messages(self, episode: EpisodeId) -> list[dict[str, Any]]:
         """The conversation as sent: `role`, `text` and, for user messages, the file `image` or files `images`."""
-        path = self.folder / str(episode) / "messages.json"
+        path, checked = self.folder / str(episode) / "messages.json", partial(require_form, list[Message])
+        return list(self._read(path, checked, "resuming the question writes it again") or ())
+
+    def _read(self, path: Path, record_of: Callable[[Any], Record], fix: str) -> Record | None:
+        """The record in a JSON file; None if there is no file. Raises RunError, which says how to `fix` it."""
         try:
-            messages = read_json(path)
-            require_form(list[Message], messages)
-            return list(messages)
+            return record_of(read_json(path))
         except FileNotFoundError:
-            return []
+            return None
         except (OSError, ValueError) as error:
-            raise RunError(f"{path} is damaged ({error}); resuming the question writes it again") from None
+            raise RunError(f"{path} is damaged ({error}); {fix}") from None
 
     def _records(
         self, path: Path, from_json: Callable[[Mapping[str, Any]], Record], at_most: int | None = None

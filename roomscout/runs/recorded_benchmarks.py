@@ -22,6 +22,8 @@ from roomscout.runs.records import BenchmarkRecord, RunFacts, TypeRecord
 
 OVERALLS = {"tasks": mean_over_tasks, "questions": mean_over_questions}
 """What the overall is a mean over, if no function of the benchmark's own computes it."""
+SAME = ("name", "title", "label", "excluded", "summed_last", "datasets", "scan_layouts", "rescans", "sizes")
+"""The fields that a benchmark and its record have alike."""
 TRUST = "add --allow-code (in Python: allow_code=True) if you trust its author"
 
 
@@ -39,9 +41,8 @@ def record_of(name: str) -> BenchmarkRecord | None:
         "overall": next((each for each, mean in OVERALLS.items() if mean is found.aggregate), ""),
         "brings_questions": found.source is not None or found.folder is not None,
     }
-    same = ("name", "title", "label", "excluded", "summed_last", "datasets", "scan_layouts", "rescans", "sizes")
     try:
-        return BenchmarkRecord.from_json(own | {each: getattr(found, each) for each in same})
+        return BenchmarkRecord.from_json(own | {each: getattr(found, each) for each in SAME})
     except ValueError as error:
         raise BenchmarkError(f"{named(benchmark=name)}: it cannot be recorded ({error})") from None
 
@@ -53,9 +54,7 @@ def _type_record(given: QuestionType) -> dict[str, Any]:
         "task": given.task,
         "told_by_extent": given.told_by_extent,
         "kind": kind.name,
-        "unit": kind.unit,
-        "takes_options": kind.takes_options,
-        "needs_judge": kind.needs_judge,
+        **{each: getattr(kind, each) for each in ("unit", "takes_options", "needs_judge")},
         "shipped": kind == _shipped(kind.name, kind.unit),
     }
 
@@ -89,18 +88,10 @@ def _described(record: BenchmarkRecord, name: str) -> Benchmark:
 
     try:
         return Benchmark(
-            name=record.name,
-            title=record.title,
             types=tuple(_described_type(each, name) for each in record.types),
-            excluded=record.excluded,
             aggregate=OVERALLS.get(record.overall, own_overall),
-            label=record.label,
-            summed_last=record.summed_last,
-            datasets=record.datasets,
-            scan_layouts=record.scan_layouts,
-            rescans=record.rescans,
             references=record.references,
-            sizes=record.sizes,
+            **{each: getattr(record, each) for each in SAME},
         )
     except ValueError as error:
         raise BenchmarkError(f"the description of its benchmark in run.json is damaged ({error})") from None

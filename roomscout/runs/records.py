@@ -476,8 +476,3 @@ class RunFacts(Record):
     def with_resumption(self, resumption: dict[str, Any]) -> Self:
         """The facts after one more resumption."""
         return replace(self, resumed=(*self.resumed, resumption))
-
-
-def field_names(record: type[ResultRow]) -> list[str]:
-    """A record's keys, in order."""
-    return [field.name for field in fields(record)]

@@ -155,11 +155,7 @@ def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> dict[
     types = {name: _by_verdict(found) for name, found in by_type.items()}
     if judged:
         types["all"] = _by_verdict(judged)
-    return {
-        "enough_pixels": known[0][1].enough,
-        "surface_percent": round(100 * mean(surfaces), 2),
-        "types": types,
-    }
+    return {"enough_pixels": known[0][1].enough, "surface_percent": round(100 * mean(surfaces), 2), "types": types}
 
 
 def _by_verdict(found: Sequence[tuple[ResultRow, Sight]]) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,26 +33,9 @@ from roomscout.runs.costs import costs
 from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions, current_versions
-from roomscout.runs.reader import (
-    BASELINES_FILE,
-    MARKS_FILE,
-    QUESTIONS_FILE,
-    SIGHTS_FILE,
-    RunReader,
-    journal_path,
-)
+from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, SIGHTS_FILE, RunReader, journal_path
 from roomscout.runs.recorded_benchmarks import record_of
-from roomscout.runs.records import (
-    SCHEMA,
-    Baselines,
-    EpisodeId,
-    PartRecord,
-    ResultRow,
-    RunFacts,
-    Turn,
-    field_names,
-    image_name,
-)
+from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, image_name
 from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
 from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.by_dataset import scores_by_dataset
@@ -215,12 +198,7 @@ class RunWriter:
             self._write_or_fail(_keep_lines, journal_path(self.folder, episode), len(turns))
         return turns
 
-    def turn(
-        self,
-        episode: EpisodeId,
-        turn: Turn,
-        messages: Sequence[dict[str, Any]],
-    ) -> None:
+    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[dict[str, Any]]) -> None:
         """Write a finished turn: its images, then its line, then the conversation so far.
 
         Returns at once; writes files in the order of the calls. Raises RunError if an earlier write failed.
@@ -538,7 +516,7 @@ def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
     `more` names keys of the rows that are columns too.
     """
     names = sorted({name for row in rows for name in row.get("scores", ())})
-    columns = [*(name for name in field_names(ResultRow) if name != "scores"), *more]
+    columns = [*(each.name for each in fields(ResultRow) if each.name != "scores"), *more]
     columns += [f"scores.{name}" for name in names]
     columns += [name for name in (*FORCED_COLUMNS, *SIGHT_COLUMNS) if any(name in row for row in rows)]
     text = io.StringIO()

@@ -3,7 +3,7 @@
 import csv
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from conftest import RoomScans, run_in_process, scripted
 from roomscout.agent.actions.space import LOOK_AROUND
 from roomscout.agent.policies.recorded_replies import parser_of
 from roomscout.agent.policies.replies import ParsedAction, parse_action
-from roomscout.analysis.rescore import Answered, Scores, main
+from roomscout.analysis.rescore import main
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.runs.reader import RunReader
@@ -68,18 +68,6 @@ def test_an_answer_that_is_parsed_differently_is_named_and_scored(
     assert caplog.messages[0] == "1 of 8 answers change: 1 score more, 0 less"
     assert f"  q{number:03d}, {row.question_type}: answer {row.answer} -> {row.ground_truth}" in caplog.text
     assert (new["recorded_score"], new["score"]) == (str(row.score), "1.0")
-
-
-def test_the_overall_is_shown_before_and_after(run: Path, caplog: pytest.LogCaptureFixture):
-    caplog.set_level("INFO")
-
-    def right(answers: Sequence[Answered]) -> list[Scores]:
-        return [(1.0, {}) for _ in answers]
-
-    assert main([str(run)], parser_of, right) == 0
-    asked = (RunReader(run).summary or {})["asked"]
-    overall = next(line for line in caplog.messages if line.startswith(asked["overall_label"]))
-    assert overall.split()[1:] == [f"{asked[asked['overall_label']]:.1f}", "100.0"]
 
 
 def _with(parse: Callable[[str, Question, bool], ParsedAction]) -> Any:

@@ -1,7 +1,5 @@
 """The verb `roomscout leaderboard`: one row per run, in a table for each set of runs that may be compared."""
 
-import csv
-import io
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +18,9 @@ from roomscout.analysis.compare.conditions import (
 )
 from roomscout.analysis.outputs import require_outside_runs, write_text
 from roomscout.analysis.run_argument import add_log_root
-from roomscout.analysis.tables import INTERVAL, decimal, interval_in_words, markdown_table
+from roomscout.analysis.tables import INTERVAL, csv_of_rows, decimal, interval_in_words, markdown_table
 from roomscout.analysis.titles import answering, controls_of
-from roomscout.base.text import csv_cell, escaped, in_markdown, replace_unencodable
+from roomscout.base.text import escaped, in_markdown, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
@@ -250,10 +248,7 @@ def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
     """The rows of all tables with their number, as CSV, with a column for the overall of each dataset at the end."""
     datasets = _datasets(each for table in tables for each in table)
     rows = [_csv_row(number, each, datasets) for number, table in enumerate(tables, start=1) for each in table]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([list(rows[0]), *(map(csv_cell, row.values()) for row in rows)])
-    return text.getvalue()
+    return csv_of_rows(rows)
 
 
 def _csv_row(table: int, each: Standing, datasets: Iterable[str]) -> dict[str, Any]:

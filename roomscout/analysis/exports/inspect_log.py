@@ -44,22 +44,20 @@ def write(run: RunContents, out: Path) -> Exported:
     zstandard = zipfile.ZIP_ZSTANDARD  # type: ignore[attr-defined]  # before Python 3.14, inspect-ai adds it
     with zipfile.ZipFile(out, "w", zstandard) as file:
         for answer in finished(run):
-            summaries.append(_write_sample(condense_sample(_sample(run, answer, missing)), file))
+            sample = condense_sample(_sample(run, answer, missing))
+            content = sample.model_dump_json(exclude_none=True)
+            file.writestr(f"samples/{sample.id}_epoch_{sample.epoch}.json", content)
+            summaries.append(sample.summary())
         file.writestr("summaries.json", to_json(summaries, exclude_none=True))
     write_eval_log(_header(run, summaries), out, format="eval", header_only=True)
     lacking = f"views that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
     return Exported(len(summaries), (lacking,) if lacking else ())
 
 
-def _write_sample(sample: "EvalSample", file: zipfile.ZipFile) -> "EvalSampleSummary":
-    """Add a sample to a log; returns its summary."""
-    file.writestr(f"samples/{sample.id}_epoch_{sample.epoch}.json", sample.model_dump_json(exclude_none=True))
-    return sample.summary()
-
-
 def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "EvalLog":
     """The log without its samples, of which it has the totals."""
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats
+    from inspect_ai.model import ModelUsage
 
     facts, model = run.facts, _model(run)
     task = run.benchmark.title if run.benchmark else str(facts.setting("benchmark"))
@@ -74,9 +72,7 @@ def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "Eval
             task=task,
             task_id=facts.questions_sha256[:16],
             dataset=EvalDataset(
-                name=task,
-                samples=facts.questions,
-                sample_ids=list(dict.fromkeys(summary.id for summary in summaries)),
+                name=task, samples=facts.questions, sample_ids=list(dict.fromkeys(summary.id for summary in summaries))
             ),
             model=f"roomscout/{model}",
             config=EvalConfig(epochs=facts.samples),
@@ -96,7 +92,7 @@ def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "Eval
         stats=EvalStats(
             started_at=facts.started,
             completed_at=(datetime.fromisoformat(facts.started) + timedelta(seconds=seconds)).isoformat(),
-            model_usage={model: _added(usages)},
+            model_usage={model: sum(usages, ModelUsage())},
         ),
     )
 
@@ -202,12 +198,6 @@ def _usage(turns: Sequence[Turn]) -> "ModelUsage":
         output_tokens=tokens["generated"],
         total_tokens=tokens.total(),
     )
-
-
-def _added(usages: "Iterable[ModelUsage]") -> "ModelUsage":
-    from inspect_ai.model import ModelUsage
-
-    return sum(usages, ModelUsage())
 
 
 def _score_of_run(run: RunContents) -> "EvalScore":

@@ -20,18 +20,6 @@ from roomscout.analysis.exports.answers import (
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.base.text import escaped
 
-COLUMNS = (
-    "index",
-    "id",
-    "dataset",
-    "scene_name",
-    "video",
-    "question_type",
-    "question",
-    "candidates",
-    "answer",
-    "prediction",
-)
 NO_ANSWER = "no answer"
 """An empty cell would be read as the number NaN."""
 
@@ -40,11 +28,11 @@ def write(run: RunContents, out: Path) -> Exported:
     """Write the table; raises RunError if no question is of VSI-Bench's types."""
     found = vsi_bench_answers(run)
     with out.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, delimiter="\t", lineterminator="\n")
-        table.writerow(COLUMNS)
-        for answer, index in zip(found, indices_of(run, found), strict=True):
-            cells = _cells(answer, index)
-            table.writerow(escaped(cell) if isinstance(cell := cells[name], str) else cell for name in COLUMNS)
+        rows = [_cells(answer, index) for answer, index in zip(found, indices_of(run, found), strict=True)]
+        table = csv.DictWriter(file, list(rows[0]), delimiter="\t", lineterminator="\n")
+        table.writeheader()
+        for cells in rows:
+            table.writerow({name: escaped(cell) if isinstance(cell, str) else cell for name, cell in cells.items()})
     return Exported(len(found), without_others(run, found))
 
 

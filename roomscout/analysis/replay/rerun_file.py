@@ -57,9 +57,7 @@ def write_rerun(replay: Replay, out: Path) -> None:
         matrix = turn.pose.camera_to_world
         recording.log("room/camera", rerun.Transform3D(translation=matrix[:3, 3], mat3x3=matrix[:3, :3]))
         pinhole = rerun.Pinhole(
-            image_from_camera=lens.matrix,
-            resolution=[lens.width, lens.height],
-            camera_xyz=rerun.ViewCoordinates.RDF,
+            image_from_camera=lens.matrix, resolution=[lens.width, lens.height], camera_xyz=rerun.ViewCoordinates.RDF
         )
         recording.log("room/camera/view", pinhole)
         for shot in turn.shots:

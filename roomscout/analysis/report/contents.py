@@ -1,10 +1,10 @@
 """Reads a run into the plain values that a report shows; writes nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
@@ -32,8 +32,7 @@ OUTCOMES = {
     "pending": "not begun",
 }
 """The outcomes of a question, with their meaning."""
-
-
+Content = TypeVar("Content")
 LARGEST_SHOWN = 1e15
 """No plot has room for larger numbers."""
 
@@ -227,8 +226,9 @@ class RunContents:
         row, question = self.rows.get(episode), self.questions.get(episode.number)
         known = row or question
         name = known.question_type if known else ""
-        kind = question.kind if question else self._kind_of(name)
-        turns, sight = self._turns(episode), self.sights.get(episode)
+        of_benchmark = self.benchmark.type_of(name) if self.benchmark and not question else None
+        kind = question.kind if question else of_benchmark and of_benchmark.kind
+        turns, sight = self._read(episode, RunReader.turns), self.sights.get(episode)
         return QuestionContents(
             episode,
             id=known.id if known else "",
@@ -242,24 +242,15 @@ class RunContents:
             unit=kind.unit if kind else "",
             row=row,
             turns=turns,
-            messages=self._messages(episode),
+            messages=self._read(episode, RunReader.messages),
             sight=sight if sight is not None and len(sight.surface) == len(turns) else None,
         )
 
-    def _kind_of(self, question_type: str) -> Any:
-        known = self.benchmark.type_of(question_type) if self.benchmark else None
-        return known.kind if known else None
-
-    def _turns(self, episode: EpisodeId) -> tuple[Turn, ...]:
+    def _read(
+        self, episode: EpisodeId, content_of: Callable[[RunReader, EpisodeId], list[Content]]
+    ) -> tuple[Content, ...]:
         try:
-            return tuple(self.reader_of(episode).turns(episode))
-        except RunError as error:
-            self.missing.append(f"{error}.")
-            return ()
-
-    def _messages(self, episode: EpisodeId) -> tuple[dict[str, str], ...]:
-        try:
-            return tuple(self.reader_of(episode).messages(episode))
+            return tuple(content_of(self.reader_of(episode), episode))
         except RunError as error:
             self.missing.append(f"{error}.")
             return ()

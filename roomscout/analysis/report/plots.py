@@ -23,11 +23,7 @@ PARTS = {
     "render": "moving and rendering",
     "write": "writing",
 }
-TOKENS = {
-    "reused_tokens": "prompt, reused",
-    "prefilled_tokens": "prompt, computed",
-    "generated_tokens": "generated",
-}
+TOKENS = {"reused_tokens": "prompt, reused", "prefilled_tokens": "prompt, computed", "generated_tokens": "generated"}
 MOST_BINS = 24
 
 
@@ -38,16 +34,6 @@ class Plot:
     title: str
     drawing: Drawing
     note: str
-
-    @property
-    def svg(self) -> str:
-        """The finished picture."""
-        return self.drawing.svg
-
-    @property
-    def width(self) -> float:
-        """Its width in pixels before it is scaled."""
-        return self.drawing.width
 
 
 def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any]) -> list[Plot]:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from roomscout.analysis.outputs import write_text
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
 from roomscout.base.processes import environment
-from roomscout.base.text import escaped
 from roomscout.base.wording import flag
 from roomscout.runs import RunError
 from roomscout.runs.locks import locked
@@ -277,7 +276,11 @@ def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path
         if run is None or not done_file(run).exists()
     }
     if pending:
-        log.info("Pending: parts %s of %d. The last one to finish writes the table.", _listed(pending), of)
+        log.info(
+            "Pending: parts %s of %d. The last one to finish writes the table.",
+            ", ".join(map(str, sorted(pending))),
+            of,
+        )
         return None
     merged = []
     for cell in study.preset.cells:
@@ -311,7 +314,3 @@ def _is_merged(target: Path, parts: Sequence[Path]) -> bool:
 def _answers_in(run: Path) -> dict[EpisodeId, tuple[str | None, str, float]]:
     """What tells one run's answers from those of a retry: the answer, the status and the seconds of each."""
     return {row.episode: (row.answer, row.status, row.seconds) for row in RunReader(run).recorded_rows}
-
-
-def _listed(numbers: set[int]) -> str:
-    return escaped(", ".join(map(str, sorted(numbers))))

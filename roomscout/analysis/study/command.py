@@ -26,7 +26,7 @@ from roomscout.analysis.study.tables import (
     task_table,
     turn_table,
 )
-from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.text import either, escaped, log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.runs import RunError
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str], command: MainCommand) -> int:
     folder = given.folder.expanduser().absolute()
     try:
         if given.preset not in PRESETS:
-            raise RunError(f"there is no study {given.preset}; use {_listed()}")
+            raise RunError(f"there is no study {given.preset}; use {either(PRESETS)}")
         asked = command.read(flags, folder)
         study = open_study(folder, given.preset, asked, command)
         with only_one(study, asked.part):
@@ -80,11 +80,6 @@ def main(arguments: Sequence[str], command: MainCommand) -> int:
     for line in [*lines_of(results), f"Written: {folder / PAGE}, {TABLE} and {CSV} beside it"]:
         log.info("%s", line)
     return status
-
-
-def _listed() -> str:
-    *names, last = PRESETS
-    return f"{', '.join(names)} or {last}"
 
 
 def _title(name: str, results: Results) -> str:

@@ -1,7 +1,5 @@
 """The results of a study: scores and differences of its cells, as a CSV file, as Markdown and as a plot."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,18 +10,20 @@ from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
 from roomscout.analysis.report.svg import Dot, Drawing, Scale, dot_plot, steps_axis, ticks, y_axis
 from roomscout.analysis.study.presets import Cell, Preset
-from roomscout.analysis.tables import INTERVAL, decimal, interval_in_words, markdown_table, p_in_words, table_lines
-from roomscout.base.text import csv_cell, escaped, in_markdown
+from roomscout.analysis.tables import (
+    INTERVAL,
+    csv_of_rows,
+    decimal,
+    interval_in_words,
+    markdown_table,
+    p_in_words,
+    table_lines,
+)
+from roomscout.base.text import escaped, in_markdown
 from roomscout.runs import RunError
 from roomscout.scoring.intervals import Difference, Estimate, estimates
 
 OVERALL = "overall"
-COLUMNS = (
-    "cell", "task", "percent", "low", "high", "difference", "difference_low", "difference_high", "p", "p_holm",
-    "scenes", "moves", "never_saw", "failed",
-)  # fmt: skip
-"""The columns of the CSV file. "moves" is the mean number of moves, "never_saw" the percentage of the answers that
-never saw an object of their question; these and "failed" are only in the rows of the overall."""
 
 
 @dataclass(frozen=True)
@@ -144,27 +144,38 @@ def never_saw(summary: Mapping[str, Any]) -> float | None:
 
 
 def csv_of(results: Results) -> str:
-    """All scores as CSV, a row for each cell and task."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for each in results.cells:
-        for task, score in each.scores.items():
-            estimate, gain = score.estimate, score.difference
-            low, high = estimate.interval or (None, None)
-            writer.writerow(
-                [
-                    each.cell.name, csv_cell(task), *_rounded(estimate.percent, low, high),
-                    *_rounded(*(gain.percent, *(gain.interval or (None, None))) if gain else (None, None, None)),
-                    *_rounded(gain.p_value if gain else None, score.p_holm), estimate.scenes,
-                    *([*_rounded(each.moves, each.never_saw), each.failed] if task == OVERALL else ["", "", ""]),
-                ]
-            )  # fmt: skip
-    return out.getvalue()
+    """All scores as CSV, a row for each cell and task.
+
+    "moves" is the mean number of moves, "never_saw" the percentage of the answers that never saw an object of their
+    question; these and "failed" are only in the rows of the overall.
+    """
+    return csv_of_rows([_csv_row(each, *scored) for each in results.cells for scored in each.scores.items()])
 
 
-def _rounded(*values: float | None) -> list[str]:
-    return ["" if value is None else f"{value:.4f}" for value in values]
+def _csv_row(of: CellResult, task: str, score: Score) -> dict[str, Any]:
+    estimate, gain, of_cell = score.estimate, score.difference, of if task == OVERALL else None
+    low, high = estimate.interval or (None, None)
+    gain_low, gain_high = (gain.interval if gain else None) or (None, None)
+    return {
+        "cell": of.cell.name,
+        "task": task,
+        "percent": _rounded(estimate.percent),
+        "low": _rounded(low),
+        "high": _rounded(high),
+        "difference": _rounded(gain.percent if gain else None),
+        "difference_low": _rounded(gain_low),
+        "difference_high": _rounded(gain_high),
+        "p": _rounded(gain.p_value if gain else None),
+        "p_holm": _rounded(score.p_holm),
+        "scenes": estimate.scenes,
+        "moves": _rounded(of_cell.moves if of_cell else None),
+        "never_saw": _rounded(of_cell.never_saw if of_cell else None),
+        "failed": of_cell.failed if of_cell else "",
+    }
+
+
+def _rounded(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 def cell_table(results: Results) -> tuple[list[str], list[list[str]]]:

@@ -3,11 +3,13 @@
 import gc
 import itertools
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from logging.handlers import BufferingHandler
 from typing import Any
 
 import torch
@@ -228,8 +230,8 @@ class Counted:
 @contextmanager
 def counting() -> Iterator[Counted]:
     """Count CUDA graphs and compiled programs, record peak memory and token times, collect warnings of `models`."""
-    counted, handler, on_cuda = Counted(), _WarningCollector(), torch.cuda.is_initialized()
-    counted.log = handler.messages
+    counted, warned, on_cuda = Counted(), BufferingHandler(sys.maxsize), torch.cuda.is_initialized()
+    warned.setLevel(logging.WARNING)
     programs = counters["stats"]["unique_graphs"]
 
     def captured() -> None:
@@ -243,7 +245,7 @@ def counting() -> Iterator[Counted]:
 
     if on_cuda:
         torch.cuda.reset_peak_memory_stats()
-    logging.getLogger("roomscout.models").addHandler(handler)
+    logging.getLogger("roomscout.models").addHandler(warned)
     graph = torch.cuda.CUDAGraph
     try:
         with (
@@ -254,7 +256,8 @@ def counting() -> Iterator[Counted]:
         ):
             yield counted
     finally:
-        logging.getLogger("roomscout.models").removeHandler(handler)
+        logging.getLogger("roomscout.models").removeHandler(warned)
+        counted.log = [record.getMessage() for record in warned.buffer]
         counted.programs = counters["stats"]["unique_graphs"] - programs
         if on_cuda:
             counted.allocated = torch.cuda.max_memory_allocated()
@@ -275,15 +278,6 @@ def _after_each_call(owner: Any, method: str, callback: Callable[[], None]) -> I
         yield
     finally:
         setattr(owner, method, original)
-
-
-class _WarningCollector(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
 
 
 @contextmanager
