@@ -30,6 +30,7 @@ _OURS = {
     ".glb": re.compile(rb"glTF"),
     ".pcd": re.compile(rb"(?i)\s*(?:# ?\.pcd|(?:#[^\r\n]*[\r\n]+)*\s*(?:version\s+[\d.]+\s*)?(?:fields|columns)\s)"),
 }
+_OBJ = re.compile(rb"(?:(?:#[^\n]*|[og]\s[^\n]*)?[ \t\r]*\n)*(?:mtllib\s|v\s+-?[\d.])")
 _MAGIC = (
     (rb"\x28\xb5\x2f\xfd", "a file compressed with Zstandard", "unpack it with zstd -d < {file} > {unpacked}"),
     (rb"BZh[1-9]", "a file compressed with bzip2", "unpack it with bunzip2 < {file} > {unpacked}"),
@@ -70,13 +71,10 @@ _MAGIC = (
 _TEXT_OF_SCANS = rb"(?i)[\r\n]\s*v\s|\bDATA\s|\{\s*\""
 _KINDS = tuple((re.compile(magic, re.DOTALL), what, fix) for magic, what, fix in _MAGIC)
 _SUFFIXES = {
-    ".splat": ("a Gaussian splat in the format .splat", _SPLAT_TO_PLY),
-    ".ksplat": ("a Gaussian splat in the format .ksplat", _SPLAT_TO_PLY),
+    **{each: (f"a Gaussian splat in the format {each}", _SPLAT_TO_PLY) for each in (".splat", ".ksplat")},
     ".spz": ("a Gaussian splat in the format SPZ", _SPLAT_TO_PLY),
     ".sog": ("a Gaussian splat in PlayCanvas' format SOG", _SPLAT_TO_PLY),
-    ".xyz": ("a point cloud as rows of text", _TO_PLY_CLOUD),
-    ".pts": ("a point cloud as rows of text", _TO_PLY_CLOUD),
-    ".ptx": ("a point cloud as rows of text", _TO_PLY_CLOUD),
+    **dict.fromkeys((".xyz", ".pts", ".ptx"), ("a point cloud as rows of text", _TO_PLY_CLOUD)),
     ".las": ("a LAS point cloud", "convert it to PLY with pdal translate {file} {ply}"),
     ".laz": ("a LAZ point cloud", "convert it to PLY with pdal translate {file} {ply}"),
     ".mtl": ("the materials of an OBJ file", "name the .obj file beside it"),
@@ -100,15 +98,11 @@ def other_kind(path: Path) -> FileKind | None:
 
 def _kind(path: Path, head: bytes, suffix: str) -> FileKind | None:
     ours = next((each for each, magic in _OURS.items() if magic.match(head)), None)
-    if ours is None and suffix != ".gltf" and re.match(rb"\s*\{", head) and b'"asset"' in head:
+    if ours is None and re.match(rb"\s*\{", head) and b'"asset"' in head:
         ours = ".gltf"
-    if (
-        ours is None
-        and suffix != ".obj"
-        and re.match(rb"(?:(?:#[^\n]*|[og]\s[^\n]*)?[ \t\r]*\n)*(?:mtllib\s|v\s+-?[\d.])", head)
-    ):
+    elif ours is None and _OBJ.match(head):
         ours = ".obj"
-    if ours is not None:
+    if ours is not None and ours != suffix:
         name = ours[1:].upper().replace("GLTF", "glTF")
         article = "an" if name == "OBJ" else "a"
         renamed = path.with_suffix(ours)
@@ -215,9 +209,8 @@ def _of_bytes(path: Path, head: bytes) -> FileKind | None:
         if magic.match(head):
             return FileKind(what, fix)
     size = path.stat().st_size
-    if len(head) >= 84 and size == 84 + 50 * struct.unpack_from("<I", head, 80)[0]:
-        return FileKind("an STL model", _TO_PLY)
-    if re.match(rb"solid\s", head) and b"facet" in head:
+    is_binary_stl = len(head) >= 84 and size == 84 + 50 * struct.unpack_from("<I", head, 80)[0]
+    if is_binary_stl or (re.match(rb"solid\s", head) and b"facet" in head):
         return FileKind("an STL model", _TO_PLY)
     if not head.strip(b"\x00"):
         return FileKind("a file of zeros, such as an unfinished download", _AGAIN)

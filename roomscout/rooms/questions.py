@@ -36,17 +36,11 @@ MAX_TRIES = 200
 
 QUESTIONS_PER_TYPE: Mapping[str, int] = MappingProxyType(
     {
-        "object_counting": 3,
-        "object_abs_distance": 3,
-        "object_size_estimation": 3,
-        "room_size_estimation": 1,
-        "object_rel_distance": 2,
-        "object_rel_direction_easy": 1,
-        "object_rel_direction_medium": 2,
-        "object_rel_direction_hard": 2,
-        "route_planning": 2,
+        "object_counting": 3, "object_abs_distance": 3, "object_size_estimation": 3, "room_size_estimation": 1,
+        "object_rel_distance": 2, "object_rel_direction_easy": 1, "object_rel_direction_medium": 2,
+        "object_rel_direction_hard": 2, "route_planning": 2,
     }
-)
+)  # fmt: skip
 
 COUNTING = "How many {c}(s) are in this room?"
 ABS_DISTANCE = (
