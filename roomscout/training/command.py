@@ -9,6 +9,7 @@ from roomscout.base.verbs import parser_of
 
 TRAININGS = {
     "sft": ("roomscout.training.sft:main", "a vision-language model on the conversations of finished runs"),
+    "grpo": ("roomscout.training.grpo:main", "a vision-language model by the score of its own episodes"),
     "explorer": ("roomscout.training.explorer:main", "the included small model, from scratch, on procedural rooms"),
 }
 """What can be trained: the function that takes the other arguments, which is imported when it is used, and a phrase."""

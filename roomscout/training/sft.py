@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
 
     parts = load_parts(options)
     rows = {"conversation": list(range(len(conversations))), "images": [[""]] * len(conversations)}
-    settings = trainer_arguments(options, parts.model.device.type == "cpu")
+    settings = trainer_arguments(options, parts.model.device.type == "cpu", options.accumulate)
     trainer = SFTTrainer(
         model=parts.model,
         args=SFTConfig(**settings, per_device_train_batch_size=options.batch_size, max_length=None),
@@ -130,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         help="keep the N best samples of each question, 0 for all (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--batch-size", type=int, default=1, metavar="N", help="conversations per batch (%(default)s)")
+    parser.add_argument("--accumulate", type=int, default=1, metavar="N", help="batches per step (%(default)s)")
     add_tuning(parser, learning_rate=1e-4)
     add_log_root(parser)
     add_allow_code(parser)

@@ -48,7 +48,6 @@ def add_tuning(parser: argparse.ArgumentParser, learning_rate: float) -> None:
     add("--epochs", type=float, default=1.0, metavar="N", help="passes over the data (%(default)s)")
     add("--steps", type=int, default=-1, metavar="N", help="number of optimizer steps, instead of --epochs")
     add("--learning-rate", type=float, default=learning_rate, metavar="FLOAT", help="(%(default)s)")
-    add("--accumulate", type=int, default=1, metavar="N", help="batches per optimizer step (%(default)s)")
     add("--save-steps", type=int, default=50, metavar="N", help="steps between checkpoints (%(default)s)")
     add("--seed", type=int, default=0, help="random seed of training (%(default)s)")
     add("--resume", action="store_true", help="go on from the newest checkpoint in --output")
@@ -85,8 +84,8 @@ def load_parts(options: argparse.Namespace) -> Parts:
     return Parts(model.train(), processor, lora)
 
 
-def trainer_arguments(options: argparse.Namespace, on_cpu: bool) -> dict[str, Any]:
-    """The arguments of TRL's configurations that follow from the flags."""
+def trainer_arguments(options: argparse.Namespace, on_cpu: bool, batches: int) -> dict[str, Any]:
+    """The arguments of TRL's configurations that follow from the flags, for this many batches per optimizer step."""
     if options.report_to == "tensorboard":
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(options.output / "tensorboard")
     return {
@@ -94,7 +93,7 @@ def trainer_arguments(options: argparse.Namespace, on_cpu: bool) -> dict[str, An
         "num_train_epochs": options.epochs,
         "max_steps": options.steps,
         "learning_rate": options.learning_rate,
-        "gradient_accumulation_steps": options.accumulate,
+        "gradient_accumulation_steps": batches,
         "save_steps": options.save_steps,
         "save_total_limit": 2,
         "seed": options.seed,

@@ -13,6 +13,7 @@ from untrained_checkpoints import write_untrained_checkpoint
 from roomscout.command.main import main
 from roomscout.models import EXPLORER
 from roomscout.runs.trajectories import Trajectory, load_trajectories
+from roomscout.training.grpo import _parser, environment_of, make_trainer
 from roomscout.training.sft import IGNORED, Collator, chosen
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -96,3 +97,52 @@ class TestSft:
         flags = ["train", "sft", str(run), "--model", "embedded", "--output", str(tmp_path / "out")]
         assert main([*flags, "--min-score", "1.1"]) == 2
         assert "none of 8 answers has a conversation with a score of 1.1 or more" in capsys.readouterr().err
+
+
+GRPO = ["train", "grpo", "--env", "steps=1", "image_size=[96, 64]", "focal=60", "renderer=raycast", "datasets=[bare]"]
+
+
+class TestGrpo:
+    def test_what_trl_learns_is_what_was_sampled(self, tiny: Path, tmp_path):
+        """The log-probabilities that the loss uses are those with which the replies were drawn, with all views."""
+        flags = ["--model", str(tiny), "--output", str(tmp_path), "--generations", "2", "--batch-size", "2"]
+        options = _parser().parse_args([*GRPO[2:], *flags, "--max-new-tokens", "6", "--lora-rank", "0"])
+        env, _ = environment_of(options)
+        with env:
+            trainer = make_trainer(options, env, questions=2)
+            inputs = trainer._generate_and_score_completions([{"prompt": [{"role": "user", "content": "1"}]}] * 2)
+            turns = [each.env.state.turns for each in trainer._episodes]
+            ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+            seen = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+            columns = inputs["completion_ids"].shape[1]
+            images = {name: inputs[name] for name in ("pixel_values", "image_grid_thw", "mm_token_type_ids")}
+            found, *_ = trainer._get_per_token_logps_and_entropies(
+                trainer.model, ids, seen, columns, num_images=[2, 2], **images
+            )
+        assert len(images["image_grid_thw"]) == 4
+        for row, (learned, logps) in enumerate(zip(inputs["tool_mask"].bool(), found, strict=True)):
+            sampled = [logprob for turn in turns[row] for logprob in turn.reply.logprobs]
+            ended = [turn.reply.finish_reason == "stop" for turn in turns[row]]
+            assert int(learned.sum()) == len(sampled) + sum(ended) and not all(ended)
+            if not any(ended):
+                assert logps[learned].tolist() == pytest.approx(sampled, abs=1e-4)
+        assert turns[0][0].reply.tokens != turns[1][0].reply.tokens
+
+    def test_the_explorer_is_trained_and_resumed(self, tmp_path, capsys):
+        output = tmp_path / "explorer"
+        flags = [*GRPO, "--model", "embedded", "--output", str(output), "--generations", "2", "--batch-size", "2"]
+        flags += ["--save-steps", "1", "--max-new-tokens", "8"]
+        assert main([*flags, "--steps", "1"]) == 0, capsys.readouterr().err
+        assert main([*flags, "--steps", "2", "--resume"]) == 0
+        assert [each["step"] for each in history(output) if "reward" in each] == [1, 2]
+        assert (output / "curve.png").is_file() and (output / "adapter_model.safetensors").is_file()
+
+    def test_episodes_that_do_not_divide(self, tmp_path, capsys):
+        flags = [*GRPO, "--model", "embedded", "--output", str(tmp_path / "out"), "--generations", "3"]
+        assert main([*flags, "--batch-size", "2"]) == 2
+        assert "--generations 3 times --questions-per-step 1 must be a multiple of" in capsys.readouterr().err
+
+    def test_a_setting_that_no_episode_has(self, tmp_path, capsys):
+        flags = ["train", "grpo", "--model", "embedded", "--output", str(tmp_path / "out"), "--env", "batch_size=2"]
+        assert main(flags) == 2
+        assert "batch_size has no effect on an episode" in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""`roomscout train grpo`: reinforcement learning on rooms with TRL's GRPOTrainer, in the episodes of evaluation."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import yaml
+
+from roomscout.agent.config import ConfigError
+from roomscout.base.verbs import parser_of, refusing
+from roomscout.data.questions import QuestionError
+from roomscout.data.scans import ScanNotFound
+from roomscout.models import ModelError
+from roomscout.models.views import view_settings_of
+from roomscout.training.environment import EnvError, RoomEnv
+from roomscout.training.tuning import TuningError, add_tuning, load_parts, require_ready, train, trainer_arguments
+
+if TYPE_CHECKING:
+    from roomscout.training.room_trainer import RoomTrainer
+
+CURVES = ("reward", "score", "entropy", "completions/mean_length")
+
+
+def environment_of(options: argparse.Namespace) -> tuple[RoomEnv, int]:
+    """The environment that the flags describe, and how many questions it has; raises what RoomEnv raises."""
+    given = dict(each.partition("=")[::2] for each in options.env)
+    settings = {name: yaml.safe_load(value) for name, value in given.items()}
+    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    endless = not {"questions", "benchmark"} & set(settings)
+    env = RoomEnv(endless=endless, model=options.model, **settings)
+    return env, options.rooms if endless else len(env.questions)
+
+
+def make_trainer(options: argparse.Namespace, env: RoomEnv, questions: int) -> "RoomTrainer":
+    """The trainer that the flags describe; raises TuningError or ModelError."""
+    from datasets import Dataset
+    from trl import GRPOConfig
+
+    from roomscout.models.transformers.families import family_of
+    from roomscout.training.room_trainer import RoomTrainer
+
+    processes, group = int(os.environ.get("WORLD_SIZE", "1")), options.generations * options.questions_per_step
+    batches, rest = divmod(group, options.batch_size * processes)
+    if rest or not batches:
+        raise TuningError(
+            f"--generations {options.generations} times --questions-per-step {options.questions_per_step} must be a "
+            f"multiple of --batch-size {options.batch_size} times {processes} processes"
+        )
+    parts = load_parts(options)
+    family = family_of(parts.model.config)
+    if not family.name.startswith("Qwen"):
+        raise TuningError(f"train grpo takes Qwen's families, not {family.name}: TRL prepares the views of no others")
+    longest = options.max_new_tokens or view_settings_of(options.model).max_new_tokens
+    settings = GRPOConfig(
+        **trainer_arguments(options, parts.model.device.type == "cpu", batches),
+        per_device_train_batch_size=options.batch_size,
+        num_generations=options.generations,
+        temperature=options.temperature,
+        beta=options.beta,
+    )
+    prompts = [[{"role": "user", "content": str(number)}] for number in range(questions)]
+    rows = Dataset.from_dict({"prompt": prompts})
+    return RoomTrainer(
+        env, longest, model=parts.model, args=settings, train_dataset=rows, processing_class=parts.processor,
+        peft_config=parts.lora,
+    )  # fmt: skip
+
+
+@refusing(ConfigError, EnvError, ModelError, QuestionError, ScanNotFound, TuningError)
+def main(arguments: Sequence[str]) -> int:
+    """Run the training; returns 0, or 2 after an error."""
+    options = _parser().parse_args(arguments)
+    require_ready(options)
+    env, questions = environment_of(options)
+    with env:
+        train(make_trainer(options, env, questions), options, CURVES)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("train grpo", "Train a model by the score of its own episodes, in endless rooms by default.")
+    add = parser.add_argument
+    add(
+        "--env", nargs="+", default=(), metavar="NAME=VALUE",
+        help="settings of the episodes as RoomEnv takes them, with values as in YAML: questions=FILE "
+        "scan_root=FOLDER, benchmark=NAME, steps=4, datasets=[simple], rewards={unreadable_cost: 0.1}",
+    )  # fmt: skip
+    add("--rooms", type=int, default=1000, metavar="N", help="number of endless rooms (%(default)s)")
+    add("--generations", type=int, default=8, metavar="G", help="episodes per question, compared (%(default)s)")
+    add("--questions-per-step", type=int, default=1, metavar="N", help="questions per optimizer step (%(default)s)")
+    add("--batch-size", type=int, default=1, metavar="N", help="episodes per backward pass (%(default)s)")
+    add("--temperature", type=float, default=1.0, metavar="FLOAT", help="sampling temperature (%(default)s)")
+    add("--beta", type=float, default=0.0, metavar="FLOAT", help="weight of the KL to the initial model (%(default)s)")
+    add("--max-new-tokens", type=int, metavar="N", help="longest reply (the checkpoint's own, else 512)")
+    add_tuning(parser, learning_rate=1e-5)
+    return parser

@@ -1,0 +1,113 @@
+"""TRL's GRPOTrainer with episodes of RoomEnv as completions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from PIL import Image
+from trl import GRPOTrainer
+
+from roomscout.agent.policies.replies import action_format
+from roomscout.models import ModelOptions
+from roomscout.models.conversation import Message
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.training.environment import RoomEnv
+from roomscout.training.spoken import Spoken, encoded_episode
+
+ACTION = action_format()
+
+
+@dataclass
+class Episode:
+    """An environment in which episodes are played, with the latest one's rewards by part and truncated replies."""
+
+    env: RoomEnv
+    rewards: dict[str, float] = field(default_factory=dict)
+    truncated: tuple[int, ...] = ()
+    failed: bool = False
+
+    def begin(self, number: int, name: str) -> None:
+        """Begin with question `number`, in endless rooms of that seed; `name` seeds what is sampled."""
+        asked: dict[str, int] = {"question": number} if self.env.questions else {"seed": number}
+        self.env.reset(**asked)
+        self.env.state.conversation.id += name
+        self.rewards, self.truncated, self.failed = {}, (), False
+
+
+def play(episodes: Sequence[Episode], backend: TransformersBackend) -> None:
+    """Play begun episodes to their ends, all turns in batches."""
+    going = list(episodes)
+    while going:
+        replies = backend.generate([each.env.state.conversation for each in going], ACTION)
+        for episode, reply in zip(tuple(going), replies, strict=True):
+            conversation = episode.env.state.conversation
+            if reply.finish_reason == "length":
+                episode.truncated += (episode.env.state.turn,)
+            step = episode.env.step(reply)
+            for name, value in step.info["rewards"].items():
+                episode.rewards[name] = episode.rewards.get(name, 0.0) + value
+            if step.ended:
+                episode.failed = step.info["failed"] is not None
+                backend.release(conversation)
+                going.remove(episode)
+
+
+class RoomTrainer(GRPOTrainer):
+    """GRPO whose completions are episodes of RoomEnv: plain replies and new views in turn, as in evaluation.
+
+    TRL's own loop takes views from tools alone and ends without a signal, so `_generate` replaces it. A completion is
+    all after the first message; only what the model said is learned. Episodes whose view cannot be drawn do not count.
+    """
+
+    def __init__(self, env: RoomEnv, max_new_tokens: int, **more: Any) -> None:
+        super().__init__(reward_funcs=_reward, **more)
+        self._episodes = [Episode(env)]
+        self._longest_reply = max_new_tokens
+        # with tools, TRL takes the images of a completion from `tool_images`; these tools are never called
+        self._standalone_tools: list[Any] = []
+        self.tools = [play]
+
+    def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
+        """Play one episode for each prompt, whose text is the number of its question."""
+        while len(self._episodes) < len(prompts):
+            self._episodes.append(Episode(self._episodes[0].env.another()))
+        episodes = self._episodes[: len(prompts)]
+        for row, (episode, prompt) in enumerate(zip(episodes, prompts, strict=True)):
+            name = f" {self.state.global_step} {self.accelerator.process_index} {row}"
+            episode.begin(int(prompt[-1]["content"]), name)
+        model = self.accelerator.unwrap_model(self.model)
+        model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        options = ModelOptions(
+            max_new_tokens=self._longest_reply, temperature=self.temperature, seed=self.args.seed, logprobs=True
+        )
+        play(episodes, TransformersBackend(model, self.processing_class, options))
+        encoder = ConversationEncoder(self.processing_class, model.config)
+        end = self._tokenizer.eos_token_id
+        found = [_spoken(encoder, each, end) for each in episodes]
+        views = [[Image.fromarray(turn.view) for turn in each.turns] for each in found]
+        texts = [[{"role": "assistant", "content": _replies(each)}] for each in episodes]
+        fields = {
+            "room_reward": [None if each.failed else sum(each.rewards.values()) for each in episodes],
+            "room_score": [each.env.state.score() or 0.0 for each in episodes],
+        }
+        prompt_ids = [each.ids[: each.first].tolist() for each in found]
+        ids = [each.ids[each.first :].tolist() for each in found]
+        masks = [each.spoken[each.first :].long().tolist() for each in found]
+        return prompt_ids, ids, masks, texts, None, fields, views, views
+
+
+def _reward(room_reward: list[float | None], room_score: list[float], log_metric: Any, **_: Any) -> list[float | None]:
+    log_metric("score", sum(room_score) / len(room_score))
+    return room_reward
+
+
+def _spoken(encoder: ConversationEncoder, episode: Episode, end_token: int) -> Spoken:
+    conversation = episode.env.state.conversation
+    if conversation.messages[-1].role == "user":  # a view could not be drawn: the reply has no turn
+        conversation.append(Message("assistant", ""))
+    return encoded_episode(encoder, conversation, end_token, episode.truncated)
+
+
+def _replies(episode: Episode) -> str:
+    return "\n".join(turn.reply.text for turn in episode.env.state.turns)
