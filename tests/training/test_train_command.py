@@ -17,4 +17,4 @@ def test_a_training_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[s
     assert main(["train", "exploer"]) == 2
     assert capsys.readouterr().err == "error: there is no training exploer; did you mean explorer?\n"
     assert main(["train"]) == 2
-    assert "explorer, the included small model" in capsys.readouterr().out
+    assert "explorer, the included small model" in " ".join(capsys.readouterr().out.split())
