@@ -292,18 +292,18 @@ class TestConstrainedReplies:
         )
 
     def test_are_valid_actions_even_with_untrained_weights(self, backend):
-        conversations, finished = different_conversations(4), 0
-        for _ in range(2):
-            for conversation, reply in zip(conversations, backend.generate(conversations, CONSTRAINED), strict=True):
-                if reply.finish_reason == "stop":
-                    finished += 1
-                    action = json.loads(reply.text[reply.text.index("{") :])
-                    assert tuple(action) == METRIC.all_keys and reply.text.endswith("}")
-                    assert (action["answer"] is not None) or not action["done"]
-                proceed(conversation, reply)
-        assert finished >= 4
+        finished = 0
+        for reply in backend.generate(different_conversations(6), CONSTRAINED):
+            if reply.finish_reason == "stop":
+                finished += 1
+                action = json.loads(reply.text[reply.text.index("{") :])
+                assert tuple(action) == METRIC.all_keys and reply.text.endswith("}")
+                assert (action["answer"] is not None) or not action["done"]
+        assert finished >= 3
 
-    def test_do_not_depend_on_the_batch(self, backend):
+    def test_do_not_depend_on_the_batch(self, checkpoint):
+        options = ModelOptions(device="cpu", max_new_tokens=200, temperature=50.0)
+        backend = TransformersBackend.from_checkpoint(checkpoint, options)
         together = backend.generate(different_conversations(3), CONSTRAINED)
         for conversation, reply in zip(different_conversations(3), together, strict=True):
             backend.release(conversation)
