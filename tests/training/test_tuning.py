@@ -3,16 +3,21 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import torch
 from conftest import RoomScans, run_in_process, scripted
+from datasets import Dataset
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import qwen3_vl_chat_template
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.command.main import main
 from roomscout.models import EXPLORER
 from roomscout.runs.trajectories import Trajectory, load_trajectories
+from roomscout.training.faces.trl import environment_factory
 from roomscout.training.grpo import _parser, environment_of, make_trainer
 from roomscout.training.sft import IGNORED, Collator, chosen
 
@@ -146,3 +151,47 @@ class TestGrpo:
         flags = ["train", "grpo", "--model", "embedded", "--output", str(tmp_path / "out"), "--env", "batch_size=2"]
         assert main(flags) == 2
         assert "batch_size has no effect on an episode" in capsys.readouterr().err
+
+
+class TestToolFace:
+    def test_the_example_trains_a_model_with_tools(self, tiny: Path, tmp_path):
+        """With TRL's template and tool loop; generation itself is scripted, since an untrained model calls no tool."""
+        model, processor = AutoModelForImageTextToText.from_pretrained(tiny), AutoProcessor.from_pretrained(tiny)
+        processor.chat_template = qwen3_vl_chat_template
+        factory = environment_factory(endless=True, datasets=["bare"], steps=2, image_size=(96, 64), focal=60.0)
+        seen: list[int] = []
+        said = [
+            [_call('I turn. {"rotation_angle_degrees": 90}'), _call('{"answer": "TRUTH", "done": true}'), "Done."],
+            [_call("nothing to read"), _call("again nothing"), "Done."],
+        ]
+
+        def fake(input_ids, attention_mask, image_grid_thw, **_):
+            seen.append(len(image_grid_thw))
+            truth = trainer.environments[0]._env.state.question.ground_truth
+            replies = [each.pop(0).replace("TRUTH", truth) + "<|im_end|>" for each in said]
+            ids = processor.tokenizer(replies, padding=True, padding_side="right", return_tensors="pt").input_ids
+            return torch.cat([input_ids, ids], dim=1)
+
+        trainer = GRPOTrainer(
+            model=model,
+            processing_class=processor,
+            environment_factory=factory,
+            train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": ""}], "seed": 3}]),
+            args=GRPOConfig(
+                output_dir=str(tmp_path), max_steps=1, num_generations=2, per_device_train_batch_size=2,
+                max_completion_length=2048, report_to="none", use_cpu=True, bf16=False, logging_steps=1,
+                learning_rate=0.1,
+            ),
+        )  # fmt: skip
+        before = model.lm_head.weight.clone()
+        with patch.object(model, "generate", side_effect=fake):
+            trainer.train()
+        logged = trainer.state.log_history[0]
+        assert seen == [2, 4, 5] and logged["tools/call_frequency"] == 2 and logged["tools/failure_frequency"] == 0
+        assert [each.get_reward() for each in trainer.environments] == [1.0, 0.0]
+        assert logged["rewards/RoomTool/mean"] == 0.5
+        assert not torch.equal(before, model.lm_head.weight)
+
+
+def _call(text: str) -> str:
+    return f"<tool_call>\n{json.dumps({'name': 'reply', 'arguments': {'text': text}})}\n</tool_call>"

@@ -1,0 +1,49 @@
+"""`RoomEnv` in the shapes that other trainers take: one module for each, imported by those who use it.
+
+`roomscout.training.faces.gymnasium` needs the library gymnasium, and so on. Each module says what it offers.
+"""
+
+import base64
+import io
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from PIL import Image
+
+from roomscout.training.environment import RoomEnv
+
+
+class LibraryMissing(ImportError):
+    """A face's library is not installed; the message says how to install it."""
+
+
+@contextmanager
+def library(name: str, how: str) -> Iterator[None]:
+    """Raise LibraryMissing for a library, or one that it needs, that the block cannot import; `how` installs it."""
+    try:
+        yield
+    except ImportError as error:
+        raise LibraryMissing(f"roomscout.training.faces.{name} needs {name} ({error}): {how}") from error
+
+
+def shared_env(settings: Mapping[str, Any]) -> RoomEnv:
+    """An environment that shares scans and renderer with all of this process that have the same settings.
+
+    For trainers that make an environment for each episode. The settings are plain values, as in a configuration file.
+    """
+    return _first(json.dumps(settings, sort_keys=True)).another()
+
+
+@cache
+def _first(settings: str) -> RoomEnv:
+    return RoomEnv(**json.loads(settings))
+
+
+def png_base64(image: Image.Image) -> str:
+    """An image as a PNG file in base64."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode("ascii")
