@@ -337,9 +337,10 @@ class Trainer:
         numbers = [loss, self.plan.rate(self.step - 1), self.seconds, held_out, *shares.values()]
         self.curve.append([str(self.step), stage, *(f"{number:.6g}" for number in numbers)])
         log.info(
-            "step %d of %d (%s): loss %.3f, held-out loss %.3f, accuracy: %s, %.0f s",
+            "step %d of %d (%s): loss %.3f, held-out loss %.3f, accuracy: %s, %.0f s, about %.1f h left",
             self.step, self.plan.steps, stage, loss, held_out,
             ", ".join(f"{name} {share:.3f}" for name, share in shares.items()), self.seconds,
+            self.seconds / self.step * (self.plan.steps - self.step) / 3600,
         )  # fmt: skip
 
 
