@@ -23,6 +23,7 @@ from roomscout.agent.turns import (
     initialize_question_state,
     run_batched_turn,
 )
+from roomscout.base.interrupts import undone_on_failure
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question
@@ -46,7 +47,12 @@ def answer_questions(
             answer_independently(scheduler, run, progress)
             return
         announce = Announcer(scheduler)
-        try:
+
+        def forget_begun() -> None:
+            for state in scheduler.begun:  # the policy may outlive this run
+                run.policy.forget(state)
+
+        with undone_on_failure(forget_begun):
             while scheduler.has_work:
                 begin(scheduler, run, progress)
                 while batch := scheduler.next_batch() or scheduler.next_few():
@@ -60,10 +66,6 @@ def answer_questions(
                     settle(batch, run, progress)
                     if scheduler.refill:
                         begin(scheduler, run, progress)
-        except BaseException:
-            for state in scheduler.begun:  # the policy may outlive this run
-                run.policy.forget(state)
-            raise
 
 
 def answer_in_one_batch(

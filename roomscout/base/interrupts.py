@@ -6,7 +6,7 @@ Outside these blocks, the command lets both raise KeyboardInterrupt in the main 
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
@@ -30,6 +30,15 @@ def ignored_interrupts() -> Iterator[None]:
     """Ignore interrupts inside the block, which ends a run; people and job schedulers often send two."""
     with _handled_by(signal.SIG_IGN):
         yield
+
+
+@contextmanager
+def undone_on_failure(undo: Callable[[], object]) -> Iterator[None]:
+    """Call `undo` if the block raises an error or is interrupted, which then goes on."""
+    with ExitStack() as stack:
+        stack.callback(undo)
+        yield
+        stack.pop_all()
 
 
 @contextmanager

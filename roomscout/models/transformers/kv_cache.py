@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
+from roomscout.base.interrupts import undone_on_failure
 from roomscout.models.transformers.encoding import EncodedConversation
 
 log = logging.getLogger(__name__)
@@ -294,7 +295,12 @@ class KVStore:
         planned = 0
         if self._planned:
             planned = min(self._planned, self._limit_bytes // (len(self._rows) * self._token_bytes))
-        try:
+
+        def release_all() -> None:
+            for row in (row for group in groups for row in group):
+                self.release(row.encoded.key)
+
+        with undone_on_failure(release_all):
             plans = [_CopyPlan.of(group) for group in groups]
             layers: list[list[GrowingLayer]] = [[] for _ in groups]
             for index in range(self._layers):
@@ -302,10 +308,6 @@ class KVStore:
                     new.append(_copied_layer(plan, index, planned))
                 for plan in plans:
                     plan.free_sources(index)
-        except BaseException:
-            for row in (row for group in groups for row in group):
-                self.release(row.encoded.key)
-            raise
         return [CachedBatch(group, plan.mask, new) for group, plan, new in zip(groups, plans, layers, strict=True)]
 
 

@@ -2,14 +2,14 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
+from roomscout.base.interrupts import undone_on_failure
 from roomscout.base.wording import named
 from roomscout.models import ModelError, OutOfMemory, ReplyFormat
 from roomscout.models.conversation import why_too_long
@@ -234,7 +234,7 @@ class ModelRunner:
         logprobs = RecordedLogprobs(processors) if self._options.logprobs else None
         # generate() requires ids for the cached columns too, but does not read them.
         ids = torch.nn.functional.pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id)
-        with _roll_back_on_failure(cached):
+        with undone_on_failure(cached.roll_back):
             output = self._model.generate(
                 input_ids=ids.to(self._model.device),
                 **self._model_inputs(cached, prefill),
@@ -280,7 +280,7 @@ class ModelRunner:
         cached = self._store.arrange(stragglers)
         ends = [encoded.last_image_end for encoded in stragglers]
         prefill = self._lay_out_prefill(stragglers, cached, ends)
-        with _roll_back_on_failure(cached):
+        with undone_on_failure(cached.roll_back):
             ids = prefill.ids.to(self._model.device)
             self._model(input_ids=ids, **self._model_inputs(cached, prefill), use_cache=True, logits_to_keep=1)
         new_ids = [encoded.ids[:end] for encoded, end in zip(stragglers, ends, strict=True)]
@@ -377,13 +377,3 @@ class _UntilOutOfMemory:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         self.ran_out = isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error)
         return self.ran_out
-
-
-@contextmanager
-def _roll_back_on_failure(cached: CachedBatch) -> Iterator[None]:
-    """Restore the batch if the call inside fails or is interrupted."""
-    try:
-        yield
-    except BaseException:
-        cached.roll_back()
-        raise

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.interrupts import undone_on_failure
 from roomscout.base.wording import named
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
@@ -236,11 +237,8 @@ class VllmServer:
         """Start a server and wait until it accepts requests; raises ModelError."""
         for _ in range(MOST_PORTS):
             server = self._launch(number)
-            try:
+            with undone_on_failure(server.stop):
                 started = self._wait_until_ready(server)
-            except BaseException:
-                server.stop()
-                raise
             if started:
                 return server
             server.stop()

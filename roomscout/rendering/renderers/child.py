@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from roomscout.base.interrupts import undone_on_failure
 from roomscout.base.processes import environment
 from roomscout.base.wording import named
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -63,12 +64,9 @@ class ChildRenderer:
 
     def started(self) -> Self:
         """Wait until the child has rendered its test image; raises RenderError if it cannot."""
-        try:
+        with undone_on_failure(self._stop):  # also on an interrupt: a hanging child must not outlive this process
             if self._starting:
                 self._await_start()
-        except BaseException:  # also on an interrupt, so that a hanging child does not outlive this process
-            self._stop()
-            raise
         return self
 
     @property

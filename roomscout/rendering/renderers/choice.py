@@ -2,6 +2,7 @@
 
 import logging
 
+from roomscout.base.interrupts import undone_on_failure
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
 from roomscout.rendering.registry import RENDERER_NAMES, RENDERERS
 from roomscout.rendering.renderers.base import Renderer, RenderError
@@ -61,11 +62,8 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     crashed (isl-org/Open3D issues 4877 and 5597).
     """
     start = RendererStart(name, cuda_device)
-    try:
+    with undone_on_failure(start.close):
         return start.renderer()
-    except BaseException:
-        start.close()
-        raise
 
 
 def _best_renderer(child: ChildRenderer) -> Renderer:
