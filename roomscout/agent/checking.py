@@ -34,7 +34,15 @@ def look_ahead(config: RunConfig, folder: Path | None = None) -> Outcome:
             log_origins(find_benchmark(config.questions.benchmark))  # what can be prepared meanwhile
         raise
     if config.what_to_run.plan:
-        report_plan(run.questions, run.config)
+        if run.benchmark.make_scans is not None:
+            log.info("Scans: made when the run begins, if they are not there")
+        elif run.config.what_to_run.ply is None:
+            try:
+                report_scans(run.questions, run.config.views.scan_root, run.config.questions.benchmark)
+            except ScanNotFound as error:
+                log.info("Scans: none yet (%s)", error)
+        for line in [*plan_lines(run.config, run.questions), *workers_line(run.config.cluster)]:
+            log.info("%s", line)
         return Outcome(0, [])
     if run.makes_scans:
         run.make_scans()
@@ -79,19 +87,6 @@ def check_scans(questions: Sequence[Question], benchmark: str, views: RenderSett
 def log_origins(benchmark: Benchmark, datasets: Sequence[str] | None = None) -> None:
     """Print where the questions and the scans of these datasets come from, by default of all that are known."""
     for line in origin_lines(benchmark, list(benchmark.scans_from) if datasets is None else datasets):
-        log.info("%s", line)
-
-
-def report_plan(questions: Sequence[Question], config: RunConfig) -> None:
-    """Print the plan of a run, which needs no scans; raises ModelError."""
-    if find_benchmark(config.questions.benchmark).make_scans is not None:
-        log.info("Scans: made when the run begins, if they are not there")
-    elif config.what_to_run.ply is None:
-        try:
-            report_scans(questions, config.views.scan_root, config.questions.benchmark)
-        except ScanNotFound as error:
-            log.info("Scans: none yet (%s)", error)
-    for line in [*plan_lines(config, questions), *workers_line(config.cluster)]:
         log.info("%s", line)
 
 

@@ -15,12 +15,13 @@ from roomscout.agent.loop import answer_questions
 from roomscout.agent.policies import Policy, PolicyError
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.prepared import Prepared, prepared
+from roomscout.agent.resuming import changed_settings, resume_command
 from roomscout.agent.run_folder import (
     begin_folder,
-    note_resumption,
-    open_folder,
+    model_revision,
     require_new_name,
     require_same_scans,
+    saved_config,
 )
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.startup import Started, start
@@ -134,7 +135,8 @@ def open_or_name(asking: Prepared, stack: ExitStack) -> RunWriter | None:
     if asking.folder is None:
         require_new_name(config.output, config.cluster.shard)
         return None
-    run_log = open_folder(asking.folder, config)
+    changed = changed_settings(saved_config(asking.folder), config)
+    run_log = RunWriter(asking.folder, resume_command(asking.folder, changed))
     stack.callback(run_log.close)
     if config.what_to_run.retry_failed:
         log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
@@ -158,7 +160,8 @@ def begin_or_resume(
         run_log = begin_folder(config, asking.questions, whole, prompts, guesses, source)
         stack.callback(run_log.close)
     else:
-        note_resumption(run_log, config, prompts)
+        changed = changed_settings(saved_config(run_log.folder), config)
+        run_log.note_resumption(changed, model_revision(config.model, prompts))
     stack.enter_context(log_to_file(run_log.folder / "run.log"))
     log.log(logging.INFO if several else logging.DEBUG, "Run folder: %s", run_log.folder)
     return run_log

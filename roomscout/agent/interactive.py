@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from roomscout.agent.builders import asked_of
 from roomscout.agent.config import ConfigError, RunConfig
@@ -35,7 +36,8 @@ def ask_repeatedly(
         asking = prepared(about if what.question else about.having(question=NOMINAL_QUESTION, options=()))
         asking = replace(asking, config=asking.config.having(question=what.question, options=what.options))
         started = start(asking, stack)
-        for current in _each_question(started.config):
+        for question in _each_question(what.question):
+            current = started.config.having(**question)
             try:
                 asked = asked_of(current.what_to_run, current.questions)
             except (ConfigError, QuestionError) as error:
@@ -45,14 +47,14 @@ def ask_repeatedly(
             yield main_vsi_bench_loop(current, policy=asking.policy, asked=asked, started=begun, show_view=show_view)
 
 
-def _each_question(config: RunConfig) -> Iterator[RunConfig]:
-    """The configuration of each question: that of `config`, if any, then those that the user types."""
-    if config.what_to_run.question is not None:
-        yield config
+def _each_question(first: str | None) -> Iterator[dict[str, Any]]:
+    """The settings of each question that differ from those of the first, if any: of those that the user types."""
+    if first is not None:
+        yield {}
     while typed := _typed():
         question, *options = (part.strip() for part in typed.split("|"))
         # What is known about a question given as a flag is not true of the next one.
-        yield config.having(question=question, options=tuple(options), question_type=None, ground_truth=None)
+        yield {"question": question, "options": tuple(options), "question_type": None, "ground_truth": None}
 
 
 def _typed() -> str:

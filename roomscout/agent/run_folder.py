@@ -18,7 +18,6 @@ from roomscout.agent.config import (
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
 from roomscout.agent.resuming import (
     as_begun,
-    changed_settings,
     resume_command,
     with_absolute_paths,
 )
@@ -62,12 +61,12 @@ def begin_folder(
     run = RunWriter(folder, resume_command(folder, {}))
     record = prompts_record(prompts) if prompts else None
     conditions = protocol(config, prompts, own_rows=source is None or source.own)
-    revision = _model_revision(config.model, prompts)
+    revision = model_revision(config.model, prompts)
     run.begin(config_to_dict(config), questions, whole, conditions, part, record, guesses, source, revision)
     return run
 
 
-def _model_revision(model: ModelSettings, prompts: Prompts | None) -> str | None:
+def model_revision(model: ModelSettings, prompts: Prompts | None) -> str | None:
     """The commit of the checkpoint, if a model answers that this machine loads from the hub."""
     return hub_revision(model.model) if prompts and model.engine != "openai" else None
 
@@ -103,11 +102,6 @@ def run_to_resume(what: WhatToRun, output: OutputSettings, shard: str | None) ->
             f"{named('resume')}: no run of {named(shard=part)} below {output.log_root}; begin it with {named('batch')}"
         )
     return folder
-
-
-def open_folder(folder: Path, config: RunConfig) -> RunWriter:
-    """Open the folder of an earlier run to resume it with `config`; raises RunError."""
-    return RunWriter(folder, resume_command(folder, changed_settings(saved_config(folder), config)))
 
 
 def config_to_resume(folder: Path, config: RunConfig) -> RunConfig:
@@ -174,11 +168,6 @@ def require_same_scans(
                 f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is a "
                 "different scan: resume with the former, or start a new run"
             )
-
-
-def note_resumption(run: RunWriter, config: RunConfig, prompts: Prompts | None) -> None:
-    """Note in a run folder with which settings, and which weights of a model that reads `prompts`, it is resumed."""
-    run.note_resumption(changed_settings(saved_config(run.folder), config), _model_revision(config.model, prompts))
 
 
 def saved_config(folder: Path) -> RunConfig:

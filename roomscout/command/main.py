@@ -109,7 +109,9 @@ def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple
         return partial(look_ahead, config, folder), config
     if config.cluster.ray:
         return partial(answer_on_ray, config, folder), config
-    return partial(main_vsi_bench_loop, config, folder, show_view=shown_turns(config, views)), config
+    return partial(
+        main_vsi_bench_loop, config, folder, show_view=shown_turns(config.what_to_run.ply, config.views.renderer, views)
+    ), config
 
 
 def answer_several(config: "RunConfig", given: "Given", views: "TurnViews") -> int:
@@ -125,18 +127,19 @@ def answer_several(config: "RunConfig", given: "Given", views: "TurnViews") -> i
     from roomscout.agent.interactive import ask_repeatedly
 
     config = with_absolute_paths(config)
-    statuses = [finish(outcome, config) for outcome in ask_repeatedly(config, shown_turns(config, views))]
+    show_view = shown_turns(config.what_to_run.ply, config.views.renderer, views)
+    statuses = [finish(outcome, config) for outcome in ask_repeatedly(config, show_view)]
     return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
 
 
-def shown_turns(config: "RunConfig", views: "TurnViews") -> "Callable[[QuestionState, Path], None] | None":
+def shown_turns(ply: Path | None, renderer: str, views: "TurnViews") -> "Callable[[QuestionState, Path], None] | None":
     """Print each turn of --ply from now on; returns what shows its view, None for grey views and for other runs."""
     from roomscout.agent.console import log_turns_to_console
 
-    if config.what_to_run.ply is None:
+    if ply is None:
         return None
     log_turns_to_console()
-    return None if config.views.renderer == "blind" else views.show
+    return None if renderer == "blind" else views.show
 
 
 def failed(error: Exception, refusals: tuple[type[Exception], ...]) -> int:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from threading import Barrier, Event
 
+import numpy as np
 import pytest
 from conftest import (
     RoomScans,
@@ -36,7 +37,7 @@ from roomscout.agent.state import QuestionState
 from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
-from roomscout.models.conversation import Conversation
+from roomscout.models.conversation import Conversation, Message
 from roomscout.rendering.renderers import make_renderer
 from roomscout.runs.journal import MemoryJournal
 from roomscout.runs.reader import RunReader
@@ -438,6 +439,19 @@ def test_an_answer_of_the_wrong_form_is_no_answer(rooms: RoomScans, tmp_path: Pa
     outcome = main_vsi_bench_loop(rooms.config(tmp_path), policy=Talker())
     assert (outcome.status, outcome.rows) == (3, [])
     assert "the answer 'somewhere' is not" in str(outcome.error)
+
+
+def test_a_message_with_an_image_of_no_observation_is_named(rooms: RoomScans, tmp_path: Path):
+    class Painter(Policy):
+        def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+            for state in states:
+                state.conversation.append(Message("system", "You paint."))
+                state.conversation.append(Message.of_views("Look.", np.zeros((4, 4, 3), np.uint8)))
+            return [Decision(CameraAction(rotation_angle_degrees=30.0)) for _ in states]
+
+    outcome = main_vsi_bench_loop(rooms.config(tmp_path), policy=Painter())
+    assert outcome.status == 3
+    assert "a message shows the image 'rgb', which is in none of the question's observations" in str(outcome.error)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
