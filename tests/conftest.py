@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import io
 import json
 import logging
@@ -71,6 +72,21 @@ def process_restored() -> Iterator[None]:
                 logger.removeHandler(added)
         for number, handler in signals.items():
             signal.signal(number, handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Collect garbage neither while the tests' modules are imported nor, later, among what they imported.
+
+    That takes 10 s of CPU time of each process, and 0.7 s of each full collection afterwards.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
