@@ -1,11 +1,7 @@
-import gc
 import io
 import json
 import re
 import struct
-import threading
-import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,7 +12,7 @@ from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, scene_of
 from roomscout.rendering.discs import downsampled
 from roomscout.rendering.geometry import Geometry, no_faces
 from roomscout.rendering.readers import read_geometry
-from roomscout.rendering.scene import Scene, SceneCache, SceneError, load_scene, make_scene
+from roomscout.rendering.scene import SceneError, load_scene, make_scene
 
 NUMPY_TYPES = {"uchar": "u1", "float": "f4", "double": "f8", "int": "i4"}
 
@@ -584,51 +580,3 @@ def test_a_dense_cloud_is_downsampled_and_logged(caplog):
 @pytest.mark.parametrize("count", [1, 2, 3, 25])
 def test_few_or_coincident_points_are_a_scene(count):
     assert len(make_scene("few", Geometry(np.float32(CORNERS * 25)[:count], no_faces())).surface.faces) > 0
-
-
-@pytest.fixture
-def scans(tmp_path):
-    """Five files of the same size."""
-    paths = [tmp_path / f"{name}.ply" for name in "abcde"]
-    for path in paths:
-        path.write_bytes(ply(CORNERS, TRIANGLES))
-    return paths
-
-
-def test_the_cache_loads_once_and_evicts_the_least_recently_used(scans):
-    size = load_scene(scans[0]).nbytes
-    cache = SceneCache(max_bytes=2 * size)
-    first, second = cache.get(scans[0]), cache.get(scans[1])
-    assert cache.get(scans[0]) is first
-    cache.get(scans[2])
-    assert cache.get(scans[0]) is first
-    assert cache.get(scans[1]) is not second
-
-
-def test_the_cache_frees_evicted_scenes(scans):
-    cache = SceneCache(max_bytes=1)
-    alive = [weakref.ref(cache.get(path)) for path in scans]
-    gc.collect()
-    assert [scene() is not None for scene in alive] == [False, False, False, False, True]
-
-
-def test_concurrent_requests_load_a_scene_once(scans):
-    cache = SceneCache(max_bytes=10**9)
-    barrier = threading.Barrier(8)
-
-    def get(index: int) -> Scene:
-        barrier.wait()
-        return cache.get(scans[index % 2])
-
-    with ThreadPoolExecutor(8) as pool:
-        assert len({id(scene) for scene in pool.map(get, range(8))}) == 2
-
-
-def test_the_cache_does_not_keep_errors(scans):
-    cache = SceneCache(max_bytes=10**9)
-    whole = scans[0].read_bytes()
-    scans[0].write_bytes(whole[:-5])
-    with pytest.raises(SceneError):
-        cache.get(scans[0])
-    scans[0].write_bytes(whole)
-    assert len(cache.get(scans[0]).faces) == 2
