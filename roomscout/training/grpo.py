@@ -80,18 +80,29 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("train grpo", "Train a model by the score of its own episodes, in endless rooms by default.")
-    add = parser.add_argument
-    add(
+    parser.add_argument(
         "--env", nargs="+", default=(), metavar="NAME=VALUE",
         help="settings of the episodes as RoomEnv takes them, with values as in YAML: questions=FILE "
         "scan_root=FOLDER, benchmark=NAME, steps=4, datasets=[simple], rewards={unreadable_cost: 0.1}",
     )  # fmt: skip
-    add("--rooms", type=int, default=1000, metavar="N", help="number of endless rooms (%(default)s)")
-    add("--generations", type=int, default=8, metavar="G", help="episodes per question, compared (%(default)s)")
-    add("--questions-per-step", type=int, default=1, metavar="N", help="questions per optimizer step (%(default)s)")
-    add("--batch-size", type=int, default=1, metavar="N", help="episodes per backward pass (%(default)s)")
-    add("--temperature", type=float, default=1.0, metavar="FLOAT", help="sampling temperature (%(default)s)")
-    add("--beta", type=float, default=0.0, metavar="FLOAT", help="weight of the KL to the initial model (%(default)s)")
-    add("--max-new-tokens", type=int, metavar="N", help="longest reply (the checkpoint's own, else 512)")
+    parser.add_argument("--rooms", type=int, default=1000, metavar="N", help="number of endless rooms (%(default)s)")
+    parser.add_argument(
+        "--generations", type=int, default=8, metavar="G", help="episodes per question, compared (%(default)s)"
+    )
+    parser.add_argument(
+        "--questions-per-step", type=int, default=1, metavar="N", help="questions per optimizer step (%(default)s)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=1, metavar="N", help="episodes per backward pass (%(default)s)"
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, metavar="FLOAT", help="sampling temperature (%(default)s)"
+    )
+    parser.add_argument(
+        "--beta", type=float, default=0.0, metavar="FLOAT", help="weight of the KL to the initial model (%(default)s)"
+    )
+    parser.add_argument(
+        "--max-new-tokens", type=int, metavar="N", help="longest reply (the checkpoint's own, else 512)"
+    )
     add_tuning(parser, learning_rate=1e-5)
     return parser

@@ -41,17 +41,28 @@ class Parts:
 
 def add_tuning(parser: argparse.ArgumentParser, learning_rate: float) -> None:
     """Add the flags that both trainings take."""
-    add = parser.add_argument
-    add("--model", required=True, metavar="NAME|PATH", help="the checkpoint to train: a hub id, a folder or embedded")
-    add("--output", type=Path, required=True, metavar="FOLDER", help="where the adapter or the checkpoint goes")
-    add("--lora-rank", type=int, default=16, metavar="R", help="rank of LoRA; 0 trains all weights (%(default)s)")
-    add("--epochs", type=float, default=1.0, metavar="N", help="passes over the data (%(default)s)")
-    add("--steps", type=int, default=-1, metavar="N", help="number of optimizer steps, instead of --epochs")
-    add("--learning-rate", type=float, default=learning_rate, metavar="FLOAT", help="(%(default)s)")
-    add("--save-steps", type=int, default=50, metavar="N", help="steps between checkpoints (%(default)s)")
-    add("--seed", type=int, default=0, help="random seed of training (%(default)s)")
-    add("--resume", action="store_true", help="go on from the newest checkpoint in --output")
-    add("--report-to", choices=("none", "tensorboard"), default="none", help="also log to TensorBoard (%(default)s)")
+    parser.add_argument(
+        "--model", required=True, metavar="NAME|PATH", help="the checkpoint to train: a hub id, a folder or embedded"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="where the adapter or the checkpoint goes"
+    )
+    parser.add_argument(
+        "--lora-rank", type=int, default=16, metavar="R", help="rank of LoRA; 0 trains all weights (%(default)s)"
+    )
+    parser.add_argument("--epochs", type=float, default=1.0, metavar="N", help="passes over the data (%(default)s)")
+    parser.add_argument(
+        "--steps", type=int, default=-1, metavar="N", help="number of optimizer steps, instead of --epochs"
+    )
+    parser.add_argument("--learning-rate", type=float, default=learning_rate, metavar="FLOAT", help="(%(default)s)")
+    parser.add_argument(
+        "--save-steps", type=int, default=50, metavar="N", help="steps between checkpoints (%(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed of training (%(default)s)")
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --output")
+    parser.add_argument(
+        "--report-to", choices=("none", "tensorboard"), default="none", help="also log to TensorBoard (%(default)s)"
+    )
 
 
 def require_ready(options: argparse.Namespace) -> None:
