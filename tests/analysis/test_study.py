@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from browsing import PHONE, OpenPage
-from conftest import SMALL_VIEW, RoomScans, results, run_main
+from conftest import SMALL_VIEW, RoomScans, made_once, results, run_main
 from waiting import wait_until
 
 from roomscout.agent.config import ConfigError
@@ -53,12 +53,14 @@ def runs_of(folder: Path, name: str = "motion") -> list[Path]:
     return [run for run in found if run is not None]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def studied(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study of two cells; nobody may change it."""
-    folder = tmp_path_factory.mktemp("study") / "motion"
-    assert main(["study", "motion", str(folder), *flags(rooms)]) == 0
-    return folder
+
+    def make(folder: Path) -> None:
+        assert main(["study", "motion", str(folder / "motion"), *flags(rooms)]) == 0
+
+    return made_once(tmp_path_factory, "study", make) / "motion"
 
 
 def test_the_page_fits_a_phone(studied: Path, browser: Any):

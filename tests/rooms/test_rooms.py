@@ -232,11 +232,10 @@ def test_at_least_twenty_categories_are_common(rooms: list[Room]) -> None:
 
 
 def test_every_object_is_visible_in_a_level_view_from_eye_height(fine: Room) -> None:
-    for room in (fine, make_room(SEED, 1)):
-        scene = import_open3d().t.geometry.RaycastingScene()
-        scene.add_triangles(np.array(room.mesh.vertices), np.array(room.mesh.faces, dtype=np.uint32))
-        floor = standing_points(room.plan, [o.box for o in room.objects])
-        assert all(_most_pixels(scene, room, i, floor[:: len(floor) // 40 + 1]) >= 40 for i in range(len(room.objects)))
+    scene = import_open3d().t.geometry.RaycastingScene()
+    scene.add_triangles(np.array(fine.mesh.vertices), np.array(fine.mesh.faces, dtype=np.uint32))
+    floor = standing_points(fine.plan, [o.box for o in fine.objects])
+    assert all(_most_pixels(scene, fine, i, floor[:: len(floor) // 40 + 1]) >= 40 for i in range(len(fine.objects)))
 
 
 def _most_pixels(scene: Any, room: Room, index: int, floor: np.ndarray) -> int:
@@ -444,8 +443,8 @@ def test_holes_remove_faces_but_leave_every_object_recognisable(fine: Room) -> N
     assert (after > 0.2 * before).all()
 
 
-def test_style_changes_neither_objects_nor_questions() -> None:
-    plain, scanned = make_room(SEED, 1, COARSE), make_room(SEED, 1, ScanStyle(0.1, noise_m=0.02, holes=5))
+def test_style_changes_neither_objects_nor_questions(rooms: list[Room]) -> None:
+    plain, scanned = rooms[1], make_room(SEED, 1, ScanStyle(0.1, noise_m=0.02, holes=5))
     assert plain.objects == scanned.objects
     assert room_questions(plain, 3) == room_questions(scanned, 3)
 
@@ -456,14 +455,13 @@ def test_an_implausible_style_is_refused(bad: dict[str, Any]) -> None:
         ScanStyle(**bad)
 
 
-def test_meshes_are_read_only() -> None:
-    room = make_room(SEED, 0, COARSE)
+def test_meshes_are_read_only(rooms: list[Room]) -> None:
     with pytest.raises(ValueError, match="read-only"):
-        room.mesh.vertices[0] = 0
+        rooms[0].mesh.vertices[0] = 0
 
 
-def test_a_written_scan_round_trips(tmp_path: Path) -> None:
-    room = make_room(SEED, 2, COARSE)
+def test_a_written_scan_round_trips(rooms: list[Room], tmp_path: Path) -> None:
+    room = rooms[2]
     write_ply(room.mesh, tmp_path / "deep" / "room.ply")
     read = trimesh.load(tmp_path / "deep" / "room.ply", process=False)
     assert np.array_equal(read.vertices, room.mesh.vertices)
@@ -507,10 +505,10 @@ def test_kept_rooms_are_reused_until_arguments_or_code_change(tmp_path: Path, mo
     assert len(others | {first}) == 3
 
 
-def test_rooms_json_holds_the_geometry(tmp_path: Path) -> None:
+def test_rooms_json_holds_the_geometry(rooms: list[Room], tmp_path: Path) -> None:
     write_rooms(tmp_path, 1, SEED, COARSE)
     (record,) = json.loads((tmp_path / "rooms.json").read_text())
-    room = make_room(SEED, 0, COARSE)
+    room = rooms[0]
     assert record["polygon"] == room.polygon.tolist()
     assert [tuple(o["center"]) for o in record["objects"]] == [o.box.center for o in room.objects]
 
@@ -566,9 +564,9 @@ def test_an_output_path_below_a_file_is_named(tmp_path: Path, capsys: pytest.Cap
     assert "taken/rooms cannot be written (Not a directory): name another folder" in capsys.readouterr().err
 
 
-def test_unknown_question_types_are_refused() -> None:
+def test_unknown_question_types_are_refused(rooms: list[Room]) -> None:
     with pytest.raises(ValueError, match="obj_appearance_order"):
-        room_questions(make_room(SEED, 0, COARSE), 0, {"obj_appearance_order": 1})
+        room_questions(rooms[0], 0, {"obj_appearance_order": 1})
 
 
 def test_a_folder_with_other_rooms_is_left_unchanged(tmp_path: Path) -> None:
