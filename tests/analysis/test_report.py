@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from browsing import OpenPage
-from conftest import RoomScans, run_in_process
+from conftest import RoomScans, made_once, run_in_process
 from simple_rooms import BLUE, RED, box, scene_of
 
 from roomscout.agent.config import RunConfig
@@ -58,7 +58,8 @@ def opened(browser: Any) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def reported(one_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the six rooms, outside their run."""
-    return write_report(one_run, tmp_path_factory.mktemp("report") / "six rooms.html").path
+    name = "six rooms.html"
+    return made_once(tmp_path_factory, "report", lambda folder: write_report(one_run, folder / name)) / name
 
 
 @pytest.fixture
@@ -225,7 +226,7 @@ def poisoned(run: Path) -> None:
     journal.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
 
 
-@pytest.mark.parametrize("embed", [False, True])
+@pytest.mark.parametrize("embed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_markup_in_texts_of_a_run_stays_text(copied: Path, opened: Any, embed: bool):
     poisoned(copied)
     written = write_report(copied, embed=embed)

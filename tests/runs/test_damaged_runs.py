@@ -36,7 +36,7 @@ FILES = (
     "run.json", "summary.json", "results.jsonl", "questions.jsonl", "baselines.json", "seen.jsonl", "marks.jsonl",
     "q001/turns.jsonl", "q001/messages.json",
 )  # fmt: skip
-PER_FILE = 8
+PER_FILE = 5
 
 
 def nested(levels: int) -> Any:
