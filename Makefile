@@ -1,6 +1,7 @@
 # make demo: explore procedural rooms with the included model.  make check: style and types.
 # make test: all tests but the slow ones, in WORKERS (2) processes.  make test-slow: the slow ones.  make test-all: both.
 # make test-ray: tests on a Ray cluster of this machine.  make test-vllm: tests with vLLM in its own environment.
+# make test-faces: tests with OpenEnv, verifiers, VAGEN and verl in environments of their own.
 # A new .venv gets the versions of constraints.txt; CONSTRAINTS= make demo gives it the newest. make clean removes .venv.
 PY := .venv/bin/python
 WORKERS ?= 2
@@ -8,7 +9,7 @@ WORKERS ?= 2
 # Containers often forbid bytecode files; without them, each of the tests' processes compiles all that it imports.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-slow test-all test-ray test-vllm check format constraints clean
+.PHONY: demo test test-slow test-all test-ray test-vllm test-faces check format constraints clean
 
 demo: .venv/installed
 	$(PY) render_point_cloud_qwen_angle_batched.py --demo
@@ -29,6 +30,10 @@ test-ray: .venv/installed-ray
 test-vllm: .venv/installed-dev $(if $(VLLM_PYTHON),,.venv-vllm/installed)
 	VLLM_PYTHON=$(or $(VLLM_PYTHON),$(CURDIR)/.venv-vllm/bin/python) $(PY) -m pytest -q tests/models/test_vllm.py
 
+# FACES_VENVS names an existing folder of these environments.
+test-faces: .venv/installed-dev $(if $(FACES_VENVS),,.venv-faces/installed)
+	FACES_VENVS=$(or $(FACES_VENVS),$(CURDIR)/.venv-faces) $(PY) -m pytest -q tests/training/test_faces.py
+
 check: .venv/installed-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -42,7 +47,7 @@ constraints: .venv/installed-dev
 	sh scripts/freeze.sh
 
 clean:
-	rm -rf .venv .venv-vllm build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-vllm .venv-faces build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/installed: requirements.txt pyproject.toml constraints.txt scripts/install.sh
 	sh scripts/install.sh requirements.txt
@@ -58,4 +63,8 @@ clean:
 
 .venv-vllm/installed: scripts/install_vllm.sh
 	sh scripts/install_vllm.sh
+	touch $@
+
+.venv-faces/installed: scripts/install_faces.sh
+	sh scripts/install_faces.sh
 	touch $@

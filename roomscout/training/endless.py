@@ -57,9 +57,9 @@ class EndlessRooms:
         """The question of this number."""
         rng = np.random.default_rng([ENDLESS, number])
         level = self._levels[int(rng.integers(len(self._levels)))]
-        for index in range(number * ATTEMPTS, (number + 1) * ATTEMPTS):
-            room = make_room(ENDLESS, index, LEVELS[level].style, LEVELS[level])
-            rows = room_questions(room, (ENDLESS, index), dict.fromkeys(self._types, 1))
+        for index in range(ATTEMPTS):
+            room = make_room(ENDLESS + number, index, LEVELS[level].style, LEVELS[level])
+            rows = room_questions(room, (ENDLESS + number, index), dict.fromkeys(self._types, 1))
             if rows:
                 row = rows[int(rng.integers(len(rows)))]
                 own = {"id": f"{level}-{number}", "dataset": level, "options": tuple(row["options"] or ())}

@@ -3,4 +3,4 @@
 SPLITS = {"training": 1_000_000, "validation": 2_000_000, "test": 3_000_000}
 """The test split is for final results only and must not influence any choice."""
 ENDLESS = 7_000_000
-"""The seed of the rooms of `RoomEnv` with `endless`, which no split and no benchmark has."""
+"""The first seed of the rooms of `RoomEnv` with `endless`; all splits and benchmarks have smaller ones."""

@@ -109,13 +109,13 @@ def test_a_reward_has_its_named_parts(rooms: RoomScans):
 def test_endless_rooms_are_repeatable_and_no_rooms_of_a_test():
     names = {row["scene_name"] for row in shipped_questions()}
     with RoomEnv(endless=True, datasets=["bare"], question_types=["object_counting"], **VIEW) as env:
-        drawn = [env.draw(seed) for seed in (0, 1, 0)]
+        drawn = [env.draw(seed) for seed in (0, 2**31, 0)]
         assert drawn[0] == drawn[2] != drawn[1] and {each.question_type for each in drawn} == {"object_counting"}
         assert all(each.dataset == "bare" and each.scene_name not in names for each in drawn)
         first, again = env.reset(seed=3), env.another().reset(seed=3)
         assert np.array_equal(first[1].images[0], again[1].images[0]) and first[1].text == again[1].text
         assert {env.step(DONE).ended} == {True}
-    assert ENDLESS not in {*SPLITS.values(), *SEEDS.values()}
+    assert ENDLESS > max(*SPLITS.values(), *SEEDS.values())
     assert all(name.startswith(tuple(f"room_seed{seed}_" for seed in SEEDS.values())) for name in names)
 
 

@@ -1,0 +1,57 @@
+"""VAGEN: `RoomImageEnv`, a GymImageEnv, for its agent loops and its evaluation.
+
+In VAGEN's registry of environments: `RoomScout: roomscout.training.faces.vagen.RoomImageEnv`.
+"""
+
+import asyncio
+from typing import Any
+
+from roomscout.training.environment import Message
+from roomscout.training.faces import library, shared_env
+
+with library("vagen", "pip install git+https://github.com/mll-lab-nu/VAGEN"):
+    from vagen.envs.gym_image_env import GymImageEnv
+
+PLACEHOLDER = "<image>"
+
+
+class RoomImageEnv(GymImageEnv):
+    """A `RoomEnv` of the settings in `env_config`; environments of the same settings share scans and renderer.
+
+    The seed of `reset` is a question's position, counted around, so that all questions are asked equally often; of
+    endless rooms, it is the seed. `info["success"]` is whether the answer has the full official score.
+    """
+
+    def __init__(self, env_config: dict[str, Any]) -> None:
+        super().__init__(env_config)
+        self.env = shared_env(env_config)
+        self._system: list[Message] = []
+
+    async def system_prompt(self) -> dict[str, Any]:
+        """The system's message of the episode; call `reset` first, as VAGEN does."""
+        return _observation(self._system)
+
+    async def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode."""
+        questions = self.env.questions
+        which = {"question": seed % len(questions)} if questions else {"seed": seed}
+        messages = await asyncio.to_thread(self.env.reset, **which)
+        self._system = [message for message in messages if message.role == "system"]
+        opening = [message for message in messages if message.role != "system"]
+        return _observation(opening), {"question": self.env.state.question.id}
+
+    async def step(self, action_str: str) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:
+        """Take a turn with a reply."""
+        step = await asyncio.to_thread(self.env.step, action_str)
+        return _observation(step.messages), step.reward, step.ended, {**step.info, "success": step.info["score"] == 1}
+
+    async def close(self) -> None:
+        """End the episode."""
+        self.env.close()
+
+
+def _observation(messages: list[Message]) -> dict[str, Any]:
+    """Messages as VAGEN takes them: a placeholder for each image, before the text, and the images beside it."""
+    text = "\n\n".join(PLACEHOLDER * len(message.images) + message.text for message in messages)
+    images = [image for message in messages for image in message.images]
+    return {"obs_str": text, **({"multi_modal_input": {PLACEHOLDER: images}} if images else {})}

@@ -1,0 +1,93 @@
+"""verl: `RoomAgentLoop`, registered as "roomscout", which generates the replies of an episode and rewards it.
+
+In a YAML file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names, with settings as for `RoomEnv`:
+
+    - name: roomscout
+      _target_: roomscout.training.faces.verl.RoomAgentLoop
+      settings: {questions: train.jsonl, scan_root: rooms, model: Qwen/Qwen3-VL-4B-Instruct}
+
+Rows of the data set have "agent_name": "roomscout", and in "extra_info" the "question" (id or position) or the "seed".
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from PIL import Image
+
+from roomscout.training.environment import Message, RoomEnv
+from roomscout.training.faces import library, shared_env
+
+with library("verl", "pip install verl"):
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
+    from verl.utils.profiler import simple_timer
+
+
+@register("roomscout")
+class RoomAgentLoop(AgentLoopBase):
+    """An episode for each row; loops of the same settings share scans and renderer in a process."""
+
+    def __init__(self, *arguments: Any, settings: Mapping[str, Any] | None = None, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.settings = dict(settings or {})
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        """Take turns until the episode ends or the response is as long as `rollout.response_length`."""
+        chosen = {name: row["extra_info"][name] for name in ("question", "seed") if name in row.get("extra_info", {})}
+        env = await asyncio.to_thread(shared_env, self.settings)
+        try:
+            return await self._episode(env, await asyncio.to_thread(env.reset, **chosen), sampling_params)
+        finally:
+            env.close()
+
+    async def _episode(self, env: RoomEnv, messages: list[Message], sampling: dict[str, Any]) -> AgentLoopOutput:
+        """Tokens, images and reward of an episode that begins with these messages."""
+        chat, images = _chat(messages), _images(messages)
+        self._assert_mm_supported(bool(images))
+        ids = await self.ct_build_initial_tokens(chat, images=images)
+        mask: list[int] = []
+        logprobs: list[float] | None = [] if sampling.get("logprobs") else None
+        metrics: dict[str, Any] = {}
+        request, longest, rewards = uuid4().hex, self.rollout_config.response_length, []
+        while True:
+            with simple_timer("generate_sequences", metrics):
+                output = await self.server_manager.generate(
+                    request_id=request, prompt_ids=ids, sampling_params=sampling, image_data=images or None
+                )
+            tokens = output.token_ids or [self.tokenizer.eos_token_id]  # verl cannot train on a response of no tokens
+            scored = None if logprobs is None else output.log_probs or [0.0] * len(tokens)
+            merged, mask, logprobs = await self.ct_merge_assistant_token(ids, tokens, mask, logprobs, scored)
+            ids = merged.token_ids
+            reply = self.tokenizer.decode(output.token_ids, skip_special_tokens=True)
+            with simple_timer("tool_calls", metrics):
+                step = await asyncio.to_thread(env.step, reply)
+            rewards.append(step.reward)
+            if step.ended or len(mask) >= longest:
+                break
+            before, chat = [*chat, {"role": "assistant", "content": reply}], [
+                *chat, {"role": "assistant", "content": reply}, *_chat(step.messages),
+            ]  # fmt: skip
+            merged, longer, scored = await self.ct_merge_context_msg(before, chat, ids, mask, logprobs)
+            if len(longer) >= longest:
+                break
+            ids, mask, logprobs, images = merged.token_ids, longer, scored, [*images, *_images(step.messages)]
+        return AgentLoopOutput(
+            prompt_ids=ids[: len(ids) - len(mask)],
+            response_ids=ids[-len(mask) :][:longest],
+            response_mask=mask[:longest],
+            response_logprobs=logprobs[:longest] if logprobs else None,
+            multi_modal_data={"images": images} if images else {},
+            reward_score=sum(rewards),
+            num_turns=2 * len(rewards) + 1,
+            metrics=metrics,
+            extra_fields={"turn_scores": rewards, "tool_rewards": [], "score": step.info["score"] or 0.0},
+        )
+
+
+def _chat(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def _images(messages: Sequence[Message]) -> list[Image.Image]:
+    return [image for message in messages for image in message.images]
