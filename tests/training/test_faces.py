@@ -125,5 +125,6 @@ def test_an_example_runs_with_the_real_library(environment: str, example: str, s
 
 def test_the_example_of_gymnasium_runs(tmp_path: Path):
     command = [sys.executable, ROOT / "docs" / "examples" / "gymnasium_rooms.py"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
     assert ran.returncode == 0 and "4 episodes" in ran.stdout, ran.stdout + ran.stderr
