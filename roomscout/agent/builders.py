@@ -17,7 +17,6 @@ from roomscout.agent.config import (
     ServerSettings,
     VllmSettings,
     WhatToRun,
-    config_to_dict,
 )
 from roomscout.agent.planning import Plan
 from roomscout.agent.policies import Policy
@@ -132,7 +131,7 @@ def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
     controls = config.controls
     if controls.moves_of is not None:
         samples, steps = config.questions.samples, config.schedule.steps
-        return RecordedMoves.of(controls.moves_of, config_to_dict(config), questions, samples, steps)
+        return RecordedMoves.of(controls.moves_of, config.as_json, questions, samples, steps)
     if controls.moves == "model":
         return None
     camera = camera_of(config.view, config.views).intrinsics

@@ -1,7 +1,7 @@
 """The configuration of a run: all settings of runs/settings.py, from flags, YAML files, run.json or Python."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -14,7 +14,7 @@ from roomscout.agent.conflicts import conflict_in
 from roomscout.base.text import argument_text, did_you_mean
 from roomscout.base.wording import PYTHON, YAML, flag, key, named, spoken, words_of
 from roomscout.models.views import ViewSettings, view_settings_of
-from roomscout.runs.setting_types import TELL_NAMES
+from roomscout.runs.setting_types import NOTHING, TELL_NAMES
 from roomscout.runs.settings import (
     HINTS,
     SECTION_OF,
@@ -71,6 +71,15 @@ class RunConfig:
     def settings(self) -> dict[str, Any]:
         """All settings by name."""
         return {name: getattr(getattr(self, section), name) for section, names in SECTIONS.items() for name in names}
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """All settings as JSON values by name, which `config_from_dict` reads back."""
+        return json.loads(json.dumps(self.settings, default=argument_text))
+
+    def having_view(self, view: ViewSettings) -> Self:
+        """This configuration with these settings of views, replies and prompts instead of "auto"."""
+        return self.having(**asdict(view) | {"tell": view.tell or NOTHING})
 
     def checked(self) -> Self:
         """This configuration; raises ConfigError if settings conflict. Call it once all of them are known."""
@@ -199,11 +208,6 @@ def _unknown(name: str) -> str:
     """Says that there is no such setting, and suggests a similar name."""
     fix = did_you_mean(key(name), map(key, SECTION_OF), "--help lists all of them")
     return f"there is no setting {key(name)}; {fix}"
-
-
-def config_to_dict(config: RunConfig) -> dict[str, Any]:
-    """The settings as JSON values by name, which `config_from_dict` reads back."""
-    return json.loads(json.dumps(config.settings, default=argument_text))
 
 
 def accepted(hint: Any) -> str:

@@ -135,7 +135,7 @@ def open_or_name(asking: Prepared, stack: ExitStack) -> RunWriter | None:
     if asking.folder is None:
         require_new_name(config.output, config.cluster.shard)
         return None
-    changed = changed_settings(saved_config(asking.folder), config)
+    changed = changed_settings(saved_config(asking.folder).as_json, config.as_json)
     run_log = RunWriter(asking.folder, resume_command(asking.folder, changed))
     stack.callback(run_log.close)
     if config.what_to_run.retry_failed:
@@ -160,7 +160,7 @@ def begin_or_resume(
         run_log = begin_folder(config, asking.questions, whole, prompts, guesses, source)
         stack.callback(run_log.close)
     else:
-        changed = changed_settings(saved_config(run_log.folder), config)
+        changed = changed_settings(saved_config(run_log.folder).as_json, config.as_json)
         run_log.note_resumption(changed, model_revision(config.model, prompts))
     stack.enter_context(log_to_file(run_log.folder / "run.log"))
     log.log(logging.INFO if several else logging.DEBUG, "Run folder: %s", run_log.folder)

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from roomscout.agent.config import (
     ConfigError,
@@ -31,9 +31,8 @@ from roomscout.models.adapters import require_adapter
 from roomscout.models.engines import checkpoint_of
 from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from roomscout.models.transformers.shapes import CHECKPOINTS
-from roomscout.models.views import ViewSettings, own_view_settings
+from roomscout.models.views import own_view_settings
 from roomscout.rendering.camera import Intrinsics
-from roomscout.runs.setting_types import NOTHING
 
 if TYPE_CHECKING:  # the module itself loads torch
     from roomscout.models.transformers.footprint import Footprint
@@ -159,7 +158,7 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
     """
     model, view = config.model, config.view
     if policy is not None or not model.loads_weights:
-        return with_view(config)
+        return config.having_view(view)
     from roomscout.models.transformers.footprint import checkpoint_family, dtype_on
 
     family = checkpoint_family(checkpoint_of(model.model))
@@ -168,16 +167,7 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
     if reason := family.why_not(*view.image_size):
         raise ConfigError(f"{named('image_size')}: {reason}")
     planned = config.what_to_run.plan_device is not None  # for a GPU that this machine need not have
-    return config.having(**_as_settings(view), dtype=model.dtype if planned else dtype_on(model.device, model.dtype))
-
-
-def with_view(config: RunConfig) -> RunConfig:
-    """`config` with the settings of its view as they are without looking into a checkpoint."""
-    return config.having(**_as_settings(config.view))
-
-
-def _as_settings(view: ViewSettings) -> dict[str, Any]:
-    return asdict(view) | {"tell": view.tell or NOTHING}
+    return config.having_view(view).having(dtype=model.dtype if planned else dtype_on(model.device, model.dtype))
 
 
 def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts) -> Plan:

@@ -11,7 +11,6 @@ from roomscout.agent.config import (
     ConfigError,
     RenderSettings,
     RunConfig,
-    config_to_dict,
 )
 from roomscout.base.text import on_disk
 from roomscout.base.wording import named
@@ -67,10 +66,9 @@ def _absolute(path: Path) -> Path:
     return on_disk(path.expanduser().absolute())
 
 
-def changed_settings(begun: RunConfig, now: RunConfig) -> dict[str, Any]:
-    """The settings of `now` that differ from `begun`, as JSON values."""
-    before = config_to_dict(begun)
-    return {name: value for name, value in config_to_dict(now).items() if value != before[name]}
+def changed_settings(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, as JSON values, that differ from those with which a run began."""
+    return {name: value for name, value in now.items() if value != begun[name]}
 
 
 def changed_flags(names: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

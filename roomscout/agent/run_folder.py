@@ -13,7 +13,6 @@ from roomscout.agent.config import (
     RunConfig,
     WhatToRun,
     config_from_dict,
-    config_to_dict,
 )
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts, prompts_record, recorded_prompts
 from roomscout.agent.resuming import (
@@ -62,7 +61,7 @@ def begin_folder(
     record = prompts_record(prompts) if prompts else None
     conditions = protocol(config, prompts, own_rows=source is None or source.own)
     revision = model_revision(config.model, prompts)
-    run.begin(config_to_dict(config), questions, whole, conditions, part, record, guesses, source, revision)
+    run.begin(config.as_json, questions, whole, conditions, part, record, guesses, source, revision)
     return run
 
 

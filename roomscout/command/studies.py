@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.agent.builders import questions_of
-from roomscout.agent.config import ConfigError, RunConfig, config_from_dict, config_to_dict
+from roomscout.agent.config import ConfigError, RunConfig, config_from_dict
 from roomscout.agent.resuming import COMMAND, with_absolute_paths
 from roomscout.analysis.study import command
 from roomscout.analysis.study.cells import Given
@@ -39,7 +39,7 @@ class StudiedCommand:
             names |= {"model", "max_batched_turns", "questions", "scan_root"}
         else:
             config = with_absolute_paths(config)
-        values = config_to_dict(config)
+        values = config.as_json
         shard = config.cluster.shard
         part = Part.parse(shard) if shard is not None else None
         return Given(
@@ -50,7 +50,7 @@ class StudiedCommand:
 
     def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a run, from some of them; raises ConfigError."""
-        return config_to_dict(config_from_dict({**settings, "batch": True}).checked())
+        return config_from_dict({**settings, "batch": True}).checked().as_json
 
     def questions_sha256(self, settings: Mapping[str, Any]) -> str:
         """The fingerprint of the questions; raises ConfigError if they cannot be read."""

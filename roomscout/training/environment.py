@@ -13,7 +13,7 @@ from PIL import Image
 from roomscout.agent.api import config_in_python
 from roomscout.agent.builders import asked_of, camera_of, cuda_device_of, library_of, mover_of, rules_of
 from roomscout.agent.config import SECTIONS, ConfigError, RunConfig
-from roomscout.agent.planning import fitted_to_model, with_view
+from roomscout.agent.planning import fitted_to_model
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.policies.replies import action_format
@@ -128,7 +128,7 @@ class World:
         """Start the renderer, and read the questions and the prompts; raises what `RoomEnv` raises."""
         config, asked = _asked(questions, endless, settings)
         config = prepared(config, None, asked).config if asked is not None else config.checked()
-        config = fitted_to_model(config) if "model" in settings else with_view(config)
+        config = fitted_to_model(config) if "model" in settings else config.having_view(config.view)
         listed = [] if asked is None else list(asked.questions)
         _require_scored(listed)
         chosen, camera, rooms = config.questions, camera_of(config.view, config.views), None

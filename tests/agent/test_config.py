@@ -16,7 +16,6 @@ from roomscout.agent.config import (
     ModelSettings,
     RunConfig,
     config_from_dict,
-    config_to_dict,
 )
 from roomscout.agent.resuming import changed_flags, with_absolute_paths
 from roomscout.base.wording import flag
@@ -228,7 +227,7 @@ def test_a_configuration_survives_saving():
     config = RunConfig.of(
         batch=True, questions=Path("q.csv"), num_questions=3, scenes=("007",), max_batched_turns="all"
     )
-    assert config_from_dict(config_to_dict(config), "run.json") == config
+    assert config_from_dict(config.as_json, "run.json") == config
 
 
 def test_a_resumed_run_may_change_speed_but_not_answers():

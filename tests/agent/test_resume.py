@@ -169,7 +169,7 @@ def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomSc
 def test_the_resume_command_of_a_retry_retries_the_failed_questions_that_are_left(rooms: RoomScans, tmp_path: Path):
     begun = rooms.config(tmp_path)
     command = resume_command(
-        tmp_path, changed_settings(begun, begun.having(continue_from=str(tmp_path), retry_failed=True))
+        tmp_path, changed_settings(begun.as_json, begun.having(continue_from=str(tmp_path), retry_failed=True).as_json)
     )
     assert shlex.split(command)[-3:] == ["--continue", str(tmp_path), "--retry-failed"]
 

@@ -35,7 +35,9 @@ def test_settings_that_conflict_with_a_server_are_refused(changes: dict, words: 
 def test_a_resumed_run_may_find_its_server_elsewhere(tmp_path: Path):
     begun = RunConfig.of(batch=True, engine="openai", base_url=("http://old/v1",))
     moved = RunConfig.of(batch=True, engine="openai", base_url=("http://new/v1", "http://newer/v1"))
-    assert resume_command(tmp_path, changed_settings(begun, moved)).endswith("--base-url http://new/v1 http://newer/v1")
+    assert resume_command(tmp_path, changed_settings(begun.as_json, moved.as_json)).endswith(
+        "--base-url http://new/v1 http://newer/v1"
+    )
 
 
 def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(

@@ -15,7 +15,7 @@ from conftest import RoomScans, only_run, results, run_in_process
 from scripted_model import ScriptedBackend, random_policy
 from waiting import PATIENCE_S
 
-from roomscout.agent.config import RunConfig, config_to_dict
+from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.run_folder import saved_config
@@ -106,7 +106,7 @@ def test_a_run_of_an_earlier_version_has_no_baseline(interrupted: Path):
 
 
 def test_settings_that_came_later_have_the_value_that_earlier_runs_had(interrupted: Path):
-    facts, now = RunReader(interrupted).facts, config_to_dict(RunConfig.of(tell="pose,extent,turns"))
+    facts, now = RunReader(interrupted).facts, RunConfig.of(tell="pose,extent,turns").as_json
     later = [name for name in ANSWER_SETTINGS if name not in facts.config]
     assert "samples" in later and {name: facts.setting(name) for name in later} == {name: now[name] for name in later}
 
