@@ -7,8 +7,6 @@ PYTHONPATH=. .venv-faces/verl/bin/python docs/examples/vagen_rooms.py
 import asyncio
 from pathlib import Path
 
-from vagen.envs.registry import get_env_cls, register_env
-
 from roomscout.rooms import write_rooms
 from roomscout.training.faces.vagen import RoomImageEnv
 
@@ -21,9 +19,8 @@ REPLIES = [
 async def play() -> None:
     """One episode with scripted replies."""
     write_rooms(Path("rooms"), rooms=1, seed=1)
-    register_env("RoomScout", RoomImageEnv)
     config = {"questions": "rooms/questions.jsonl", "scan_root": "rooms", "model": "embedded", "renderer": "raycast"}
-    env = get_env_cls("RoomScout")(config)
+    env = RoomImageEnv(config)
     observation, info = await env.reset(seed=0)
     system = await env.system_prompt()
     print(f"question {info['question']}, {len(system['obs_str'])} characters of instructions")
