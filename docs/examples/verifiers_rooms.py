@@ -41,8 +41,7 @@ class Model(BaseHTTPRequestHandler):
         """Prints nothing."""
 
 
-async def evaluate(port: int) -> None:
-    """Two episodes."""
+async def _evaluate(port: int) -> None:
     rooms = {"questions": "rooms/questions.jsonl", "scan_root": "rooms", "model": "embedded", "renderer": "raycast"}
     env = RoomInteraction(RoomEnvConfig(taskset={"id": "verifiers_rooms", "settings": rooms}))
     model = vf.ModelContext("scripted", vf.EvalClientConfig(base_url=f"http://127.0.0.1:{port}/v1", api_key_var="HOME"))
@@ -57,5 +56,5 @@ if __name__ == "__main__":
     write_rooms(Path("rooms"), rooms=1, seed=1)
     with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        asyncio.run(evaluate(server.server_port))
+        asyncio.run(_evaluate(server.server_port))
         server.shutdown()
