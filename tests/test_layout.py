@@ -139,3 +139,10 @@ def used_modules(path: Path, when_imported: bool = False) -> set[str]:
             there = {name for name in submodules if (ROOT / (name.replace(".", "/") + ".py")).exists()}
             found |= there or {module}
     return found
+
+
+def test_modules_of_tests_have_different_names():
+    """Pytest imports them by name alone: of two with one name, it collects only the first."""
+    modules = [path for path in Path(__file__).parent.rglob("*.py") if not (path.parent / "__init__.py").exists()]
+    names = [path.name for path in modules if path.name != "conftest.py"]
+    assert len(names) > 100 and sorted(names) == sorted(set(names))

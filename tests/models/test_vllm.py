@@ -25,7 +25,7 @@ from roomscout.agent.builders import questions_of
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.planning import fitted_to_model, plan_run
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.prompts import Prompts, prompts_of
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.run_folder import protocol
 from roomscout.models import EMBEDDED, EXPLORER, ModelError, ModelOptions
@@ -269,7 +269,9 @@ class TestConfig:
             RunConfig.of(batch=True, engine="vllm", compile=True).checked()
 
     def test_the_protocol_names_engine_and_number_type(self):
-        assert "engine vllm, bfloat16," in protocol(RunConfig.of(batch=True, engine="vllm", dtype="bfloat16"), None)
+        assert "engine vllm, bfloat16," in protocol(
+            RunConfig.of(batch=True, engine="vllm", dtype="bfloat16"), Prompts()
+        )
 
 
 def view(seed):
