@@ -89,6 +89,11 @@ def pytest_collection() -> Iterator[Any]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter collect what `pytest_collection` kept, of which Triton's binding would say that it leaked."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Iterator[Any]:
     """Escape surrogates in a report, as in a logged path, which pytest-xdist cannot send to another process."""
