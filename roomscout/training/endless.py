@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
+from functools import lru_cache
 from threading import Lock
 from typing import NamedTuple
 
@@ -17,13 +18,15 @@ from roomscout.rendering.modalities import draw_shots
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.scene import Scene, make_scene
 from roomscout.rendering.views import FirstView
-from roomscout.rooms import QUESTIONS_PER_TYPE, make_room, room_questions
+from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
 from roomscout.rooms.levels import FURNISHED, LEVELS
 from roomscout.training.splits import ENDLESS
 
 ROOMS_KEPT = 64
 """The most rooms in memory that no episode uses; a room takes 2 to 6 MB."""
+ROOMS_IN_QUESTION = 16
+"""The most rooms kept from the making of their question to the begin of its episode."""
 ATTEMPTS = 32
 """Rooms made in turn until one has a question of the types that are asked for."""
 
@@ -58,7 +61,7 @@ class EndlessRooms:
         rng = np.random.default_rng([ENDLESS, number])
         level = self._levels[int(rng.integers(len(self._levels)))]
         for index in range(ATTEMPTS):
-            room = make_room(ENDLESS + number, index, LEVELS[level].style, LEVELS[level])
+            room = _room(level, ENDLESS + number, index)
             rows = room_questions(room, (ENDLESS + number, index), dict.fromkeys(self._types, 1))
             if rows:
                 row = rows[int(rng.integers(len(rows)))]
@@ -106,6 +109,12 @@ class EndlessRooms:
 
     def _made(self, level: str, name: str) -> _Place:
         seed, index = map(int, name.removeprefix("room_seed").split("_"))
-        mesh = make_room(seed, index, LEVELS[level].style, LEVELS[level]).mesh
+        mesh = _room(level, seed, index).mesh
         scene = make_scene(name, Geometry(mesh.vertices, mesh.faces, mesh.colours))
         return _Place(scene, draw_first_view(scene, self.renderer, self.camera))
+
+
+@lru_cache(ROOMS_IN_QUESTION)
+def _room(level: str, seed: int, index: int) -> Room:
+    """A room, made once for its question and the scene that the question is then asked in."""
+    return make_room(seed, index, LEVELS[level].style, LEVELS[level])

@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from roomscout.training.environment import RoomEnv
+from roomscout.training.environment import RoomEnv, Step
 
 
 class LibraryMissing(ImportError):
@@ -40,6 +40,11 @@ def shared_env(settings: Mapping[str, Any]) -> RoomEnv:
 @cache
 def _first(settings: str) -> RoomEnv:
     return RoomEnv(**json.loads(settings))
+
+
+def plain_info(step: Step) -> dict[str, Any]:
+    """The facts of a step that are plain values: all but its turn, which `RoomEnv.state` has."""
+    return {name: value for name, value in step.info.items() if name != "turn"}
 
 
 def png_base64(image: Image.Image) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from roomscout.training.environment import Message, RoomEnv, Step
-from roomscout.training.faces import library
+from roomscout.training.faces import library, plain_info
 from roomscout.training.vector import VectorEnv
 
 with library("gymnasium", 'pip install "roomscout[train]"'):
@@ -19,8 +19,6 @@ with library("gymnasium", 'pip install "roomscout[train]"'):
 
 LONGEST_TEXT = 1_000_000
 """Characters: more than any reply or message has."""
-LEFT_OUT = ("turn",)
-"""Facts of a step that are no plain values; `RoomEnv.state` has them."""
 ENDED = "the episode has ended"
 
 
@@ -172,4 +170,4 @@ def _ends(step: Step) -> tuple[bool, bool]:
 
 
 def _info(step: Step) -> dict[str, Any]:
-    return {name: value for name, value in step.info.items() if name not in LEFT_OUT and value is not None}
+    return {name: value for name, value in plain_info(step).items() if value is not None}

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from roomscout.training.environment import Message, RoomEnv
-from roomscout.training.faces import library, png_base64
+from roomscout.training.faces import library, plain_info, png_base64
 
 with library("openenv", "pip install openenv"):
     from openenv.core import EnvClient
@@ -15,9 +15,6 @@ with library("openenv", "pip install openenv"):
     from openenv.core.env_server import create_app
     from openenv.core.env_server.interfaces import Environment
     from openenv.core.env_server.types import Action, Observation, State
-
-LEFT_OUT = ("turn",)
-"""Facts of a step that have no form in JSON."""
 
 
 class RoomAction(Action):
@@ -54,8 +51,8 @@ class RoomEnvironment(Environment[RoomAction, RoomObservation, State]):
         """Take a turn with a reply."""
         step = self.env.step(action.reply)
         self._episode.step_count += 1
-        info = {name: value for name, value in step.info.items() if name not in LEFT_OUT}
-        return RoomObservation(messages=_plain(step.messages), reward=step.reward, done=step.ended, metadata=info)
+        messages, info = _plain(step.messages), plain_info(step)
+        return RoomObservation(messages=messages, reward=step.reward, done=step.ended, metadata=info)
 
     @property
     def state(self) -> State:
