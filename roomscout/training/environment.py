@@ -28,7 +28,7 @@ from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply
 from roomscout.models import conversation as kept
 from roomscout.rendering.coverage import SurfaceCoverage
-from roomscout.rendering.renderers import RendererStart
+from roomscout.rendering.renderers import make_renderer
 from roomscout.training.endless import EndlessRooms
 
 TAKEN = (
@@ -127,28 +127,28 @@ class World:
     def of(cls, questions: Any, endless: bool, settings: Mapping[str, Any]) -> Self:
         """Start the renderer, and read the questions and the prompts; raises what `RoomEnv` raises."""
         config, asked = _asked(questions, endless, settings)
-        config = prepared(config, None, asked).config if asked is not None else config.checked()
+        asking = None if asked is None else prepared(config, None, asked)
+        config = config.checked() if asking is None else asking.config
         config = fitted_to_model(config) if "model" in settings else config.having_view(config.view)
         listed = [] if asked is None else list(asked.questions)
         _require_scored(listed)
         chosen, camera, rooms = config.questions, camera_of(config.view, config.views), None
         prompts = run_prompts(config)
-        start = RendererStart(config.views.renderer, cuda_device_of(config.model.device))
         with ExitStack() as stack:
-            stack.callback(start.close)
-            renderer = start.renderer()
+            renderer = make_renderer(config.views.renderer, cuda_device_of(config.model.device))
+            stack.callback(renderer.close)
             config = config.having(renderer=renderer.name)
             library: SceneLibrary
-            if asked is None:
+            if asking is None:
                 library = rooms = EndlessRooms(renderer, camera, chosen.datasets, chosen.question_types)
             else:
-                if (make_scans := find_benchmark(chosen.benchmark).make_scans) is not None and chosen.questions is None:
-                    make_scans({question.scene for question in listed})
+                if asking.makes_scans:
+                    asking.make_scans()
                 library = library_of(config, renderer)
                 stack.callback(library.close)
             rules = rules_of(config.controls, prompts, action_format(False), mover_of(config, listed))
-            return cls(listed, rooms, library, rules, config.schedule.steps, chosen.benchmark, stack.pop_all())
-        raise AssertionError("the stack swallows no error")
+            resources = stack.pop_all()
+        return cls(listed, rooms, library, rules, config.schedule.steps, chosen.benchmark, resources)
 
     def draw(self, seed: int | None) -> Question:
         """A question drawn with this seed, or the next of a fixed random series."""
