@@ -142,9 +142,14 @@ class QuestionState:
 
     def reset(self, library: SceneLibrary) -> None:
         """Begin at view 0 of the question's scene; raises ScanNotFound, SceneError or RenderError."""
-        env = ExplorationEnv(library, self.steps)
+        env = self.new_env(library)
         env.reset(self.question)
         self.begin(env)
+
+    def new_env(self, library: SceneLibrary) -> ExplorationEnv:
+        """An environment for this question, whose maps have the coordinates that the prompts tell."""
+        in_scan = self.question.kind.in_scan_coordinates or self.rules.prompts.in_scan_coordinates
+        return ExplorationEnv(library, self.steps, in_scan)
 
     def begin(self, env: ExplorationEnv) -> None:
         """Start in an environment that has been reset; raises SceneError if the mover cannot move in this scan."""

@@ -19,7 +19,6 @@ from roomscout.base.loading import raised
 from roomscout.data.question import AnswerKindError
 from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import LIMITS, CameraAction
-from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, Reply
 from roomscout.rendering.renderers import RenderError
@@ -90,7 +89,7 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
             state.reset(run.library)
             run.policy.begin(state)
             return
-        env = ExplorationEnv(run.library, state.steps)
+        env = state.new_env(run.library)
         env.reset_at(run.library.scene_of(state.question), recorded[0].pose, recorded[0].shots)
         state.begin(env)
         run.policy.begin(state)

@@ -1,6 +1,7 @@
 """The environment of one question: reset, step, observe."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraMove
 from roomscout.envs.library import SceneLibrary
 from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.modalities import draw_shots
+from roomscout.rendering.modalities.modality import SCAN_ORIGIN, Sight
 from roomscout.rendering.motion import MoveOutcome, move
 from roomscout.rendering.scene import BOUNDS_PERCENTILES, Scene
 
@@ -66,14 +69,19 @@ class Observation:
 class ExplorationEnv:
     """Explores the scan of one question with up to `steps` moves. Scans come from a shared library.
 
-    Errors leave the environment unchanged, so that a step can be retried.
+    Maps count coordinates from the first pose, or with `in_scan_coordinates` as the scan does. Errors leave the
+    environment unchanged, so that a step can be retried.
     """
 
-    def __init__(self, library: SceneLibrary, steps: int) -> None:
+    def __init__(self, library: SceneLibrary, steps: int, in_scan_coordinates: bool = False) -> None:
         self.library = library
         self.steps = steps
+        self._in_scan = in_scan_coordinates
         self._scene: Scene | None = None
         self._observation: Observation | None = None
+        self._sight: Sight | None = None
+        self._path: tuple[CameraPose, ...] = ()
+        self._kept: dict[str, Any] = {}
 
     @property
     def scene(self) -> Scene:
@@ -87,22 +95,33 @@ class ExplorationEnv:
         assert self._observation is not None, "call reset() first"
         return self._observation
 
+    @property
+    def sight(self) -> Sight:
+        """What the images of the latest observation are drawn from."""
+        if self._sight is None:  # its images were given
+            self._sight = self._sight_of(self.scene, self._path, self._kept, self.observation.view)
+        return self._sight
+
     def reset(self, question: Question) -> Observation:
         """Load the question's scene and start at its first view.
 
         Raises ScanNotFound, SceneError or RenderError.
         """
         scene, first = self.library.scene_of(question), self.library.first_view(question)
-        return self.reset_at(scene, first.pose, self.library.shots(scene, first.pose, first.image))
+        return self.reset_at(scene, first.pose, view=first.image)
 
-    def reset_at(self, scene: Scene, pose: CameraPose, images: tuple[Shot, ...] = ()) -> Observation:
-        """Start at any pose in a scene; renders the images unless they are given. Raises RenderError."""
-        images = images or self.library.shots(scene, pose)
+    def reset_at(
+        self, scene: Scene, pose: CameraPose, images: tuple[Shot, ...] = (), view: np.ndarray | None = None
+    ) -> Observation:
+        """Start at any pose in a scene; renders the images unless they, or the view, are given. Raises RenderError."""
+        path, kept = (pose,), dict[str, Any]()
+        sight = None if images else self._sight_of(scene, path, kept, view)
+        images = images if sight is None else draw_shots(self.library.camera.see, sight)
         camera, seen_from = self.library.camera.intrinsics, Extent.seen_from(scene, pose)
         self._observation = Observation(
             images, pose, Extent.of(scene), None, 0, self.steps, start=pose, extent_from_start=seen_from, camera=camera
         )
-        self._scene = scene
+        self._scene, self._path, self._kept, self._sight = scene, path, kept, sight
         return self._observation
 
     def step(self, action: CameraMove) -> Observation:
@@ -119,8 +138,9 @@ class ExplorationEnv:
         """
         if not self.observation.moves_left:
             raise ValueError(f"no moves left: all {self.steps} moves are used")
-        images = images or self.library.shots(self.scene, outcome.pose)
-        before = self.observation
+        before, path = self.observation, (*self._path, outcome.pose)
+        sight = None if images else self._sight_of(self.scene, path, self._kept)
+        images = images if sight is None else draw_shots(self.library.camera.see, sight)
         self._observation = replace(
             before,
             images=images,
@@ -129,7 +149,16 @@ class ExplorationEnv:
             turn=before.turn + 1,
             moves_left=before.moves_left - 1,
         )
+        self._path, self._sight = path, sight
         return self._observation
+
+    def _sight_of(
+        self, scene: Scene, path: tuple[CameraPose, ...], kept: dict[str, Any], view: np.ndarray | None = None
+    ) -> Sight:
+        """The sight at the end of a path, whose view is rendered unless it is given; raises RenderError."""
+        renderer, camera = self.library.renderer, self.library.camera.intrinsics
+        view = renderer.render(scene, path[-1], camera) if view is None else view
+        return Sight(renderer, scene, camera, path, view, SCAN_ORIGIN if self._in_scan else path[0], kept)
 
     def outcome(self, action: CameraMove) -> MoveOutcome:
         """The outcome of an action, without taking it.

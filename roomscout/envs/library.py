@@ -11,14 +11,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from roomscout import UpAxis
-from roomscout.base.shots import VIEW, Shot
+from roomscout.base.shots import VIEW
 from roomscout.base.wording import named
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
 from roomscout.data.starts import Start
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.modalities import draw_shots
 from roomscout.rendering.renderers import Renderer, RenderError
 from roomscout.rendering.scene import Scene, SceneCache, SceneError
 from roomscout.rendering.views import Criterion, FirstView, eye_z_m, first_view
@@ -63,21 +62,20 @@ class FirstViewKey(NamedTuple):
 
 
 class SceneLibrary(Protocol):
-    """The scene and the first view of each question, and images of scenes. Methods may be called from many threads.
+    """The scene and the first view of each question, and the renderer of all views. Methods may be called from many
+    threads.
 
     `ScanLibrary` loads scans from files, `OneSceneLibrary` has one scene in memory.
     """
 
     camera: CameraSettings
+    renderer: Renderer
 
     def scene_of(self, question: Question) -> Scene:
         """The question's scene; raises ScanNotFound or SceneError."""
 
     def first_view(self, question: Question) -> FirstView:
         """View 0 of the question; raises ScanNotFound, SceneError or RenderError."""
-
-    def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
-        """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
 
     def scan_file(self, question: Question) -> ScanFile | None:
         """The file of the question's scene, None if there is none; raises ScanNotFound or SceneError."""
@@ -181,10 +179,6 @@ class ScanLibrary:
         for key in list(views)[:SCANS_AHEAD]:
             self._first_view(key)
 
-    def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
-        """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
-        return draw_shots(self.camera.see, self.renderer, scene, pose, self.camera.intrinsics, view)
-
     def _key_of(self, question: Question) -> FirstViewKey:
         return FirstViewKey(self.scan_of(question), question.frame, question.start)
 
@@ -229,10 +223,6 @@ class OneSceneLibrary:
         """The view from the question's start, without scores of headings; raises RenderError."""
         pose = self._starts[question.id]
         return FirstView(pose, self.renderer.render(self._scene, pose, self.camera.intrinsics), ())
-
-    def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
-        """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
-        return draw_shots(self.camera.see, self.renderer, scene, pose, self.camera.intrinsics, view)
 
     def scan_file(self, question: Question) -> None:
         """None: the scene is in memory."""

@@ -9,12 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roomscout.base.shots import Shot
 from roomscout.data.questions import Question, QuestionError, with_kind
 from roomscout.envs.library import CameraSettings, draw_first_view
-from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.geometry import Geometry
-from roomscout.rendering.modalities import draw_shots
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.scene import Scene, make_scene
 from roomscout.rendering.views import FirstView
@@ -76,10 +73,6 @@ class EndlessRooms:
     def first_view(self, question: Question) -> FirstView:
         """The first view of the question's room; raises RenderError."""
         return self._place(question).first
-
-    def shots(self, scene: Scene, pose: CameraPose, view: np.ndarray | None = None) -> tuple[Shot, ...]:
-        """The images of a pose, the view first, which is rendered unless it is given; raises RenderError."""
-        return draw_shots(self.camera.see, self.renderer, scene, pose, self.camera.intrinsics, view)
 
     def scan_file(self, question: Question) -> None:
         """None: rooms are only in memory."""

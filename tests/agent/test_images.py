@@ -27,8 +27,11 @@ from roomscout.models.openai.dialect import chat_message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.modalities import MODALITIES, draw_shots
+from roomscout.rendering.modalities.modality import Modality, Sight
+from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.renderers.blind import BlindRenderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.scene import Scene
 from roomscout.runs.reader import RunReader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -55,6 +58,11 @@ def tokens(folder: Path) -> dict[str, list[Any]]:
     """The tokens that the model wrote in each turn."""
     reader = RunReader(folder)
     return {str(each): [turn.reply.tokens for turn in reader.turns(each)] for each in reader.begun}
+
+
+def sight_of(scene: Scene, *path: CameraPose, renderer: Renderer | None = None, camera: Intrinsics = CAMERA) -> Sight:
+    renderer = renderer or RaycastRenderer()
+    return Sight(renderer, scene, camera, path, renderer.render(scene, path[-1], camera))
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +142,14 @@ def test_a_server_gets_all_images():
 @pytest.mark.parametrize("pitch_deg", [-30.0, 0.0, 20.0])
 def test_depth_is_in_metres_along_the_viewing_direction(pitch_deg: float):
     wall = scene_of(box((4, -100, -100), (5, 100, 100)))  # seen by a camera at the origin
-    shots = draw_shots(SEE, RaycastRenderer(), wall, CameraPose(0.0, 0.0, 0.0, 0.0, pitch_deg), CAMERA)
+    shots = draw_shots(SEE, sight_of(wall, CameraPose(0.0, 0.0, 0.0, 0.0, pitch_deg)))
     depth = shots[1].image[12, 16, 0] / 30
     down = (12.5 - 12) / 20  # the pixel's offset from the centre, in units of the focal length
     pitch = np.radians(pitch_deg)
     assert depth == pytest.approx(4 / (np.cos(pitch) + np.sin(pitch) * down), abs=0.03)
-    behind = draw_shots(SEE, RaycastRenderer(), wall, CameraPose(0.0, 0.0, 0.0, 180.0, pitch_deg), CAMERA)
+    behind = draw_shots(SEE, sight_of(wall, CameraPose(0.0, 0.0, 0.0, 180.0, pitch_deg)))
     assert (behind[1].image == 255).all()
-    blind = draw_shots(SEE, BlindRenderer(), wall, CameraPose(0.0, 0.0, 0.0, 0.0), CAMERA)
+    blind = draw_shots(SEE, sight_of(wall, CameraPose(0.0, 0.0, 0.0, 0.0), renderer=BlindRenderer()))
     assert (blind[1].image == 128).all()
 
 
@@ -149,6 +157,15 @@ def test_names_are_checked_and_the_view_is_first():
     assert RunConfig().having(see="depth").views.see == SEE
     with pytest.raises(ConfigError, match="takes some of rgb, depth"):
         RunConfig().having(see="normals")
+
+
+def test_a_modality_of_another_form_is_refused_in_words(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(ValueError, match="the modality old is drawn from one argument, a Sight"):
+        Modality("old", lambda renderer, scene, pose, camera: None, "")  # type: ignore[misc, arg-type]
+    small = Modality("small", lambda sight: sight.view[::2], "")
+    monkeypatch.setitem(MODALITIES, "small", small)
+    with pytest.raises(ValueError, match=r"small must draw \(24, 32, 3\) uint8, as the view is, not \(12, 32, 3\)"):
+        draw_shots(("rgb", "small"), sight_of(scene_of(box((4, -1, -1), (5, 1, 1))), CameraPose(0, 0, 0, 0)))
 
 
 def test_no_prompt_changes_without_it():

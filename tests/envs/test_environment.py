@@ -73,6 +73,8 @@ def test_resuming_with_a_known_outcome_equals_taking_its_action(library: ScanLib
     expected, found = stepped.step(action), resumed.resume(outcome)
     assert found.move == expected.move == outcome and found.pose == expected.pose
     assert np.array_equal(found.view, expected.view)
+    assert resumed.sight.path == stepped.sight.path == (first.pose, outcome.pose)
+    assert resumed.sight.origin == first.pose and np.array_equal(resumed.sight.depth, stepped.sight.depth)
 
 
 def test_a_render_error_leaves_the_environment_unchanged(library: ScanLibrary, question, monkeypatch):
@@ -86,7 +88,7 @@ def test_a_render_error_leaves_the_environment_unchanged(library: ScanLibrary, q
         patch.setattr(library.renderer, "render", broken)
         with pytest.raises(RenderError):
             env.step(CameraAction(forward_meters=0.2))
-    assert env.observation is first
+    assert env.observation is first and env.sight.path == (first.pose,)
     assert env.step(CameraAction(forward_meters=0.2)).turn == 1
 
 

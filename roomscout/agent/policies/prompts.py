@@ -238,6 +238,11 @@ class Prompts:
         return values
 
     @property
+    def in_scan_coordinates(self) -> bool:
+        """Whether the camera's position, or without it the extent, is told in the scan's coordinates."""
+        return re.search(r"\{[xy][01]?[:}]", self.position or self.extent) is not None
+
+    @property
     def _advices(self) -> list[Mapping[str, str]]:
         return [self.advice, *self.variants.advice_untold.values()]
 

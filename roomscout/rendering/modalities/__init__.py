@@ -3,17 +3,11 @@
 import importlib
 import pkgutil
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from roomscout.base.shots import VIEW, Shot
-from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.modalities.modality import Modality
-
-if TYPE_CHECKING:
-    from roomscout.rendering.renderers.base import Renderer
-    from roomscout.rendering.scene import Scene
+from roomscout.rendering.modalities.modality import Modality, Sight
 
 
 def _records() -> Iterator[Modality]:
@@ -26,21 +20,20 @@ MODALITIES = {each.name: each for each in _records()}
 """What may follow the view, by name."""
 
 
-def draw_shots(
-    names: Sequence[str],
-    renderer: "Renderer",
-    scene: "Scene",
-    pose: CameraPose,
-    camera: Intrinsics,
-    view: np.ndarray | None = None,
-) -> tuple[Shot, ...]:
-    """The images of a pose: the view, unless it is given, and those of the other `names`. Raises RenderError.
+def draw_shots(names: Sequence[str], sight: Sight) -> tuple[Shot, ...]:
+    """The images of a turn, by name: the view and those that are drawn beside it. Raises RenderError.
 
     With the blind renderer all are grey, as the view is: it measures what a model answers without seeing the room.
+    Raises ValueError for a modality whose image has another size than the view, which no plan of memory would count.
     """
-    view = renderer.render(scene, pose, camera) if view is None else view
-    blind = renderer.name == "blind"
-    return tuple(
-        Shot(name, view if name == VIEW or blind else MODALITIES[name].draw(renderer, scene, pose, camera))
-        for name in names
-    )
+    blind = sight.renderer.name == "blind"
+    return tuple(Shot(name, sight.view if name == VIEW or blind else _drawn(name, sight)) for name in names)
+
+
+def _drawn(name: str, sight: Sight) -> np.ndarray:
+    image = MODALITIES[name].draw(sight)
+    if image.shape != sight.view.shape or image.dtype != np.uint8:
+        raise ValueError(
+            f"the modality {name} must draw {sight.view.shape} uint8, as the view is, not {image.shape} {image.dtype}"
+        )
+    return image

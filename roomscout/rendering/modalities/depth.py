@@ -1,15 +1,8 @@
 """The depth of each pixel in shades of grey."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.modalities.modality import Modality
-
-if TYPE_CHECKING:
-    from roomscout.rendering.renderers.base import Renderer
-    from roomscout.rendering.scene import Scene
+from roomscout.rendering.modalities.modality import Modality, Sight
 
 LEVELS_PER_M = 30
 FARTHEST_M = 8
@@ -17,9 +10,9 @@ FARTHEST_M = 8
 WHITE = 255
 
 
-def draw(renderer: "Renderer", scene: "Scene", pose: CameraPose, camera: Intrinsics) -> np.ndarray:
+def draw(sight: Sight) -> np.ndarray:
     """(H, W, 3) uint8: LEVELS_PER_M for each metre along the optical axis up to FARTHEST_M, WHITE without a surface."""
-    depth = renderer.depth(scene, pose, camera)
+    depth = sight.depth
     grey = np.where(np.isfinite(depth), np.minimum(depth, FARTHEST_M) * LEVELS_PER_M + 0.5, WHITE).astype(np.uint8)
     return np.repeat(grey[..., None], 3, axis=2)
 

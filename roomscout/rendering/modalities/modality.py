@@ -1,9 +1,11 @@
-"""The Modality record: a kind of image that --see adds to each observation."""
+"""The Modality record: a kind of image that --see adds to each observation, and the Sight that it is drawn from."""
 
+import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,19 +15,53 @@ if TYPE_CHECKING:
     from roomscout.rendering.renderers.base import Renderer
     from roomscout.rendering.scene import Scene
 
+SCAN_ORIGIN = CameraPose(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """What the images of a turn are drawn from.
+
+    `path` has the poses of all turns so far, this one's last, and `view` (H, W, 3) uint8 RGB is the view from there.
+    Coordinates that the model reads count from `origin`, as `CameraPose.relative` does. `kept` is shared by all turns
+    of an episode, for what a later turn would compute again: a resumed episode begins with an empty one.
+    """
+
+    renderer: "Renderer"
+    scene: "Scene"
+    camera: Intrinsics
+    path: tuple[CameraPose, ...]
+    view: np.ndarray
+    origin: CameraPose = SCAN_ORIGIN
+    kept: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def pose(self) -> CameraPose:
+        """The camera's pose."""
+        return self.path[-1]
+
+    @cached_property
+    def depth(self) -> np.ndarray:
+        """(H, W) float32 metres along the optical axis, inf for holes; computed on first use. Raises RenderError."""
+        return self.renderer.depth(self.scene, self.pose, self.camera)
+
 
 @dataclass(frozen=True)
 class Modality:
     """A kind of image: its name, how it is drawn, and what the system prompt says of it.
 
-    `draw` returns (H, W, 3) uint8 RGB and raises RenderError. The name is part of file names; raises ValueError for one
-    that is not lower-case letters and digits.
+    `draw` returns (H, W, 3) uint8 RGB of the view's size and raises RenderError. The name is part of file names; raises
+    ValueError for one that is not lower-case letters and digits, and for a `draw` that does not take one Sight.
     """
 
     name: str
-    draw: Callable[["Renderer", "Scene", CameraPose, Intrinsics], np.ndarray]
+    draw: Callable[[Sight], np.ndarray]
     sentence: str
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z][a-z0-9]{0,39}", self.name):
             raise ValueError(f"a modality's name has lower-case letters and digits, at most 40, not {self.name!r}")
+        try:
+            inspect.signature(self.draw).bind(None)
+        except TypeError:
+            raise ValueError(f"the modality {self.name} is drawn from one argument, a Sight") from None
