@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from roomscout.agent.actions import METRIC, ActionSpace
+from roomscout.agent.actions.points import SeenPlace
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.messages import message_of_all_turns, system_message, turn_message
 from roomscout.agent.policies.prompts import Prompts
@@ -193,11 +194,13 @@ class QuestionState:
     def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
         """Parse a reply, by default as one to the current turn; the model is going to read that it was truncated."""
         last_turn = self.is_last_turn if last_turn is None else last_turn
-        parsed = parse_action(reply.text, self.question, last_turn, self.rules.space, self.observation)
+        assert self.env is not None, "an active question has an environment"
+        place = SeenPlace(self.observation, self.env.sight)
+        parsed = parse_action(reply.text, self.question, last_turn, self.rules.space, place)
         if parsed.error is not None and reply.finish_reason == "length":
             truncated = self.rules.prompts.outcome.truncated.format(tokens=reply.generated_tokens)
             parsed = replace(parsed, error=f"{parsed.error}; {truncated}")
-        return Decision(parsed.action, reply, parsed.clamped, parsed.error, parsed.fields)
+        return Decision(parsed.action, reply, parsed.clamped, parsed.error, parsed.fields, points=place.points)
 
     def step(self, reply: Reply) -> Turn:
         """Take a turn with a model's reply to `messages`; raises RenderError, and then the turn can be taken again."""
@@ -253,6 +256,7 @@ class QuestionState:
             ),
             requested=decision.requested,
             fields=dict(decision.fields),
+            points=decision.points,
             forced=forced,
             see=tuple(shot.name for shot in here.images[1:]),
             shots=here.images,

@@ -30,6 +30,10 @@ class Intrinsics:
             [[self.focal_px, 0, self.width / 2], [0, self.focal_px, self.height / 2], [0, 0, 1]], dtype=np.float64
         )
 
+    def ray(self, x: float, y: float) -> np.ndarray:
+        """(3,) float64: the direction through a pixel in camera axes, 1 along the optical axis."""
+        return np.array([(x - self.width / 2) / self.focal_px, (y - self.height / 2) / self.focal_px, 1.0])
+
     @property
     def horizontal_fov_deg(self) -> float:
         """The angle between the left and the right edge of an image."""

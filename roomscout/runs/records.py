@@ -229,6 +229,17 @@ class SavedShot:
 
 
 @dataclass(frozen=True)
+class SeenPoint:
+    """A pixel of a turn's view that the reading of its reply asked about: x from the left, y from the top.
+
+    `surface` is the point of the scan there, world metres, None in a hole.
+    """
+
+    pixel: tuple[float, float]
+    surface: tuple[float, float, float] | None
+
+
+@dataclass(frozen=True)
 class ForcedAnswer:
     """The answer that a model gave when asked as if a turn were the last (--anytime). It never enters the conversation.
 
@@ -251,8 +262,9 @@ class Turn(Record):
     action's outcome, None if the turn ended the question. `reply` is empty for policies without a model. `batch` has
     the ids of all questions in the same generate() call, including this one. `requested` is what the model asked for,
     if a control of the run decided otherwise: an `action` is what the camera did. `fields` has what the model wrote,
-    for any action space but the default one. Only a recorded turn 0 has `scan`. With --anytime, all turns but the last
-    have `forced`, what would be answered if they were. `see` names the images beside the view.
+    for any action space but the default one, and `points` the pixels whose surface its reading needed. Only a recorded
+    turn 0 has `scan`. With --anytime, all turns but the last have `forced`, what would be answered if they were. `see`
+    names the images beside the view.
     """
 
     turn: Annotated[int, Field(ge=0, le=100_000)]
@@ -266,6 +278,7 @@ class Turn(Record):
     seconds: TurnSeconds
     requested: OmittedIfEmpty[Annotated[CameraAction | None, WrapSerializer(_as_decided)]] = None
     fields: OmittedIfEmpty[dict[str, Any]] = field(default_factory=dict)
+    points: OmittedIfEmpty[tuple[SeenPoint, ...]] = ()
     scan: OmittedIfEmpty[ScanRecord | None] = None
     forced: OmittedIfEmpty[ForcedAnswer | None] = None
     see: OmittedIfEmpty[tuple[ImageName, ...]] = ()

@@ -164,6 +164,23 @@ def test_the_camera_looks_up_by_metric_actions_with_pitch(rooms: RoomScans, tmp_
 
 
 SPACES = action_spaces().values()
+TYPES: dict[str, Any] = {"string": str, "number": int | float, "integer": int, "array": list, "null": type(None)}
+
+
+def takes(schema: dict[str, Any], value: object) -> bool:
+    """Whether a value fits the parts of JSON schema that our keys use."""
+    if "anyOf" in schema:
+        return any(takes(each, value) for each in schema["anyOf"])
+    if "enum" in schema:
+        return value in schema["enum"]
+    if isinstance(value, list) and not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", 0):
+        return False
+    items = all(takes(schema["items"], each) for each in value) if isinstance(value, list) else True
+    return (
+        isinstance(value, TYPES[schema["type"]])
+        and items
+        and ("pattern" not in schema or re.search(schema["pattern"], str(value)) is not None)
+    )
 
 
 @pytest.mark.parametrize("space", [*SPACES, *(each.turning for each in SPACES if each.turning)])
@@ -172,11 +189,25 @@ def test_the_schema_takes_what_the_prompt_shows(space: ActionSpace):
     assert [*shown] == [*space.all_keys] == space.schema["required"][1:]
     for name, key in space.keys.items():
         kind = space.schema["properties"][name]
-        assert isinstance(shown[name], str if kind["type"] == "string" else int)
-        assert "pattern" not in kind or (
-            re.fullmatch(kind["pattern"], key.example) and re.fullmatch(kind["pattern"], "")
-        )
+        assert takes(kind, shown[name]) and takes(kind, key.still) and not takes(kind, "jump")
     assert not space.read({name: key.still for name, key in space.keys.items()}, None)[0].length_m
+
+
+def accepted_by(space: ActionSpace, text: str) -> bool:
+    """Whether the space's grammar takes a whole reply."""
+    xgrammar = pytest.importorskip("xgrammar")
+    vocabulary = [chr(code) for code in range(128)]
+    compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(vocabulary, stop_token_ids=[0]))
+    matcher = xgrammar.GrammarMatcher(compiler.compile_grammar(space.grammar))
+    return bool(matcher.accept_string(text) and matcher.accept_token(0))
+
+
+@pytest.mark.parametrize("space", [*SPACES, *(each.turning for each in SPACES if each.turning)])
+def test_the_grammar_takes_what_the_prompt_shows_and_no_more_keys(space: ActionSpace):
+    assert accepted_by(space, f"I look on. {space.example()}") and accepted_by(space, space.example(still=True))
+    first = next(iter(space.keys))
+    assert not accepted_by(space, space.example().replace(first, "other"))
+    assert not accepted_by(space, space.example().replace(f'"{first}": ', f'"{first}": "jump" '))
 
 
 @pytest.mark.parametrize(
@@ -191,12 +222,8 @@ def test_the_schema_takes_what_the_prompt_shows(space: ActionSpace):
     ],
 )
 def test_the_grammar_takes_only_known_steps(actions: str, accepted: bool):
-    xgrammar = pytest.importorskip("xgrammar")
     text = f'I look on. {{"actions": "{actions}", "answer": null, "done": false}}'
-    vocabulary = [chr(code) for code in range(128)]
-    compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(vocabulary, stop_token_ids=[0]))
-    matcher = xgrammar.GrammarMatcher(compiler.compile_grammar(DISCRETE.grammar))
-    assert matcher.accept_string(text) is accepted
+    assert accepted_by(DISCRETE, text) is accepted
 
 
 def test_the_explorer_keeps_its_own_actions():

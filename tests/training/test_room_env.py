@@ -26,6 +26,7 @@ RULES: dict[str, dict[str, Any]] = {
     "metric": {},
     "metric-pitch": {"actions": "metric-pitch"},
     "discrete": {"actions": "discrete"},
+    "pixel": {"actions": "pixel"},
     "depth": {"see": ["rgb", "depth"]},
     "spin": {"moves": "spin"},
     "coverage, all views at once": {"moves": "coverage", "present": "once"},
@@ -50,6 +51,8 @@ def reply_to(actions: str) -> Callable[[Sequence[dict[str, Any]]], str]:
         own: dict[str, Any] = {"pitch_angle_degrees": 20}
         if actions == "discrete":
             own = {"actions": "turn_left|move_forward|look_down"}
+        if actions == "pixel":
+            own = {"action": "go_to", "point": [120, 80] if len(messages) % 3 else [20, 5]}
         return json.dumps({**own, "answer": None, "done": False})
 
     return reply

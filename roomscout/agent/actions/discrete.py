@@ -50,7 +50,7 @@ def read(fields: Fields, place: Place, known: dict[str, CameraMove] = STEPS) -> 
         raise ValueError(f"there is no action {shown(wrong[0])}: actions are {', '.join(known)}")
     if len(names) > MOST:
         raise ValueError(f"it has {len(names)} actions: write at most {MOST}")
-    return CameraMove.in_order([known[name] for name in names]), ()
+    return Read(CameraMove.in_order([known[name] for name in names]))
 
 
 DISCRETE = ActionSpace(

@@ -29,7 +29,7 @@ def _read(limits: Mapping[str, float], fields: Fields, place: Place) -> Read:
         numbers[name] = min(max(value, -limit), limit)
         if numbers[name] != value:
             clamped.append(f"{name} {value:g} -> {numbers[name]:g}")
-    return CameraMove(**numbers), clamped  # type: ignore[arg-type]
+    return Read(CameraMove(**numbers), clamped)  # type: ignore[arg-type]
 
 
 def _finite(name: str, value: object) -> float:

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from roomscout.agent.config import ConfigError
 from roomscout.base.wording import named
@@ -16,7 +18,7 @@ LOOK_AROUND = CameraMove(rotation_angle_degrees=45.0)
 
 
 class Place(Protocol):
-    """Where the camera is and was in turn 0, and its intrinsics: an observation, or what a record has of one."""
+    """Where the camera is and was in turn 0, its intrinsics, and what its view shows: live, or what a record has."""
 
     @property
     def pose(self) -> CameraPose:
@@ -30,11 +32,22 @@ class Place(Protocol):
     def camera(self) -> Intrinsics:
         """What draws its views."""
 
+    def surface_at(self, x: float, y: float) -> np.ndarray | None:
+        """The point of the scan that the view shows at a pixel, (3,) world metres; None in a hole.
+
+        Computed when asked for, and recorded with the turn. Raises ValueError if a record lacks it.
+        """
+
 
 Fields = Mapping[str, object]
 """The JSON object of a reply, with whatever a model wrote in it."""
-Read = tuple[CameraMove, Sequence[str]]
-"""A move, and each value outside its range as "name value -> limit"."""
+
+
+class Read(NamedTuple):
+    """A move, and each value outside its range as "name value -> limit"."""
+
+    move: CameraMove
+    clamped: Sequence[str] = ()
 
 
 class ActionSpaceError(Exception):
@@ -49,8 +62,8 @@ class Key:
     it may use the rules `number` and `blank` of replies. `schema` is its JSON schema.
     """
 
-    example: float | str = 0
-    still: float | str = 0
+    example: object = 0
+    still: object = 0
     grammar: str = "number"
     schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "number"})
 
@@ -71,7 +84,7 @@ class ActionSpace:
     name: str
     keys: Mapping[str, Key]
     lines: str
-    read: Callable[[Fields, Place], Read]
+    read: Callable[[Fields, Place], tuple[CameraMove, Sequence[str]] | Read]
     turning: "ActionSpace | None" = None
     watching: str = ""
     fallback: CameraMove = LOOK_AROUND

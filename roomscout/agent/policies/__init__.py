@@ -10,6 +10,7 @@ from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.models import Reply
 from roomscout.rendering.motion import MoveOutcome
+from roomscout.runs.records import SeenPoint
 
 if TYPE_CHECKING:
     from roomscout.agent.state import QuestionState
@@ -23,9 +24,9 @@ class Decision:
     """A question's action in this turn and, from a model, the reply that it was parsed from.
 
     `clamped` names each value outside its range as "name value -> limit". `error` says why a reply could not be parsed;
-    the action is then a small rotation. `fields` has what a model wrote, for any action space but the default one.
-    `requested` is what the policy asked for where a control decided otherwise, and
-    `outcome` is the action's outcome where it is known, as in a repeated move.
+    the action is then a small rotation. `fields` has what a model wrote, for any action space but the default one,
+    and `points` are the pixels whose surface its reading needed. `requested` is what the policy asked for where a
+    control decided otherwise, and `outcome` is the action's outcome where it is known, as in a repeated move.
     """
 
     action: CameraAction
@@ -35,6 +36,7 @@ class Decision:
     fields: Mapping[str, Any] = field(default_factory=dict)
     requested: CameraAction | None = None
     outcome: MoveOutcome | None = None
+    points: tuple[SeenPoint, ...] = ()
 
 
 class PolicyError(Exception):

@@ -61,6 +61,8 @@ def _system_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch
         advice=prompts.advice.get(question.question_type) or prompts.advice.get(ANY_TYPE, ""),
         horizontal_fov=_degrees(camera.horizontal_fov_deg),
         vertical_fov=_degrees(camera.vertical_fov_deg),
+        view_width=camera.width,
+        view_height=camera.height,
         pitch=f"{pitch_deg:g}",
     )
 

@@ -331,7 +331,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
         **dict.fromkeys(
             ("action", "actions", "rotation_limit", "move_limit", "height_limit", "answer_form", "advice"), ""
         ),
-        **dict.fromkeys(("horizontal_fov", "vertical_fov", "pitch"), ""),
+        **dict.fromkeys(("horizontal_fov", "vertical_fov", "view_width", "view_height", "pitch"), ""),
     },
     "opening": {"question": ""},
     "options": {"options": ""},

@@ -1,7 +1,9 @@
 """The parser of the replies of a recorded run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from roomscout.agent.actions import find_space, is_users
 from roomscout.agent.config import ConfigError
@@ -11,16 +13,27 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.recorded_benchmarks import TRUST
-from roomscout.runs.records import Turn
+from roomscout.runs.records import SeenPoint, Turn
 
 
 @dataclass(frozen=True)
 class RecordedPlace:
-    """Where the camera was in a turn, and in turn 0; `camera` is None if the run does not say what drew its views."""
+    """Where the camera was in a turn, and in turn 0; `camera` is None if the run does not say what drew its views.
+
+    Of the scan it knows the `points` that the turn recorded.
+    """
 
     pose: CameraPose
     start: CameraPose
     camera: Intrinsics | None
+    points: Sequence[SeenPoint] = ()
+
+    def surface_at(self, x: float, y: float) -> np.ndarray | None:
+        """The point that was at a pixel, (3,) world metres, None in a hole; raises ValueError unless it is recorded."""
+        found = next((each for each in self.points if each.pixel == (x, y)), None)
+        if found is None:
+            raise ValueError(f"the run has not recorded what its view shows at [{x:g}, {y:g}]")
+        return None if found.surface is None else np.array(found.surface)
 
 
 def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Question, bool], ParsedAction]:
@@ -37,6 +50,7 @@ def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Ques
         raise RunError(f"{reader.folder}: {error}") from error
 
     def parse(turn: Turn, first: Turn, question: Question, last_turn: bool) -> ParsedAction:
-        return parse_action(turn.reply.text, question, last_turn, space, RecordedPlace(turn.pose, first.pose, camera))
+        place = RecordedPlace(turn.pose, first.pose, camera, turn.points)
+        return parse_action(turn.reply.text, question, last_turn, space, place)
 
     return parse

@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roomscout.agent.actions import METRIC, ActionSpace
-from roomscout.agent.actions.space import ActionSpaceError, shown
+from roomscout.agent.actions.space import ActionSpaceError, Read, shown
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
 from roomscout.agent.policies.thoughts import has_tags, outside_thoughts
 from roomscout.base.loading import code_of_others
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ReplyFormat
+
+MOST_IN_LIST = 8
+"""Longer lists are recorded by their type alone."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def _last_answer(value: object, question: Question) -> str | None:
 
 def _read(fields: dict[str, object], question: Question, space: ActionSpace, place: Any) -> ParsedAction:
     with _code_of(space, "read"):
-        move, clamped = space.read(fields, place)
+        move, clamped = Read(*space.read(fields, place))
     answer = question.parse_answer(fields.get("answer"))
     done = _flag(fields.get("done"))
     if done and answer is None:
@@ -105,8 +108,10 @@ def _read(fields: dict[str, object], question: Question, space: ActionSpace, pla
     return ParsedAction(CameraAction.of(move, answer, done), tuple(clamped), fields=said)
 
 
-def _recorded(value: object) -> str | float | None:
-    """A value as a record can hold it; of lists and objects only their type."""
+def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:
+    """A value as a record can hold it: short lists, and lists in them; of others and of objects only their type."""
+    if isinstance(value, list) and len(value) <= MOST_IN_LIST and depth:
+        return [_recorded(each, depth - 1) for each in value]
     if isinstance(value, float | int):
         return value if abs(value) < 1e9 else str(value)[:20]
     if value is None:

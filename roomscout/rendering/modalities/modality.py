@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.renderers.base import NEAR_M
 
 if TYPE_CHECKING:
     from roomscout.rendering.renderers.base import Renderer
@@ -44,6 +45,17 @@ class Sight:
     def depth(self) -> np.ndarray:
         """(H, W) float32 metres along the optical axis, inf for holes; computed on first use. Raises RenderError."""
         return self.renderer.depth(self.scene, self.pose, self.camera)
+
+    def surface_at(self, x: float, y: float) -> np.ndarray | None:
+        """The point of the scan at a pixel, (3,) world metres; None in a hole, and in a blind view.
+
+        Found by a ray, so it costs no rendering.
+        """
+        ray = self.pose.camera_to_world[:3, :3] @ self.camera.ray(x, y)
+        length = float(np.linalg.norm(ray))
+        start = self.pose.position + NEAR_M * ray
+        distance = float(self.scene.cast(start[None], ray[None] / length)[0])
+        return start + distance / length * ray if self.renderer.name != "blind" and np.isfinite(distance) else None
 
 
 @dataclass(frozen=True)

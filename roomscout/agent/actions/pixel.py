@@ -1,0 +1,80 @@
+"""Points of the view to turn to, to look at and to go to."""
+
+import json
+import math
+import re
+from functools import partial
+
+from roomscout.agent.actions.points import POINT, direction_of, pixel_of, surface_of
+from roomscout.agent.actions.space import ActionSpace, Fields, Key, Place, Read, shown
+from roomscout.envs.actions import MOVE_LIMIT_M, PITCH_LIMIT_DEG, CameraMove
+
+STAND_OFF_M = 0.5
+"""How far before a point the camera stops, along the floor."""
+ANGLE_DEG = 60.0
+TURNS = {
+    "turn_left": CameraMove(ANGLE_DEG),
+    "turn_right": CameraMove(-ANGLE_DEG),
+    "turn_around": CameraMove(180.0),
+}
+"""The actions without a point, which lead to what no view shows yet."""
+_GO = (
+    f" go_to turns to it and moves towards it at the same height, up to {{move_limit}} m, and stops {STAND_OFF_M:g} m "
+    "before it."
+)
+_LINES = (
+    "- action: %s. turn_to turns until the point is in the middle between the left and the right edge of the view; "
+    "look_at also changes the pitch, within "
+    f"-{PITCH_LIMIT_DEG:g} to {PITCH_LIMIT_DEG:g}, until it is in the middle of the view.%s turn_left and turn_right "
+    f"turn by {ANGLE_DEG:g} degrees, turn_around by 180: they need no point.\n"
+    "- point: [x, y] in the current view, which is {view_width} pixels wide and {view_height} pixels high; x counts "
+    "from its left edge, y from its top edge. null without a point."
+)
+
+
+def read(fields: Fields, place: Place, known: tuple[str, ...]) -> Read:
+    """The move of `action`, one of `known`, towards `point`; a reply that is done needs none."""
+    said = fields.get("action")
+    if said is None and ("action" in fields or fields.get("done")):
+        return Read(CameraMove())
+    if said is None:
+        raise ValueError(f"it has no action: write one of {', '.join(known)}")
+    action = re.sub(r"[\s-]+", "_", said.strip().lower()) if isinstance(said, str) else None
+    if action not in known:
+        raise ValueError(f"there is no action {shown(said)}: actions are {', '.join(known)}")
+    if action in TURNS:
+        return Read(TURNS[action])
+    if fields.get("point") is None:
+        raise ValueError(f"{action} needs a point: write [x, y] in pixels of the view")
+    pixel = pixel_of("point", fields["point"], place)
+    left, above = direction_of(pixel, place)
+    pitch = above - place.pose.pitch_deg if action == "look_at" else 0.0
+    ahead = 0.0
+    if action == "go_to":
+        try:
+            away = surface_of(pixel, place) - place.pose.position
+        except ValueError as hole:
+            raise ValueError(f"{hole}: go to another point, or turn to this one") from None
+        ahead = min(max(math.hypot(away[0], away[1]) - STAND_OFF_M, 0.0), MOVE_LIMIT_M)
+    return Read(CameraMove(round(left, 1), round(ahead, 2), pitch_angle_degrees=round(pitch, 1)))
+
+
+def _space(pointing: tuple[str, ...], more: str, turning: ActionSpace | None = None) -> ActionSpace:
+    """The space of the actions that need a point, and TURNS; `more` is what the prompt says of going."""
+    known = (*pointing, *TURNS)
+    words = " | ".join(json.dumps(json.dumps(each)) for each in (None, *known))
+    said = f"{', '.join(known[:-1])} or {known[-1]}; null to stay"
+    return ActionSpace(
+        name="pixel",
+        keys={
+            "action": Key(pointing[-1], None, f"({words})", {"enum": [None, *known]}),
+            "point": POINT,
+        },
+        lines=_LINES % (said, more),
+        read=partial(read, known=known),
+        turning=turning,
+        pitches=True,
+    )
+
+
+PIXEL = _space(("turn_to", "look_at", "go_to"), _GO, turning=_space(("turn_to", "look_at"), ""))
