@@ -315,7 +315,8 @@ class ControlSettings(Section):
     """Count no answer before turn N, the first of which is turn 0."""
     actions: str = setting("metric", ANSWER, "NAME|FILE.py:NAME")
     """How the model says how to move the camera: in degrees and metres (metric, or metric-pitch to look up and down
-    too), in steps of a fixed size (discrete), by points of the view to turn to, look at or go to (pixel), or by your own ActionSpace as path/to/file.py:NAME."""
+    too), in steps of a fixed size (discrete), by points of the view to turn to, look at or go to (pixel), or by your
+    own ActionSpace as path/to/file.py:NAME."""
     translation: bool = setting(True, ANSWER)
     """Let the camera move; --no-translation lets it only turn in place."""
     tell: Tell = setting("auto", ANSWER, "NAME ...|auto", resolved=True, earlier=["pose", "extent", "turns"])
