@@ -32,7 +32,7 @@ ON_A_GPU_MACHINE = {
 }
 """The libraries that the tests and measurements for GPUs may import."""
 HEAVY = {
-    "torch": {"models", "training", "speed"},
+    "torch": {"models", "training", "speed", "rendering"},
     "transformers": {"models", "training", "speed"},
     "open3d": {"rendering", "speed"},
     "trimesh": {"rendering", "rooms", "speed"},

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pkgutil import resolve_name
 
 from roomscout.agent.actions import find_space
@@ -32,14 +33,16 @@ from roomscout.base.wording import named
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Asked, Question, questions_asked
-from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts
+from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts, ScanNotFound, scan_of
 from roomscout.envs.library import CameraSettings, ScanLibrary
 from roomscout.models import ModelOptions, ReplyFormat, ServerOptions
 from roomscout.models.engines import make_backend
 from roomscout.models.views import ViewSettings
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
+from roomscout.rendering.ply import has_splats
 from roomscout.rendering.readers import reader_of
 from roomscout.rendering.renderers import Renderer
+from roomscout.rendering.renderers.choice import best_splat_renderer
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.movers import MOVERS
 
@@ -90,6 +93,17 @@ def library_of(config: RunConfig, renderer: Renderer) -> ScanLibrary:
     return ScanLibrary(
         renderer, camera, views.scan_root, config.what_to_run.ply, views.up_axis, cache_bytes, layouts, views.scale
     )
+
+
+def renderer_name(config: RunConfig, questions: Sequence[Question]) -> str:
+    """The renderer to start; for "auto", one of Gaussian splats if any of the scans consists of them."""
+    views, ply, layouts = config.views, config.what_to_run.ply, layouts_of(config.questions.benchmark)
+    if views.renderer == "auto":
+        for question in {question.scene: question for question in questions}.values():
+            with suppress(ScanNotFound):
+                if has_splats(ply or scan_of(question, views.scan_root, layouts)):
+                    return best_splat_renderer()
+    return views.renderer
 
 
 def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:

@@ -16,6 +16,7 @@ from roomscout.agent.builders import (
     library_of,
     model_policy,
     mover_of,
+    renderer_name,
     rules_of,
 )
 from roomscout.agent.config import ModelSettings, RunConfig
@@ -79,7 +80,7 @@ def resolve(asking: Prepared, prompts: Prompts, stack: ExitStack) -> Resolved:
     is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises ConfigError, ModelError or RenderError.
     """
     config, questions, policy = asking.config, asking.questions, asking.policy
-    start = RendererStart(config.views.renderer, cuda_device_of(config.model.device))
+    start = RendererStart(renderer_name(config, asking.asked.questions), cuda_device_of(config.model.device))
     stack.callback(start.close)
     if policy is None and config.model.loads_weights:
         existing_source(config.model.model)  # a wrong name is refused before seconds of imports

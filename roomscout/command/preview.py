@@ -27,7 +27,7 @@ from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
 from roomscout.rendering.plan_view import PlanView, plan_view
 from roomscout.rendering.renderers import RenderError
-from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.renderers.splats import SplatRenderer
 from roomscout.rendering.scene import Scene, SceneError, load_scene
 
 VIEW = CameraSettings((640, 480), 300.0, RunConfig().views.camera_height, RunConfig().views.camera_pitch)
@@ -77,7 +77,7 @@ def _draw(scans: Sequence[tuple[Path, ScanFrame]], options: argparse.Namespace) 
 
 def preview(scene: Scene) -> Image.Image:
     """The first view of a scan beside its plan, which shows the camera's place and direction; raises RenderError."""
-    first = draw_first_view(scene, RaycastRenderer(), VIEW)
+    first = draw_first_view(scene, SplatRenderer(), VIEW)
     plan = plan_view(scene, VIEW.image_size[1])
     drawn = Image.fromarray(plan.image)
     _draw_camera(ImageDraw.Draw(drawn), plan, first.pose)
@@ -91,7 +91,9 @@ def preview(scene: Scene) -> Image.Image:
 
 
 def surface_in_words(scene: Scene) -> str:
-    """What a scan is made of: its triangles, or its points."""
+    """What a scan is made of: its Gaussians, its triangles, or its points."""
+    if scene.splats is not None:
+        return counted(len(scene.splats.means), "Gaussian")
     return counted(len(scene.faces), "triangle") if len(scene.faces) else counted(len(scene.vertices), "point")
 
 

@@ -14,7 +14,7 @@ from typing import Self
 from roomscout import UpAxis
 from roomscout.base.processes import environment
 from roomscout.envs.library import CameraSettings, draw_first_view
-from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.renderers.splats import SplatRenderer
 from roomscout.rendering.scene import load_scene
 
 
@@ -49,7 +49,7 @@ class FirstLook:
 class FirstLookProcess:
     """Draws the first view in a child process and passes it to `drawn`, on a thread.
 
-    The view is ray-cast, whatever renderer the run uses. `drawn` is not called if the scan cannot be drawn: the run
+    The CPU draws the view, whatever renderer the run uses. `drawn` is not called if the scan cannot be drawn: the run
     then says why. Leaving the `with` block ends the child.
     """
 
@@ -92,7 +92,7 @@ def draw(settings: FirstLookSettings) -> tuple[str, bytes]:
     from PIL import Image
 
     scene = load_scene(settings.scan, settings.up_axis, settings.scale)
-    view = draw_first_view(scene, RaycastRenderer(), settings.camera)
+    view = draw_first_view(scene, SplatRenderer(), settings.camera)
     png = io.BytesIO()
     Image.fromarray(view.image).save(png, format="PNG", compress_level=1)
     return scene.size, png.getvalue()

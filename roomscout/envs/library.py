@@ -18,6 +18,7 @@ from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
 from roomscout.data.starts import Start
 from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.registry import draws_splats
 from roomscout.rendering.renderers import Renderer, RenderError
 from roomscout.rendering.scene import Scene, SceneCache, SceneError
 from roomscout.rendering.views import Criterion, FirstView, eye_z_m, first_view
@@ -134,7 +135,7 @@ class ScanLibrary:
         self.renderer = renderer
         self.camera = camera
         self._scan_root, self._ply, self._layouts = scan_root, ply, layouts
-        self._scenes = SceneCache(cache_bytes, up_axis, scale)
+        self._scenes = SceneCache(cache_bytes, up_axis, scale, as_points=not draws_splats(renderer.name))
         self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
         self._first_views: OrderedDict[FirstViewKey, Future[FirstView]] = OrderedDict()

@@ -203,7 +203,7 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
 
 
 def _bytes_of_fractions(values: np.ndarray) -> np.ndarray:
-    return (np.nan_to_num(values) * 255).clip(0, 255).round().astype(np.uint8)
+    return (np.nan_to_num(values).clip(0, 1) * 255).round().astype(np.uint8)
 
 
 def _packed(column: Column, name: str) -> np.ndarray | None:

@@ -1,8 +1,12 @@
 """Geometry as read from a file, and the clean-up and colouring that precede building a scene."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from roomscout.rendering.splats import Splats
 
 # Larger coordinates are dropped like NaN: float32 cannot resolve centimetres there.
 MAX_COORDINATE_M = 1e6
@@ -43,7 +47,8 @@ class Geometry:
     """A triangle mesh, or a point cloud if `faces` is empty.
 
     `vertices` (N, 3) float metres; `faces` (M, 3) int32; `colours` (N, 3) uint8 or None; `face_colours` (M, 3)
-    uint8 or None, which override `colours`; `texturing` or None, whose images are multiplied by `colours`.
+    uint8 or None, which override `colours`; `texturing` or None, whose images are multiplied by `colours`. `splats` of
+    a file that has Gaussian splats; the vertices are the centres of all its rows then.
     """
 
     vertices: np.ndarray
@@ -51,6 +56,7 @@ class Geometry:
     colours: np.ndarray | None = None
     face_colours: np.ndarray | None = None
     texturing: Texturing | None = None
+    splats: "Splats | None" = None
 
     def with_faces(self, keep: np.ndarray) -> "Geometry":
         """Keeps the faces that `keep` (a mask or indices) selects, and all vertices."""

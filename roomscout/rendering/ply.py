@@ -17,6 +17,7 @@ import numpy as np
 from roomscout.rendering.columns import colours, colours_or_greys, has_positions, listed, positions
 from roomscout.rendering.geometry import Geometry, no_faces
 from roomscout.rendering.parts import warn_of_loose_vertices
+from roomscout.rendering.splats import are_splats, read_splats
 from roomscout.rendering.tables import LINE_END, Column, Element, FormatError, Property, Table, read_binary, read_text
 
 _log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ def read_ply(path: Path) -> Geometry:
 
     Triangulates polygons as fans, ignores alpha and, with a warning, textures. Faces are the lists of integers of any
     element but those of edges, and strips of triangles. Colours of faces override those of vertices unless they are the
-    same everywhere.
+    same everywhere. See `read_splats` for Gaussian splats.
 
     Raises ValueError if the file is not a PLY file or is incomplete, and FormatError if it is complete but of no use.
     """
@@ -86,7 +87,18 @@ def read_ply(path: Path) -> Geometry:
         vertex_colours = colours_or_greys(path, vertices, {name: c for each in faces for name, c in each.table.items()})
     if face_colours is not None and vertex_colours is not None and _uniform(face_colours):
         face_colours = None
-    return Geometry(points, triangles, vertex_colours, face_colours)
+    splats = None if len(triangles) else read_splats(path, vertices, points)
+    return Geometry(points, triangles, vertex_colours, face_colours, splats=splats)
+
+
+def has_splats(path: Path) -> bool:
+    """Whether a file is a PLY file of Gaussian splats, judged by its header; False for one that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            header = _read_header(file.read(1 << 16))
+    except (OSError, ValueError):
+        return False
+    return any(are_splats(element.column_names) for element in header.elements)
 
 
 def _read_header(start: bytes) -> _Header:

@@ -10,14 +10,17 @@ class RendererEntry:
     """Where a renderer's class is, as "module:Class" in rendering/renderers/.
 
     With `in_child`, the class is a Painter that draws in a child process, created with the CUDA device; otherwise it is
-    a Renderer without arguments. `fix` says what to do if the child does not start. `same_views` names the renderer
-    whose views it draws as well, if any: only runs with equal views are comparable.
+    a Renderer, created with the CUDA device if it is `on_cuda`. `fix` says what to do if the child does not start.
+    `same_views` names the renderer whose views it draws as well, if any: only runs with equal views are comparable.
+    Scans of Gaussian splats are points for renderers without `splats`.
     """
 
     target: str
     in_child: bool = False
     fix: str = ""
     same_views: str = ""
+    on_cuda: bool = False
+    splats: bool = False
 
     def load(self) -> Any:
         """The class; imports its module."""
@@ -33,9 +36,16 @@ RENDERERS = {
     "open3d": RendererEntry(
         "open3d_filament:FilamentPainter", True, "apt-get install libvulkan1 mesa-vulkan-drivers", "raycast"
     ),
-    "blind": RendererEntry("blind:BlindRenderer"),
+    "splats": RendererEntry("splats:SplatRenderer", splats=True),
+    "gsplat": RendererEntry("splats:GsplatRenderer", same_views="splats", on_cuda=True, splats=True),
+    "blind": RendererEntry("blind:BlindRenderer", splats=True),
 }
 RENDERER_NAMES = ("auto", *RENDERERS)
+
+
+def draws_splats(renderer: str) -> bool:
+    """Whether a renderer of this name wants Gaussian splats as such; False for a name that is not one of ours."""
+    return renderer in RENDERERS and RENDERERS[renderer].splats
 
 
 def views_of(renderer: str | None) -> str:

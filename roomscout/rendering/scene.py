@@ -21,11 +21,13 @@ from roomscout.rendering.geometry import (
     cleaned,
     coloured,
     face_normals,
+    no_faces,
     wide_box,
 )
 from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.orientation import name_in_file, resolved, turned_upright, upper_side
-from roomscout.rendering.readers import read_geometry
+from roomscout.rendering.readers import READERS, read_geometry
+from roomscout.rendering.splats import Splats
 
 if TYPE_CHECKING:
     import open3d
@@ -51,6 +53,8 @@ SURFACE_SAMPLES = 20_000
 FLOOR_RAYS = 32
 FLOOR_TOLERANCE_M = 0.25
 MAX_FACES_SAMPLED = 2_000_000
+# Warns if less than this share of the solid Gaussians is within this margin of the bounds of their mesh.
+MESH_INSIDE, MESH_MARGIN_M = 0.5, 0.5
 # Embree's BVH plus Open3D's copies of vertices and faces, measured 80 to 87 on scans of 5 and 20 million faces, and the
 # 12 of `corner_colours`.
 RAY_CASTING_BYTES_PER_FACE = 90 + 12
@@ -99,7 +103,7 @@ class Scene:
     """One scan, read-only and shared by all questions about it; world z is up.
 
     `vertices` (N, 3) float32 metres; `faces` (M, 3) int32, M = 0 for a cloud; `colours` (N, 3) uint8, grey for a cloud
-    without colours. Renderers and ray casts use `surface`.
+    without colours. Renderers and ray casts use `surface`, and renderers of Gaussian splats `splats`.
     """
 
     name: str
@@ -107,6 +111,7 @@ class Scene:
     faces: np.ndarray = field(repr=False)
     colours: np.ndarray = field(repr=False)
     surface: Surface = field(repr=False)
+    splats: Splats | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -162,7 +167,8 @@ class Scene:
         """Estimated memory of the scene, including what ray casting allocates on first use."""
         arrays = {id(a): a.nbytes for part in (self, self.surface) for a in (part.vertices, part.faces, part.colours)}
         textures = self.texturing.nbytes if self.texturing else 0
-        return sum(arrays.values()) + textures + RAY_CASTING_BYTES_PER_FACE * len(self.surface.faces)
+        splats = self.splats.nbytes if self.splats else 0
+        return sum(arrays.values()) + textures + splats + RAY_CASTING_BYTES_PER_FACE * len(self.surface.faces)
 
     def ray_caster(self) -> "open3d.t.geometry.RaycastingScene":
         """Embree's ray caster for `surface`, built on first use. Thread-safe."""
@@ -315,19 +321,23 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
     )
 
 
-def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0) -> Scene:
+def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> Scene:
     """Load a PLY, PCD, GLB, GLTF or OBJ file, in metres and rotated so that z is up.
 
     `up_axis` is the up axis of the file; "auto" means y for glTF, as its specification requires, else z. `scale` is
-    its unit in metres. Raises SceneError, also for a scan that has not the size of a room.
+    its unit in metres. `as_points` makes a cloud of Gaussian splats, which else have `mesh_beside` them as surface, or
+    their solid points. Raises SceneError, also for a scan that has not the size of a room.
     """
     path = Path(path)
     up = resolved(up_axis, path)
     try:
-        geometry = read_geometry(path)
-        if scale != 1:
-            geometry = replace(geometry, vertices=geometry.vertices * np.float64(scale))
-        scene = make_scene(path.stem, replace(geometry, vertices=turned_upright(geometry.vertices, up)))
+        geometry = _upright(read_geometry(path), up, scale)
+        if geometry.splats and as_points:
+            _log.warning("%s: drawing its Gaussian splats as points; %s draws them", path, named(renderer="splats"))
+        if geometry.splats is None or as_points:
+            scene = make_scene(path.stem, geometry)
+        else:
+            scene = _splat_scene(path, geometry.splats, up_axis, scale)
     except ValueError as error:
         raise SceneError(f"{path} cannot be used ({error}): download or export it again") from error
     except MemoryError as error:
@@ -339,6 +349,43 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0) -
     return scene
 
 
+def _upright(geometry: Geometry, up: UpAxis, scale: float) -> Geometry:
+    """The geometry in metres, turned so that its axis `up` is z."""
+    vertices = geometry.vertices if scale == 1 else geometry.vertices * np.float64(scale)
+    splats = geometry.splats and replace(
+        geometry.splats,
+        means=geometry.splats.means * scale,
+        deviations=geometry.splats.deviations * np.float32(scale),
+        to_world=turned_upright(np.eye(3), up).T,
+    )
+    return replace(geometry, vertices=turned_upright(vertices, up), splats=splats)
+
+
+def _splat_scene(path: Path, splats: Splats, up_axis: UpAxis, scale: float) -> Scene:
+    """The scene of a file of splats; raises SceneError for a mesh beside it that cannot be read."""
+    points, colours = splats.solid_points()
+    shift = (_recentred(path.stem, points) - points)[0]
+    splats = replace(splats, means=(splats.means + shift @ splats.to_world).astype(np.float32))
+    solid = Geometry(points + shift, no_faces(), colours)
+    if (beside := mesh_beside(path)) is None:
+        return replace(make_scene(path.stem, solid), splats=splats)
+    mesh = _upright(read_geometry(beside), resolved(up_axis, beside), scale)
+    if not len(mesh.faces):
+        raise SceneError(f"{beside}, the surface of {path.name}, has no faces: export a mesh, or rename it")
+    scene = make_scene(path.stem, replace(mesh, vertices=mesh.vertices + shift))
+    off_m = np.abs(solid.vertices - scene.bounds.middle) - scene.bounds.extent / 2
+    if (inside := (off_m < MESH_MARGIN_M).all(axis=1).mean()) < MESH_INSIDE:
+        why = "only %.0f %% of the Gaussians are where the mesh %s is: export both with the same axes, origin and unit"
+        _log.warning(f"%s: {why}", path, 100 * inside, beside.name)
+    return replace(scene, splats=splats)
+
+
+def mesh_beside(path: Path) -> Path | None:
+    """The mesh of a file of splats: NAME_mesh.ply, .glb, .gltf or .obj beside NAME.ply; None if there is none."""
+    paths = (path.with_name(f"{path.stem}_mesh{suffix}") for suffix in READERS)
+    return next((each for each in paths if each.is_file()), None)
+
+
 @dataclass(eq=False)
 class _Entry:
     """`scene` is None until the thread that holds `lock` has loaded it."""
@@ -348,14 +395,14 @@ class _Entry:
 
 
 class SceneCache:
-    """An LRU cache of scenes by path, limited to `max_bytes` in total; loads scenes with `up_axis` and `scale`.
+    """An LRU cache of scenes by path, limited to `max_bytes` in total; the other arguments are those of `load_scene`.
 
     Thread-safe: concurrent requests for a scene load it once. Always keeps the newest scene, even if it is larger than
     `max_bytes`. An evicted scene is freed once nothing references it.
     """
 
-    def __init__(self, max_bytes: int, up_axis: UpAxis = "auto", scale: float = 1.0) -> None:
-        self._max_bytes, self._scale = max_bytes, scale
+    def __init__(self, max_bytes: int, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> None:
+        self._max_bytes, self._scale, self._as_points = max_bytes, scale, as_points
         self._up_axis: UpAxis = up_axis
         self._entries: OrderedDict[Path, _Entry] = OrderedDict()
         self._lock = threading.Lock()
@@ -371,7 +418,8 @@ class SceneCache:
             self._entries.move_to_end(path)
         with entry.lock:
             if entry.scene is None:
-                entry.scene = load_scene(path, up_axis or self._up_axis, self._scale if scale is None else scale)
+                scale = self._scale if scale is None else scale
+                entry.scene = load_scene(path, up_axis or self._up_axis, scale, self._as_points)
             scene = entry.scene
         self._evict()
         return scene

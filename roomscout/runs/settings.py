@@ -198,7 +198,8 @@ class RenderSettings(Section):
     scan_root: Path = setting(Path("scans"), PLACE, "DIR")
     """The folder of arkitscenes/, scannet/ and scannetpp/, one of these, or a flat folder of <scene>.ply files."""
     renderer: RendererName = setting("auto", ANSWER, resolved=True)
-    """Renderer of the views (blind draws grey); auto is pyrender if it finds a GPU, else raycast on the CPU."""
+    """Renderer of the views (blind draws grey); auto is pyrender if it finds a GPU, else raycast on the CPU; for
+    Gaussian splats, gsplat or, on the CPU, splats."""
     first_view: Literal["visibility", "sharpness"] = setting("visibility", ANSWER)
     """Choose the first of four headings by how much surface it shows, or by how sharp its image is."""
     up_axis: UpAxis = setting("auto", ANSWER)

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from roomscout.agent.api import config_in_python
-from roomscout.agent.builders import asked_of, camera_of, cuda_device_of, library_of, mover_of, rules_of
+from roomscout.agent.builders import asked_of, camera_of, cuda_device_of, library_of, mover_of, renderer_name, rules_of
 from roomscout.agent.config import SECTIONS, ConfigError, RunConfig
 from roomscout.agent.planning import fitted_to_model
 from roomscout.agent.policies import Decision
@@ -135,7 +135,7 @@ class World:
         chosen, camera, rooms = config.questions, camera_of(config.view, config.views), None
         prompts = run_prompts(config)
         with ExitStack() as stack:
-            renderer = make_renderer(config.views.renderer, cuda_device_of(config.model.device))
+            renderer = make_renderer(renderer_name(config, listed), cuda_device_of(config.model.device))
             stack.callback(renderer.close)
             config = config.having(renderer=renderer.name)
             library: SceneLibrary

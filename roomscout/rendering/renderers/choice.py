@@ -8,6 +8,7 @@ from roomscout.rendering.registry import RENDERER_NAMES, RENDERERS
 from roomscout.rendering.renderers.base import Renderer, RenderError
 from roomscout.rendering.renderers.child import ChildRenderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.renderers.splats import why_no_gsplat
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class RendererStart:
     def __init__(self, name: str, cuda_device: int | None = None) -> None:
         if name not in RENDERER_NAMES:
             raise RenderError(f"unknown renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
-        self._name = name
+        self._name, self._cuda_device = name, cuda_device
         self._child: ChildRenderer | None = None
         drawn_by = "pyrender" if name == "auto" else name
         if RENDERERS[drawn_by].in_child:
@@ -38,7 +39,8 @@ class RendererStart:
         except Open3DError as error:
             raise RenderError(str(error)) from error
         if self._child is None:
-            return RENDERERS[self._name].load()()
+            entry = RENDERERS[self._name]
+            return entry.load()(self._cuda_device) if entry.on_cuda else entry.load()()
         if self._name == "auto":
             return _best_renderer(self._child)
         _log.debug("renderer %s on %s", self._name, self._child.started().device)
@@ -64,6 +66,13 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     start = RendererStart(name, cuda_device)
     with undone_on_failure(start.close):
         return start.renderer()
+
+
+def best_splat_renderer() -> str:
+    """The name of the best renderer of Gaussian splats here: gsplat with CUDA, else splats."""
+    why = why_no_gsplat()
+    _log.debug("renderer auto: %s", f"splats, and not gsplat: {why}" if why else "gsplat")
+    return "splats" if why else "gsplat"
 
 
 def _best_renderer(child: ChildRenderer) -> Renderer:

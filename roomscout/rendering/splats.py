@@ -1,0 +1,137 @@
+"""Gaussian splats: 3D Gaussians with opacities and view-dependent colours, as radiance fields are stored.
+
+Format: point_cloud.ply of B. Kerbl et al., "3D Gaussian Splatting for Real-Time Radiance Field Rendering", 2023, which
+nerfstudio and Postshot write, too.
+"""
+
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from roomscout.rendering.columns import SH_C0, colours
+from roomscout.rendering.geometry import MAX_COORDINATE_M
+from roomscout.rendering.tables import FormatError, Table
+
+_log = logging.getLogger(__name__)
+
+_SHAPE = ("opacity", "scale_0", "scale_1", "rot_0", "rot_1", "rot_2", "rot_3")
+_COLOUR = ("f_dc_0", "f_dc_1", "f_dc_2")
+_NUMBERS_OF_REST = (0, 9, 24, 45)
+# Gaussians at least this opaque are solid; in files with few of them, the most opaque tenth.
+SOLID_OPACITY, _SOLID_PERCENTILE = 0.5, 90.0
+# A floater's third neighbour is farther than this many of its deviations, and than this many medians.
+_NEIGHBOURS, _FAR_DEVIATIONS, _FAR_MEDIANS = 3, 6.0, 5.0
+# How far a solid Gaussian reaches, in deviations; the larger ones are up to _MOST_POINTS points each.
+_REACH, _MOST_POINTS = 1.5, 64
+
+
+@dataclass(frozen=True, eq=False)
+class Splats:
+    """N Gaussians in the axes of their file, float32.
+
+    `means` (N, 3) metres (float64 if the file has doubles), `quaternions` (N, 4) of length 1 with w first, `deviations`
+    (N, 3) metres along the axes that these turn, `opacities` (N,) 0 to 1, and `harmonics` (N, K, 3): per channel, the
+    coefficients of K = 1, 4, 9 or 16 real spherical harmonics. `to_world` (3, 3) turns the file's axes to the world's.
+    """
+
+    means: np.ndarray
+    quaternions: np.ndarray
+    deviations: np.ndarray
+    opacities: np.ndarray
+    harmonics: np.ndarray
+    to_world: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in vars(self).values())
+
+    @property
+    def roots(self) -> np.ndarray:
+        """(N, 3, 3): the columns are each Gaussian's axes, as long as its deviations along them."""
+        from scipy.spatial.transform import Rotation
+
+        return Rotation.from_quat(self.quaternions[:, [1, 2, 3, 0]]).as_matrix() * self.deviations[:, None, :]
+
+    def only(self, keep: np.ndarray) -> "Splats":
+        """The Gaussians that `keep`, a mask or indices, selects."""
+        rows = {name: array[keep] for name, array in vars(self).items() if name != "to_world"}
+        return replace(self, **rows)
+
+    def solid_points(self) -> tuple[np.ndarray, np.ndarray]:
+        """World points (K, 3) spread over the solid Gaussians, of larger ones more, and their colours (K, 3) uint8.
+
+        Leaves out floaters: those that have no solid neighbours near them.
+        """
+        from scipy.spatial import cKDTree
+
+        solid = self.only(self.opacities >= min(SOLID_OPACITY, np.percentile(self.opacities, _SOLID_PERCENTILE)))
+        if len(solid.means) > _NEIGHBOURS:
+            distances = cKDTree(solid.means).query(solid.means, k=_NEIGHBOURS + 1, workers=-1)[0][:, -1]
+            near = np.maximum(_FAR_DEVIATIONS * solid.deviations.max(axis=1), _FAR_MEDIANS * np.median(distances))
+            solid = solid.only(distances <= near)
+        area = np.sort(solid.deviations, axis=1)[:, 1:].prod(axis=1)
+        counts = np.ceil(area / max(np.median(area), 1e-12)).clip(1, _MOST_POINTS).astype(np.int64)
+        index = np.repeat(np.arange(len(counts)), counts)
+        offsets = np.random.default_rng(0).uniform(-_REACH, _REACH, (len(index), 3))
+        offsets[np.cumsum(counts) - 1] = 0  # the centre itself
+        points = solid.means[index] + np.einsum("kij,kj->ki", solid.roots[index], offsets)
+        base = (0.5 + SH_C0 * solid.harmonics[index, 0]).clip(0, 1)
+        return points @ self.to_world.T, (base * 255 + 0.5).astype(np.uint8)
+
+
+def are_splats(names: Iterable[str]) -> bool:
+    """Whether columns of these names hold Gaussian splats."""
+    return {_plain(name) for name in names} >= set(_SHAPE)
+
+
+def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
+    """The Gaussians of a table with `points` (N, 3); None if its columns are not those of splats.
+
+    Scales are logarithms, the opacity is a logit, and all harmonics of red come first. Without f_dc, takes the table's
+    colours, or grey; without scale_2, the Gaussians are flat. Drops rows with NaN, or with sizes or coordinates beyond
+    MAX_COORDINATE_M, and takes a quaternion of zeros as no rotation, both with a warning. Raises FormatError if the
+    number of harmonics is that of no degree up to 3, or if no row is left.
+    """
+    columns = {_plain(name): column for name, column in table.items() if isinstance(column, np.ndarray)}
+    if not are_splats(columns):
+        return None
+    rest = sorted((name for name in columns if re.fullmatch(r"f_rest_\d+", name)), key=lambda name: int(name[7:]))
+    if len(rest) not in _NUMBERS_OF_REST:
+        raise FormatError(
+            f"it is a Gaussian splat with {len(rest)} columns f_rest, and degrees 0 to 3 have 0, 9, 24 or 45",
+            "export it with spherical harmonics of degree 3 or lower",
+        )
+    if not columns.keys() >= set(_COLOUR):
+        found = colours(table)
+        known = np.full((len(points), 3), 128) if found is None else found
+        columns |= zip(_COLOUR, (known.T / 255 - 0.5) / SH_C0, strict=True)
+    harmonics = np.stack([columns[name] for name in [*_COLOUR, *rest]], axis=1, dtype=np.float32, casting="unsafe")
+    higher = harmonics[:, 3:].reshape(len(points), 3, -1).transpose(0, 2, 1)
+    columns.setdefault("scale_2", np.full(len(points), -np.inf))
+    opacity, *sizes, w, x, y, z = (columns[name].astype(np.float32) for name in (*_SHAPE[:3], "scale_2", *_SHAPE[3:]))
+    logs, turns = np.column_stack(sizes), np.column_stack([w, x, y, z])
+    kept = np.isfinite(harmonics).all(axis=1) & np.isfinite(turns).all(axis=1) & ~np.isnan(opacity)
+    kept &= (logs < np.log(MAX_COORDINATE_M)).all(axis=1) & (np.abs(points) < MAX_COORDINATE_M).all(axis=1)
+    if not kept.any():
+        raise FormatError("it is a Gaussian splat, and all its rows have NaN or are too large", "export it again")
+    lengths = np.linalg.norm(turns, axis=1, keepdims=True)
+    unturned = kept & (lengths[:, 0] == 0)
+    if unturned.any() or not kept.all():
+        _log.warning(
+            "%s: of %d Gaussians, dropped %d with NaN or too large; %d have a rotation of zeros, taken as none",
+            *(path, len(kept), np.count_nonzero(~kept), np.count_nonzero(unturned)),
+        )
+    turns = np.where(lengths > 0, turns / lengths.clip(1e-30), np.array([1, 0, 0, 0], np.float32))
+    opacities = 1 / (1 + np.exp(-opacity.clip(-80, 80)))
+    all_harmonics = np.concatenate([harmonics[:, None, :3], higher], axis=1)
+    return Splats(points, turns, np.exp(logs), opacities, all_harmonics, np.eye(3)).only(kept)
+
+
+def _plain(name: str) -> str:
+    """The name of a column without what CloudCompare adds to it."""
+    return name.lower().removeprefix("scalar_")
