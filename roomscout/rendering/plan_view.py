@@ -38,17 +38,26 @@ def plan_view(scene: Scene, longest_px: int = 480) -> PlanView:
     lower, upper = scene.bounds.lower[:2] - MARGIN_M, scene.bounds.upper[:2] + MARGIN_M
     metres_per_pixel = float(max(upper - lower)) / longest_px
     columns, rows = (np.arange(lower[axis], upper[axis], metres_per_pixel) for axis in (0, 1))
-    height = scene.bounds.upper[2] - scene.floor_z_m
-    rays = np.zeros((len(rows), len(columns), 6), dtype=np.float32)
-    rays[..., 0], rays[..., 1] = np.meshgrid(columns, rows[::-1])
-    rays[..., 2] = scene.floor_z_m + min(CUT_M, CUT_SHARE * height)
+    image = looking_down(scene, np.stack(np.meshgrid(columns, rows[::-1]), axis=-1))
+    return PlanView(image, (float(columns[0]), float(rows[0])), metres_per_pixel)
+
+
+def cut_z_m(scene: Scene) -> float:
+    """The height from which one looks down, world metres."""
+    return scene.floor_z_m + float(min(CUT_M, CUT_SHARE * (scene.bounds.upper[2] - scene.floor_z_m)))
+
+
+def looking_down(scene: Scene, ground: np.ndarray) -> np.ndarray:
+    """(H, W, 3) uint8 RGB: what one sees below the cut at the places `ground` (H, W, 2), world x and y."""
+    rays = np.zeros((*ground.shape[:2], 6), dtype=np.float32)
+    rays[..., :2], rays[..., 2] = ground, cut_z_m(scene)
     image, behind = _looking(scene, rays, -1)
     if len(scene.faces):
         tops, above = _looking(scene, rays, 1)
         cut = behind & above
         if cut.mean() < MOST_CUT:  # else it is the room whose surface faces outwards
             image[cut] = tops[cut]
-    return PlanView(image, (float(columns[0]), float(rows[0])), metres_per_pixel)
+    return image
 
 
 def _looking(scene: Scene, rays: np.ndarray, way: int) -> tuple[np.ndarray, np.ndarray]:

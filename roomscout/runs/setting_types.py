@@ -119,7 +119,10 @@ def _see(value: Any) -> Any:
     """The names of images, the view first, the others as given."""
     if not isinstance(value, str | list | tuple):
         return value
-    names = tuple(dict.fromkeys([VIEW, *_names(value)]))
+    given = _names(value)
+    if twice := [name for name in given if given.count(name) > 1]:
+        raise ValueError(f"takes each image once, got {twice[0]} twice")
+    names = (VIEW, *(name for name in given if name != VIEW))
     if unknown := [name for name in names if name not in (VIEW, *MODALITIES)]:
         raise ValueError(f"takes some of {', '.join((VIEW, *MODALITIES))}; got {unknown[0]}")
     return names

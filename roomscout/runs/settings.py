@@ -217,7 +217,8 @@ class RenderSettings(Section):
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(CAMERA_PITCH_DEG, ANSWER)
     """Pitch of the camera in degrees; negative looks down."""
     see: See = setting((VIEW,), ANSWER, "NAME ...")
-    """The images of each turn: the view (rgb), always the first, and others from the same camera, such as depth."""
+    """The images of each turn: the view (rgb), always the first, and depth, map (what was seen so far, from above) or
+    plan (the whole room from above), in the order given."""
     scene_cache_gib: Annotated[float, Ge(0)] = setting(4.0, SPEED)
     """Memory in GiB for scans that no question in progress uses."""
 

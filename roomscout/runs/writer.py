@@ -26,6 +26,7 @@ from roomscout.data.benchmarks import Benchmark, mean_over_questions
 from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.sources import Source
+from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs import RunError
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
@@ -390,11 +391,14 @@ def _told(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> lis
     ]
     if not given_away:
         return []
+    drawn = [name for name in facts.setting("see") if name in MODALITIES and MODALITIES[name].tells_extent]
     if templates.get("extent"):
         told, flag = "the room's extent, which nearly gives away", named("tell")
     elif re.search(r"\{[xy][:}]", templates.get("position", "")):
         # The first view is near the middle of the room, and many scans have a corner at 0, 0.
         told, flag = "the camera's position in the scan's coordinates, which often gives away", named("prompts")
+    elif drawn and not facts.is_blind:
+        told, flag = f"the room's extent in the {drawn[0]} of each turn, which nearly gives away", named("see")
     else:
         return []
     return [f"The prompts told {told} {', '.join(given_away)}: compare it only with runs that told it too ({flag})"]

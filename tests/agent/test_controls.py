@@ -404,6 +404,11 @@ class TestTell:
         assert warning.startswith("The prompts told the room's extent, which nearly gives away room_size_estimation")
         run_in_process(rooms.config(tmp_path / "2", tell="pose", **sizes), answering())
         assert "warnings" not in RunReader(only_run(tmp_path / "2")).summary
+        run_in_process(rooms.config(tmp_path / "plan", see="map plan", **sizes), answering())
+        (warning,) = RunReader(only_run(tmp_path / "plan")).summary["warnings"]
+        assert warning.startswith(
+            "The prompts told the room's extent in the plan of each turn, which nearly gives away"
+        )
         own_words = ModelPolicy(answering().backend, prompts=Prompts(position="You are at {x:.1f}, {y:.1f}."))
         run_in_process(rooms.config(tmp_path / "3", tell="pose", **sizes), own_words)
         (warning,) = RunReader(only_run(tmp_path / "3")).summary["warnings"]

@@ -35,7 +35,8 @@ from roomscout.rendering.scene import Scene
 from roomscout.runs.reader import RunReader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-SEE = ("rgb", "depth")
+SEE = ("rgb", "depth", "map", "plan")
+FILES = ["render_00.png", *(f"render_00_{name}.png" for name in SEE[1:])]
 CAMERA = Intrinsics(32, 24, 20.0)
 
 
@@ -65,6 +66,11 @@ def sight_of(scene: Scene, *path: CameraPose, renderer: Renderer | None = None, 
     return Sight(renderer, scene, camera, path, renderer.render(scene, path[-1], camera))
 
 
+def pictures(folder: Path) -> dict[str, bytes]:
+    """The files of all images."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob("q*/*.png")}
+
+
 @pytest.fixture(scope="module")
 def two(rooms: RoomScans, checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(rooms, tmp_path_factory.mktemp("two"), checkpoint)
@@ -84,10 +90,13 @@ def test_a_resumed_run_shows_the_same_images(rooms: RoomScans, two: Path, checkp
     (folder / "results.jsonl").write_text("")
     for journal in folder.glob("q*/turns.jsonl"):
         journal.write_text(journal.read_text().split("\n")[0] + "\n")
+        for later in journal.parent.glob("render_0[1-9]*"):
+            later.unlink()
     options = ModelOptions(device="cpu", max_new_tokens=8, temperature=1.5)
     policy = ModelPolicy(TransformersBackend.from_checkpoint(checkpoint, options))
     main_vsi_bench_loop(config_of(rooms, tmp_path, continue_from=str(folder)), folder, policy)
     assert tokens(folder) == tokens(two)
+    assert pictures(folder) == pictures(two)
     with pytest.raises(ConfigError, match="see"):
         main_vsi_bench_loop(config_of(rooms, tmp_path, continue_from=str(folder), see=("rgb",)), folder, policy)
 
@@ -97,34 +106,36 @@ def test_a_run_folder_has_all_images_and_their_legend(two: Path):
     first = reader.begun[0]
     folder = two / str(first)
     system, user, *_ = reader.messages(first)
-    assert MODALITIES["depth"].sentence in system["text"]
-    assert user["images"] == ["render_00.png", "render_00_depth.png"]
-    assert ", with depth, " in reader.facts.protocol
+    assert " ".join(MODALITIES[name].sentence for name in SEE[1:]) in system["text"]
+    assert user["images"] == FILES
+    assert ", with depth, with map, with plan, " in reader.facts.protocol
     trajectory = load_trajectories(two)[0]
-    assert [len(each["images"]) for each in trajectory.messages[:2]] == [0, 2]
+    assert [len(each["images"]) for each in trajectory.messages[:2]] == [0, len(SEE)]
     assert list(trajectory.turns[0].images) == list(SEE)
-    assert all((folder / f"render_{turn:02d}_depth.png").is_file() for turn in range(len(trajectory.turns)))
+    turns = range(len(trajectory.turns))
+    assert all((folder / f"render_{turn:02d}_{name}.png").is_file() for turn in turns for name in SEE[1:])
 
 
 def test_exports_and_reports_have_all_images(two: Path, tmp_path: Path):
     contents = RunContents.read(two)
     messages.write_as_text(contents, tmp_path / "run.jsonl")
     line = json.loads((tmp_path / "run.jsonl").read_text().split("\n")[0])
-    assert line["messages"][1]["content"].startswith("<image>\n<image>\n")
-    assert [Path(path).name for path in line["images"][:2]] == ["render_00.png", "render_00_depth.png"]
+    assert line["messages"][1]["content"].count("<image>") == len(SEE)
+    assert [Path(path).name for path in line["images"][: len(SEE)]] == FILES
     sent = inspect_log._messages(contents, contents.question(min(contents.rows)), [])[1]
-    assert [part.type for part in sent.content] == ["image", "image", "text"]
+    assert [part.type for part in sent.content] == [*["image"] * len(SEE), "text"]
     write_report(two, tmp_path / "report.html")
-    assert "render_00_depth.png" in next(tmp_path.glob("report_files/data/q*.js")).read_text()
+    shown = next(tmp_path.glob("report_files/data/q*.js")).read_text()
+    assert all(name in shown for name in FILES)
     setup = dict(facts_in_words(contents))
-    assert setup["Images"] == "rgb and depth" and setup["Moves"] == "at most 2 per question"
+    assert setup["Images"] == "rgb and depth and map and plan" and setup["Moves"] == "at most 2 per question"
 
 
 def test_a_model_that_was_trained_on_views_alone_is_named(caplog: pytest.LogCaptureFixture):
     warn_of_new_images("embedded", ("rgb",))
     assert not caplog.records
-    warn_of_new_images("embedded", SEE)
-    assert "embedded was trained on views alone, without depth: do not rely on its answers" in caplog.text
+    warn_of_new_images("embedded", ("rgb", "depth", "map"))
+    assert "embedded was trained on views alone, without depth and map: do not rely on its answers" in caplog.text
 
 
 def test_a_server_that_takes_fewer_images_is_asked_for_fewer_turns_or_images_in_each():
@@ -142,7 +153,7 @@ def test_a_server_gets_all_images():
 @pytest.mark.parametrize("pitch_deg", [-30.0, 0.0, 20.0])
 def test_depth_is_in_metres_along_the_viewing_direction(pitch_deg: float):
     wall = scene_of(box((4, -100, -100), (5, 100, 100)))  # seen by a camera at the origin
-    shots = draw_shots(SEE, sight_of(wall, CameraPose(0.0, 0.0, 0.0, 0.0, pitch_deg)))
+    shots = draw_shots(("rgb", "depth"), sight_of(wall, CameraPose(0.0, 0.0, 0.0, 0.0, pitch_deg)))
     depth = shots[1].image[12, 16, 0] / 30
     down = (12.5 - 12) / 20  # the pixel's offset from the centre, in units of the focal length
     pitch = np.radians(pitch_deg)
@@ -150,13 +161,16 @@ def test_depth_is_in_metres_along_the_viewing_direction(pitch_deg: float):
     behind = draw_shots(SEE, sight_of(wall, CameraPose(0.0, 0.0, 0.0, 180.0, pitch_deg)))
     assert (behind[1].image == 255).all()
     blind = draw_shots(SEE, sight_of(wall, CameraPose(0.0, 0.0, 0.0, 0.0), renderer=BlindRenderer()))
-    assert (blind[1].image == 128).all()
+    assert all((each.image == 128).all() for each in blind)
 
 
 def test_names_are_checked_and_the_view_is_first():
-    assert RunConfig().having(see="depth").views.see == SEE
+    assert RunConfig().having(see="depth").views.see == ("rgb", "depth")
+    assert RunConfig().having(see=["plan", "rgb,map"]).views.see == ("rgb", "plan", "map")
     with pytest.raises(ConfigError, match="takes some of rgb, depth"):
         RunConfig().having(see="normals")
+    with pytest.raises(ConfigError, match="--see takes each image once, got map twice"):
+        RunConfig().having(see="map plan map")
 
 
 def test_a_modality_of_another_form_is_refused_in_words(monkeypatch: pytest.MonkeyPatch):

@@ -21,7 +21,7 @@ from roomscout.base.text import escaped
 from roomscout.data.boxes import ObjectBox
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.plan_view import CUT_M, CUT_SHARE
+from roomscout.rendering.plan_view import cut_z_m
 from roomscout.rendering.renderers.base import BACKGROUND_RGB
 from roomscout.rendering.scene import Scene
 from roomscout.rendering.simplify import Simplified, simplified
@@ -172,12 +172,11 @@ def _jpeg_address(image: Image.Image, width: int) -> str:
 def _scan(scene: Scene, most_bytes: int) -> dict[str, Any]:
     """The scan as the page draws it, and what the page says about it. `cut_z` hides the ceiling, world metres."""
     mesh, columns = _fitting(scene, most_bytes)
-    height = float(scene.bounds.upper[2]) - scene.floor_z_m
     return {
         "about": _about(scene, mesh),
         "room_lower": _rounded(scene.bounds.lower),
         "room_upper": _rounded(scene.bounds.upper),
-        "cut_z": round(scene.floor_z_m + min(CUT_M, CUT_SHARE * height), 3),
+        "cut_z": round(cut_z_m(scene), 3),
         "point_m": max(mesh.point_m, SMALLEST_POINT_M),
         "background": f"rgb{BACKGROUND_RGB}",
         "mesh": columns,

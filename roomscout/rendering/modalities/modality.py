@@ -62,13 +62,15 @@ class Sight:
 class Modality:
     """A kind of image: its name, how it is drawn, and what the system prompt says of it.
 
-    `draw` returns (H, W, 3) uint8 RGB of the view's size and raises RenderError. The name is part of file names; raises
-    ValueError for one that is not lower-case letters and digits, and for a `draw` that does not take one Sight.
+    `draw` returns (H, W, 3) uint8 RGB of the view's size and raises RenderError. With `tells_extent`, it shows how
+    large the whole room is, which gives away some answers. The name is part of file names; raises ValueError for one
+    that is not lower-case letters and digits, and for a `draw` that does not take one Sight.
     """
 
     name: str
     draw: Callable[[Sight], np.ndarray]
     sentence: str
+    tells_extent: bool = False
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z][a-z0-9]{0,39}", self.name):

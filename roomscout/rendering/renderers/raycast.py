@@ -48,6 +48,13 @@ def colours_of_hits(scene: Scene, hits: Mapping[str, Any]) -> np.ndarray:
     return colours
 
 
+def depth_and_colours(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
+    """What `RaycastRenderer` gives for a pose, the depth (H, W) and the view (H, W, 3), in half the time."""
+    hits = _cast(scene, pose, intrinsics)
+    depth = hits["t_hit"].numpy() + np.float32(NEAR_M)
+    return depth, colours_of_hits(scene, hits).reshape(*depth.shape, 3)
+
+
 def faces_in_view(scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
     """(H, W) int64 index of the surface's face at each pixel; -1 if there is none."""
     hits = _cast(scene, pose, intrinsics)

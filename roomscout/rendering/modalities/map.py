@@ -1,0 +1,105 @@
+"""What the views of an episode have shown so far from above, with the camera's path."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.modalities.modality import Modality, Sight
+from roomscout.rendering.plan_view import cut_z_m
+from roomscout.rendering.renderers.raycast import depth_and_colours
+from roomscout.rendering.top_down import WORDS, TopDown, with_path
+
+CELL_M = 0.05
+MOST_COLUMNS = 240
+"""Points are taken from an image of each pose that is at most as wide."""
+LEVEL_M, FILLED_M = 0.05, 0.5
+"""Two pixels, one above the other, are of one level surface if they differ by less in height and in place."""
+EXTENT_PERCENTILES = (0.5, 99.5)
+UNSEEN = (0, 0, 0)
+SIDE, HEIGHTS = 2**16, 2**20
+"""The most cells along an axis, 3 km, and the most millimetres from the lowest to the highest point, 1 km."""
+
+
+@dataclass(frozen=True, eq=False)
+class SeenCells:
+    """The highest point below the ceiling in each cell of the ground that the first `poses` poses of a path saw.
+
+    `codes` (K,) int64, sorted, has for each the place of its cell in both axes and its height, and `colours` (K, 3) is
+    uint8.
+    """
+
+    poses: int
+    codes: np.ndarray
+    colours: np.ndarray
+
+    def and_those(self, points: np.ndarray, colours: np.ndarray) -> "SeenCells":
+        """With the points (K, 3) of a further pose: metres ahead of the origin, to its left, and above the floor."""
+        ahead, left = (np.floor(points[:, :2] / CELL_M).astype(np.int64) + SIDE // 2).clip(0, SIDE - 1).T
+        heights = (points[:, 2] * 1000 + HEIGHTS // 2).astype(np.int64).clip(0, HEIGHTS - 1)
+        codes = np.concatenate([self.codes, (ahead * SIDE + left) * HEIGHTS + heights])
+        order = np.argsort(codes, kind="stable")
+        cells = codes[order] // HEIGHTS
+        highest = order[np.append(cells[1:] != cells[:-1], True)] if len(order) else order
+        return SeenCells(self.poses + 1, codes[highest], np.concatenate([self.colours, colours])[highest])
+
+    @property
+    def cells(self) -> np.ndarray:
+        """(K, 2) int64: CELL_M ahead of the origin and to its left."""
+        return np.stack(np.divmod(self.codes // HEIGHTS, SIDE), axis=1) - SIDE // 2
+
+
+NOTHING = SeenCells(0, np.empty(0, np.int64), np.empty((0, 3), np.uint8))
+
+
+def draw(sight: Sight) -> np.ndarray:
+    """(H, W, 3) uint8: the highest surface below the ceiling where any view so far showed one, else UNSEEN."""
+    seen = sight.kept.get("map", NOTHING)
+    for pose in sight.path[seen.poses :]:
+        seen = seen.and_those(*_points(sight, pose))
+    sight.kept["map"] = seen
+    cells, extent = seen.cells, [(pose.x_m, pose.y_m) for pose in map(sight.origin.relative, sight.path)]
+    if len(cells):
+        extent += [*np.percentile(cells * CELL_M, EXTENT_PERCENTILES, axis=0)]
+    lies = TopDown.around(sight.origin, np.min(extent, axis=0), np.max(extent, axis=0), sight.camera)
+    rows, columns = (np.floor(axis / CELL_M).astype(np.int64) for axis in lies.axes_m)
+    ground = np.full((rows[0] - rows[-1] + 1, columns[0] - columns[-1] + 1, 3), UNSEEN, np.uint8)
+    places = cells - (rows[-1], columns[-1])
+    shown = ((places >= 0) & (places < ground.shape[:2])).all(axis=1)
+    ground[tuple(places[shown].T)] = seen.colours[shown]
+    image = ground[(rows - rows[-1])[:, None], columns - columns[-1]]
+    return with_path(image, lies, sight.path, sight.camera)
+
+
+def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
+    """The points (K, 3) that a pose sees below the ceiling, as `SeenCells.and_those` takes them, and their colours.
+
+    Casts rays whatever the renderer is, since some take long to change the size of their images. Level surfaces far
+    away have pixels more than a cell apart: they are filled in between.
+    """
+    camera, ratio = sight.camera, -(-sight.camera.width // MOST_COLUMNS)
+    camera = Intrinsics(camera.width // ratio, max(1, camera.height // ratio), camera.focal_px / ratio)
+    depth, colours = depth_and_colours(sight.scene, pose, camera)
+    rows, columns = np.indices(depth.shape) + 0.5
+    rays = np.stack([columns - camera.width / 2, rows - camera.height / 2, np.full(depth.shape, camera.focal_px)], 2)
+    metres = np.where(np.isfinite(depth), depth, np.nan)[..., None] / camera.focal_px  # holes are NaN, below nothing
+    points = metres * (rays @ pose.camera_to_world[:3, :3].T) + pose.position
+    away, origin = points - sight.origin.position, sight.origin
+    points = np.stack([away @ origin.forward, away @ origin.left, points[..., 2] - sight.scene.floor_z_m], axis=2)
+    steps = points[1:] - points[:-1]
+    lengths = np.hypot(steps[..., 0], steps[..., 1])
+    apart = (np.abs(steps[..., 2]) < LEVEL_M) & (lengths > CELL_M) & (lengths < FILLED_M)
+    shares = np.arange(CELL_M, FILLED_M, CELL_M)[:, None, None] / FILLED_M
+    filled = points[:-1][apart] + shares * steps[apart]
+    points = np.concatenate([points.reshape(-1, 3), filled.reshape(-1, 3)])
+    colours = np.concatenate([colours.reshape(-1, 3), np.tile(colours[:-1][apart], (len(shares), 1))])
+    below = points[:, 2] < cut_z_m(sight.scene) - sight.scene.floor_z_m
+    return points[below], colours[below]
+
+
+MAP = Modality(
+    "map",
+    draw,
+    "A map follows each view: what all views so far have shown, from above and without the ceiling; black has not been "
+    f"seen. {WORDS}",
+)

@@ -1,0 +1,125 @@
+"""Images from above in the coordinates that the model reads: where pixels lie, the grid, and the camera's path."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from roomscout.rendering.camera import CameraPose, Intrinsics
+
+MARGIN_M = 0.5
+SCALES = 20
+"""The scales of images for each power of ten: those of successive turns are mostly the same."""
+GRID_SHARE = 0.075
+"""The least distance of two grid lines as a share of the image's height; their step is 1, 2, 5, 10, 20, ... metres."""
+TEXT_SHARE = 1 / 32
+"""The height of numbers as a share of the image's height. Those below LEAST_TEXT_PX are left out."""
+LEAST_TEXT_PX = 6
+GRID, PATH, CAMERA, INK, PAPER = (128, 128, 128), (255, 0, 255), (255, 0, 0), (0, 0, 0), (255, 255, 255)
+WORDS = (
+    "Up is +x and left is +y: heading 0 looks up on it, heading 90 to the left. The numbers at its grey grid lines are "
+    "x and y in metres. The magenta line is the camera's path with a dot for each view, and the red arrow is where the "
+    "camera is and looks now; two red lines bound what it sees."
+)
+"""What the system prompt says of every image from above."""
+
+
+@dataclass(frozen=True)
+class TopDown:
+    """A horizontal image of `width` x `height` pixels whose centre is at (x, y) `centre_m`, counted from `origin`.
+
+    Up is +x and left is +y: ahead of the origin, and to its left.
+    """
+
+    origin: CameraPose
+    centre_m: tuple[float, float]
+    pixels_per_m: float
+    width: int
+    height: int
+
+    @classmethod
+    def around(cls, origin: CameraPose, lower: np.ndarray, upper: np.ndarray, camera: Intrinsics) -> "TopDown":
+        """The image of a view's size that has all from `lower` to `upper` (x, y), in metres from the origin.
+
+        The centre is at whole and half metres, so that maps of successive turns mostly lie alike.
+        """
+        centre = np.round(lower + upper) / 2
+        half = np.maximum(upper - centre, centre - lower) + MARGIN_M
+        most = min(camera.height / half[0], camera.width / half[1]) / 2
+        scale = 10 ** (math.floor(math.log10(most) * SCALES) / SCALES)
+        return cls(origin, (float(centre[0]), float(centre[1])), scale, camera.width, camera.height)
+
+    @property
+    def axes_m(self) -> tuple[np.ndarray, np.ndarray]:
+        """x (H,) of the rows and y (W,) of the columns, metres from the origin."""
+        rows, columns = np.arange(self.height) + 0.5, np.arange(self.width) + 0.5
+        x = self.centre_m[0] + (self.height / 2 - rows) / self.pixels_per_m
+        return x, self.centre_m[1] + (self.width / 2 - columns) / self.pixels_per_m
+
+    @property
+    def ground(self) -> np.ndarray:
+        """(H, W, 2) world x and y at the pixels' centres."""
+        y, x = np.meshgrid(*self.axes_m[::-1])
+        return self.origin.position[:2] + x[..., None] * self.origin.forward[:2] + y[..., None] * self.origin.left[:2]
+
+    def pixel(self, x_m: float, y_m: float) -> tuple[float, float]:
+        """(column, row) of a place in metres from the origin."""
+        ahead, left = x_m - self.centre_m[0], y_m - self.centre_m[1]
+        return self.width / 2 - left * self.pixels_per_m, self.height / 2 - ahead * self.pixels_per_m
+
+
+def with_path(image: np.ndarray, lies: TopDown, path: Sequence[CameraPose], camera: Intrinsics) -> np.ndarray:
+    """The image (H, W, 3) uint8 with grid, scale, the camera's path, and the direction of its last pose."""
+    drawn = Image.fromarray(image)
+    canvas = ImageDraw.Draw(drawn)
+    _draw_grid(canvas, lies)
+    poses = [lies.origin.relative(pose) for pose in path]
+    places = [lies.pixel(pose.x_m, pose.y_m) for pose in poses]
+    unit = max(1.0, lies.height / 240)  # the width of lines
+    canvas.line(places, PATH, round(1.5 * unit))
+    for place in places:
+        canvas.ellipse([*np.subtract(place, 2 * unit), *np.add(place, 2 * unit)], PATH)
+    here, half_deg = poses[-1], camera.horizontal_fov_deg / 2
+    for turned_deg in (-half_deg, half_deg):
+        canvas.line([places[-1], _ahead(lies, here, 30 * unit, turned_deg)], CAMERA, max(1, round(unit / 2)))
+    arrow = [_ahead(lies, here, 10 * unit, 0.0), *(_ahead(lies, here, 6 * unit, side) for side in (140.0, 220.0))]
+    canvas.polygon(arrow, CAMERA, PAPER)
+    return np.asarray(drawn)
+
+
+def _ahead(lies: TopDown, pose: CameraPose, length_px: float, turned_deg: float) -> tuple[float, float]:
+    """The pixel at a distance from a pose, in its direction turned to the left."""
+    to = pose.turned(turned_deg).moved(0.0, length_px / lies.pixels_per_m, 0.0, 0.0)
+    return lies.pixel(to.x_m, to.y_m)
+
+
+def _draw_grid(canvas: ImageDraw.ImageDraw, lies: TopDown) -> None:
+    """Grid lines with their x at the left and their y at the top, and a bar of one step at the lower left."""
+    least = GRID_SHARE * lies.height / lies.pixels_per_m
+    power = 10 ** max(0, math.floor(math.log10(least)))
+    step = next(each * power for each in (1, 2, 5, 10) if each * power >= least)
+    labels = []
+    for axis, (values, name) in enumerate(zip(lies.axes_m, "xy", strict=True)):
+        for value in np.arange(math.ceil(values[-1] / step), math.floor(values[0] / step) + 1) * step:
+            column, row = lies.pixel(value, value)
+            canvas.line((0, row, lies.width, row) if axis == 0 else (column, 0, column, lies.height), GRID, 1)
+            labels.append(((2.0, row) if axis == 0 else (column, 2.0), f"{name} {value}", "lm" if axis == 0 else "mt"))
+    size = round(TEXT_SHARE * lies.height)
+    if size < LEAST_TEXT_PX:
+        return
+    left, low = 2.5 * size, lies.height - 2 * size
+    canvas.rectangle((left, low - size // 3, left + step * lies.pixels_per_m, low), PAPER, INK)
+    labels.append(((left, low + size // 3), f"{step} m", "lt"))
+    for place, text, anchor in labels:
+        box = canvas.textbbox(place, text, _font(size), anchor)
+        if min(box) >= 0 and box[2] <= lies.width and box[3] <= lies.height:
+            canvas.rectangle(box, PAPER)
+            canvas.text(place, text, INK, _font(size), anchor)
+
+
+@lru_cache(8)
+def _font(size_px: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size=size_px)
