@@ -1,6 +1,7 @@
 """The named images of an observation, with a fast PNG encoder."""
 
 import hashlib
+import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ import numpy as np
 
 VIEW = "rgb"
 """The name of the view, which is the first image of each observation."""
+FRAME = "frame"
+"""The name of an image that is a frame of a video."""
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _UP = 2
@@ -34,6 +37,22 @@ class Shot:
         digest = hashlib.sha256(str(self.image.shape).encode())
         digest.update(self.image.tobytes())
         return digest.hexdigest()
+
+
+def fitting_size(width: int, height: int, most: int, side: int = 1, least: int = 1) -> tuple[int, int]:
+    """The size to which an image of this size is resized, for at most `most` and at least `least` pixels.
+
+    Both sides become multiples of `side`, and the aspect ratio stays as it is as far as that allows. Equal to
+    `smart_resize` of Qwen's image processors with these limits; with `side` 1, small images stay as they are.
+    """
+    wide, high = (max(side, round(each / side) * side) for each in (width, height))
+    if wide * high > most:
+        scale = math.sqrt(width * height / most)
+        wide, high = (max(side, math.floor(each / scale / side) * side) for each in (width, height))
+    elif wide * high < least:
+        scale = math.sqrt(least / (width * height))
+        wide, high = (math.ceil(each * scale / side) * side for each in (width, height))
+    return wide, high
 
 
 def encode_png(image: np.ndarray) -> bytes:

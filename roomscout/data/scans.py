@@ -79,8 +79,8 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts =
     Raises ScanNotFound if there is no scan, a name is unsafe, or `scan_root` is not a folder.
     """
     _require_root(scan_root, layouts)
-    _require_plain("dataset", dataset)
-    _require_plain("scene", scene_name)
+    require_plain("dataset", dataset)
+    require_plain("scene", scene_name)
     patterns = layouts.get(dataset, ()) + FLAT_LAYOUT
     roots = [path for root in (*map(Path, layouts.get(OWN_ROOTS, ())), scan_root) for path in (root / dataset, root)]
     tried = [pattern.format(scene=scene_name) for pattern in patterns]
@@ -180,7 +180,8 @@ def _require_root(scan_root: Path, layouts: Layouts) -> None:
         )
 
 
-def _require_plain(what: str, name: str) -> None:
+def require_plain(what: str, name: str) -> None:
+    """Raise ScanNotFound if a name of a dataset or a scene is a path."""
     plain = name.isprintable() and name not in ("", ".", "..") and not set(name) & {"/", "\\", ":"}
     if not plain or len(name.encode()) > _MAX_NAME_BYTES:
         raise ScanNotFound(f"{what} name {name[:80]!r} is not a plain file name, so it cannot name a scan")

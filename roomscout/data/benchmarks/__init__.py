@@ -22,6 +22,7 @@ from roomscout.base.text import on_disk
 from roomscout.base.wording import named
 from roomscout.data.answers import KIND_NAMES, LETTER_KIND, TEXT_KIND, AnswerKind, kind_named
 from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, Row, listed
+from roomscout.data.video_protocol import VideoProtocol
 
 DEFAULT = "vsi-bench"
 BENCHMARK_YAML = "benchmark.yaml"
@@ -95,8 +96,9 @@ RESERVED = frozenset(("all", "overall"))
 class Reference:
     """A published score: whose, in percent by the label of the overall, where it is published, and how it was measured.
 
-    Compare it with a run only if `protocol`, such as "on video frames", is close to the run's. `means` has, by label,
-    the mean of the published scores of its tasks, where no such overall is published.
+    Compare it with a run only if `protocol`, such as "on video frames", is close to the run's: `frames` is how many, 0
+    if that is not published, and `framework` the code that measured it. `means` has, by label, the mean of the
+    published scores of its tasks, where no such overall is published.
     """
 
     name: str
@@ -104,11 +106,14 @@ class Reference:
     source: str
     protocol: str = ""
     means: Mapping[str, float] = field(default_factory=dict)
+    frames: int = 0
+    framework: str = ""
 
     @property
     def origin(self) -> str:
-        """Source and protocol in one phrase."""
-        return ", ".join(filter(None, [self.source, self.protocol]))
+        """Source, protocol and framework in one phrase."""
+        shown = f"{self.frames} video frames" if self.frames else self.protocol
+        return ", ".join(filter(None, [self.source, shown, self.framework]))
 
 
 @dataclass(frozen=True)
@@ -240,6 +245,7 @@ class Benchmark:
     - `counts` (questions by type), `scenes` (by dataset) and `hashes` (`roomscout.data.sources.content_hash`) tell a
       file with all of its own rows from other questions in its types; see `roomscout.data.sources`. `scored_as` is
       empty: only for other questions it is the title of the benchmark whose rules score them.
+    - `video` is its official protocol on frames of videos (`--present video`), None if it has none.
     - `frequent_answers` are those of a training split, for the baseline of always giving the most frequent answer. If
       None, a run counts the answers in other scenes of its own question file instead.
     """
@@ -266,6 +272,7 @@ class Benchmark:
     rescans: Mapping[str, str] = field(default_factory=lambda: {"scannet": SCANNET_ROOM})
     references: tuple[Reference, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    video: VideoProtocol | None = None
     frequent_answers: FrequentAnswers | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     scenes: Mapping[str, int] = field(default_factory=dict)

@@ -2,9 +2,11 @@
 
 from roomscout.data.benchmarks import SCANS_FROM, Benchmark, Origin, Reference
 from roomscout.data.question_files import HubDataset
+from roomscout.data.video_protocol import VideoProtocol
 from roomscout.data.vsi_types import VSI_TYPES
 
 PAPER = "arXiv:2412.14171, table 1"
+QWEN = "Qwen's report, arXiv:2511.21631"
 FRAMES = "on video frames"
 
 COUNTS = {
@@ -13,6 +15,16 @@ COUNTS = {
     "object_rel_direction_hard": 373, "route_planning": 194, "obj_appearance_order": 618,
 }  # fmt: skip
 """How many questions of each type VSI-Bench has (section 4 of the paper, and the dataset's card)."""
+
+VIDEO = VideoProtocol(
+    source="vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench",
+    opening="These are frames of a video.",
+    options="Options:",
+    choice_ending="Answer with the option's letter from the given choices directly.",
+    number_ending="Please answer the question using a single word or phrase.",
+    frames=32,  # evaluate_all_in_one.sh there
+    max_new_tokens=16,
+)
 
 BENCHMARK = Benchmark(
     name="vsi-bench",
@@ -29,6 +41,7 @@ BENCHMARK = Benchmark(
     # The official scorer adds the mean of the three direction types last.
     summed_last=("object_rel_direction",),
     sizes={"overall_7_task": 4512, "overall_8_task": 5130},
+    video=VIDEO,
     counts=COUNTS,
     scenes={"arkitscenes": 150, "scannet": 88, "scannetpp": 50},
     references=(
@@ -36,6 +49,25 @@ BENCHMARK = Benchmark(
         Reference("most frequent answer", {"overall_8_task": 34.0}, PAPER, means={"overall_7_task": 36.9}),
         Reference("human (400 questions)", {"overall_8_task": 79.2}, PAPER, means={"overall_7_task": 76.3}),
         Reference("GPT-4o", {"overall_8_task": 34.0}, PAPER, FRAMES, means={"overall_7_task": 34.8}),
-        Reference("Qwen3-VL-2B", {"overall_8_task": 53.9}, "Qwen's report, arXiv:2511.21631", FRAMES),
+        Reference("Qwen3-VL-2B", {"overall_8_task": 53.9}, QWEN, FRAMES),
+        Reference("Qwen3-VL-4B", {"overall_8_task": 58.4}, QWEN, FRAMES),
+        Reference(
+            *("Qwen3-VL-2B", {"overall_8_task": 51.0}, "QwenLM/Qwen3-VL#2028", FRAMES, {"overall_7_task": 49.8}),
+            framework="lmms-eval",
+        ),
+        Reference("Qwen3-VL-4B", {"overall_8_task": 54.7}, "QwenLM/Qwen3-VL#2028", FRAMES, framework="lmms-eval"),
+        # VLMEvalKit prints means over questions: 42.54, 32.47 and 56.57. These are the means of its task scores.
+        *(
+            Reference(
+                *(name, {}, "open-compass/VLMEvalKit#1342", FRAMES, {"overall_8_task": eight, "overall_7_task": seven}),
+                frames=64,
+                framework="VLMEvalKit",
+            )
+            for name, eight, seven in (
+                ("InternVL3-8B", 42.8, 44.1),
+                ("Qwen2.5-VL-7B", 31.0, 31.5),
+                ("Qwen3-VL-4B", 55.1, 54.7),
+            )
+        ),
     ),
 )

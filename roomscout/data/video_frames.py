@@ -1,0 +1,217 @@
+"""Frames of videos: which ones are shown, and their pixels."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from roomscout.base.shots import FRAME, Shot, fitting_size
+from roomscout.base.text import on_disk
+from roomscout.base.wording import named
+from roomscout.data.scans import ScanNotFound, require_plain
+
+log = logging.getLogger(__name__)
+
+IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))
+"""The files that are frames in a folder of --frames-of."""
+
+
+class VideoError(Exception):
+    """A video is damaged, or has fewer frames than are asked for. The message names the file and the fix."""
+
+
+class VideoNotFound(ScanNotFound):
+    """A scene has no video, or no folder of frames."""
+
+
+@dataclass(frozen=True)
+class FramesRecord:
+    """Which frames of a video a model was shown.
+
+    `file` is the video or the folder of frames, `sha256` a hash of its bytes, or of the shown images' names and bytes.
+    The frames count from 0 in the order of presentation, and the video has `total`. `fps` is the video's average rate,
+    None for a folder.
+    """
+
+    file: str
+    sha256: str
+    total: int
+    indices: tuple[int, ...]
+    fps: float | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What was shown, such as "3 of 100 frames of scene0001_00.mp4: 0, 49, 99"."""
+        return f"{len(self.indices)} of {self.total} frames of {Path(self.file).name}: " + ", ".join(
+            map(str, self.indices)
+        )
+
+
+@dataclass(frozen=True)
+class FrameSize:
+    """How large frames are shown: with at most `pixels`, and both sides multiples of `side`, with at least `least`
+    pixels."""
+
+    pixels: int
+    side: int = 1
+    least: int = 1
+
+    def fitted(self, image: Image.Image) -> np.ndarray:
+        """An image of this size, (H, W, 3) uint8 RGB, resized only if it must be."""
+        image = image.convert("RGB")
+        size = fitting_size(*image.size, self.pixels, self.side, self.least)
+        return np.asarray(image if image.size == size else image.resize(size, Image.Resampling.BICUBIC))
+
+
+def sampled(total: int, frames: int) -> tuple[int, ...]:
+    """Which of `total` frames are shown: evenly spaced, the first and the last included, as VSI-Bench's code has it."""
+    return tuple(map(int, np.linspace(0, total - 1, frames, dtype=int)))
+
+
+def video_of(root: Path, form: str, dataset: str, scene: str) -> Path:
+    """The video of a scene below the folder of --videos; raises VideoNotFound, also for a name that is a path."""
+    path = _named(root, form, dataset, scene)
+    if not path.is_file():
+        shown = form.format(dataset="<dataset>", scene="<scene>")
+        raise VideoNotFound(f"there is no video {path}: {named('videos')} takes the folder of {shown}")
+    return path
+
+
+def frames_folder_of(root: Path, dataset: str, scene: str) -> Path:
+    """The folder of a scene's frames below that of --frames-of; raises VideoNotFound."""
+    path = _named(root, "{dataset}/{scene}", dataset, scene)
+    if not path.is_dir():
+        raise VideoNotFound(f"there is no folder {path}: {named('frames_of')} takes the folder of <dataset>/<scene>/")
+    return path
+
+
+def _named(root: Path, form: str, dataset: str, scene: str) -> Path:
+    for what, name in (("dataset", dataset), ("scene", scene)):
+        require_plain(what, name)
+    return on_disk(root / form.format(dataset=dataset, scene=scene))
+
+
+def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRecord, tuple[Shot, ...]]:
+    """Frames of a video, and which they are; raises VideoError.
+
+    A video has as many frames as can be decoded, as decord counts them, whatever its container says. They are rotated
+    as the file says.
+    """
+    total, promised, fps = _length(path)
+    while True:
+        require_frames(path, total, frames)
+        wanted = sampled(total, frames)
+        made, decoded = _decoded(path, frozenset(wanted), size)
+        if decoded == total:
+            break
+        total = decoded  # some packets hold no frame
+    if total < promised:
+        log.warning(
+            "%s is damaged or ends early: frames are chosen among the %d of %d that decode", path, total, promised
+        )
+    record = FramesRecord(str(path), _sha256([path]), total, wanted, fps)
+    return record, tuple(made[place] for place in wanted)
+
+
+def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRecord, tuple[Shot, ...]]:
+    """Images of a folder as frames, and which they are; raises VideoError.
+
+    They are in natural order of their names: 2.jpg is before 10.jpg.
+    """
+    files = [each for each in path.iterdir() if each.suffix.lower() in IMAGE_SUFFIXES and not each.name.startswith(".")]
+    files = sorted(files, key=lambda each: (_natural(each.name), each.name))
+    require_frames(path, len(files), frames)
+    wanted = sampled(len(files), frames)
+    made = {}
+    for place in dict.fromkeys(wanted):
+        try:
+            with Image.open(files[place]) as image:
+                made[place] = Shot(FRAME, size.fitted(image))
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise VideoError(f"{files[place]} cannot be read as an image ({error}): restore it") from None
+    record = FramesRecord(str(path), _sha256([files[place] for place in made]), len(files), wanted)
+    return record, tuple(made[place] for place in wanted)
+
+
+def require_frames(path: Path, total: int, frames: int) -> None:
+    """Raise VideoError if a video has fewer frames than are asked for."""
+    if total < frames:
+        has = f"has {total} frame{'' if total == 1 else 's'}" if total else "has no frame"
+        raise VideoError(f"{path} {has}, fewer than {named(frames=frames)}: use fewer, or another file")
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts numbers in names by value."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def _sha256(files: Sequence[Path]) -> str:
+    """A hash of one file's bytes, or of the names and bytes of several; raises VideoError."""
+    digests = []
+    for path in files:
+        try:
+            with path.open("rb") as content:
+                digests.append((path.name, hashlib.file_digest(content, "sha256").hexdigest()))
+        except OSError as error:
+            raise VideoError(f"{path} cannot be read ({error.strerror or error})") from None
+    return digests[0][1] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()
+
+
+def _library() -> Any:
+    try:
+        import av
+    except ImportError:
+        raise VideoError(f"{named('videos')} needs PyAV: pip install av") from None
+    return av
+
+
+def _length(path: Path) -> tuple[int, int, float | None]:
+    """How many frames a video has in its packets and by its container's index (0 if that does not say), and its
+    average rate; raises VideoError."""
+    av = _library()
+    try:
+        with av.open(str(path)) as video:
+            stream = _stream_of(path, video)
+            packets = sum(1 for packet in video.demux(stream) if packet.size)
+            rate = stream.average_rate
+            return packets, stream.frames, float(rate) if rate else None
+    except (av.FFmpegError, OSError) as error:
+        raise _damaged(path, error) from None
+
+
+def _decoded(path: Path, wanted: frozenset[int], size: FrameSize) -> tuple[dict[int, Shot], int]:
+    """The wanted frames of a video by their places, and how many can be decoded in all; raises VideoError."""
+    av, made, place = _library(), dict[int, Shot](), 0
+    try:
+        with av.open(str(path)) as video:
+            stream = _stream_of(path, video)
+            stream.thread_type = "AUTO"
+            for packet in video.demux(stream):
+                try:
+                    frames = packet.decode()
+                except av.error.InvalidDataError:  # a cut or broken frame
+                    continue
+                for frame in frames:
+                    if place in wanted:
+                        upright = frame.to_image().rotate(frame.rotation, expand=True)
+                        made[place] = Shot(FRAME, size.fitted(upright))
+                    place += 1
+    except (av.FFmpegError, OSError) as error:
+        raise _damaged(path, error) from None
+    return made, place
+
+
+def _stream_of(path: Path, video: Any) -> Any:
+    if not video.streams.video:
+        raise VideoError(f"{path} has no video stream: it is damaged, or another kind of file")
+    return video.streams.best("video")
+
+
+def _damaged(path: Path, error: Exception) -> VideoError:
+    return VideoError(f"{path} cannot be read as a video ({error}): it is damaged; fetch it again")

@@ -1,0 +1,47 @@
+"""How a benchmark asks about frames of a video, and how it reads replies, as its official code does both."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roomscout.data.answers import AnswerKind, Number, first_word
+
+
+@dataclass(frozen=True)
+class VideoProtocol:
+    """The words and the limits of a benchmark's official protocol on frames of a video, and where they were read.
+
+    A prompt has the opening, the question, the options if there are some, and an ending for questions with options or
+    without, each on lines of its own. `frames` is how many are shown unless --frames says so, and `max_new_tokens` the
+    longest reply. The video of a scene is in a file of that name below the folder of --videos.
+    """
+
+    source: str
+    opening: str
+    options: str
+    choice_ending: str
+    number_ending: str
+    frames: int
+    max_new_tokens: int
+    file: str = "{dataset}/{scene}.mp4"
+
+    def prompt(self, question: str, options: Sequence[str]) -> str:
+        """All text that a model reads."""
+        if not options:
+            return "\n".join([self.opening, question, self.number_ending])
+        return "\n".join([self.opening, question, self.options, *options, self.choice_ending])
+
+    def read(self, reply: str, kind: AnswerKind, letters: Sequence[str]) -> str | None:
+        """The answer in a reply: its first word without final periods, if that is the letter of an option in either
+        case, or a number that `float` takes; None for any other, which scores 0. Other kinds read the whole reply.
+        """
+        word = first_word(reply)
+        if kind.takes_options:
+            return next((letter for letter in letters if letter.lower() == word.lower()), None)
+        if not isinstance(kind, Number):
+            return kind.parse(reply.strip(), letters)
+        try:
+            number = float(word)
+        except ValueError:
+            return None
+        return kind.parse(word, letters) or kind.parse(number, letters) if math.isfinite(number) else None
