@@ -34,6 +34,9 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Asked, Question, questions_asked
 from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts, ScanNotFound, scan_of
+from roomscout.data.video_frames import FrameSize
+from roomscout.data.video_protocol import VideoProtocol
+from roomscout.envs.films import FilmSettings
 from roomscout.envs.library import CameraSettings, ScanLibrary
 from roomscout.models import ModelOptions, ReplyFormat, ServerOptions
 from roomscout.models.engines import make_backend
@@ -106,6 +109,14 @@ def renderer_name(config: RunConfig, questions: Sequence[Question]) -> str:
     return views.renderer
 
 
+def films_of(config: RunConfig, video: VideoProtocol, size: FrameSize) -> FilmSettings:
+    """Which frames a run on videos shows, and of which size."""
+    videos, folder = config.controls.videos, config.controls.frames_of
+    root = videos or folder
+    assert root is not None, "a run on videos has a folder of them"
+    return FilmSettings(root, video.file if videos else "", config.frames, size)
+
+
 def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None, RunConfig]:
     """The given policy or the one that --policy names, if any, and the configuration with its name and settings."""
     model = config.model
@@ -129,8 +140,16 @@ def control_named(model: str, seed: int) -> Policy:
     return make_policy(CONTROLS[name], seed)
 
 
-def rules_of(controls: ControlSettings, prompts: Prompts, form: ReplyFormat, mover: Mover | None) -> Rules:
-    """The rules of a run's questions for a model that reads `prompts` and replies in this form."""
+def rules_of(
+    controls: ControlSettings,
+    prompts: Prompts,
+    form: ReplyFormat,
+    mover: Mover | None,
+    video: VideoProtocol | None = None,
+) -> Rules:
+    """The rules of a run's questions for a model that reads `prompts` and replies in this form; or those of `video`."""
+    if video is not None:
+        return Rules(video=video)
     space = find_space(controls.actions)
     if form.grammar is not None:
         form = action_format(True, space if controls.translation else space.at_place)
@@ -158,7 +177,8 @@ def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy
     model, images = config.model, config.most_images
     server = None
     if model.engine == "openai":
-        server = server_options(config.server, model.constrained, images, len(config.views.see))
+        a_turn, on_video = config.images_a_turn, config.controls.on_video
+        server = server_options(config.server, model.constrained, images, a_turn, on_video)
     vllm = vllm_options(config.vllm, images) if model.engine == "vllm" else None
     backend = make_backend(model.model, model_options(model, config.view.max_new_tokens, plan), server, vllm)
     return ModelPolicy(backend, action_format(model.constrained), prompts)
@@ -183,7 +203,9 @@ def model_options(model: ModelSettings, max_new_tokens: int, plan: Plan) -> Mode
     )
 
 
-def server_options(server: ServerSettings, constrained: bool, images: int, images_a_turn: int) -> ServerOptions:
+def server_options(
+    server: ServerSettings, constrained: bool, images: int, images_a_turn: int, on_video: bool = False
+) -> ServerOptions:
     """The servers of --engine openai, for conversations of at most `images` images, `images_a_turn` in each turn, with
     the API key from the environment; raises ConfigError as `api_key_of` does.
     """
@@ -197,6 +219,7 @@ def server_options(server: ServerSettings, constrained: bool, images: int, image
         system_role=server.system_role,
         images=images,
         images_a_turn=images_a_turn,
+        on_video=on_video,
     )
 
 

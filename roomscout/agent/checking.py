@@ -34,7 +34,9 @@ def look_ahead(config: RunConfig, folder: Path | None = None) -> Outcome:
             log_origins(find_benchmark(config.questions.benchmark))  # what can be prepared meanwhile
         raise
     if config.what_to_run.plan:
-        if run.benchmark.make_scans is not None:
+        if run.config.controls.on_video:
+            run.report_scans()
+        elif run.benchmark.make_scans is not None:
             log.info("Scans: made when the run begins, if they are not there")
         elif run.config.what_to_run.ply is None:
             try:

@@ -13,6 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from roomscout.agent.conflicts import conflict_in
 from roomscout.base.text import argument_text, did_you_mean
 from roomscout.base.wording import PYTHON, YAML, flag, key, named, spoken, words_of
+from roomscout.data.benchmarks import benchmark_names, find_benchmark
+from roomscout.data.video_protocol import VideoProtocol
 from roomscout.models.views import ViewSettings, view_settings_of
 from roomscout.runs.setting_types import NOTHING, TELL_NAMES
 from roomscout.runs.settings import (
@@ -79,7 +81,33 @@ class RunConfig:
 
     def having_view(self, view: ViewSettings) -> Self:
         """This configuration with these settings of views, replies and prompts instead of "auto"."""
+        if self.controls.on_video:  # no camera, and nothing is told
+            size, longest = view.image_size, view.max_new_tokens
+            return self.having(image_size=size, max_new_tokens=longest, frames=self.frames)
         return self.having(**asdict(view) | {"tell": view.tell or NOTHING})
+
+    @property
+    def video(self) -> VideoProtocol | None:
+        """The protocol of the benchmark on frames of a video, None without --present video.
+
+        Raises ConfigError if the benchmark has none, QuestionError if it is not known.
+        """
+        if not self.controls.on_video:
+            return None
+        benchmark = find_benchmark(self.questions.benchmark)
+        if benchmark.video is None:
+            having = [name for name in benchmark_names() if find_benchmark(name).video]
+            raise ConfigError(
+                f"{named(present='video')}: {benchmark.title} has no protocol on videos; those that have one are "
+                f"{', '.join(having)}, and a Benchmark record of yours whose field video is set"
+            )
+        return benchmark.video
+
+    @property
+    def frames(self) -> int:
+        """How many frames of a video are shown; only with --present video, and raises what `video` raises."""
+        assert self.video is not None, "only runs on video have frames"
+        return self.video.frames if self.controls.frames == "auto" else self.controls.frames
 
     def checked(self) -> Self:
         """This configuration; raises ConfigError if settings conflict. Call it once all of them are known."""
@@ -90,12 +118,17 @@ class RunConfig:
     @property
     def most_images(self) -> int:
         """The most images of a conversation."""
-        return (self.most_moves + 1) * len(self.views.see)
+        return (self.most_moves + 1) * self.images_a_turn
+
+    @property
+    def images_a_turn(self) -> int:
+        """The images of each turn."""
+        return self.frames if self.controls.on_video else len(self.views.see)
 
     @property
     def most_moves(self) -> int:
-        """The maximum number of moves per question: --steps, or 0 if nobody moves the camera."""
-        return 0 if self.controls.moves == "none" else self.schedule.steps
+        """The maximum number of moves per question: --steps, or 0 if nobody moves the camera or there is none."""
+        return 0 if self.controls.moves == "none" or self.controls.on_video else self.schedule.steps
 
     @property
     def view(self) -> ViewSettings:
@@ -104,6 +137,8 @@ class RunConfig:
         Raises ModelError if the checkpoint's views.json is damaged.
         """
         own, views, longest = view_settings_of(self.model.model), self.views, self.model.max_new_tokens
+        if self.video is not None and longest == "auto":
+            longest = self.video.max_new_tokens
         tell = self.controls.tell
         return ViewSettings(
             own.image_size if views.image_size == "auto" else views.image_size,

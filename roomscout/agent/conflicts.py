@@ -14,6 +14,12 @@ from roomscout.runs.settings import FILTERS, SECTIONS, SETTINGS, default_of
 Given = Any
 """All settings as attributes by name, and those that `_described` adds."""
 
+OF_CAMERA = (
+    *("prompts", "moves", "moves_of", "min_turns", "actions", "translation", "tell", "anytime", "constrained"),
+    *("see", "focal", "camera_height", "camera_pitch", "up_axis", "scale"),
+)
+"""Settings that have no meaning for frames of a video; --renderer, --scan-root and --steps are not looked at."""
+
 CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
     (
         lambda s: s.batch and s.question is not None and Path(s.question).suffix in QUESTION_FILES,
@@ -63,6 +69,29 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.at_once and s.moves == "none",
         "{present=once} does not work with {mover}, since there is one view only: add {moves=spin}, random or "
         "coverage, or {moves_of=RUN}",
+    ),
+    (
+        lambda s: s.of_video and not s.on_video,
+        "{of_video} is about frames of a video: add {present=video}, or leave it out",
+    ),
+    (
+        lambda s: s.on_video and s.videos is None and s.frames_of is None,
+        "{present=video} shows frames of videos: add {videos=DIR}, or {frames_of=DIR}",
+    ),
+    (lambda s: s.videos is not None and s.frames_of is not None, "choose one of {videos} and {frames_of}"),
+    (
+        lambda s: s.on_video and (s.policy is not None or s.scripted),
+        "{present=video} shows frames to a model: leave it out without a model",
+    ),
+    (
+        lambda s: s.on_video and (s.ply is not None or s.demo),
+        "{present=video} asks about the videos of a benchmark: leave it out with {ply} and {demo}",
+    ),
+    (lambda s: s.on_video and s.check_data, "{check_data} checks scans: leave it out with {present=video}"),
+    (
+        lambda s: s.on_video and s.of_camera,
+        "{present=video} shows frames of videos with the benchmark's own words: leave out {of_camera}, since "
+        "no scan is seen",
     ),
     (
         lambda s: s.min_turns and not s.model_moves,
@@ -189,6 +218,9 @@ def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
         "model_moves": s.moves == "model" and s.moves_of is None,
         "mover": mover,
         "only_turn": only_turn,
+        "on_video": s.present == "video",
+        "of_video": "".join(changed(("videos", "frames_of", "frames"))[:1]),
+        "of_camera": ", ".join([*changed(OF_CAMERA), *([named(renderer="blind")] * (s.renderer == "blind"))]),
         "unused": ", ".join(changed([name for name, those in of_engine.items() if "transformers" in those])),
         "only_vllm": ", ".join(changed([name for name, those in of_engine.items() if those == ("vllm",)])),
         "only_server": "".join(changed([name for name, those in of_engine.items() if those == ("openai",)])[:1]),

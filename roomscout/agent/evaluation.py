@@ -28,6 +28,7 @@ from roomscout.agent.startup import Started, start
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import POLICY_CALLERS, Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
+from roomscout.agent.watching import VideoState
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.wording import named
 from roomscout.data.questions import Asked
@@ -141,7 +142,8 @@ def open_or_name(asking: Prepared, stack: ExitStack) -> RunWriter | None:
     if config.what_to_run.retry_failed:
         log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
     whole, ply = asking.asked.questions, config.what_to_run.ply
-    require_same_scans(run_log, asking.questions, whole, config.questions, config.views.scan_root, ply)
+    if not config.controls.on_video:
+        require_same_scans(run_log, asking.questions, whole, config.questions, config.views.scan_root, ply)
     return run_log
 
 
@@ -161,7 +163,7 @@ def begin_or_resume(
         stack.callback(run_log.close)
     else:
         changed = changed_settings(saved_config(run_log.folder).as_json, config.as_json)
-        run_log.note_resumption(changed, model_revision(config.model, prompts))
+        run_log.note_resumption(changed, model_revision(config.model, prompts or config.video))
     stack.enter_context(log_to_file(run_log.folder / "run.log"))
     log.log(logging.INFO if several else logging.DEBUG, "Run folder: %s", run_log.folder)
     return run_log
@@ -247,8 +249,10 @@ def schedule(asking: Prepared, started: Started, journal: Journal) -> Scheduler:
     settings, policy, rules = asking.config.schedule, started.policy, started.rules
     number = {question.id: position for position, question in enumerate(asking.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
+    kind = QuestionState if rules.video is None else VideoState
+    most = asking.config.most_moves if rules.video else settings.steps
     states = [
-        QuestionState(number[question.id], question, moves(question, sample, settings.steps), sample, rules)
+        kind(number[question.id], question, moves(question, sample, most), sample, rules)
         for question in scene_order(asking.questions)
         for sample in pending_samples(journal, question.id, asking.config.questions.samples)
     ]

@@ -16,6 +16,7 @@ from roomscout.agent.config import (
 from roomscout.agent.console import counted
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.messages import opening_text
+from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.timing import (
     ConversationSize,
@@ -26,10 +27,12 @@ from roomscout.agent.timing import (
 )
 from roomscout.base.wording import named
 from roomscout.data.questions import Question
+from roomscout.data.video_frames import FrameSize
 from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
 from roomscout.models.adapters import require_adapter
 from roomscout.models.engines import checkpoint_of
 from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
+from roomscout.models.transformers.families.family import Squares
 from roomscout.models.transformers.shapes import CHECKPOINTS
 from roomscout.models.views import own_view_settings
 from roomscout.rendering.camera import Intrinsics
@@ -75,6 +78,33 @@ class Plan:
     exceeds_memory: bool = False
 
 
+def first_texts(config: RunConfig, questions: Sequence[Question], prompts: Prompts) -> list[str]:
+    """All that a model reads of each question before its first reply, but the camera's pose and the moves left."""
+    if (video := config.video) is not None:
+        return [video.prompt(question.question, question.options) for question in questions]
+    camera, pitch_deg = Intrinsics(*config.view.image_size, config.view.focal), config.views.camera_pitch
+    return [opening_text(prompts, question, camera, pitch_deg) for question in questions]
+
+
+def frame_size(config: RunConfig, policy: Policy | None) -> FrameSize:
+    """How large frames of videos are shown: as large as the model takes, with at most the pixels of --image-size.
+
+    The view size must be resolved.
+    """
+    width, height = config.view.image_size
+    if policy is not None:
+        views = getattr(policy.backend, "views", None) if isinstance(policy, ModelPolicy) else None
+    elif config.model.loads_weights:
+        from roomscout.models.transformers.footprint import checkpoint_family
+
+        views = checkpoint_family(checkpoint_of(config.model.model)).views
+    else:
+        views = None
+    if not isinstance(views, Squares):
+        return FrameSize(width * height)
+    return FrameSize(width * height, views.side, views.squares[0] * views.side**2)
+
+
 def conversation_size(
     config: RunConfig, questions: Sequence[Question], model: "Footprint", prompts: Prompts
 ) -> ConversationSize:
@@ -86,15 +116,14 @@ def conversation_size(
     from roomscout.models.transformers.footprint import count_tokens
     from roomscout.models.transformers.loading import is_here
 
-    camera, pitch_deg = Intrinsics(*config.view.image_size, config.view.focal), config.views.camera_pitch
-    longest = max((opening_text(prompts, question, camera, pitch_deg) for question in questions), key=len)
+    longest = max(first_texts(config, questions, prompts), key=len)
     name = checkpoint_of(config.model.model)
     estimated = config.what_to_run.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
     opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(name, longest)
     return ConversationSize(
         first_text_tokens=opening + TURN_TEXT_TOKENS,
         turn_text_tokens=TURN_TEXT_TOKENS,
-        image_tokens=model.image_tokens(*config.view.image_size) * len(config.views.see),
+        image_tokens=model.image_tokens(*config.view.image_size) * config.images_a_turn,
         reply_tokens=config.view.max_new_tokens,
         turns=config.most_moves + 1,
         estimated=estimated,
@@ -248,12 +277,12 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     config = fitted_to_model(config)
     settings, plan_device = config.model, config.what_to_run.plan_device
     plan = plan_run(config, questions, run_prompts(config))
-    scans = {question.scene for question in questions}
-    turns, images, (width, height) = config.most_moves + 1, len(config.views.see), config.view.image_size
+    scans, what = {question.scene for question in questions}, "video" if config.controls.on_video else "scan"
+    turns, images, (width, height) = config.most_moves + 1, config.images_a_turn, config.view.image_size
     samples = config.questions.samples
     episodes, times = len(questions) * samples, f", {samples} times each" if samples > 1 else ""
     lines = [
-        f"Questions: {len(questions)} on {counted(len(scans), 'scan')}{times}, at most {counted(turns, 'turn')} each",
+        f"Questions: {len(questions)} on {counted(len(scans), what)}{times}, at most {counted(turns, 'turn')} each",
         f"Images: at most {episodes * config.most_images} of {width}x{height}",
     ]
     if settings.asks_model and settings.engine == "openai":
@@ -297,9 +326,8 @@ def server_token_lines(config: RunConfig, questions: Sequence[Question]) -> list
     (width, height), turns = config.view.image_size, config.most_moves + 1
     side = IMAGE_TOKEN_SIDE
     image = math.ceil(width / side) * math.ceil(height / side)
-    images = image * len(config.views.see)  # of a turn
-    camera, prompts = Intrinsics(width, height, config.view.focal), run_prompts(config)
-    texts = (opening_text(prompts, question, camera, config.views.camera_pitch) for question in questions)
+    images = image * config.images_a_turn
+    texts = first_texts(config, questions, run_prompts(config))
     first = math.ceil(max(map(len, texts)) / CHARACTERS_PER_TOKEN) + TURN_TEXT_TOKENS
     size = ConversationSize(first, TURN_TEXT_TOKENS, images, config.view.max_new_tokens, turns, estimated=True)
     if config.controls.at_once:  # one request with all views

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roomscout.agent.builders import asked_of, layouts_of, part_of, with_policy
+from roomscout.agent.builders import asked_of, films_of, layouts_of, part_of, with_policy
 from roomscout.agent.config import ConfigError, ModelSettings, QuestionSettings, RenderSettings, RunConfig
 from roomscout.agent.console import counted
 from roomscout.agent.policies import Policy
+from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import policy_name
 from roomscout.agent.run_folder import config_to_resume, questions_to_resume
 from roomscout.base.wording import named
@@ -16,6 +17,8 @@ from roomscout.data.benchmarks import Benchmark, find_benchmark
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Asked, Question
 from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table
+from roomscout.data.video_frames import FrameSize, VideoNotFound
+from roomscout.envs.films import FilmSettings
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +49,8 @@ class Prepared:
     @property
     def makes_scans(self) -> bool:
         """Whether the benchmark makes the scans of its questions."""
-        return self.config.what_to_run.ply is None and self.benchmark.make_scans is not None
+        shows_scans = self.config.what_to_run.ply is None and not self.config.controls.on_video
+        return shows_scans and self.benchmark.make_scans is not None
 
     def make_scans(self) -> None:
         """Make the scans that are not there; only for a benchmark that `makes_scans`. Raises QuestionError."""
@@ -54,8 +58,10 @@ class Prepared:
         self.benchmark.make_scans({question.scene for question in self.questions})
 
     def report_scans(self) -> None:
-        """Log how many scenes have a scan; for a new run, raises ScanNotFound if none has."""
-        if self.config.what_to_run.ply is None:
+        """Log how many scenes have a scan, or a video; for a new run, raises ScanNotFound if none has."""
+        if (video := self.config.video) is not None:
+            report_films(self.questions, films_of(self.config, video, FrameSize(1)), required=self.folder is None)
+        elif self.config.what_to_run.ply is None:
             asked, root = self.config.questions, self.config.views.scan_root
             report_scans(self.questions, root, asked.benchmark, required=self.folder is None, brief=True)
 
@@ -69,6 +75,8 @@ def prepared(
     ConfigError, QuestionError, ModelError or RunError if the run cannot begin.
     """
     policy, config = with_policy(policy, config.checked())
+    if config.video is not None and policy is not None and not isinstance(policy, ModelPolicy):
+        raise ConfigError(f"{named(present='video')} shows frames to a model, and {policy_name(policy)} is none")
     require_sampling(policy, config.model, config.questions.samples)
     require_answers(policy, config.controls.anytime)
     if folder is not None:
@@ -118,6 +126,26 @@ def require_scan_root_used(asked: QuestionSettings, scan_root: Path) -> None:
         raise ConfigError(
             f"{named(benchmark=asked.benchmark)} has its own scans: leave out {named(scan_root=scan_root)}"
         )
+
+
+def report_films(questions: Sequence[Question], films: FilmSettings, required: bool) -> None:
+    """Log how many scenes have a video or a folder of frames, and which have none, whose questions fail.
+
+    With `required`, raises VideoNotFound if no scene has one.
+    """
+    scenes = {question.scene for question in questions}
+    missing = films.missing(questions)
+    if required and len(missing) == len(scenes):
+        raise VideoNotFound(next(iter(missing.values())))
+    log.info(
+        "%s about %s, %d with frames",
+        counted(len(questions), "question"),
+        counted(len(scenes), "scene"),
+        len(scenes) - len(missing),
+    )
+    if missing:
+        log.warning("no video, so that their questions fail: %s", listed(map(" ".join, missing)))
+        log.warning("%s", next(iter(missing.values())))
 
 
 def report_scans(

@@ -5,7 +5,9 @@ from typing import Any
 
 from roomscout.agent.policies import PolicyError
 from roomscout.agent.state import QuestionState
+from roomscout.agent.watching import VideoState
 from roomscout.data.question import AnswerKindError
+from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.runs.journal import Journal
 from roomscout.runs.records import ResultRow, ScanRecord, image_name
@@ -46,7 +48,7 @@ def result_row(state: QuestionState) -> ResultRow:
     )
 
 
-def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -> None:
+def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary | FilmLibrary) -> None:
     """Record a question's last turn, and with turn 0 its scan file, if any; raises the errors of `journal.turn`."""
     turn = state.turns[-1]
     if turn.turn == 0 and (file := library.scan_file(state.question)) is not None:
@@ -55,10 +57,17 @@ def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary) -
 
 
 def messages_of(state: QuestionState) -> list[dict[str, Any]]:
-    """The conversation as sent, with the file name of an image in "image", or those of several in "images".
+    """The conversation as sent, with the file name of an image in "image", or those of several in "images"; frames of a
+    video are in one small image, whose file is in "frames".
 
     Raises PolicyError if a message shows another image.
     """
+    if isinstance(state, VideoState):
+        frames = image_name(0)
+        return [
+            {"role": each.role, **({"frames": frames} if each.shots else {}), "text": each.text}
+            for each in state.conversation.messages
+        ]
     files = {id(shot.image): image_name(seen.turn, shot.name) for seen in state.observations for shot in seen.images}
     listed = []
     for message in state.conversation.messages:

@@ -35,6 +35,8 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         prompts=model.prompts and _absolute(model.prompts),
         adapter=model.adapter and _absolute(model.adapter),
         moves_of=config.controls.moves_of and _absolute(config.controls.moves_of),
+        videos=config.controls.videos and _absolute(config.controls.videos),
+        frames_of=config.controls.frames_of and _absolute(config.controls.frames_of),
         actions=_located_file(config.controls.actions),
         policy=model.policy and _located_file(model.policy),
         vllm_python=config.vllm.vllm_python and _absolute(config.vllm.vllm_python),

@@ -1,6 +1,9 @@
 """Begins, opens and checks the run folder of a configuration."""
 
+import hashlib
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from roomscout.agent.builders import layouts_of, part_of, questions_of
@@ -26,6 +29,7 @@ from roomscout.data.parts import Part
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
 from roomscout.data.sources import Source
+from roomscout.data.video_protocol import VideoProtocol
 from roomscout.models.adapters import adapter_sha256
 from roomscout.models.transformers.source import hub_revision
 from roomscout.rendering.camera import Intrinsics
@@ -60,13 +64,13 @@ def begin_folder(
     run = RunWriter(folder, resume_command(folder, {}))
     record = prompts_record(prompts) if prompts else None
     conditions = protocol(config, prompts, own_rows=source is None or source.own)
-    revision = model_revision(config.model, prompts)
+    revision = model_revision(config.model, prompts or config.video)
     run.begin(config.as_json, questions, whole, conditions, part, record, guesses, source, revision)
     return run
 
 
-def model_revision(model: ModelSettings, prompts: Prompts | None) -> str | None:
-    """The commit of the checkpoint, if a model answers that this machine loads from the hub."""
+def model_revision(model: ModelSettings, prompts: Prompts | VideoProtocol | None) -> str | None:
+    """The commit of the checkpoint, if a model answers, which reads `prompts`, that this machine loads from the hub."""
     return hub_revision(model.model) if prompts and model.engine != "openai" else None
 
 
@@ -191,6 +195,9 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     `own_rows` says that the questions are the benchmark's own, and not others in its types.
     """
     view, views, model, benchmark = config.view, config.views, config.model, config.questions.benchmark
+    scoring = f"{'official ' if benchmark == DEFAULT and own_rows else ''}{find_benchmark(benchmark).title} scoring"
+    if config.video is not None:
+        return f"{_on_video(config, config.video)}{_replies(config)}, official prompt and reading, {scoring}"
     width, height = view.image_size
     camera = Intrinsics(width, height, view.focal)
     in_view = f" ({camera.horizontal_fov_deg:.0f} x {camera.vertical_fov_deg:.0f} degrees in view)"
@@ -198,26 +205,46 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     up = "" if views.up_axis == "auto" else f", {views.up_axis} up"
     up += "" if views.scale == 1 else f", scans scaled by {views.scale:g}"
     blind = BLIND if views.renderer == "blind" else ""
-    engine = "" if model.engine == "transformers" else f"engine {model.engine}"
-    where = ", ".join(filter(None, [engine, "" if model.engine == "openai" else model.dtype]))
-    constrained = ", constrained to a JSON schema" if model.engine == "openai" else ", constrained"
-    greedy = "greedy" if model.engine != "openai" else "temperature 0 unless the server refuses it"
-    decoding = greedy if model.temperature == 0 else f"temperature {model.temperature:g}"
-    asked = "" if config.server.system_role else ", system prompt in the first user message"
-    asked += f", further parameters {config.server.extra_body}" if config.server.extra_body else ""
-    adapter = f", adapter {model.adapter.name} {adapter_sha256(model.adapter)[:12]}" if model.adapter else ""
     told, reading = "", ""
-    replies = "" if model.temperature == 0 else f", {decoding}"
+    replies = "" if model.temperature == 0 else f", {_decoding(model)}"
     if prompts:
         told, reading = f", {_told(view.tell)} told", READING
-        replies = f", {where}{adapter}, {decoding}, replies of {view.max_new_tokens} tokens at most"
-        replies += f"{constrained if model.constrained else ''}{asked}, prompts {prompts.sha256[:12]}"
+        replies = f"{_replies(config)}, prompts {prompts.sha256[:12]}"
     return (
         f"{blind}{_camera(config.controls)}{_actions(config.controls)}{told}, {config.most_moves} moves, "
         f"{_counted(config.controls)}{width}x{height} px, {more}focal {view.focal:g} px{in_view}, "
         f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
         f"first view by {views.first_view}{up}{replies}, "
-        f"{'official ' if benchmark == DEFAULT and own_rows else ''}{find_benchmark(benchmark).title} scoring{reading}"
+        f"{scoring}{reading}"
+    )
+
+
+def _on_video(config: RunConfig, video: VideoProtocol) -> str:
+    """Which frames are shown, and in which words, for a protocol."""
+    width, height = config.view.image_size
+    words = hashlib.sha256(json.dumps(asdict(video), sort_keys=True).encode()).hexdigest()
+    frames = f"{config.frames} frame{'' if config.frames == 1 else 's'}"
+    return f"video protocol, {frames} of at most {width * height} pixels in one message, words {words[:12]}"
+
+
+def _decoding(model: ModelSettings) -> str:
+    """How tokens are chosen, for a protocol."""
+    greedy = "greedy" if model.engine != "openai" else "temperature 0 unless the server refuses it"
+    return greedy if model.temperature == 0 else f"temperature {model.temperature:g}"
+
+
+def _replies(config: RunConfig) -> str:
+    """How a model makes its replies, for a protocol."""
+    model, server = config.model, config.server
+    engine = "" if model.engine == "transformers" else f"engine {model.engine}"
+    where = ", ".join(filter(None, [engine, "" if model.engine == "openai" else model.dtype]))
+    constrained = ", constrained to a JSON schema" if model.engine == "openai" else ", constrained"
+    asked = "" if server.system_role else ", system prompt in the first user message"
+    asked += f", further parameters {server.extra_body}" if server.extra_body else ""
+    adapter = f", adapter {model.adapter.name} {adapter_sha256(model.adapter)[:12]}" if model.adapter else ""
+    return (
+        f", {where}{adapter}, {_decoding(model)}, replies of {config.view.max_new_tokens} tokens at most"
+        f"{constrained if model.constrained else ''}{asked}"
     )
 
 

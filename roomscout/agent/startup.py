@@ -13,6 +13,7 @@ from typing import NamedTuple
 from roomscout.agent.builders import (
     api_key_of,
     cuda_device_of,
+    films_of,
     library_of,
     model_policy,
     mover_of,
@@ -20,7 +21,7 @@ from roomscout.agent.builders import (
     rules_of,
 )
 from roomscout.agent.config import ModelSettings, RunConfig
-from roomscout.agent.planning import Plan, fitted_to_model, plan_run, plan_without_model
+from roomscout.agent.planning import Plan, fitted_to_model, frame_size, plan_run, plan_without_model
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts, run_prompts
@@ -29,7 +30,8 @@ from roomscout.agent.run_folder import saved_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.base.wording import named
-from roomscout.envs.library import SceneLibrary
+from roomscout.envs.films import FilmLibrary
+from roomscout.envs.library import ScanLibrary, SceneLibrary
 from roomscout.models import ReplyFormat
 from roomscout.models.transformers.source import existing_source
 from roomscout.models.views import ViewSettings, own_view_settings
@@ -49,7 +51,8 @@ class Resolved(NamedTuple):
 
     config: RunConfig
     plan: Plan
-    renderer: Renderer
+    renderer: Renderer | None
+    """None for frames of videos."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,15 @@ class Started:
 
     config: RunConfig
     plan: Plan
-    library: SceneLibrary
+    library: SceneLibrary | FilmLibrary
     policy: Policy
     rules: Rules
     pool: Executor
 
     @property
     def prompts(self) -> Prompts | None:
-        """The prompts that the policy's model reads; None without a model."""
-        return self.rules.prompts if isinstance(self.policy, ModelPolicy) else None
+        """The prompts that the policy's model reads; None without a model, and for frames of videos."""
+        return self.rules.prompts if isinstance(self.policy, ModelPolicy) and self.rules.video is None else None
 
     def run(self, journal: Journal, turn_begins: Callable[[QuestionState], None] = lambda state: None) -> Run:
         """The run, recorded in a journal."""
@@ -80,8 +83,10 @@ def resolve(asking: Prepared, prompts: Prompts, stack: ExitStack) -> Resolved:
     is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises ConfigError, ModelError or RenderError.
     """
     config, questions, policy = asking.config, asking.questions, asking.policy
-    start = RendererStart(renderer_name(config, asking.asked.questions), cuda_device_of(config.model.device))
-    stack.callback(start.close)
+    start = None
+    if not config.controls.on_video:
+        start = RendererStart(renderer_name(config, asking.asked.questions), cuda_device_of(config.model.device))
+        stack.callback(start.close)
     if policy is None and config.model.loads_weights:
         existing_source(config.model.model)  # a wrong name is refused before seconds of imports
         _import_model_libraries()
@@ -92,6 +97,8 @@ def resolve(asking: Prepared, prompts: Prompts, stack: ExitStack) -> Resolved:
         plan = plan_run(config, questions, prompts)
     else:
         plan = plan_without_model(config.model.model, config.schedule, asking.episodes)
+    if start is None:
+        return Resolved(config, plan, None)
     renderer = start.renderer()
     stack.callback(renderer.close)
     return Resolved(config.having(renderer=renderer.name), plan, renderer)
@@ -114,7 +121,13 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     config, plan, renderer = resolve(asking, prompts, stack)
     mover = mover_of(config, questions)
     log.log(logging.WARNING if plan.exceeds_memory else logging.DEBUG, "%s", plan.why)
-    library = library_of(config, renderer)
+    library: ScanLibrary | FilmLibrary
+    if (video := config.video) is not None:
+        films = films_of(config, video, frame_size(config, policy))
+        library = FilmLibrary(films, int(config.views.scene_cache_gib * 2**30))
+    else:
+        assert renderer is not None, "scans are rendered"
+        library = library_of(config, renderer)
     stack.callback(library.close)
     if config.what_to_run.ply is not None:
         library.load_ahead(questions)  # while the weights are loaded
@@ -125,7 +138,7 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
         prompts = policy.prompts.with_advice_of(asking.benchmark)
         prompts = prompts.under(config.controls, config.view.tell, config.views.see)
     form = policy.reply_format if isinstance(policy, ModelPolicy) else ReplyFormat()
-    rules = rules_of(config.controls, prompts, form, mover)
+    rules = rules_of(config.controls, prompts, form, mover, video)
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
     if asking.makes_scans:
         asking.make_scans()

@@ -11,9 +11,12 @@ from roomscout.agent.policies import Decision
 from roomscout.agent.policies.messages import message_of_all_turns, system_message, turn_message
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import parse_action
+from roomscout.base.shots import Shot
 from roomscout.data.questions import Question
+from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Observation
+from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
@@ -48,7 +51,7 @@ class Rules:
     A reply is read as an action of `space`. With a `mover`, the camera makes its moves, and only the answer in the last
     turn counts; the policy sees every view as it comes, or `at_once` all of them in the last turn. Without one, the
     policy moves the camera, and its answers count from turn `min_turns` on. Without `translation`, the camera only
-    turns, whoever moves it.
+    turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `agent.watching`.
     """
 
     prompts: Prompts = field(default_factory=Prompts)
@@ -58,6 +61,7 @@ class Rules:
     min_turns: int = 0
     translation: bool = True
     space: ActionSpace = METRIC
+    video: VideoProtocol | None = None
 
 
 @dataclass
@@ -141,16 +145,31 @@ class QuestionState:
         """Whether a policy decides in this turn."""
         return self.is_last_turn or not self.rules.at_once
 
-    def reset(self, library: SceneLibrary) -> None:
+    def reset(self, library: SceneLibrary | FilmLibrary) -> None:
         """Begin at view 0 of the question's scene; raises ScanNotFound, SceneError or RenderError."""
         env = self.new_env(library)
         env.reset(self.question)
         self.begin(env)
 
-    def new_env(self, library: SceneLibrary) -> ExplorationEnv:
+    def new_env(self, library: SceneLibrary | FilmLibrary) -> ExplorationEnv:
         """An environment for this question, whose maps have the coordinates that the prompts tell."""
+        assert not isinstance(library, FilmLibrary), "films are for questions on video"
         in_scan = self.question.kind.in_scan_coordinates or self.rules.prompts.in_scan_coordinates
         return ExplorationEnv(library, self.steps, in_scan)
+
+    def return_to(self, library: SceneLibrary | FilmLibrary, first: Turn) -> None:
+        """Begin where a recorded turn 0 was; raises what `reset` raises."""
+        env = self.new_env(library)
+        env.reset_at(env.library.scene_of(self.question), first.pose, first.shots)
+        self.begin(env)
+
+    def take_again(self, turn: Turn, following: tuple[Shot, ...]) -> None:
+        """Take a recorded turn again; `following` are the images after its move."""
+        if turn.move is None:
+            self.record(turn, None)
+            return
+        assert self.env is not None, "a question that goes on has an environment"
+        self.record(turn, self.env.resume(turn.move, following))
 
     def begin(self, env: ExplorationEnv) -> None:
         """Start in an environment that has been reset; raises SceneError if the mover cannot move in this scan."""

@@ -18,7 +18,9 @@ from roomscout.agent.state import QuestionState
 from roomscout.base.loading import raised
 from roomscout.data.question import AnswerKindError
 from roomscout.data.scans import ScanNotFound
+from roomscout.data.video_frames import VideoError, VideoNotFound
 from roomscout.envs.actions import LIMITS, CameraAction
+from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, Reply
 from roomscout.rendering.renderers import RenderError
@@ -29,6 +31,8 @@ from roomscout.runs.records import ForcedAnswer, Turn
 log = logging.getLogger(__name__)
 
 FAILED_PART = {
+    VideoNotFound: "video",
+    VideoError: "video",
     ScanNotFound: "scan",
     SceneError: "scene",
     RenderError: "render",
@@ -58,7 +62,7 @@ class Run:
     error. `turn_taken` is called after each turn, also for those that a resumed question has taken before.
     """
 
-    library: SceneLibrary
+    library: SceneLibrary | FilmLibrary
     policy: Policy
     log: Journal
     pool: Executor
@@ -89,16 +93,14 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
             state.reset(run.library)
             run.policy.begin(state)
             return
-        env = state.new_env(run.library)
-        env.reset_at(run.library.scene_of(state.question), recorded[0].pose, recorded[0].shots)
-        state.begin(env)
+        state.return_to(run.library, recorded[0])
         run.policy.begin(state)
         for turn, following in zip_longest(recorded, recorded[1:]):
-            shots = following.shots if following else ()
-            state.record(turn, None if turn.move is None else env.resume(turn.move, shots))
+            state.take_again(turn, following.shots if following else ())
             run.turn_taken()
         run.policy.recall(state)
-        run.log.messages(state.episode, messages_of(state))
+        if said := messages_of(state):  # none after the one message of all views or frames
+            run.log.messages(state.episode, said)
 
 
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:

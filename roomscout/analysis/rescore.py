@@ -139,7 +139,7 @@ def _counted_from(reader: RunReader) -> int | None:
     """The first turn whose answer counts; None if only the last one's does, since a control moved the camera."""
     setting = reader.facts.setting
     moved_by_control = setting("moves") != "model" or setting("moves_of") is not None
-    return None if moved_by_control else setting("min_turns")
+    return None if moved_by_control or setting("present") == "video" else setting("min_turns")
 
 
 def _parsed(

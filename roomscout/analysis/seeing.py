@@ -101,6 +101,8 @@ def save(folder: Path, seen: Seen) -> None:
 
 def camera_of(facts: RunFacts, folder: Path) -> Intrinsics:
     """The camera of a run's views; raises RunError if it is not recorded, or if they are grey."""
+    if facts.frames is not None:
+        raise RunError(f"{folder} showed frames of videos: where their camera was in the scan is not known")
     if facts.is_blind:
         raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
     if (camera := facts.intrinsics) is None:

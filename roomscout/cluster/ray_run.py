@@ -242,7 +242,7 @@ class Parts:
 
     def require_same_prompts(self) -> None:
         """Raise RunError if parts that have not begun would read other prompts than the run has recorded."""
-        if not self._config.model.asks_model or all(map(self.folder, self.pending)):
+        if not self._config.model.asks_model or self._config.controls.on_video or all(map(self.folder, self.pending)):
             return
         folder = self.run_log.folder
         if run_prompts(self._config).sha256 != saved_prompts(folder).sha256:

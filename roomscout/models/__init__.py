@@ -147,7 +147,7 @@ class ServerOptions:
     most `longest_wait_s` seconds. A response of more than `largest_response` bytes is not read. `constrained` requires
     a server that enforces JSON schemas. `extra_body` are further parameters of each request. Without `system_role`, the
     system message is the beginning of the first user message. The check before the first question has as many `images`
-    as the longest conversation, of which `images_a_turn` are of one turn.
+    as the longest conversation, of which `images_a_turn` are of one turn, or all are frames of a video (`on_video`).
     """
 
     urls: tuple[str, ...]
@@ -162,10 +162,13 @@ class ServerOptions:
     system_role: bool = True
     images: int = 2
     images_a_turn: int = 1
+    on_video: bool = False
 
     @property
     def fewer_images(self) -> str:
         """What to ask for where a server takes fewer images in a conversation."""
+        if self.on_video:
+            return f"fewer {named('frames')}"
         a_turn = f", or fewer images a turn ({named('see')})" if self.images_a_turn > 1 else ""
         return f"fewer {named('steps')}{a_turn}"
 

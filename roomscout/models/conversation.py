@@ -1,12 +1,13 @@
 """The append-only chat history of one question."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Literal, Self
 
 import numpy as np
 
-from roomscout.base.shots import VIEW, Shot
+from roomscout.base.shots import FRAME, VIEW, Shot
 from roomscout.base.wording import named
 
 Role = Literal["system", "user", "assistant"]
@@ -33,7 +34,7 @@ class Message:
 
 @dataclass
 class Conversation:
-    """An append-only list of messages: system, then user and assistant in turn.
+    """An append-only list of messages: system, if there is one, then user and assistant in turn.
 
     `id` names the question in messages and seeds sampling, so that a resumed question gets the same replies. Different
     runs may use the same id. `key` is unique in this process: backends cache under it. An alternative to another
@@ -46,9 +47,10 @@ class Conversation:
     origin: "Conversation | None" = field(default=None, init=False, repr=False, compare=False)
 
     def append(self, message: Message) -> None:
-        """Append a message; raises ValueError if it breaks the order system, user, assistant, user, ..."""
+        """Append a message; raises ValueError if it breaks the order system, user, assistant, user, ..., which may
+        begin with the user."""
         expected = "system" if not self.messages else "assistant" if self.messages[-1].role == "user" else "user"
-        if message.role != expected:
+        if message.role != expected and (self.messages or message.role != "user"):
             raise ValueError(f"conversation {self.id}: expected a message from {expected}, got {message.role}")
         if bool(message.shots) != (message.role == "user"):
             raise ValueError(f"conversation {self.id}: a user message has images, other messages have none")
@@ -78,14 +80,15 @@ class Conversation:
         return [shot.image for shot in self.shots]
 
 
-def why_too_long(turns: int, tokens: int, takes: str, larger: str = "") -> str:
-    """That a conversation of this many turns needs more tokens than the model `takes`, and how to use fewer.
+def why_too_long(messages: Sequence[Message], turns: int, tokens: int, takes: str, larger: str = "") -> str:
+    """That a conversation of these messages and this many turns needs more tokens than the model `takes`, and how to
+    use fewer.
 
     `larger` is a setting that allows more, if there is one, with a comma.
     """
-    what, fewer = (
-        ("the first turn", "a shorter question") if turns == 1 else ("the conversation", f"fewer {named('steps')}")
-    )
+    on_video = any(shot.name == FRAME for message in messages for shot in message.shots)
+    several = f"fewer {named('frames' if on_video else 'steps')}"
+    what, fewer = ("the first turn", "a shorter question") if turns == 1 else ("the conversation", several)
     return (
         f"{what} needs {tokens} tokens with its reply, but {takes}: use {larger}{fewer}, a smaller "
         f"{named('image_size')} or fewer {named('max_new_tokens')}"

@@ -46,8 +46,13 @@ def main(
     if given.allow_code:
         load_code_of(parts)
     summary = merge(out, parts, given.partial)
-    benchmark = RunReader(out).benchmark
-    lines = [*format_summary(summary, benchmark), *format_samples(summary), *reference_lines(summary, benchmark)]
+    reader = RunReader(out)
+    benchmark = reader.benchmark
+    lines = [
+        *format_summary(summary, benchmark),
+        *format_samples(summary),
+        *reference_lines(summary, benchmark, reader.facts.frames),
+    ]
     for line in (*lines, f"Run folder: {out}"):
         logging.info("%s", line)
     then(out)

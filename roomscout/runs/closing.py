@@ -21,7 +21,11 @@ def closing_lines(
     scored = [row for row in rows if row.score is not None]
     if facts.config["ply"] is None:
         lines = [*format_summary(summary, benchmark), *missing_baseline(summary, facts), *format_samples(summary)]
-        lines += [*format_by_dataset(summary), *anytime_lines(summary), *reference_lines(summary, benchmark)]
+        lines += [
+            *format_by_dataset(summary),
+            *anytime_lines(summary),
+            *reference_lines(summary, benchmark, facts.frames),
+        ]
         lines += [*part_lines(facts.setting, summary, benchmark), *summary.get("warnings", [])]
         lines += wrong_line(folder, [row for row in scored if not row.failed])
     else:
@@ -53,7 +57,7 @@ def token_lines(cost: dict[str, Any]) -> list[str]:
 def missing_baseline(summary: dict[str, Any], facts: RunFacts) -> list[str]:
     """How to measure the blind baseline of a scored run that has none, as a line."""
     known = "blind" in summary.get("baselines", {})
-    if known or facts.is_blind or summary["asked"]["overall_label"] is None:
+    if known or facts.is_blind or facts.frames is not None or summary["asked"]["overall_label"] is None:
         return []
     how = f"the same command with {named(renderer='blind')} measures it, and roomscout report then shows it"
     return [f"blind: not known; {how}"]

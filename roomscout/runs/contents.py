@@ -86,6 +86,7 @@ class Message(TypedDict, total=False):
     text: Required[str]
     image: ImageFile
     images: Annotated[list[ImageFile], Field(min_length=1)]
+    frames: ImageFile
 
 
 class Percentages(TypedDict, total=False):
@@ -99,6 +100,7 @@ class Percentages(TypedDict, total=False):
     awaiting_judge: Count
     overall_label: Required[str | None]
     tasks: Required[dict[str, Number]]
+    shown: str
     some: "_Some"
 
 

@@ -23,6 +23,7 @@ from roomscout.base.shots import VIEW
 from roomscout.data.benchmarks import Reference
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.sources import Source
+from roomscout.data.video_frames import FramesRecord
 from roomscout.envs.actions import CameraAction
 from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -264,7 +265,8 @@ class Turn(Record):
     if a control of the run decided otherwise: an `action` is what the camera did. `fields` has what the model wrote,
     for any action space but the default one, and `points` the pixels whose surface its reading needed. Only a recorded
     turn 0 has `scan`. With --anytime, all turns but the last have `forced`, what would be answered if they were. `see`
-    names the images beside the view.
+    names the images beside the view. `frames` are those of a video that the model saw instead of the scan (--present
+    video): the pose is then that of no camera, and the one image in the folder shows all frames, small.
     """
 
     turn: Annotated[int, Field(ge=0, le=100_000)]
@@ -282,6 +284,7 @@ class Turn(Record):
     scan: OmittedIfEmpty[ScanRecord | None] = None
     forced: OmittedIfEmpty[ForcedAnswer | None] = None
     see: OmittedIfEmpty[tuple[ImageName, ...]] = ()
+    frames: OmittedIfEmpty[FramesRecord | None] = None
     shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)
     """What the camera saw, the view first: Shot, or SavedShot for a turn of a run folder."""
 
@@ -449,6 +452,11 @@ class RunFacts(Record):
     def is_blind(self) -> bool:
         """Whether every view is grey."""
         return bool(self.setting("renderer") == "blind")
+
+    @property
+    def frames(self) -> int | None:
+        """How many frames of videos the model saw instead of scans; None for a run in scans."""
+        return int(self.setting("frames")) if self.setting("present") == "video" else None
 
     @property
     def name(self) -> str | None:

@@ -209,7 +209,7 @@ class RenderSettings(Section):
     """Metres per unit of the scan files, such as 0.001 if they are in millimetres."""
     image_size: tuple[Count, Count] | Literal["auto"] = setting("auto", ANSWER, "W H|auto", resolved=True)
     """Width and height of the views in pixels; auto is the checkpoint's own from its views.json, else a size that suits
-    its family, 640 480 for Qwen3-VL."""
+    its family, 640 480 for Qwen3-VL. Frames of a video have at most as many pixels."""
     focal: Annotated[float, Ge(1)] | Literal["auto"] = setting("auto", ANSWER, "FLOAT|auto", resolved=True)
     """Focal length in pixels; auto is the checkpoint's own from its views.json, else 300."""
     camera_height: Annotated[float, Gt(0)] = setting(CAMERA_HEIGHT_M, ANSWER)
@@ -248,7 +248,8 @@ class ModelSettings(Section):
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = setting("auto", SPEED, engines=("transformers",))
     """Attention kernels; auto is sdpa, and flash_attention_2 applies to the image encoder only and needs CUDA."""
     max_new_tokens: Count | Literal["auto"] = setting("auto", ANSWER, "N|auto", resolved=True)
-    """Maximum length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512."""
+    """Maximum length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512, and with
+    --present video that of the benchmark's official code, 16 for VSI-Bench."""
     temperature: Annotated[float, Ge(0)] = setting(ModelOptions.temperature, ANSWER)
     """Sampling temperature; 0 decodes greedily, and --seed makes samples reproducible on the same type of device."""
     seed: Annotated[int, Ge(0)] = setting(ModelOptions.seed, ANSWERER)
@@ -311,8 +312,17 @@ class ControlSettings(Section):
     new surface (coverage), or nobody (none, the first view only)."""
     moves_of: Path | None = setting(None, ANSWER, "RUN")
     """Repeat the camera's moves in another run, up to --steps of each question."""
-    present: Literal["turns", "once"] = setting("turns", ANSWER)
-    """Present one view per turn, or all views in one message after the last move (once)."""
+    present: Literal["turns", "once", "video"] = setting("turns", ANSWER)
+    """Present one view per turn, all views in one message after the last move (once), or instead of views of the scan
+    frames of the benchmark's video, with its official prompt (video)."""
+    videos: Path | None = setting(None, PLACE, "DIR")
+    """With --present video, the folder of the benchmark's videos, such as <dataset>/<scene>.mp4."""
+    frames_of: Path | None = setting(None, PLACE, "DIR")
+    """With --present video, a folder of frames instead of videos: the images in <dataset>/<scene>/, by natural order of
+    their names."""
+    frames: Count | Literal["auto"] = setting("auto", ANSWER, "N|auto", resolved=True)
+    """With --present video, how many frames are shown, evenly spaced with the first and the last; auto is as many as
+    the benchmark's official code shows, 32 for VSI-Bench."""
     min_turns: Annotated[int, Ge(0)] = setting(0, ANSWER, "N")
     """Count no answer before turn N, the first of which is turn 0."""
     actions: str = setting("metric", ANSWER, "NAME|FILE.py:NAME")
@@ -332,6 +342,11 @@ class ControlSettings(Section):
     def model_moves(self) -> bool:
         """Whether the model moves the camera."""
         return self.moves == "model" and self.moves_of is None
+
+    @property
+    def on_video(self) -> bool:
+        """Whether frames of a video are presented instead of views of a scan."""
+        return self.present == "video"
 
     @property
     def at_once(self) -> bool:

@@ -304,6 +304,8 @@ class RunWriter:
         """
         facts, answered, errors = self._reader.facts, self.rows, [error] if error else []
         summary = summarize(rows, benchmark, facts.episodes - len(rows), part)
+        if facts.frames is not None:
+            summary["asked"]["shown"] = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
         if facts.config["ply"] is None and (intervals := intervals_of(rows, benchmark)):
             summary["intervals"] = intervals
         if facts.config["ply"] is None and (by_dataset := scores_by_dataset(rows, benchmark)):
@@ -324,7 +326,7 @@ class RunWriter:
             summary["anytime"] = by_turn
         uneven = [uneven_scenes(rows, benchmark)] if "intervals" in summary else []
         told = _told(facts, summary, benchmark)
-        if warnings := [*errors, *_unreadable(answered), *told, *filter(None, uneven)]:
+        if warnings := [*errors, *_unreadable(answered, facts.frames is not None), *told, *filter(None, uneven)]:
             summary["warnings"] = warnings
         return summary | ({"errors": errors} if errors else {})
 
@@ -370,11 +372,15 @@ class RunWriter:
             raise self._broken from error
 
 
-def _unreadable(rows: Sequence[ResultRow]) -> list[str]:
+def _unreadable(rows: Sequence[ResultRow], on_video: bool) -> list[str]:
     """A sentence if many replies were not read as actions, so that scores say little about the model's answers."""
     replies, unread = sum(row.turns for row in rows), sum(row.parse_errors for row in rows)
     if unread < UNREADABLE_SHARE * replies or not unread:
         return []
+    if on_video:
+        return [
+            f"{unread} of {replies} replies could not be read as an answer and score 0, as the official code has it"
+        ]
     return [
         f"{unread} of {replies} replies could not be read as an action, and each cost its turn: the messages of any "
         "question in the report say why"

@@ -425,6 +425,7 @@ def _overall_line(part: Mapping[str, Any], benchmark: Benchmark, denominator: st
         denominator = denominator.replace("questions", "question", 1).replace("answers", "answer", 1)
     own = part.get("scored_own", 0)
     besides = f"; {part['own_percent']:.1f} % over {own} in types of your own" if "own_percent" in part else ""
+    words += f" ({part['shown']})" if "shown" in part else ""
     return f"{words}: {part[label]:.1f} %{interval} over {questions} {denominator}{besides}"
 
 
@@ -489,11 +490,17 @@ def _without_types(task: str, missing: str, benchmark: Benchmark) -> str:
     return f" without {' and '.join(lacking)}" if lacking else ""
 
 
-def reference_lines(summary: Mapping[str, Any], benchmark: Benchmark) -> list[str]:
-    """Published scores under the label of a summary's overall; none unless it covers as many questions as they do."""
+def reference_lines(summary: Mapping[str, Any], benchmark: Benchmark, frames: int | None = None) -> list[str]:
+    """Published scores under the label of a summary's overall; none unless it covers as many questions as they do.
+
+    `frames` is how many video frames a run showed, None for one that explored scans. A further line then says with
+    which of them it may be compared.
+    """
     label = summary["asked"]["overall_label"]
-    if label is None or summary["asked"]["questions"] != benchmark.sizes.get(label):
-        return []
+    whole = label is not None and summary["asked"]["questions"] == benchmark.sizes.get(label)
+    may = [] if frames is None or not benchmark.references else [_comparable(label if whole else "", benchmark, frames)]
+    if not whole:
+        return may
     lines = []
     for each in benchmark.references:
         if label in each.percent:
@@ -502,7 +509,21 @@ def reference_lines(summary: Mapping[str, Any], benchmark: Benchmark) -> list[st
             lines.append(
                 f"mean of the published task scores, {label}: {each.means[label]:.1f} % {each.name} ({each.origin})"
             )
-    return lines
+    return lines + may
+
+
+def _comparable(label: str, benchmark: Benchmark, frames: int) -> str:
+    """With which published scores under this label a run on video frames may be compared, or why with none; an empty
+    label is that of a run over other questions."""
+    if not label:
+        return f"comparable published scores: none, since they are over all questions of {benchmark.title}"
+    listed = [each for each in benchmark.references if (label in each.percent or label in each.means) and each.protocol]
+    same = [f"{each.name} ({each.framework})" for each in listed if each.frames == frames]
+    if same:
+        return f"comparable published scores, also on {frames} frames: {', '.join(same)}; the size of frames may differ"
+    known = sorted({each.frames for each in listed} - {0})
+    others = f"they have {', '.join(map(str, known))}, or do not say how many" if known else "they do not say how many"
+    return f"comparable published scores: none on {frames} frames; {others}, which moves scores by several points"
 
 
 def part_lines(setting: Callable[[str], Any], summary: Mapping[str, Any], benchmark: Benchmark) -> list[str]:

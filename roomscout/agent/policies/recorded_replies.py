@@ -7,7 +7,7 @@ import numpy as np
 
 from roomscout.agent.actions import find_space, is_users
 from roomscout.agent.config import ConfigError
-from roomscout.agent.policies.replies import ParsedAction, parse_action
+from roomscout.agent.policies.replies import ParsedAction, parse_action, parse_video_answer
 from roomscout.data.questions import Question
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.runs import RunError
@@ -39,8 +39,14 @@ class RecordedPlace:
 def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Question, bool], ParsedAction]:
     """A parser in the action space of a run: it takes a turn, its first turn, the question and whether it must answer.
 
-    Raises RunError if the space cannot be loaded, or is in a file of a user's, unless `allow_code` lets it be executed.
+    For a run on frames of videos, a parser by the video protocol of its benchmark. Raises RunError if the space cannot
+    be loaded, or is in a file of a user's, unless `allow_code` lets it be executed.
     """
+    if reader.facts.setting("present") == "video":
+        video = reader.benchmark.video
+        if video is None:
+            raise RunError(f"{reader.folder}: how its replies are read is in the code of its benchmark: {TRUST}")
+        return lambda turn, first, question, last_turn: parse_video_answer(turn.reply.text, question, video)
     name, camera = reader.facts.setting("actions"), reader.facts.intrinsics
     if is_users(name) and not allow_code:
         raise RunError(f"{reader.folder} has the actions of {name}, which is code: {TRUST}")

@@ -10,7 +10,9 @@ from roomscout.agent.actions.space import ActionSpaceError, Read, shown
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
 from roomscout.agent.policies.thoughts import has_tags, outside_thoughts
 from roomscout.base.loading import code_of_others
+from roomscout.data.answers import first_word
 from roomscout.data.questions import Question
+from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ReplyFormat
 
@@ -63,6 +65,15 @@ def parse_action(
     except ValueError as error:
         with _code_of(space, "fallback"):
             return ParsedAction(CameraAction.of(space.fallback), error=str(error))
+
+
+def parse_video_answer(text: str, question: Question, video: VideoProtocol) -> ParsedAction:
+    """The answer in a reply to frames of a video; with an `error` if there is none. Raises AnswerKindError."""
+    with question.kind_code("parse"):
+        answer = video.read(text, question.kind, question.letters)
+    if answer is None:
+        return ParsedAction(CameraAction(), error=question.why_invalid(shown(first_word(text)[:80])))
+    return ParsedAction(CameraAction(answer=answer, done=True))
 
 
 def _code_of(space: ActionSpace, method: str) -> AbstractContextManager[None]:

@@ -82,8 +82,10 @@ def camera_path_of(answer: QuestionContents) -> list[dict[str, Any]]:
 
 
 def images_of(run: RunContents, answer: QuestionContents, message: Mapping[str, Any]) -> list[Path]:
-    """The files of a message's images, in their order. Raises RunError for a link out of the run."""
-    paths = [run.folder_of(answer.episode) / name for name in image_files(message)]
+    """The files of a message's images, in their order; of frames of a video, the one that has them all. Raises RunError
+    for a link out of the run."""
+    names = image_files(message) or ([message["frames"]] if "frames" in message else [])
+    paths = [run.folder_of(answer.episode) / name for name in names]
     for path in paths:
         if not path.resolve().is_relative_to(run.reader_of(answer.episode).folder.resolve()):
             raise RunError(f"{path} is a link out of the run folder: replace it by a file")

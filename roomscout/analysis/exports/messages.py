@@ -30,6 +30,8 @@ def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> E
 
     Leaves out failed questions, and conversations without all of their images. Raises RunError if none is left.
     """
+    if run.facts.frames is not None:
+        raise RunError(f"{run.folder} showed frames of videos, of which it has small images alone: export another run")
     written, remarks, without = 0, [], 0
     with out.open("w", encoding="utf-8", errors="backslashreplace") as file:  # surrogates as JSON escapes
         for answer in finished(run):

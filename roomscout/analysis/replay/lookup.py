@@ -136,6 +136,8 @@ def _scan_below(run: RunContents, question: QuestionContents, scan_root: Path | 
 
 def intrinsics_of(facts: RunFacts) -> Intrinsics:
     """The camera of a run's views; raises RunError if run.json does not have it."""
+    if facts.frames is not None:
+        raise RunError("the run showed frames of videos: it has no camera in a scan, and so no replay")
     if (camera := facts.intrinsics) is None:
         raise RunError("run.json does not record the size and the focal length of the views, so nothing can be placed")
     return camera

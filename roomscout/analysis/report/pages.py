@@ -98,7 +98,8 @@ def replay_file(run: Path, name: str) -> Path:
 
 def _replay_command(question: QuestionContents, run: RunContents) -> str:
     """The command that writes the replay of an answer; empty if it has no turns."""
-    return shlex.join(["roomscout", "replay", str(run.folder), str(question.episode)]) if question.turns else ""
+    in_scan = question.turns and run.facts.frames is None
+    return shlex.join(["roomscout", "replay", str(run.folder), str(question.episode)]) if in_scan else ""
 
 
 def answer_values(question: QuestionContents) -> dict[str, Any]:
@@ -140,6 +141,8 @@ def _map(
     question: QuestionContents, facts: RunFacts, plans: FloorPlans, missing: list[str]
 ) -> tuple[Path | None, dict[str, Any] | None, list[ObjectBox]]:
     """The file of the floor plan if there is one, the map, and the objects on it."""
+    if any(turn.frames for turn in question.turns):
+        return None, None, []
     scan = question.turns[0].scan if question.turns else None
     path = place = None
     named: list[ObjectBox] = []
@@ -197,7 +200,9 @@ def turn_values(
         "turn": turn.turn,
         "view": view,
         **({"more": list(zip(turn.see, more, strict=True))} if more else {}),
-        "pose": f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°, "
+        "pose": escaped(turn.frames.in_words)
+        if turn.frames
+        else f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°, "
         f"pitch {pose.pitch_deg:.0f}°",
         "action": escaped(turn.action.in_words),
         "requested": escaped(turn.requested.in_words) if turn.requested else "",
@@ -260,5 +265,5 @@ def _sight_in_words(sight: Sight | None) -> str:
 def _read_in(turn: Turn, question: QuestionContents) -> str:
     """The text that the model read with a turn's images; with all views at once, that of the last ones."""
     last = turn.shots[-1].path.name
-    of_user = [message for message in question.messages if image_files(message)[-1:] == [last]]
+    of_user = [each for each in question.messages if last in (*image_files(each)[-1:], each.get("frames"))]
     return escaped_text(of_user[0]["text"]) if of_user else ""

@@ -145,6 +145,7 @@ def lead_of(run: RunContents, scores: Scores) -> Lead:
     label = scores.label
     if run.benchmark is not None:
         label = overall_in_words(label, asked["tasks"], run.benchmark, asked.get("some"))
+    label += f" ({asked['shown']})" if "shown" in asked else ""
     beside = tuple(
         (name, percent)
         for (name, _), percent in zip(scores.baselines, overall.baselines, strict=True)
@@ -210,16 +211,31 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Benchmark", run.benchmark.title if run.benchmark else str(setting("benchmark"))),
         ("Questions", f"{facts.questions:,} from {source}{samples}"),
         ("Filters", "; ".join(filters)),
-        ("Scans", _scans(run)),
+        ("Scans", _scans(run) if facts.frames is None else ""),
         (
             "View",
             f"{camera.width} × {camera.height} px, focal {camera.focal_px:g} px ({hfov_deg(facts):g}° wide)"
             if camera
-            else "not recorded",
+            else "not recorded"
+            if facts.frames is None
+            else "",
         ),
-        ("Renderer", "blind: every view is grey" if run.facts.is_blind else str(setting("renderer"))),
+        (
+            "Frames",
+            ""
+            if facts.frames is None
+            else f"{facts.frames} of each video of {setting('videos') or setting('frames_of')}",
+        ),
+        (
+            "Renderer",
+            "blind: every view is grey"
+            if run.facts.is_blind
+            else str(setting("renderer"))
+            if facts.frames is None
+            else "",
+        ),
         ("Images", " and ".join(setting("see")) if len(setting("see")) > 1 else ""),
-        ("Moves", f"at most {setting('steps')} per question{_actions(setting('actions'))}"),
+        ("Moves", "" if facts.frames else f"at most {setting('steps')} per question{_actions(setting('actions'))}"),
         ("Judge", _judge(run.summary)),
         ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
         ("Protocol", facts.protocol),
@@ -318,7 +334,10 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     if facts.resumed:
         found.append("The run was resumed; the revision and the versions shown are those that ran last.")
     if run.benchmark is not None and run.summary.get("asked"):
-        lines = [*part_lines(facts.setting, run.summary, run.benchmark), *reference_lines(run.summary, run.benchmark)]
+        lines = [
+            *part_lines(facts.setting, run.summary, run.benchmark),
+            *reference_lines(run.summary, run.benchmark, facts.frames),
+        ]
         found += [f"{line[0].upper()}{line[1:]}." for line in lines]
     return [escaped(sentence) for sentence in found]
 

@@ -105,7 +105,7 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
     _require_free(name, preset, given)
     if begun is not None:
         _require_same(begun, folder, name, given)
-    settings = command.completed({**(begun["settings"] if begun else {}), **given.settings})
+    settings = command.completed({**(begun["settings"] if begun else {}), **given.settings, **preset.shared})
     if preset.takes_moves_of and settings["moves_of"] is None:
         raise RunError(f"{name} also shows the model another's path: add --moves-of RUN, a run over the same questions")
     if given.part is not None and any(cell.moves_of not in ("", GIVEN) for cell in preset.cells):

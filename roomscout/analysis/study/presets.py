@@ -33,12 +33,14 @@ class Preset:
 
     does: str
     cells: tuple[Cell, ...]
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of all cells that have no others."""
 
     @property
     def sets(self) -> set[str]:
         """The settings that the preset decides: those of the first cell, since all others are compared with it."""
         moving = {"moves", "moves_of"} if any(cell.moves_of for cell in self.cells) else set()
-        return {*self.cells[0].settings, *moving}
+        return {*self.cells[0].settings, *self.shared, *moving}
 
     @property
     def takes_moves_of(self) -> bool:
@@ -54,6 +56,9 @@ def _budget(moves: tuple[int, ...]) -> tuple[Cell, ...]:
         cells.append(Cell(f"{most} forced", {"steps": most, "min_turns": most}, moves=most, series="forced"))
     return tuple(cells)
 
+
+_IN_THE_SCAN = {"present": "turns", "videos": None, "frames_of": None, "frames": "auto"}
+"""The settings of a cell in a study whose other cells show frames of videos."""
 
 PRESETS = {
     "controls": Preset(
@@ -80,6 +85,17 @@ PRESETS = {
     "motion": Preset(
         "What does moving gain over turning in place?",
         (Cell("with translation", {"translation": True}), Cell("turning only", {"translation": False})),
+    ),
+    "video": Preset(
+        "What does exploring gain over the usual protocol, frames of a video? Needs --videos or --frames-of.",
+        (
+            Cell("video"),
+            *(
+                Cell(name, {**_IN_THE_SCAN, "moves": moves})
+                for name, moves in (("first view", "none"), ("spin", "spin"), ("exploring", "model"))
+            ),
+        ),
+        {"present": "video", "moves": "model"},
     ),
     "anytime": Preset(
         "What is each turn worth? After each of them the model also answers as if it were the last.",

@@ -132,6 +132,7 @@ def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options
 
     images, a_turn = endpoint.options.images, endpoint.options.images_a_turn
     per_step = "a question has one image more than steps" if a_turn == 1 else f"each step adds {a_turn} images"
+    per_step = "all are in one message" if endpoint.options.on_video else per_step
     if images > 1 and taken(images=1):
         return endpoint.error(
             f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
@@ -205,7 +206,7 @@ def response_format(schema: dict[str, Any]) -> dict[str, Any]:
 def encoded_message(messages: Sequence[Message], index: int, system_role: bool = True) -> bytes:
     """A message of a conversation as JSON. Without `system_role` the system message is empty, and its text is at the
     beginning of the message after it."""
-    if not system_role and index < 2:
+    if not system_role and index < 2 and messages[0].role == "system":
         system = messages[0].text
         return chat_message(replace(messages[1], text=f"{system}\n\n{messages[1].text}")) if index else b""
     return chat_message(messages[index])

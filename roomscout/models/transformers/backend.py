@@ -93,6 +93,8 @@ class TransformersBackend:
             frozen=frozen,
             logprobs=options.logprobs,
         )
+        self.views = family_of(model.config).views
+        """The sizes of views that the model takes."""
         self._lock = threading.Lock()  # held whenever the tokenizer, the encoder or the runner is used
         self._tokenizer = processor.tokenizer
         self._encoder = ConversationEncoder(processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view)

@@ -31,7 +31,7 @@ class EncodedImage:
 
 @dataclass(frozen=True)
 class EncodedTurn:
-    """The encoding of one user message and the message before it (system or reply).
+    """The encoding of one user message and the message before it (system or reply), if there is one.
 
     A user message with several views has one for each view, up to the next one; `messages` has the two messages in the
     first, and is empty in the others. `rendered` is the chat template's text of the whole conversation so far.
@@ -142,7 +142,8 @@ class ConversationEncoder:
         encoded = self._cache.get(conversation.key)
         if encoded is None or not _same_objects(encoded.messages, messages[: len(encoded.messages)]):
             encoded = self._cache[conversation.key] = EncodedConversation(conversation.id, conversation.key)
-        for end in range(len(encoded.messages) + 2, len(messages) + 1, 2):
+        first = 2 if encoded.messages or messages[0].role != "user" else 1
+        for end in range(len(encoded.messages) + first, len(messages) + 1, 2):
             try:
                 encoded.turns += self._encode_message(encoded, messages[:end])
             except ModelError as error:
@@ -169,11 +170,12 @@ class ConversationEncoder:
 
     def _encode_message(self, encoded: EncodedConversation, messages: Sequence[Message]) -> list[EncodedTurn]:
         """The next turns of `encoded`, one per view; `messages` is the conversation up to the user message to add."""
-        before, user = messages[-2:]
+        before, user = messages[-2] if messages[1:] else None, messages[-1]
         rendered = self._render(messages)
         if not encoded.turns:
             ids, text, start = list[int](), rendered, 0
         else:
+            assert before is not None, "a reply is between two messages of the user"
             last = encoded.turns[-1]
             ids = list(before.tokens) or self.reply_ids(before.text)
             text = self._text_after(last.rendered, rendered)
@@ -189,7 +191,7 @@ class ConversationEncoder:
             image_end = len(ids)
             ids += added if count == len(user.shots) else []
             positions = self._family.positions(self._config, ids, image) + start
-            of = () if turns else (before, user)
+            of = () if turns else tuple(filter(None, (before, user)))
             turns.append(EncodedTurn(of, rendered, ids, positions, view, EncodedImage(image), image_start, image_end))
             ids, start = [], int(positions.max()) + 1
         return turns

@@ -193,7 +193,7 @@ class ModelRunner:
         limit = self._model.config.get_text_config().max_position_embeddings
         needed = len(encoded.ids) + self._options.max_new_tokens
         if needed > limit:
-            raise ModelError(why_too_long(len(encoded.turns), needed, f"the model takes {limit}"))
+            raise ModelError(why_too_long(encoded.messages, len(encoded.turns), needed, f"the model takes {limit}"))
 
     def _trim(self) -> None:
         """Reduce the KV cache to its limit. Running out of memory costs cached conversations but no reply."""

@@ -142,7 +142,13 @@ class VllmBackend(Backend):
         if needed > self._longest:
             takes = f"the vLLM server takes {self._longest}"
             raise ModelError(
-                why_too_long(len(conversation.images), needed, takes, f"a larger {named('max_model_len')}, ")
+                why_too_long(
+                    conversation.messages,
+                    len(conversation.images),
+                    needed,
+                    takes,
+                    f"a larger {named('max_model_len')}, ",
+                )
             )
 
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":

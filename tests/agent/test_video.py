@@ -1,0 +1,275 @@
+"""--present video: runs on frames of videos, their folders, and what is made of these."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import only_run, results, run_in_process
+from scripted_model import ScriptedBackend
+from untrained_checkpoints import write_untrained_family
+from video_files import shade, write_video
+
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.planning import plan_lines
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.recorded_replies import parser_of
+from roomscout.agent.prepared import prepared
+from roomscout.analysis.exports import messages
+from roomscout.analysis.replay.lookup import intrinsics_of
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.maps import FloorPlans
+from roomscout.analysis.report.pages import page_of
+from roomscout.analysis.report.scores import facts_in_words
+from roomscout.analysis.report.writer import write_report
+from roomscout.analysis.rescore import reparsed, rescored
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.video_frames import FrameSize, VideoNotFound
+from roomscout.envs.films import FilmLibrary, FilmSettings
+from roomscout.models.conversation import Conversation
+from roomscout.runs import RunError
+from roomscout.runs.closing import closing_lines
+from roomscout.runs.reader import RunReader
+from roomscout.scoring.summary import reference_lines
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SCENES = {"first": 12, "second": 30, "short": 3}
+"""The scenes with a video, by their numbers of frames; there is another one without."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Questions about four scenes, and videos of three of them; there is no scan."""
+    root = tmp_path_factory.mktemp("videos")
+    for scene, frames in SCENES.items():
+        write_video(root / "videos" / "scannet" / f"{scene}.mp4", frames, b_frames=2)
+    rows = []
+    for scene in (*SCENES, "absent"):
+        rows.append((scene, "object_counting", "How many chair(s) are in this room?", None, "4"))
+        asked = "If I am standing by the tv and facing the bed, is the lamp to the left or the right of the bed?"
+        rows.append((scene, "object_rel_direction_easy", asked, ["A. left", "B. right"], "B"))
+    columns = ("scene_name", "question_type", "question", "options", "ground_truth")
+    lines = [
+        {"id": number, "dataset": "scannet"} | dict(zip(columns, row, strict=True)) for number, row in enumerate(rows)
+    ]
+    (root / "questions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return root
+
+
+def config_of(data: Path, root: Path, **changes: Any) -> RunConfig:
+    settings = {"batch": True, "present": "video", "videos": data / "videos", "questions": data / "questions.jsonl"}
+    return RunConfig.of(**settings | {"frames": 4, "log_root": root, "report": False} | changes)
+
+
+def replying(seen: list[Conversation]) -> ModelPolicy:
+    """A model that keeps what it is asked, and answers 4 or b."""
+
+    def reply(conversation: Conversation) -> str:
+        seen.append(Conversation(conversation.id, list(conversation.messages)))
+        return "b. right" if "Options:" in conversation.messages[-1].text else "about 4"
+
+    return ModelPolicy(ScriptedBackend(reply))
+
+
+@pytest.fixture(scope="module")
+def seen() -> list[Conversation]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def folder(data: Path, seen: list[Conversation], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("logs")
+    return run_in_process(config_of(data, root), replying(seen))
+
+
+def test_a_model_sees_all_frames_with_the_official_words_and_no_others(folder: Path, seen: list[Conversation]):
+    assert len(seen) == 4
+    for conversation in seen:
+        (message,) = conversation.messages
+        assert message.role == "user" and message.text.startswith("These are frames of a video.\n")
+    places = {shade(conversation.images[-1]) for conversation in seen}
+    assert [shade(image) for image in seen[0].images] == [0, 3, 7, 11] and places == {11, 29}
+    assert seen[0].shots == seen[1].shots, "the questions of a scene share its frames"
+
+
+def test_answers_are_scored_officially_and_scenes_without_enough_frames_fail(folder: Path, data: Path):
+    rows = results(folder)
+    assert [row["score"] for row in rows] == [0, 1, 0, 1, 0, 0, 0, 0]
+    assert [row["status"] for row in rows] == ["exhausted", "answered"] * 2 + ["failed"] * 4
+    assert rows[1]["answer"] == "B" and {row["failed_part"] for row in rows[4:]} == {"video"}
+    assert rows[4]["error"].endswith("short.mp4 has 3 frames, fewer than --frames 4: use fewer, or another file")
+    assert rows[6]["error"].startswith(f"there is no video {data / 'videos' / 'scannet' / 'absent.mp4'}")
+
+
+def test_a_run_records_which_frames_were_shown_and_one_small_image_of_them(folder: Path, data: Path):
+    reader = RunReader(folder)
+    assert "video protocol, 4 frames of at most 307200 pixels in one message" in reader.facts.protocol
+    assert "replies of 16 tokens at most" in reader.facts.protocol and "moves" not in reader.facts.protocol
+    assert reader.facts.setting("frames") == 4 and reader.facts.prompts is None
+    (turn,) = reader.turns(reader.rows[0].episode)
+    assert turn.frames is not None and turn.frames.indices == (0, 3, 7, 11) and turn.frames.total == 12
+    assert turn.frames.file == str(data / "videos" / "scannet" / "first.mp4") and turn.parse_error is not None
+    assert sorted(path.name for path in (folder / "q001").iterdir()) == [
+        "messages.json",
+        "render_00.png",
+        "turns.jsonl",
+    ]
+    assert turn.view.shape == (120, 4 * 160, 3)
+    said = json.loads((folder / "q001" / "messages.json").read_text())
+    assert [each["role"] for each in said] == ["user", "assistant"] and said[0]["frames"] == "render_00.png"
+
+
+def test_the_label_the_title_and_the_report_say_what_was_shown(folder: Path):
+    reader = RunReader(folder)
+    assert reader.summary is not None
+    lines = closing_lines(folder, reader.facts, reader.summary, reader.rows, reader.benchmark)
+    assert any("(video protocol, 4 frames): 25.0 %" in line for line in lines), lines
+    assert not any(line.startswith("blind:") for line in lines)
+    contents = RunContents.read(folder)
+    setup = dict(facts_in_words(contents))
+    assert setup["Frames"].startswith("4 of each video of ") and not setup.keys() & {
+        "View",
+        "Moves",
+        "Scans",
+        "Renderer",
+    }
+    page = page_of(contents.question(reader.rows[0].episode), contents, FloorPlans(folder), str)
+    assert page["map"] is None and page["replay_command"] == ""
+    assert page["turns"][0]["pose"] == "4 of 12 frames of first.mp4: 0, 3, 7, 11"
+    assert page["turns"][0]["read"].startswith("These are frames of a video.")
+    write_report(folder)
+    assert "video protocol, 4 frames" in (folder / "report.html").read_text()
+
+
+def test_what_needs_a_camera_or_all_pixels_is_refused_in_a_sentence(folder: Path, tmp_path: Path):
+    with pytest.raises(RunError, match="showed frames of videos: it has no camera in a scan, and so no replay"):
+        intrinsics_of(RunReader(folder).facts)
+    with pytest.raises(RunError, match="showed frames of videos, of which it has small images alone"):
+        messages.write_as_text(RunContents.read(folder), tmp_path / "out.jsonl")
+
+
+def test_rescoring_reads_replies_by_the_protocol(folder: Path):
+    reader = RunReader(folder)
+    found = rescored(reader, reparsed(reader, parser_of(reader, False)))
+    assert not any(each.changed or each.note for each in found)
+
+
+def test_a_run_resumes_to_the_same_answers(data: Path, folder: Path, tmp_path: Path):
+    class Killed(Exception):
+        pass
+
+    def reply(conversation: Conversation) -> str:
+        if "Options:" in conversation.messages[-1].text:
+            raise Killed
+        return "about 4"
+
+    config = config_of(data, tmp_path)
+    assert main_vsi_bench_loop(config.having(batch_size=1), policy=ModelPolicy(ScriptedBackend(reply))).status == 3
+    run = only_run(tmp_path)
+    assert len(RunReader(run).rows) < 8
+    (run / "results.jsonl").write_text("")  # killed between the turn and the row
+    asked: list[Conversation] = []
+    main_vsi_bench_loop(config, folder=run, policy=replying(asked))
+    assert results(run) == results(folder) and len(asked) == 3
+    assert json.loads((run / "q001" / "messages.json").read_text())[0]["role"] == "user"
+    with pytest.raises(ConfigError, match="--frames would change answers"):
+        main_vsi_bench_loop(config.having(frames=3), folder=run, policy=replying(asked))
+
+
+def test_samples_and_folders_of_frames(data: Path, tmp_path: Path):
+    from PIL import Image
+
+    for number in range(5):
+        path = tmp_path / "frames" / "scannet" / "first" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 36), (50 * number,) * 3).save(path)
+    seen: list[Conversation] = []
+    changes = {"videos": None, "frames_of": tmp_path / "frames", "samples": 2, "scenes": ["first"], "temperature": 1.0}
+    folder = run_in_process(config_of(data, tmp_path / "logs", **changes), replying(seen))
+    assert len(results(folder)) == 4 and [image.shape for image in seen[0].images] == [(36, 48, 3)] * 4
+    (turn,) = RunReader(folder).turns(RunReader(folder).rows[0].episode)
+    assert turn.frames is not None and (turn.frames.total, turn.frames.indices) == (5, (0, 1, 2, 4))
+
+
+def test_without_any_video_a_run_does_not_begin(data: Path, tmp_path: Path):
+    config = config_of(data, tmp_path, scenes=["absent"])
+    with pytest.raises(VideoNotFound, match=r"there is no video .*absent\.mp4: --videos takes the folder of"):
+        main_vsi_bench_loop(config, policy=replying([]))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"videos": None}, "--present video shows frames of videos: add --videos DIR, or --frames-of DIR"),
+        ({"frames_of": Path("x")}, "choose one of --videos and --frames-of"),
+        ({"present": "turns"}, "--videos is about frames of a video: add --present video, or leave it out"),
+        ({"model": "scripted:random"}, "--present video shows frames to a model: leave it out without a model"),
+        ({"moves": "spin", "min_turns": 2}, "leave out --moves, --min-turns, since no scan is seen"),
+        ({"see": ["depth"]}, "leave out --see, since no scan is seen"),
+        ({"anytime": True}, "leave out --anytime"),
+        ({"constrained": True}, "leave out --constrained"),
+        ({"renderer": "blind"}, "leave out --renderer blind"),
+        (
+            {"benchmark": "rooms", "questions": None},
+            "Rooms has no protocol on videos; those that have one are vsi-bench",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_with_it_are_refused_in_a_sentence(data: Path, tmp_path: Path, changes, message):
+    with pytest.raises(ConfigError) as refused:
+        prepared(config_of(data, tmp_path, **changes))
+    assert message in str(refused.value)
+
+
+def test_frames_alone_are_refused():
+    with pytest.raises(ConfigError, match="--frames is about frames of a video: add --present video"):
+        RunConfig.of(batch=True, frames=8).checked()
+
+
+def test_a_library_decodes_a_scene_once_and_forgets_the_oldest(data: Path, monkeypatch: pytest.MonkeyPatch):
+    settings = FilmSettings(data / "videos", "{dataset}/{scene}.mp4", 2, FrameSize(640 * 480))
+    questions = {each.scene_name: each for each in prepared(config_of(data, data / "logs")).questions}
+    decoded: list[str] = []
+    path_of = FilmSettings.path_of
+
+    def counted(self: FilmSettings, dataset: str, scene: str) -> Path:
+        decoded.append(scene)
+        return path_of(self, dataset, scene)
+
+    monkeypatch.setattr(FilmSettings, "path_of", counted)
+    library = FilmLibrary(settings, cache_bytes=2 * 64 * 48 * 3)  # of one scene
+    for scene in ("first", "first", "second", "second", "first"):
+        library.film_of(questions[scene])
+    library.close()
+    assert decoded == ["first", "second", "first"]
+
+
+def test_a_real_model_answers_and_the_plan_counts_its_tokens(data: Path, tmp_path: Path):
+    checkpoint = str(write_untrained_family(tmp_path / "tiny", "qwen2_5_vl"))
+    config = config_of(data, tmp_path / "logs", model=checkpoint, device="cpu", image_size=(112, 56), scenes=["first"])
+    folder = run_in_process(config)
+    (turn,) = RunReader(folder).turns(RunReader(folder).rows[0].episode)
+    assert turn.reply.images_encoded == 4 and 0 < turn.reply.generated_tokens <= 16
+    assert turn.view.shape[:2] == (160, 4 * 160), "frames of 56x56 pixels"
+    lines = plan_lines(config.having(plan=True), prepared(config).questions)
+    planned = next(line for line in lines if line.startswith("Tokens: at most"))
+    assert "(8 an image, 16 a reply" in planned and int(planned.split()[3]) >= turn.reply.prompt_tokens + 16
+    assert lines[0] == "Questions: 2 on 1 video, at most 1 turn each"
+
+
+def test_published_scores_are_compared_by_the_number_of_frames():
+    benchmark = find_benchmark("vsi-bench")
+    whole = {"asked": {"overall_label": "overall_7_task", "questions": 4512}}
+    assert reference_lines(whole, benchmark)[-1].startswith("mean of the published task scores, overall_7_task: 54.7 %")
+    *lines, last = reference_lines(whole, benchmark, 64)
+    assert lines == reference_lines(whole, benchmark)
+    assert last.startswith("comparable published scores, also on 64 frames: InternVL3-8B (VLMEvalKit), Qwen2.5-VL-7B")
+    assert reference_lines(whole, benchmark, 32)[-1].startswith(
+        "comparable published scores: none on 32 frames; they have 64"
+    )
+    part = {"asked": {"overall_label": "partial_overall_7_task_of_9_questions", "questions": 9}}
+    assert reference_lines(part, benchmark) == []
+    (only,) = reference_lines(part, benchmark, 64)
+    assert only == "comparable published scores: none, since they are over all questions of VSI-Bench"
