@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -113,13 +112,9 @@ def _draw_grid(canvas: ImageDraw.ImageDraw, lies: TopDown) -> None:
     left, low = 2.5 * size, lies.height - 2 * size
     canvas.rectangle((left, low - size // 3, left + step * lies.pixels_per_m, low), PAPER, INK)
     labels.append(((left, low + size // 3), f"{step} m", "lt"))
+    font = ImageFont.load_default(size=size)
     for place, text, anchor in labels:
-        box = canvas.textbbox(place, text, _font(size), anchor)
+        box = canvas.textbbox(place, text, font, anchor)
         if min(box) >= 0 and box[2] <= lies.width and box[3] <= lies.height:
             canvas.rectangle(box, PAPER)
-            canvas.text(place, text, INK, _font(size), anchor)
-
-
-@lru_cache(8)
-def _font(size_px: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size=size_px)
+            canvas.text(place, text, INK, font, anchor)

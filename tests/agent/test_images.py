@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RoomScans, run_in_process
+from conftest import RoomScans, run_in_process, scripted
 from simple_rooms import box, scene_of
 from untrained_checkpoints import write_untrained_checkpoint
 
@@ -78,10 +78,11 @@ def two(rooms: RoomScans, checkpoint: str, tmp_path_factory: pytest.TempPathFact
 
 def test_batches_reuse_and_forced_answers_change_no_token(rooms: RoomScans, two: Path, checkpoint: str, tmp_path: Path):
     assert len(tokens(two)) == 3
-    assert tokens(run(rooms, tmp_path / "alone", checkpoint, max_batched_turns=0, concurrency=1)) == tokens(two)
+    alone = run(rooms, tmp_path / "alone", checkpoint, max_batched_turns=0, concurrency=1)
+    assert tokens(alone) == tokens(two) and pictures(alone) == pictures(two)
     assert tokens(run(rooms, tmp_path / "fresh", checkpoint, kv_reuse=False)) == tokens(two)
     anytime = run(rooms, tmp_path / "anytime", checkpoint, anytime=True)
-    assert tokens(anytime) == tokens(two)
+    assert tokens(anytime) == tokens(two) and pictures(anytime) == pictures(two)
     assert all(turn.forced for turn in RunReader(anytime).all_turns() if not turn.is_final)
 
 
@@ -99,6 +100,14 @@ def test_a_resumed_run_shows_the_same_images(rooms: RoomScans, two: Path, checkp
     assert pictures(folder) == pictures(two)
     with pytest.raises(ConfigError, match="see"):
         main_vsi_bench_loop(config_of(rooms, tmp_path, continue_from=str(folder), see=("rgb",)), folder, policy)
+
+
+def test_all_views_at_once_have_the_maps_of_the_same_moves(rooms: RoomScans, tmp_path: Path):
+    spin, once = (
+        run_in_process(config_of(rooms, tmp_path / present, moves="spin", present=present, see="map"), scripted())
+        for present in ("turns", "once")
+    )
+    assert pictures(spin) == pictures(once) and len({*pictures(spin).values()}) > 3
 
 
 def test_a_run_folder_has_all_images_and_their_legend(two: Path):

@@ -100,6 +100,9 @@ def test_a_map_is_the_same_whether_earlier_turns_were_kept_or_not():
             drawn = modality.draw(sight)
             assert np.array_equal(drawn, modality.draw(sight_of(room(), *path[:end])))
             assert np.array_equal(drawn, modality.draw(sight)), "drawing twice must not count a view twice"
+    other = (START, START.turned(150.0))
+    again = MAP.draw(replace(sight_of(room(), *other), kept=kept))
+    assert np.array_equal(again, MAP.draw(sight_of(room(), *other))), "a step may be taken again in another way"
 
 
 @pytest.mark.parametrize("modality", [MAP, PLAN])

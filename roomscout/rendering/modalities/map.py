@@ -23,17 +23,17 @@ SIDE, HEIGHTS = 2**16, 2**20
 
 @dataclass(frozen=True, eq=False)
 class SeenCells:
-    """The highest point below the ceiling in each cell of the ground that the first `poses` poses of a path saw.
+    """The highest point below the ceiling in each cell of the ground that the views of a path showed.
 
     `codes` (K,) int64, sorted, has for each the place of its cell in both axes and its height, and `colours` (K, 3) is
     uint8.
     """
 
-    poses: int
+    path: tuple[CameraPose, ...]
     codes: np.ndarray
     colours: np.ndarray
 
-    def and_those(self, points: np.ndarray, colours: np.ndarray) -> "SeenCells":
+    def and_from(self, pose: CameraPose, points: np.ndarray, colours: np.ndarray) -> "SeenCells":
         """With the points (K, 3) of a further pose: metres ahead of the origin, to its left, and above the floor."""
         ahead, left = (np.floor(points[:, :2] / CELL_M).astype(np.int64) + SIDE // 2).clip(0, SIDE - 1).T
         heights = (points[:, 2] * 1000 + HEIGHTS // 2).astype(np.int64).clip(0, HEIGHTS - 1)
@@ -41,7 +41,7 @@ class SeenCells:
         order = np.argsort(codes, kind="stable")
         cells = codes[order] // HEIGHTS
         highest = order[np.append(cells[1:] != cells[:-1], True)] if len(order) else order
-        return SeenCells(self.poses + 1, codes[highest], np.concatenate([self.colours, colours])[highest])
+        return SeenCells((*self.path, pose), codes[highest], np.concatenate([self.colours, colours])[highest])
 
     @property
     def cells(self) -> np.ndarray:
@@ -49,14 +49,16 @@ class SeenCells:
         return np.stack(np.divmod(self.codes // HEIGHTS, SIDE), axis=1) - SIDE // 2
 
 
-NOTHING = SeenCells(0, np.empty(0, np.int64), np.empty((0, 3), np.uint8))
+NOTHING = SeenCells((), np.empty(0, np.int64), np.empty((0, 3), np.uint8))
 
 
 def draw(sight: Sight) -> np.ndarray:
     """(H, W, 3) uint8: the highest surface below the ceiling where any view so far showed one, else UNSEEN."""
     seen = sight.kept.get("map", NOTHING)
-    for pose in sight.path[seen.poses :]:
-        seen = seen.and_those(*_points(sight, pose))
+    if sight.path[: len(seen.path)] != seen.path:  # a step that failed was taken in another way
+        seen = NOTHING
+    for pose in sight.path[len(seen.path) :]:
+        seen = seen.and_from(pose, *_points(sight, pose))
     sight.kept["map"] = seen
     cells, extent = seen.cells, [(pose.x_m, pose.y_m) for pose in map(sight.origin.relative, sight.path)]
     if len(cells):
@@ -72,14 +74,18 @@ def draw(sight: Sight) -> np.ndarray:
 
 
 def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
-    """The points (K, 3) that a pose sees below the ceiling, as `SeenCells.and_those` takes them, and their colours.
+    """The points (K, 3) that a pose sees below the ceiling, as `SeenCells.and_from` takes them, and their colours.
 
-    Casts rays whatever the renderer is, since some take long to change the size of their images. Level surfaces far
-    away have pixels more than a cell apart: they are filled in between.
+    Casts rays whatever the renderer is, since some take long to change the size of their images, but not for splats,
+    whose surface may have no colours. Level surfaces far away have pixels more than a cell apart: they are filled in
+    between.
     """
     camera, ratio = sight.camera, -(-sight.camera.width // MOST_COLUMNS)
     camera = Intrinsics(camera.width // ratio, max(1, camera.height // ratio), camera.focal_px / ratio)
-    depth, colours = depth_and_colours(sight.scene, pose, camera)
+    if sight.scene.splats is None:
+        depth, colours = depth_and_colours(sight.scene, pose, camera)
+    else:
+        depth, colours = (each(sight.scene, pose, camera) for each in (sight.renderer.depth, sight.renderer.render))
     rows, columns = np.indices(depth.shape) + 0.5
     rays = np.stack([columns - camera.width / 2, rows - camera.height / 2, np.full(depth.shape, camera.focal_px)], 2)
     metres = np.where(np.isfinite(depth), depth, np.nan)[..., None] / camera.focal_px  # holes are NaN, below nothing
