@@ -47,7 +47,7 @@ from roomscout.rendering.readers import reader_of
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.renderers.choice import best_splat_renderer
 from roomscout.rendering.scene import SceneError
-from roomscout.runs.movers import MOVERS
+from roomscout.runs.movers import GIVEN_PATH, MOVERS
 
 
 def layouts_of(benchmark: str) -> Layouts:
@@ -153,7 +153,8 @@ def rules_of(
     space = find_space(controls.actions)
     if form.grammar is not None:
         form = action_format(True, space if controls.translation else space.at_place)
-    return Rules(prompts, form, mover, controls.at_once, controls.min_turns, controls.translation, space)
+    min_turns, translates = controls.min_turns, controls.translation
+    return Rules(prompts, form, mover, controls.at_once, min_turns, translates, space, boxes=controls.boxes)
 
 
 def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
@@ -165,10 +166,11 @@ def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
     if controls.moves_of is not None:
         samples, steps = config.questions.samples, config.schedule.steps
         return RecordedMoves.of(controls.moves_of, config.as_json, questions, samples, steps)
-    if controls.moves == "model":
+    entry = GIVEN_PATH if "path" in controls.given else MOVERS.get(controls.moves)
+    if entry is None:
         return None
     camera = camera_of(config.view, config.views).intrinsics
-    kind: type[Mover] = resolve_name(MOVERS[controls.moves].target)
+    kind: type[Mover] = resolve_name(entry.target)
     return kind(config.model.seed, camera, controls.translation)
 
 

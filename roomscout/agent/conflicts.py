@@ -15,7 +15,7 @@ Given = Any
 """All settings as attributes by name, and those that `_described` adds."""
 
 OF_CAMERA = (
-    *("prompts", "moves", "moves_of", "min_turns", "actions", "translation", "tell", "anytime", "constrained"),
+    *("prompts", "moves", "moves_of", "min_turns", "given", "actions", "translation", "tell", "anytime", "constrained"),
     *("see", "focal", "camera_height", "camera_pitch", "up_axis", "scale"),
 )
 """Settings that have no meaning for frames of a video; --renderer, --scan-root and --steps are not looked at."""
@@ -59,6 +59,10 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
     (
         lambda s: s.moves_of is not None and s.moves != "model",
         "{moves=} and {moves_of} both say who moves the camera: choose one",
+    ),
+    (
+        lambda s: "path" in s.given and (s.moves != "model" or s.moves_of is not None),
+        "{given=path} and {mover} both say who moves the camera: choose one",
     ),
     (
         lambda s: s.at_once and s.model_moves,
@@ -201,6 +205,8 @@ def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What several conflicts ask about the settings."""
     s, engine = SimpleNamespace(**settings), settings["engine"]
     mover = named(moves=s.moves) if s.moves_of is None else named(moves_of=s.moves_of)
+    if "path" in s.given and s.moves == "model" and s.moves_of is None:
+        mover = named(given="path")
     at_once = s.present == "once"
     only_turn = named(present="once") if at_once else mover if s.moves == "none" else ""
     only_turn = only_turn or (named(steps=0) if s.steps == 0 else "")
@@ -215,7 +221,7 @@ def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
         "batched": s.ply is None and not s.demo,
         "filters": s.questions is not None or any(settings[name] for name in FILTERS),
         "at_once": at_once,
-        "model_moves": s.moves == "model" and s.moves_of is None,
+        "model_moves": s.moves == "model" and s.moves_of is None and "path" not in s.given,
         "mover": mover,
         "only_turn": only_turn,
         "on_video": s.present == "video",

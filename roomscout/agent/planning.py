@@ -46,6 +46,9 @@ LARGEST_BATCH = 64
 TURN_TEXT_TOKENS = 160
 """Tokens of a turn's message with Qwen's tokenizer if it reports an error, a clamped value and a blocked move."""
 
+OBJECTS_TOKENS = 4000
+"""Tokens of 80 objects that --given tells, and of the text around them in each turn; few rooms have more."""
+
 IMAGE_TOKEN_SIDE = 32
 """Side in pixels of the square that is one token of Qwen3-VL, for models behind servers."""
 
@@ -121,7 +124,7 @@ def conversation_size(
     estimated = config.what_to_run.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
     opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(name, longest)
     return ConversationSize(
-        first_text_tokens=opening + TURN_TEXT_TOKENS,
+        first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(config.controls.boxes),
         turn_text_tokens=TURN_TEXT_TOKENS,
         image_tokens=model.image_tokens(*config.view.image_size) * config.images_a_turn,
         reply_tokens=config.view.max_new_tokens,
@@ -329,6 +332,7 @@ def server_token_lines(config: RunConfig, questions: Sequence[Question]) -> list
     images = image * config.images_a_turn
     texts = first_texts(config, questions, run_prompts(config))
     first = math.ceil(max(map(len, texts)) / CHARACTERS_PER_TOKEN) + TURN_TEXT_TOKENS
+    first += OBJECTS_TOKENS * bool(config.controls.boxes)
     size = ConversationSize(first, TURN_TEXT_TOKENS, images, config.view.max_new_tokens, turns, estimated=True)
     if config.controls.at_once:  # one request with all views
         first += (turns - 1) * (TURN_TEXT_TOKENS + images)

@@ -1,7 +1,7 @@
 """What a run asks and who answers, checked before anything is written or loaded."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,13 @@ from roomscout.agent.policies.named import policy_name
 from roomscout.agent.run_folder import config_to_resume, questions_to_resume
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark, find_benchmark
+from roomscout.data.boxes import BoxError, KnownBoxes
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Asked, Question
-from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_table
+from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_of, scan_table
 from roomscout.data.video_frames import FrameSize, VideoNotFound
 from roomscout.envs.films import FilmSettings
+from roomscout.envs.object_boxes import known_boxes
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +60,18 @@ class Prepared:
         self.benchmark.make_scans({question.scene for question in self.questions})
 
     def report_scans(self) -> None:
-        """Log how many scenes have a scan, or a video; for a new run, raises ScanNotFound if none has."""
+        """Log how many scenes have a scan, or a video; for a new run, raises ScanNotFound if none has.
+
+        Also raises ConfigError if boxes are --given and no scan of a new run has any.
+        """
+        asked, root, ply = self.config.questions, self.config.views.scan_root, self.config.what_to_run.ply
         if (video := self.config.video) is not None:
             report_films(self.questions, films_of(self.config, video, FrameSize(1)), required=self.folder is None)
-        elif self.config.what_to_run.ply is None:
-            asked, root = self.config.questions, self.config.views.scan_root
+        elif ply is None:
             report_scans(self.questions, root, asked.benchmark, required=self.folder is None, brief=True)
+        if self.config.controls.given and self.folder is None:
+            layouts = layouts_of(asked.benchmark)
+            require_boxes(self.questions, lambda question: ply or scan_of(question, root, layouts))
 
 
 def prepared(
@@ -146,6 +154,24 @@ def report_films(questions: Sequence[Question], films: FilmSettings, required: b
     if missing:
         log.warning("no video, so that their questions fail: %s", listed(map(" ".join, missing)))
         log.warning("%s", next(iter(missing.values())))
+
+
+def require_boxes(questions: Sequence[Question], scan_of: Callable[[Question], Path]) -> None:
+    """Raise ConfigError, which names the first scan, if no scan of these questions has known boxes of its objects.
+
+    Questions about one without them fail, as do those without a scan.
+    """
+    known, first = KnownBoxes(), None
+    for question in {question.scene: question for question in questions}.values():
+        try:
+            known_boxes(known, scan_of(question), question.scene_name)
+            return
+        except BoxError as error:
+            first = first or error
+        except ScanNotFound:
+            continue
+    if first is not None:
+        raise ConfigError(str(first))
 
 
 def report_scans(

@@ -36,7 +36,7 @@ from roomscout.rendering.camera import Intrinsics
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.baselines import BLIND, READING
 from roomscout.runs.journal import pending_samples
-from roomscout.runs.movers import MOVERS
+from roomscout.runs.movers import GIVEN_PATH, MOVERS
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
 from roomscout.runs.settings import ANSWER_SETTINGS, RECORD_SETTINGS
@@ -206,12 +206,15 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     up += "" if views.scale == 1 else f", scans scaled by {views.scale:g}"
     blind = BLIND if views.renderer == "blind" else ""
     told, reading = "", ""
+    which = "all objects" if config.controls.boxes == "boxes" else "the objects in view"
+    boxes = f", boxes of {which} given as text" if config.controls.boxes else ""
     replies = "" if model.temperature == 0 else f", {_decoding(model)}"
     if prompts:
         told, reading = f", {_told(view.tell)} told", READING
         replies = f"{_replies(config)}, prompts {prompts.sha256[:12]}"
     return (
-        f"{blind}{_camera(config.controls)}{_actions(config.controls)}{told}, {config.most_moves} moves, "
+        f"{blind}{_camera(config.controls)}{_actions(config.controls)}{told}{boxes}, "
+        f"{config.most_moves} moves, "
         f"{_counted(config.controls)}{width}x{height} px, {more}focal {view.focal:g} px{in_view}, "
         f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
         f"first view by {views.first_view}{up}{replies}, "
@@ -258,7 +261,8 @@ def _camera(controls: ControlSettings) -> str:
     """Who moves the camera, for a protocol."""
     if controls.moves_of is not None:
         return f"camera moved in the scan as in run {controls.moves_of.name}"
-    words = "free camera{turning} in the scan" if controls.model_moves else MOVERS[controls.moves].words
+    moved = GIVEN_PATH if "path" in controls.given else MOVERS.get(controls.moves)
+    words = moved.words if moved else "free camera{turning} in the scan"
     return words.format(turning="" if controls.translation else " that only turns")
 
 

@@ -51,7 +51,8 @@ class Rules:
     A reply is read as an action of `space`. With a `mover`, the camera makes its moves, and only the answer in the last
     turn counts; the policy sees every view as it comes, or `at_once` all of them in the last turn. Without one, the
     policy moves the camera, and its answers count from turn `min_turns` on. Without `translation`, the camera only
-    turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `agent.watching`.
+    turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `agent.watching`. `boxes` is
+    "boxes" or "boxes-seen" if the environment tells the boxes of all objects, or of those in view so far.
     """
 
     prompts: Prompts = field(default_factory=Prompts)
@@ -62,6 +63,7 @@ class Rules:
     translation: bool = True
     space: ActionSpace = METRIC
     video: VideoProtocol | None = None
+    boxes: str = ""
 
 
 @dataclass
@@ -85,6 +87,7 @@ class QuestionState:
     turns: list[Turn] = field(default_factory=list)
     status: Status = Status.WAITING
     error: Failure | None = None
+    not_shown: str = ""
     conversation: Conversation = field(init=False)
 
     def __post_init__(self) -> None:
@@ -172,12 +175,23 @@ class QuestionState:
         self.record(turn, self.env.resume(turn.move, following))
 
     def begin(self, env: ExplorationEnv) -> None:
-        """Start in an environment that has been reset; raises SceneError if the mover cannot move in this scan."""
+        """Start in an environment that has been reset.
+
+        Raises SceneError if the mover cannot move in this scan, or if its boxes are to be told and are not known.
+        """
         self.env = env
+        if self.rules.boxes:
+            env.tell(env.library.boxes_of(self.question), only_in_view=self.rules.boxes == "boxes-seen")
         self.observations.append(env.observation)
         self.status = Status.ACTIVE
         if self.rules.mover is not None:
             self.rules.mover.begin(self)
+
+    def shorten(self, moves: int, not_shown: str = "") -> None:
+        """Allow fewer moves, before the first turn; `not_shown` is what they do not show well of what is needed."""
+        assert self.env is not None and not self.turns, "an episode is shortened as it begins"
+        self.env.limit(moves)
+        self.steps, self.not_shown, self.observations = moves, not_shown, [self.env.observation]
 
     def messages(self) -> Conversation:
         """The conversation that ends with the current turn's message, to which a model replies."""
@@ -278,6 +292,7 @@ class QuestionState:
             points=decision.points,
             forced=forced,
             see=tuple(shot.name for shot in here.images[1:]),
+            not_shown="" if self.turns else self.not_shown,
             shots=here.images,
         )
         self.record(turn, after)

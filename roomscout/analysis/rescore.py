@@ -137,9 +137,8 @@ def rescored(reader: RunReader, parsed: Sequence[Rescored]) -> list[Rescored]:
 
 def _counted_from(reader: RunReader) -> int | None:
     """The first turn whose answer counts; None if only the last one's does, since a control moved the camera."""
-    setting = reader.facts.setting
-    moved_by_control = setting("moves") != "model" or setting("moves_of") is not None
-    return None if moved_by_control or setting("present") == "video" else setting("min_turns")
+    facts = reader.facts
+    return facts.setting("min_turns") if facts.model_moves and facts.setting("present") != "video" else None
 
 
 def _parsed(

@@ -23,6 +23,7 @@ def controls_of(facts: RunFacts) -> tuple[str, ...]:
     found = [
         "blind" if facts.is_blind else "",
         "moves of another run" if moves_of else MOVERS[moves].title if moves in MOVERS else "",
+        f"given {' and '.join(setting('given'))}" if setting("given") else "",
         "all views at once" if at_once else "",
         "" if facts.frames is None else f"video protocol, {facts.frames} frames",
         "" if setting("actions") == "metric" else f"{setting('actions').rpartition('/')[2]} actions",

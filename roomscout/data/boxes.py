@@ -58,6 +58,22 @@ class ObjectBox:
         corners = ((-half_x, -half_y), (half_x, -half_y), (half_x, half_y), (-half_x, half_y))
         return tuple((self.center[0] + cos * x - sin * y, self.center[1] + sin * x + cos * y) for x, y in corners)
 
+    @property
+    def name(self) -> str:
+        """The category as words."""
+        return self.category.replace("_", " ").strip()
+
+    @property
+    def as_standing(self) -> tuple[float, float, float, float]:
+        """The longer and the shorter horizontal side and the height in metres, and the heading of the longer one.
+
+        The height of a tilted box is its side nearest to the vertical. Headings are degrees, counter-clockwise from +x.
+        """
+        upright = max(range(3), key=lambda axis: abs(self.directions[axis][2]))
+        across, along = sorted((axis for axis in range(3) if axis != upright), key=lambda axis: self.size[axis])
+        heading = math.degrees(math.atan2(self.directions[along][1], self.directions[along][0]))
+        return self.size[along], self.size[across], self.size[upright], heading
+
     def moved(self, offset: Sequence[float]) -> "ObjectBox":
         """The same box elsewhere: `offset` (3,) metres."""
         x, y, z = (float(value + step) for value, step in zip(self.center, offset, strict=True))
@@ -127,10 +143,11 @@ def read_boxes(path: Path) -> dict[str, tuple[ObjectBox, ...]]:
         raise BoxError(f"{path} has no boxes that can be read ({type(error).__name__}: {error})") from None
     if not isinstance(scenes, list):
         raise BoxError(f'{path} has no boxes that can be read: it must be a list of {{"scene_name", "objects"}}')
-    return dict(_scene(scene, f"{path}, scene {number}") for number, scene in enumerate(scenes, start=1))
+    return dict(scene_boxes(scene, f"{path}, scene {number}") for number, scene in enumerate(scenes, start=1))
 
 
-def _scene(record: Any, place: str) -> tuple[str, tuple[ObjectBox, ...]]:
+def scene_boxes(record: Any, place: str) -> tuple[str, tuple[ObjectBox, ...]]:
+    """The name and the boxes of a scene in a file of boxes; raises BoxError naming the `place`."""
     try:
         name, objects = str(record["scene_name"]), list(record["objects"])
     except (KeyError, TypeError) as error:

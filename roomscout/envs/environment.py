@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from roomscout.base.shots import Shot
+from roomscout.data.boxes import ObjectBox
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraMove
 from roomscout.envs.library import SceneLibrary
+from roomscout.envs.object_boxes import in_view, nearest_first
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.modalities import draw_shots
 from roomscout.rendering.modalities.modality import SCAN_ORIGIN, Sight
@@ -47,7 +49,9 @@ class Observation:
 
     `move` is the outcome of the previous action, None for turn 0. `turn` counts observations from 0. If `moves_left` is
     0, the next action must answer. `start` is the pose of turn 0, and `camera` draws all views. `extent` is in the
-    scan's coordinates, `extent_from_start` in those of `start`.
+    scan's coordinates, `extent_from_start` in those of `start`. `objects` are the boxes that the environment tells, in
+    the scan's coordinates: none, those of all objects, or those of the objects in view so far, as they came into view,
+    of which earlier observations have `told_before`.
     """
 
     images: tuple[Shot, ...]
@@ -59,6 +63,8 @@ class Observation:
     start: CameraPose
     extent_from_start: Extent
     camera: Intrinsics
+    objects: tuple[ObjectBox, ...] = ()
+    told_before: int = 0
 
     @property
     def view(self) -> np.ndarray:
@@ -82,6 +88,8 @@ class ExplorationEnv:
         self._sight: Sight | None = None
         self._path: tuple[CameraPose, ...] = ()
         self._kept: dict[str, Any] = {}
+        self._to_tell: tuple[ObjectBox, ...] = ()
+        """All objects, if each is told once it has been in view."""
 
     @property
     def scene(self) -> Scene:
@@ -124,6 +132,25 @@ class ExplorationEnv:
         self._scene, self._path, self._kept, self._sight = scene, path, kept, sight
         return self._observation
 
+    def limit(self, steps: int) -> None:
+        """Allow fewer moves than before, at turn 0."""
+        self.steps = steps
+        self._observation = replace(self.observation, moves_left=steps)
+
+    def tell(self, boxes: tuple[ObjectBox, ...], only_in_view: bool) -> None:
+        """From turn 0 on, tell of these objects in the scene, or `only_in_view` of each once a view has shown it."""
+        pose = self.observation.pose
+        self._to_tell = boxes if only_in_view else ()
+        told = self._told_after((), pose) if only_in_view else nearest_first(boxes, pose)
+        self._observation = replace(self.observation, objects=told)
+
+    def _told_after(self, before: tuple[ObjectBox, ...], pose: CameraPose) -> tuple[ObjectBox, ...]:
+        """The objects told `before` the view of a pose, and those that it shows first."""
+        if not self._to_tell:
+            return before
+        seen = in_view(self.scene, pose, self.observation.camera, self._to_tell)
+        return before + tuple(box for box in seen if box not in before)
+
     def step(self, action: CameraMove) -> Observation:
         """Turn, move as far as bounds and surfaces allow, and render the images.
 
@@ -148,6 +175,8 @@ class ExplorationEnv:
             move=outcome,
             turn=before.turn + 1,
             moves_left=before.moves_left - 1,
+            objects=self._told_after(before.objects, outcome.pose),
+            told_before=len(before.objects),
         )
         self._path, self._sight = path, sight
         return self._observation
@@ -160,12 +189,12 @@ class ExplorationEnv:
         view = renderer.render(scene, path[-1], camera) if view is None else view
         return Sight(renderer, scene, camera, path, view, SCAN_ORIGIN if self._in_scan else path[0], kept)
 
-    def outcome(self, action: CameraMove) -> MoveOutcome:
-        """The outcome of an action, without taking it.
+    def outcome(self, action: CameraMove, start: CameraPose | None = None) -> MoveOutcome:
+        """The outcome of an action at a pose, by default the camera's, without taking it.
 
         Several moves are carried out in their order until one is stopped, and their lengths are added.
         """
-        singles, outcomes, pose = action.singles, list[MoveOutcome](), self.observation.pose
+        singles, outcomes, pose = action.singles, list[MoveOutcome](), start or self.observation.pose
         for each in singles:
             last = move(self.scene, pose, each.goal(pose))
             outcomes.append(last)

@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,10 +14,12 @@ import numpy as np
 from roomscout import UpAxis
 from roomscout.base.shots import VIEW
 from roomscout.base.wording import named
+from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
 from roomscout.data.starts import Start
+from roomscout.envs.object_boxes import known_boxes, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.registry import draws_splats
 from roomscout.rendering.renderers import Renderer, RenderError
@@ -81,6 +84,9 @@ class SceneLibrary(Protocol):
     def scan_file(self, question: Question) -> ScanFile | None:
         """The file of the question's scene, None if there is none; raises ScanNotFound or SceneError."""
 
+    def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
+        """The boxes of the objects in the question's scene, at least one; raises ScanNotFound or SceneError."""
+
     def load_ahead(self, questions: Iterable[Question]) -> None:
         """Prepare the scenes of the next questions in the background; errors are raised on use."""
 
@@ -138,6 +144,8 @@ class ScanLibrary:
         self._scenes = SceneCache(cache_bytes, up_axis, scale, as_points=not draws_splats(renderer.name))
         self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
+        self._boxes: dict[tuple[Path, str, ScanFrame], tuple[ObjectBox, ...]] = {}
+        self._known_boxes, self._boxes_lock = KnownBoxes(), Lock()
         self._first_views: OrderedDict[FirstViewKey, Future[FirstView]] = OrderedDict()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
 
@@ -161,6 +169,20 @@ class ScanLibrary:
         """The question's scan file; raises ScanNotFound or SceneError."""
         path = self.scan_of(question)
         return ScanFile(path, self._fingerprint(path))
+
+    def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
+        """The boxes of the objects in the question's scan; raises ScanNotFound, and SceneError if none are known."""
+        path, name = self.scan_of(question), question.scene_name
+        key = (path, name, question.frame)
+        with self._boxes_lock:
+            if key not in self._boxes:
+                try:
+                    boxes = known_boxes(self._known_boxes, path, name)
+                    require_same_frame(self.scene_of(question), boxes, f"{boxes_file(path)}, scene {name}")
+                except BoxError as error:
+                    raise SceneError(str(error)) from None
+                self._boxes[key] = boxes
+            return self._boxes[key]
 
     def first_view(self, question: Question) -> FirstView:
         """View 0 of the question: that from its start, or that of its scan, shared by all questions about it.
@@ -227,6 +249,10 @@ class OneSceneLibrary:
 
     def scan_file(self, question: Question) -> None:
         """None: the scene is in memory."""
+
+    def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
+        """Raises SceneError: no boxes are known."""
+        raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave out {named('given')}")
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
         """Does nothing: the scene is loaded."""

@@ -1,16 +1,40 @@
-"""The boxes of objects in a loaded scan: their geometry, and whether they are in the scan's coordinates."""
+"""The boxes of objects in a loaded scan: their geometry, whether they are in its coordinates, and which are in view."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from roomscout.data.boxes import BoxError, ObjectBox
+from roomscout.base.wording import named
+from roomscout.data.boxes import BOXES_FILES, BoxError, KnownBoxes, ObjectBox
+from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.scene import Scene
-from roomscout.rendering.visibility import Boxes, fitting
+from roomscout.rendering.visibility import Boxes, fitting, object_pixels
 
 FITTING_SHARE = 0.75
 """Fewer boxes than this share that fit the surface are in other coordinates."""
 MOST_POINTS = 50_000
+
+
+def known_boxes(known: KnownBoxes, scan: Path, scene_name: str) -> tuple[ObjectBox, ...]:
+    """The boxes of the objects in a scan; raises BoxError, which says where they are looked for, if there are none."""
+    if boxes := known.of(scan, scene_name):
+        return boxes
+    raise BoxError(
+        f"{scan}: no boxes of the objects in {scene_name} are known, and {named('given')} tells them: put a "
+        f"{BOXES_FILES[0]} beside the scans, or write it with roomscout boxes (docs/data.md, Boxes of objects)"
+    )
+
+
+def nearest_first(boxes: Sequence[ObjectBox], pose: CameraPose) -> tuple[ObjectBox, ...]:
+    """The boxes by the distance of their centres from a pose."""
+    return tuple(sorted(boxes, key=lambda box: float(np.linalg.norm(np.array(box.center) - pose.position))))
+
+
+def in_view(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Sequence[ObjectBox]) -> tuple[ObjectBox, ...]:
+    """The boxes whose objects a view shows at one pixel or more, as `object_pixels` counts, nearest first."""
+    pixels = object_pixels(scene, pose, camera, geometry_of(boxes))
+    return nearest_first([box for box, count in zip(boxes, pixels, strict=True) if count], pose)
 
 
 def geometry_of(boxes: Sequence[ObjectBox]) -> Boxes:

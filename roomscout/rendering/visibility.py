@@ -70,21 +70,23 @@ class Boxes:
         return (np.abs(local) - self.halves[index]).max(axis=-1)
 
 
-def object_pixels(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Boxes) -> np.ndarray:
+def object_pixels(
+    scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Boxes, longest_px: int = LONGEST_PX
+) -> np.ndarray:
     """(K,) int64: at how many pixels of a view each object is in sight.
 
-    The depth image has LONGEST_PX at its longer side, or fewer; its counts are multiplied up to the size of the view.
+    The depth image has `longest_px` at its longer side, or fewer; its counts are multiplied up to the size of the view.
     """
-    depth_camera = sampled(camera)
+    depth_camera = sampled(camera, longest_px)
     labels = object_at_each_pixel(scene, pose, depth_camera, boxes)
     counts = np.bincount(labels[labels != NOTHING], minlength=len(boxes))
     each = camera.width * camera.height / (depth_camera.width * depth_camera.height)
     return np.rint(counts * each).astype(np.int64)
 
 
-def sampled(camera: Intrinsics) -> Intrinsics:
-    """The camera with the same field of view and every second, third, ... pixel, so that LONGEST_PX are enough."""
-    every = -(-max(camera.width, camera.height) // LONGEST_PX)
+def sampled(camera: Intrinsics, longest_px: int) -> Intrinsics:
+    """The camera with the same field of view and every second, third, ... pixel, so that `longest_px` are enough."""
+    every = -(-max(camera.width, camera.height) // longest_px)
     return Intrinsics(max(1, camera.width // every), max(1, camera.height // every), camera.focal_px / every)
 
 

@@ -96,7 +96,7 @@ def anytime(
         "answers": len(known),
         "by_turn": [_at(turn, known, benchmark) for turn in range(max(len(each.scores) for each in known))],
     }
-    if facts.setting("moves") == "model" and facts.setting("moves_of") is None:
+    if facts.model_moves:
         most = facts.setting("steps")
         early = [each for each in known if each.row.status == "answered" and len(each.scores) <= most]
         found["too_early"] = {"with_moves_left": len(early), "below_full": sum(each.final < 1 for each in early)}

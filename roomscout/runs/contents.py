@@ -52,6 +52,7 @@ class Settings(TypedDict, total=False):
     moves: str
     actions: str
     moves_of: str | None
+    given: list[str]
     anytime: bool
     base_url: list[str]
     datasets: list[str]

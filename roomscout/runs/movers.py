@@ -1,4 +1,4 @@
-"""Who may move the camera in place of the model (`--moves`): one entry says all that is known of a mover."""
+"""Who may move the camera in place of the model (`--moves`, `--given path`): all that is known of each mover."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -32,4 +32,10 @@ MOVERS: Mapping[str, MoverEntry] = {
         "roomscout.agent.policies.movers:Still", "camera at the first view in the scan", "first view only", True
     ),
 }
+GIVEN_PATH = MoverEntry(
+    "roomscout.agent.policies.given_path:ShowNeeded",
+    "camera{turning} moved in the scan to show what each question needs",
+    "given path",
+)
+"""The mover of --given path, which knows what a question needs."""
 TURNS_ONLY = frozenset(name for name, entry in MOVERS.items() if entry.turns_only)

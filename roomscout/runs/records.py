@@ -266,7 +266,8 @@ class Turn(Record):
     for any action space but the default one, and `points` the pixels whose surface its reading needed. Only a recorded
     turn 0 has `scan`. With --anytime, all turns but the last have `forced`, what would be answered if they were. `see`
     names the images beside the view. `frames` are those of a video that the model saw instead of the scan (--present
-    video): the pose is then that of no camera, and the one image in the folder shows all frames, small.
+    video): the pose is then that of no camera, and the one image in the folder shows all frames, small. Turn 0 has
+    `not_shown` if --given path cannot show well what the question needs: that, in words.
     """
 
     turn: Annotated[int, Field(ge=0, le=100_000)]
@@ -285,6 +286,7 @@ class Turn(Record):
     forced: OmittedIfEmpty[ForcedAnswer | None] = None
     see: OmittedIfEmpty[tuple[ImageName, ...]] = ()
     frames: OmittedIfEmpty[FramesRecord | None] = None
+    not_shown: OmittedIfEmpty[str] = ""
     shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)
     """What the camera saw, the view first: Shot, or SavedShot for a turn of a run folder."""
 
@@ -457,6 +459,12 @@ class RunFacts(Record):
     def frames(self) -> int | None:
         """How many frames of videos the model saw instead of scans; None for a run in scans."""
         return int(self.setting("frames")) if self.setting("present") == "video" else None
+
+    @property
+    def model_moves(self) -> bool:
+        """Whether the model moves the camera."""
+        moves, given = self.setting("moves"), self.setting("given")
+        return moves == "model" and self.setting("moves_of") is None and "path" not in given
 
     @property
     def name(self) -> str | None:

@@ -17,6 +17,8 @@ from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs import NEWEST
 
 TELL_NAMES: tuple[TellName, ...] = get_args(TellName)
+GIVEN_NAMES = ("path", "boxes-seen", "boxes")
+"""What --given can give."""
 NOTHING = "nothing"
 """The value of --tell that reveals nothing."""
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -142,6 +144,18 @@ def _tell(value: Any) -> Any:
     return tuple(name for name in TELL_NAMES if name in names)
 
 
+def _given(value: Any) -> Any:
+    """The names in the order of GIVEN_NAMES, from one text or several, with commas or without."""
+    if not isinstance(value, str | list | tuple):
+        return value
+    names = _names(value)
+    if unknown := [name for name in names if name not in GIVEN_NAMES]:
+        raise ValueError(f"takes some of {', '.join(GIVEN_NAMES)}; got {unknown[0]}")
+    if {"boxes", "boxes-seen"} <= set(names):
+        raise ValueError("takes boxes or boxes-seen, not both: boxes are all of them, also those that were in view")
+    return tuple(name for name in GIVEN_NAMES if name in names)
+
+
 def _run_name(name: str) -> str:
     if not RUN_NAME.fullmatch(name) or name == NEWEST:
         raise ValueError(
@@ -167,4 +181,5 @@ VariableName = Annotated[str, AfterValidator(_variable_name)]
 ExtraBody = Annotated[str, BeforeValidator(_extra_body)]
 RunName = Annotated[str, AfterValidator(_run_name)]
 See = Annotated[tuple[str, ...], BeforeValidator(_see)]
+Given = Annotated[tuple[str, ...], BeforeValidator(_given)]
 Tell = Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_tell)]

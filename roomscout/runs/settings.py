@@ -35,6 +35,7 @@ from roomscout.runs.setting_types import (
     Count,
     Device,
     ExtraBody,
+    Given,
     JudgeUrl,
     PartName,
     RunName,
@@ -323,6 +324,9 @@ class ControlSettings(Section):
     frames: Count | Literal["auto"] = setting("auto", ANSWER, "N|auto", resolved=True)
     """With --present video, how many frames are shown, evenly spaced with the first and the last; auto is as many as
     the benchmark's official code shows, 32 for VSI-Bench."""
+    given: Given = setting((), ANSWER, "NAME ...")
+    """Replace parts of the task by the truth: the camera's path, which shows what each question needs (path), and as
+    text the boxes of the objects in view so far (boxes-seen) or of all (boxes); needs known boxes."""
     min_turns: Annotated[int, Ge(0)] = setting(0, ANSWER, "N")
     """Count no answer before turn N, the first of which is turn 0."""
     actions: str = setting("metric", ANSWER, "NAME|FILE.py:NAME")
@@ -341,7 +345,12 @@ class ControlSettings(Section):
     @property
     def model_moves(self) -> bool:
         """Whether the model moves the camera."""
-        return self.moves == "model" and self.moves_of is None
+        return self.moves == "model" and self.moves_of is None and "path" not in self.given
+
+    @property
+    def boxes(self) -> str:
+        """Which boxes of objects the model reads, boxes or boxes-seen; empty if none."""
+        return next((name for name in self.given if name != "path"), "")
 
     @property
     def on_video(self) -> bool:

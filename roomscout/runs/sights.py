@@ -59,6 +59,16 @@ class SeenObjects(Record):
         known = sorted(turn for turn in first if turn is not None)
         return known[self.needed - 1] if len(known) >= self.needed else None
 
+    @property
+    def in_words(self) -> str:
+        """How well the objects were in view, such as "2 of 7 picture never in view"."""
+        name, most = self.category, self.most_pixels
+        if self.needed > 1:
+            if not most:
+                return f"{self.needed - self.seen} of {self.needed} {name} never in view"
+            return f"{self.needed} of {self.needed} {name}, each at {most} pixels or more"
+        return f"{name} at {most} pixels" if most else f"{name} never in view"
+
     def at(self, turn: int) -> int:
         """The pixels of all objects of the category together in the view of a turn."""
         return sum(each[turn] for each in self.pixels)
@@ -124,16 +134,7 @@ class Sight(Record):
     def in_words(self) -> str:
         """How well each object that the question needs was in view, worst first; empty without objects."""
         worst_first = sorted(self.objects, key=lambda each: (each.most_pixels, each.category))
-        return ", ".join(_in_words(each) for each in worst_first)
-
-
-def _in_words(objects: SeenObjects) -> str:
-    name, most = objects.category, objects.most_pixels
-    if objects.needed > 1:
-        if not most:
-            return f"{objects.needed - objects.seen} of {objects.needed} {name} never in view"
-        return f"{objects.needed} of {objects.needed} {name}, each at {most} pixels or more"
-    return f"{name} at {most} pixels" if most else f"{name} never in view"
+        return ", ".join(each.in_words for each in worst_first)
 
 
 def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roomscout.data.boxes import ObjectBox, scene_boxes
 from roomscout.data.questions import Question, QuestionError, with_kind
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.geometry import Geometry
@@ -18,6 +19,7 @@ from roomscout.rendering.views import FirstView
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
 from roomscout.rooms.levels import FURNISHED, LEVELS
+from roomscout.rooms.writer import room_record
 from roomscout.training.splits import ENDLESS
 
 ROOMS_KEPT = 64
@@ -77,6 +79,10 @@ class EndlessRooms:
     def scan_file(self, question: Question) -> None:
         """None: rooms are only in memory."""
 
+    def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
+        """The boxes of the objects in the question's room."""
+        return scene_boxes(room_record(_room_of(question.dataset, question.scene_name)), question.scene_name)[1]
+
     def load_ahead(self, questions: Iterable[Question]) -> None:
         """Does nothing: a room takes less time than a turn of a model."""
 
@@ -101,8 +107,7 @@ class EndlessRooms:
         return place.result()
 
     def _made(self, level: str, name: str) -> _Place:
-        seed, index = map(int, name.removeprefix("room_seed").split("_"))
-        mesh = _room(level, seed, index).mesh
+        mesh = _room_of(level, name).mesh
         scene = make_scene(name, Geometry(mesh.vertices, mesh.faces, mesh.colours))
         return _Place(scene, draw_first_view(scene, self.renderer, self.camera))
 
@@ -111,3 +116,8 @@ class EndlessRooms:
 def _room(level: str, seed: int, index: int) -> Room:
     """A room, made once for its question and the scene that the question is then asked in."""
     return make_room(seed, index, LEVELS[level].style, LEVELS[level])
+
+
+def _room_of(level: str, name: str) -> Room:
+    seed, index = map(int, name.removeprefix("room_seed").split("_"))
+    return _room(level, seed, index)

@@ -1,6 +1,8 @@
 """The messages of an episode: templates of `Prompts`, filled in with a question and its observations."""
 
+from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 
 from roomscout.agent.actions import METRIC
 from roomscout.agent.policies.prompts import ANY_TYPE, OutcomePrompts, Prompts
@@ -8,7 +10,8 @@ from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG
 from roomscout.envs.environment import Observation
 from roomscout.models.conversation import Message
-from roomscout.rendering.camera import Intrinsics
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.modalities.modality import SCAN_ORIGIN
 from roomscout.runs.records import Turn
 
 
@@ -29,7 +32,9 @@ def turn_message(prompts: Prompts, question: Question, observation: Observation,
     """The user message with an observation; `previous` is the turn that led to it, None for turn 0."""
     opening = _question_text(prompts, question) if previous is None else _outcome(prompts.outcome, previous)
     where = _joined(_extent(prompts, question, observation), _position(prompts, question, observation))
-    parts = filter(None, [opening, where, _turns_left(prompts, observation)])
+    template = prompts.boxes if previous is None else ""
+    boxes = _boxes(prompts, template or prompts.boxes_seen, question, observation, observation.told_before)
+    parts = filter(None, [opening, where, boxes, _turns_left(prompts, observation)])
     return Message("user", "\n\n".join(parts), observation.images)
 
 
@@ -46,7 +51,8 @@ def message_of_all_turns(
         for observation, outcome in zip(observations, outcomes, strict=True)
     ]
     extent, last = _extent(prompts, question, observations[0]), _turns_left(prompts, observations[-1])
-    parts = filter(None, [_question_text(prompts, question), extent, "\n".join(views), last])
+    boxes = _boxes(prompts, prompts.boxes or prompts.boxes_seen, question, observations[-1])
+    parts = filter(None, [_question_text(prompts, question), extent, "\n".join(views), boxes, last])
     return Message("user", "\n\n".join(parts), tuple(shot for each in observations for shot in each.images))
 
 
@@ -129,6 +135,33 @@ def _position(prompts: Prompts, question: Question, observation: Observation) ->
         start_heading=round(start.heading_deg) % 360,
         floor=f", which is at z {floor_z_m:z.1f} m" if in_scan else "",
     )
+
+
+def _boxes(prompts: Prompts, template: str, question: Question, observation: Observation, known: int = 0) -> str:
+    """The objects told but the `known` first ones, by name, in the coordinates of the position that the model reads.
+
+    Empty without a template. Objects of one name are numbered in the order in which they are told.
+    """
+    if not template or not observation.objects[known:]:
+        return prompts.no_boxes.format() if template else ""
+    in_scan = question.kind.in_scan_coordinates or prompts.in_scan_coordinates
+    origin = SCAN_ORIGIN if in_scan else observation.start
+    total, times = Counter(box.name for box in observation.objects), Counter[str]()
+    lines: list[tuple[str, str]] = []
+    for box in observation.objects:
+        times[box.name] += 1
+        name = f"{box.name} {times[box.name]}" if total[box.name] > 1 else box.name
+        length, width, tall, heading_deg = box.as_standing
+        pose = origin.relative(CameraPose(*box.center, heading_deg))
+        height, heading = pose.z_m - observation.extent.floor_z_m, round(pose.heading_deg) % 180
+        values = {"height": height, "length": length, "width": width, "tall": tall, "heading": heading}
+        lines.append((box.name, prompts.box.format(name=name, x=pose.x_m, y=pose.y_m, **values)))
+    listed, start = (
+        "\n".join(line for _, line in sorted(lines[known:], key=itemgetter(0))),
+        origin.relative(observation.start),
+    )
+    place = {"start_x": start.x_m, "start_y": start.y_m, "start_heading": round(start.heading_deg) % 360}
+    return template.format(objects=listed, **place)
 
 
 def _turns_left(prompts: Prompts, observation: Observation) -> str:

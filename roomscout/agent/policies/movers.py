@@ -5,7 +5,7 @@ A mover decides by what its question has seen so far alone. So its moves depend 
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -112,18 +112,21 @@ class GreedyCoverage(Mover):
 
     def __init__(self, seed: int, camera: Intrinsics, translation: bool) -> None:
         super().__init__(seed, camera, translation)
-        self._known: WeakKeyDictionary[Scene, dict[tuple[CameraPose, ...], CameraAction]] = WeakKeyDictionary()
+        self._known = WeakKeyDictionary[Scene, dict[tuple[CameraPose, ...], tuple[CameraAction, float]]]()
 
     def next_move(self, state: QuestionState) -> Move:
         """The move to the best candidate."""
-        env = environment(state)
-        poses = tuple(observation.pose for observation in state.observations)
-        known = self._known.setdefault(env.scene, {})
-        if poses not in known:
-            known[poses] = self._best(env, poses)
-        return Move(known[poses])
+        poses = [observation.pose for observation in state.observations]
+        return Move(self._to_new_surface(environment(state), poses)[0])
 
-    def _best(self, env: ExplorationEnv, poses: Sequence[CameraPose]) -> CameraAction:
+    def _to_new_surface(self, env: ExplorationEnv, poses: Sequence[CameraPose]) -> tuple[CameraAction, float]:
+        """The move that shows the most new surface, and which share of all that is; each path is searched once."""
+        known, path = self._known.setdefault(env.scene, {}), tuple(poses)
+        if path not in known:
+            known[path] = self._best(env, path)
+        return known[path]
+
+    def _best(self, env: ExplorationEnv, poses: Sequence[CameraPose]) -> tuple[CameraAction, float]:
         coverage, here = SurfaceCoverage(env.scene), poses[-1]
         for pose in poses:
             coverage.add(pose, self._camera)
@@ -133,21 +136,20 @@ class GreedyCoverage(Mover):
             for turn in self.HEADINGS_DEG:
                 shown = int(np.count_nonzero(unseen & coverage.in_frame(place.turned(turn), self._camera)))
                 if shown > most:
-                    best, most = _turn_then_move(here, turn, offset), shown
-        return best
+                    best, most = turn_then_move(here, turn, offset), shown
+        return best, most / len(coverage.points)
 
-    def _places(self, env: ExplorationEnv, here: CameraPose) -> list[tuple[np.ndarray, CameraPose]]:
+    def _places(self, env: ExplorationEnv, here: CameraPose) -> Iterator[tuple[np.ndarray, CameraPose]]:
         """The (3,) offset of each move, and the pose at which it ends, with the heading of `here`; nearest first."""
-        places = [(np.zeros(3), here)]
+        yield np.zeros(3), here
         for distance in self.DISTANCES_M if self._translation else ():
             for direction in self.DIRECTIONS_DEG:
                 heading = here.turned(direction)
-                outcome = env.outcome(CameraAction(direction, forward_meters=distance))
-                places.append((distance * heading.forward, here.at(outcome.pose.position)))
-        return places
+                outcome = env.outcome(CameraAction(direction, forward_meters=distance), here)
+                yield distance * heading.forward, here.at(outcome.pose.position)
 
 
-def _turn_then_move(here: CameraPose, turn_deg: float, offset: np.ndarray) -> CameraAction:
+def turn_then_move(here: CameraPose, turn_deg: float, offset: np.ndarray) -> CameraAction:
     """The action that turns by `turn_deg`, then moves by a (3,) horizontal `offset` in world metres."""
     turned = here.turned(turn_deg)
     forward, left = (

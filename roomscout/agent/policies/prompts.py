@@ -105,6 +105,12 @@ def _in_space(name: str, form: str, space: ActionSpace) -> str:
 
 
 _SYSTEMS = {name: _in_space(name, form, METRIC) for name, form in _FORMS.items()}
+_GIVEN = ("boxes", "boxes_seen", "no_boxes", "box")
+_BOXES = """\
+each with the centre of its box as x, y and height above the floor, its length, width and height in metres, and the \
+heading of its length in degrees:
+{objects}
+The camera started at x {start_x:z.2f}, y {start_y:z.2f}, heading {start_heading} degrees (0 faces +x, 90 faces +y)."""
 LOOKS = "Looks {degrees:g} degrees {side}."
 
 
@@ -120,6 +126,8 @@ class Variants:
     - `unreadable`: the outcome of an unreadable reply if the camera did not turn because of it.
     - `not_counted` and `not_counted_early`: the outcome of an answer before the turn in which it counts.
     - `view`: in one message with all views, what precedes the outcome and the position of each.
+    - `boxes`, `boxes_seen`, `no_boxes` and `box`: with --given boxes or boxes-seen, the text of the `objects`, which
+      has a line for each, the text if there is no new one, and such a line.
     - `advice_untold`: advice by what a run lacks of ADVICE_NEEDS, with blanks between if it lacks several, such as
       "pose" or "pose moves". Of those that apply, the one that names the most counts, else the last in that order.
     """
@@ -146,6 +154,13 @@ class Variants:
     not_counted: str = "Your answer was recorded, but only the answer to the last view counts."
     not_counted_early: str = "Your answer was recorded, but no answer before turn {first} counts."
     view: str = "View {number}:"
+    boxes: str = f"All objects in the room, {_BOXES}"
+    boxes_seen: str = f"Objects that have come into view, {_BOXES}"
+    no_boxes: str = "No new object has come into view."
+    box: str = (
+        "- {name}: centre {x:z.2f}, {y:z.2f}, {height:z.2f}; size {length:.2f} x {width:.2f} x {tall:.2f}; "
+        "heading {heading}"
+    )
     advice_untold: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: {"moves": {ANY_TYPE: "Pay attention to everything that the question needs."}}
     )
@@ -187,6 +202,7 @@ class Prompts:
       `floor` says where its floor is; it is empty in all others.
     - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
     - `view`: what precedes each view's outcome and position if all views are in one message; else empty.
+    - `boxes` in turn 0, `boxes_seen` or `no_boxes` in every turn, and `box`: see Variants; empty unless --given.
     - `advice` by question type, instead of the benchmark's; "default" is for types without any.
     - `variants`: what replaces these in a run with controls. `under` applies them; they are not part of the hash.
 
@@ -210,6 +226,10 @@ class Prompts:
         default_factory=lambda: {ANY_TYPE: "Look around until you have seen everything that the question needs."}
     )
     view: str = ""
+    boxes: str = ""
+    boxes_seen: str = ""
+    no_boxes: str = ""
+    box: str = ""
     variants: Variants = field(default=Variants(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -232,7 +252,8 @@ class Prompts:
     def templates(self) -> dict[str, Any]:
         """The templates as JSON values, without the variants and without empty ones that earlier versions lack."""
         values = {name: value for name, value in asdict(self).items() if name != "variants"}
-        for record, name in ((values, "view"), (values["outcome"], "not_counted"), (values["outcome"], "looks")):
+        of_outcome = (values["outcome"], "not_counted"), (values["outcome"], "looks")
+        for record, name in (*((values, name) for name in ("view", *_GIVEN)), *of_outcome):
             if not record[name]:
                 del record[name]
         return values
@@ -264,7 +285,9 @@ class Prompts:
         position, extent = prompts.position if told["pose"] else "", prompts.extent if told["extent"] else ""
         more = [MODALITIES[name].sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
         system = " ".join([prompts.system, *more])
-        return replace(prompts, system=system, advice=advice, position=position, extent=extent)
+        used = {"boxes": ("boxes", "box"), "boxes-seen": _GIVEN[1:], "": ()}[controls.boxes]
+        boxes = {name: getattr(self.variants, name) for name in used}
+        return replace(prompts, system=system, advice=advice, position=position, extent=extent, **boxes)
 
     def _for_mover(self, controls: ControlSettings, space: ActionSpace) -> "Prompts":
         """These prompts in the words for who moves the camera, and by which actions."""
@@ -343,6 +366,10 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "remaining_turns": {"turn": 0, "moves": "", "left": 0},
     "last_turn": {},
     "view": {"number": 0},
+    "boxes": (_told := {"objects": "", "start_x": 0.0, "start_y": 0.0, "start_heading": 0}),
+    "boxes_seen": _told,
+    "no_boxes": {},
+    "box": {"name": "", "heading": 0, **dict.fromkeys(("x", "y", "height", "length", "width", "tall"), 0.0)},
     "outcome.unreadable": {"error": ""},
     "outcome.truncated": {"tokens": 0},
     "outcome.clamped": {"values": ""},
@@ -363,7 +390,7 @@ _EXAMPLES |= {f"variants.{name}": {"first": 0} for name in ("rule_early", "not_c
 _EXAMPLES |= {
     "variants.unreadable": _EXAMPLES["outcome.unreadable"],
     "variants.not_counted": {},
-    "variants.view": _EXAMPLES["view"],
+    **{f"variants.{name}": _EXAMPLES[name] for name in ("view", *_GIVEN)},
 }
 
 

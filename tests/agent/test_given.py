@@ -1,0 +1,284 @@
+"""--given: the path that shows what a question needs, and the boxes of objects as text."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import RoomScans, results, run_in_process, scripted, trajectories
+from scripted_model import ScriptedBackend
+from simple_rooms import BLUE, GREEN, RED, box, scene_of
+
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.given_path import ShowNeeded
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import Prompts, explorer_prompts
+from roomscout.agent.state import QuestionState, Rules
+from roomscout.analysis.seeing import see
+from roomscout.analysis.titles import controls_of
+from roomscout.data.boxes import KnownBoxes, ObjectBox
+from roomscout.data.questions import Question
+from roomscout.envs.library import CameraSettings, OneSceneLibrary
+from roomscout.models import Reply
+from roomscout.models.conversation import Conversation
+from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.renderers import make_renderer
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId
+from roomscout.training.environment import RoomEnv
+from tests.conftest import vsi_question
+
+CAMERA = CameraSettings((160, 96), 75.0, 1.6, -15.0)
+START = CameraPose(1.5, 2.5, 1.6, 90.0, -15.0)
+DIVIDED = scene_of(
+    box((0, 0, 0), (8, 5, 2.5)),
+    box((3.95, 0, 0), (4.05, 3.4, 2.5)),
+    box((1.2, 4.4, 0), (1.8, 4.9, 0.8), RED),
+    box((0.1, 0.6, 0), (0.6, 1.2, 0.8), GREEN),
+    box((7.0, 0.4, 0), (7.6, 1.0, 0.9), BLUE),
+)
+"""A room behind whose wall at x = 4 is a chest; a chair is ahead of START, a table behind it to the left."""
+BOXES = (
+    ObjectBox("chair", (1.5, 4.65, 0.4), (0.6, 0.5, 0.8)),
+    ObjectBox("table", (0.35, 0.9, 0.4), (0.5, 0.6, 0.8)),
+    ObjectBox("chest", (7.3, 0.7, 0.45), (0.6, 0.6, 0.9)),
+)
+ANSWER = '{"answer": "2", "done": true}'
+COUNTING: dict[str, Any] = {"question_types": ("object_counting",)}
+
+
+class Furnished(OneSceneLibrary):
+    """A scene in memory whose boxes are known."""
+
+    def __init__(self, *boxes: ObjectBox) -> None:
+        super().__init__(DIVIDED, {"1": START}, make_renderer("raycast"), CAMERA)
+        self.known = boxes
+
+    def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
+        return self.known
+
+
+def asking(text: str, kind: str = "object_abs_distance") -> Question:
+    return vsi_question("1", "scannet", "s", kind, text, (), "1")
+
+
+def episode(question: Question, steps: int = 8, boxes: str = "", prompts: Prompts | None = None) -> QuestionState:
+    """An episode on the given path in the divided room."""
+    mover = ShowNeeded(0, CAMERA.intrinsics, True)
+    state = QuestionState(1, question, steps, rules=Rules(prompts or Prompts(), mover=mover, boxes=boxes))
+    state.reset(Furnished(*BOXES))
+    return state
+
+
+def walked(state: QuestionState) -> QuestionState:
+    """The same after its last turn."""
+    while not state.is_final:
+        state.step(Reply(ANSWER))
+    return state
+
+
+class TestPath:
+    def test_what_the_first_view_shows_needs_no_move(self):
+        state = episode(asking("What is the size of the chair?"))
+        assert (state.steps, state.not_shown, state.observation.moves_left) == (0, "", 0)
+
+    def test_a_turn_shows_what_is_behind(self):
+        state = walked(episode(asking("How far is the chair from the table?")))
+        assert len(state.turns) == 2 and state.turns[0].action.forward_meters == 0
+
+    def test_it_goes_around_a_wall(self):
+        state = walked(episode(asking("What is the size of the chest?")))
+        assert state.not_shown == ""
+        assert any(turn.action.forward_meters or turn.action.left_meters for turn in state.turns)
+
+    def test_too_few_moves_are_said_and_recorded(self):
+        state = walked(episode(asking("How far is the chair from the chest?"), steps=1))
+        assert state.turns[0].not_shown == "chest never in view" and not state.turns[-1].not_shown
+        assert "chest never in view" in json.dumps(state.turns[0].to_json())
+
+    def test_a_question_without_objects_is_shown_the_room_until_nothing_is_new(self):
+        state = walked(episode(asking("How large is the room?"), steps=30))
+        assert 2 < len(state.turns) < 31
+
+    def test_equal_episodes_have_equal_paths(self):
+        poses = [
+            [turn.pose for turn in walked(episode(asking("How far is the table from the chest?"))).turns]
+            for _ in range(2)
+        ]
+        assert poses[0] == poses[1]
+
+    def test_without_translation_it_only_turns(self):
+        mover = ShowNeeded(0, CAMERA.intrinsics, False)
+        state = QuestionState(1, asking("Where are the table and the chest?"), 4, rules=Rules(mover=mover))
+        state.reset(Furnished(*BOXES))
+        assert {tuple(turn.pose.position) for turn in walked(state).turns} == {tuple(START.position)}
+        assert state.not_shown.startswith("chest")
+
+    def test_failures_sees_what_the_path_shows(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, given="path", steps=6, failures=False), scripted())
+        reader = RunReader(folder)
+        for each, sight in see(reader).sights.items():
+            assert (sight.verdict in ("saw", "no_object")) == (not reader.turns(each)[0].not_shown)
+
+    def test_moves_depend_on_neither_batch_nor_presentation_nor_a_resume(self, rooms: RoomScans, tmp_path: Path):
+        few = {"given": "path", "steps": 3, "num_questions": 3}
+        folder = run_in_process(rooms.config(tmp_path / "1", **few), scripted(1))
+        once = run_in_process(rooms.config(tmp_path / "2", present="once", batch_size=1, **few), scripted(2))
+        begun = RunReader(folder).begun
+        assert [[turn.pose for turn in RunReader(once).turns(each)] for each in begun] == [
+            [turn.pose for turn in RunReader(folder).turns(each)] for each in begun
+        ]
+        torn = Path(shutil.copytree(folder, tmp_path / "3" / folder.name))
+        (torn / "results.jsonl").write_text("")
+        longest = max(begun, key=lambda each: len(RunReader(torn).turns(each)))
+        turns = torn / str(longest) / "turns.jsonl"
+        turns.write_text("".join(turns.read_text().splitlines(keepends=True)[:1]))
+        config = rooms.config(torn.parent, **few)
+        assert main_vsi_bench_loop(config, folder=torn, policy=scripted(1)).status == 0
+        assert trajectories(torn) == trajectories(folder)
+
+
+class TestBoxes:
+    def test_each_object_is_told_once_it_is_in_view_from_where_the_camera_starts(self):
+        state = episode(asking("How far is the chair from the table?"), boxes="boxes-seen", prompts=told("boxes-seen"))
+        first = state.messages().messages[-1].text
+        assert "- chair: centre 2.15, 0.00, 0.40; size 0.60 x 0.50 x 0.80; heading 90" in first
+        assert "table:" not in first and "started at x 0.00, y 0.00, heading 0 degrees" in first
+        state.step(Reply("I look."))
+        second = state.messages().messages[-1].text
+        assert "- table: centre -1.60, 1.15, 0.40; size 0.60 x 0.50 x 0.80; heading 0" in second
+        assert "chair:" not in second and "chest" not in first + second
+
+    def test_all_objects_are_told_in_the_first_message_alone(self):
+        state = episode(asking("How far is the chair from the table?"), boxes="boxes", prompts=told("boxes"))
+        assert all(f"- {each.category}: " in state.messages().messages[-1].text for each in BOXES)
+        state.step(Reply("I look."))
+        assert "centre" not in state.messages().messages[-1].text
+
+    def test_prompts_in_the_scans_coordinates_have_boxes_in_them(self):
+        state = episode(asking("How far?"), boxes="boxes", prompts=told("boxes", explorer_prompts()))
+        text = state.messages().messages[-1].text
+        assert "- chair: centre 1.50, 4.65, 0.40;" in text and "started at x 1.50, y 2.50, heading 90 degrees" in text
+
+    def test_a_view_that_shows_nothing_new_says_so(self):
+        state = episode(asking("How large is the room?"), boxes="boxes-seen", prompts=told("boxes-seen"))
+        said = []
+        while not state.is_final:
+            said.append(state.messages().messages[-1].text)
+            state.step(Reply("I look."))
+        assert any("No new object has come into view." in text for text in said)
+
+    def test_objects_of_one_name_are_numbered_as_they_are_told(self):
+        library = Furnished(*BOXES, ObjectBox("chair", (6.0, 2.0, 0.4), (0.5, 0.5, 0.8)))
+        state = QuestionState(1, asking("?"), 1, rules=Rules(told("boxes"), boxes="boxes"))
+        state.reset(library)
+        text = state.messages().messages[-1].text
+        assert text.index("- chair 1: centre 2.15") < text.index("- chair 2: centre")
+
+    def test_at_once_and_by_turns_tell_the_same_objects(self, rooms: RoomScans, tmp_path: Path):
+        few = {"given": ["path", "boxes-seen"], "steps": 3, "num_questions": 1}
+        by_turns = run_in_process(rooms.config(tmp_path / "1", **few), model())
+        once = run_in_process(rooms.config(tmp_path / "2", present="once", **few), model())
+        told = [
+            sorted(line.partition(": ")[2] for line in lines(folder) if line.startswith("- ") and "centre" in line)
+            for folder in (by_turns, once)
+        ]
+        assert told[0] == told[1] != []
+
+    def test_messages_json_has_the_boxes_of_the_file(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, given="boxes", steps=0, num_questions=1), model())
+        (scan,) = rooms.root.rglob(f"{rooms.rows[0]['scene_name']}*.ply")
+        boxes = KnownBoxes().of(scan, rooms.rows[0]["scene_name"])
+        assert sum("centre" in line and line.startswith("- ") for line in lines(folder)) == len(boxes)
+
+    def test_grey_views_with_boxes_ask_for_reasoning_alone(self, rooms: RoomScans, tmp_path: Path):
+        few = {"given": "boxes", "moves": "none", "renderer": "blind", "num_questions": 1}
+        folder = run_in_process(rooms.config(tmp_path, **few), model())
+        assert np.ptp(RunReader(folder).turns(EpisodeId(1))[0].view) == 0
+        assert "boxes of all objects given as text" in RunReader(folder).facts.protocol
+
+
+class TestRuns:
+    def test_the_protocol_and_the_title_say_what_was_given(self, rooms: RoomScans, tmp_path: Path):
+        few = {"given": ["boxes-seen", "path"], "steps": 2, "num_questions": 1}
+        facts = RunReader(run_in_process(rooms.config(tmp_path, **few), model())).facts
+        assert "camera moved in the scan to show what each question needs" in facts.protocol
+        assert ", boxes of the objects in view given as text, 2 moves" in facts.protocol
+        assert controls_of(facts) == ("given path and boxes-seen",)
+
+    def test_prompts_without_given_are_as_they_were(self):
+        config = RunConfig.of()
+        prompts = Prompts().under(config.controls, ("pose", "turns"))
+        assert not {"boxes", "boxes_seen", "no_boxes", "box"} & prompts.templates.keys()
+
+    def test_only_the_last_answer_counts_on_a_given_path(self, rooms: RoomScans, tmp_path: Path):
+        folder = run_in_process(rooms.config(tmp_path, given="path", steps=4, **COUNTING), model())
+        assert all(row["turns"] == len(RunReader(folder).turns(EpisodeId(row["number"]))) for row in results(folder))
+
+    def test_an_environment_gives_the_same(self, rooms: RoomScans):
+        settings = {"image_size": (160, 96), "focal": 75.0, "renderer": "raycast", "scan_root": rooms.root}
+        with RoomEnv(rooms.questions, given=["path", "boxes"], steps=3, **settings) as env:
+            assert "All objects in the room" in env.reset(0)[-1].text
+            while not env.state.is_final:
+                env.step(ANSWER)
+
+    def test_endless_rooms_know_their_boxes(self):
+        with RoomEnv(endless=True, given="boxes", steps=1, image_size=(96, 64), focal=45.0) as env:
+            assert "- door: centre" in env.reset(seed=1)[-1].text
+
+    def test_boxes_of_another_kind_and_two_movers_are_refused(self):
+        with pytest.raises(ConfigError, match="takes some of path, boxes-seen, boxes; got depth"):
+            RunConfig.of(given="depth")
+        with pytest.raises(ConfigError, match="takes boxes or boxes-seen, not both"):
+            RunConfig.of(given="boxes,boxes-seen")
+        with pytest.raises(ConfigError, match="--given path and --moves spin both say who moves the camera"):
+            RunConfig.of(given="path", moves="spin").checked()
+        with pytest.raises(ConfigError, match="--given path only the answer in the last turn counts"):
+            RunConfig.of(given="path", min_turns=2).checked()
+
+    def test_scans_without_boxes_are_refused_before_the_run(self, rooms: RoomScans, tmp_path: Path):
+        root = Path(shutil.copytree(rooms.root, tmp_path / "root"))
+        (root / "rooms.json").unlink()
+        with pytest.raises(ConfigError, match=r"no boxes .* are known, and --given tells them: put a boxes.json"):
+            main_vsi_bench_loop(rooms.config(tmp_path / "logs", scan_root=root, given="boxes"), policy=model())
+        assert not (tmp_path / "logs").exists()
+
+    def test_a_scene_without_boxes_fails_its_questions_alone(self, rooms: RoomScans, tmp_path: Path):
+        root = Path(shutil.copytree(rooms.root, tmp_path / "root"))
+        scenes = json.loads((root / "rooms.json").read_text())
+        (root / "rooms.json").write_text(json.dumps(scenes[:1]))
+        folder = _failing(rooms, root, tmp_path / "logs")
+        failed = [row for row in RunReader(folder).rows if row.failed]
+        assert {row.scene_name for row in failed} == {scenes[1]["scene_name"]}
+        assert all(row.failed_part == "scene" and "roomscout boxes" in str(row.error) for row in failed)
+
+
+def _failing(rooms: RoomScans, root: Path, log_root: Path) -> Path:
+    outcome = main_vsi_bench_loop(
+        rooms.config(log_root, scan_root=root, given="boxes", steps=0), policy=model(), show_progress=False
+    )
+    assert outcome.status == 1 and outcome.folder is not None
+    return outcome.folder
+
+
+def told(boxes: str, prompts: Prompts | None = None) -> Prompts:
+    """Prompts of a run that is given these boxes and a path."""
+    controls = RunConfig.of(given=["path", boxes]).controls
+    return (prompts or Prompts()).under(controls, ("pose", "turns"))
+
+
+def model() -> ModelPolicy:
+    """A model that always answers the same."""
+
+    def reply(conversation: Conversation) -> str:
+        return ANSWER
+
+    return ModelPolicy(ScriptedBackend(reply), prompts=Prompts())
+
+
+def lines(folder: Path) -> list[str]:
+    """The lines that the model read in the first question."""
+    return [line for each in RunReader(folder).messages(EpisodeId(1)) for line in each["text"].split("\n")]
