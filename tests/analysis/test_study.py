@@ -21,7 +21,15 @@ from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.study.cells import STUDY_FILE, Given, Study, done_file, finished_runs, open_study
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell
-from roomscout.analysis.study.tables import lines_of, markdown_of, never_saw, plot_of, results_of
+from roomscout.analysis.study.tables import (
+    csv_of,
+    lines_of,
+    loss_table,
+    markdown_of,
+    never_saw,
+    plot_of,
+    results_of,
+)
 from roomscout.command.main import main
 from roomscout.command.studies import StudiedCommand
 from roomscout.runs import RunError
@@ -348,3 +356,43 @@ def test_conditions_of_cells_say_once_what_all_have_in_common(studied: Path):
     conditions = page[page.index('id="conditions"') :]
     assert "<dt>all cells</dt>" in conditions
     assert conditions.count("eye 1.6 m") == 1
+
+
+def _ladder(tmp_path: Path, run: Path, shares: tuple[float, ...]) -> Any:
+    """The results of a ladder of which each cell has this share of the questions right, in every scene alike."""
+    folders = []
+    for place, share in enumerate(shares):
+        copy = shutil.copytree(run, tmp_path / f"cell{place}")
+        rows = [json.loads(line) for line in (copy / "results.jsonl").read_text().splitlines()]
+        rows = [row | {"score": share, "failed_part": None, "status": "answered"} for row in rows]
+        (copy / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        writer = RunWriter(copy, "")
+        writer.export(None)
+        writer.close()
+        folders.append(copy)
+    return results_of(PRESETS["ladder"], folders)
+
+
+def test_the_steps_of_a_ladder_add_up_to_100_and_the_largest_is_named(studied: Path, tmp_path: Path):
+    found = _ladder(tmp_path, runs_of(studied)[0], (0.25, 0.5, 0.4, 0.8))
+    assert [each.name for each in found.losses["overall"]] == list(PRESETS["ladder"].steps)
+    for of_task in found.losses.values():
+        assert [each.percent for each in of_task] == pytest.approx([25, -10, 40, 20])
+    heads, rows = loss_table(found)
+    assert heads[1:6] == ["own views", "looking", "perceiving", "out of view", "reasoning"]
+    assert {row[-1] for row in rows} == {"out of view"} and {row[1] for row in rows} == {"25.0"}
+    assert "adds up to 100" in markdown_of(found, "Ladder")
+
+
+def test_the_plot_of_a_ladder_has_a_full_bar_for_the_largest_loss_of_each_task(studied: Path, tmp_path: Path):
+    found = _ladder(tmp_path, runs_of(studied)[0], (0.25, 0.5, 0.4, 0.8))
+    bars = re.findall(r'<rect class="bar( lesser)?"', plot_of(found))
+    assert len(bars) == 4 * len(found.losses) and bars.count("") == len(found.losses)
+
+
+def test_the_csv_of_a_ladder_has_the_loss_of_each_cell(studied: Path, tmp_path: Path):
+    found = _ladder(tmp_path, runs_of(studied)[0], (0.25, 0.5, 0.4, 0.8))
+    rows = [row for row in csv.DictReader(csv_of(found).splitlines()) if row["task"] == "overall"]
+    assert [(row["step"], float(row["loss"])) for row in rows] == [
+        ("looking", 25), ("perceiving", -10), ("out of view", 40), ("reasoning", 20)
+    ]  # fmt: skip

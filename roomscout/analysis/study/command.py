@@ -19,6 +19,7 @@ from roomscout.analysis.study.tables import (
     conditions_of_cells,
     csv_of,
     lines_of,
+    loss_table,
     markdown_of,
     notes_of,
     plot_of,
@@ -91,6 +92,7 @@ def _page(results: Results, title: str, folder: Path) -> str:
     heads, rows = cell_table(results)
     task_heads, task_rows = task_table(results)
     turn_heads, turn_rows = turn_table(results) if results.turns else ([], [])
+    loss_heads, loss_rows = loss_table(results) if results.losses else ([], [])
     reports = [each.answers.report for each in results.cells]
     return (
         templates("roomscout.analysis.study")
@@ -109,6 +111,8 @@ def _page(results: Results, title: str, folder: Path) -> str:
             notes=notes_of(results),
             turn_heads=turn_heads,
             turn_rows=[[escaped(text) for text in row] for row in turn_rows],
+            loss_heads=loss_heads,
+            loss_rows=[[escaped(text) for text in row] for row in loss_rows],
             task_heads=task_heads,
             task_rows=[[escaped(text) for text in row] for row in task_rows],
             protocols=[(name, escaped(text)) for name, text in conditions_of_cells(results)],

@@ -29,12 +29,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Preset:
-    """A comparison: what it answers, and its cells. All are compared with the first one."""
+    """A comparison: what it answers, and its cells. All are compared with the first one.
+
+    `steps` name what each cell of a ladder lacks to the next one, and the last one to 100 percent.
+    """
 
     does: str
     cells: tuple[Cell, ...]
     shared: Mapping[str, Any] = field(default_factory=dict)
     """Settings of all cells that have no others."""
+    steps: tuple[str, ...] = ()
 
     @property
     def sets(self) -> set[str]:
@@ -96,6 +100,16 @@ PRESETS = {
             ),
         ),
         {"present": "video", "moves": "model"},
+    ),
+    "ladder": Preset(
+        "Which step loses the points: looking, perceiving, what was out of view, or reasoning?",
+        (
+            Cell("own views", {"given": []}),
+            Cell("path", {"given": ["path"]}),
+            Cell("boxes seen", {"given": ["path", "boxes-seen"]}),
+            Cell("boxes", {"given": ["path", "boxes"]}),
+        ),
+        steps=("looking", "perceiving", "out of view", "reasoning"),
     ),
     "anytime": Preset(
         "What is each turn worth? After each of them the model also answers as if it were the last.",

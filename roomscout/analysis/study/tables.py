@@ -1,7 +1,7 @@
 """The results of a study: scores and differences of its cells, as a CSV file, as Markdown and as a plot."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from roomscout.analysis.compare.answers import Answers, QuestionKey, read_answer
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
 from roomscout.analysis.report.svg import Dot, Drawing, Scale, dot_plot, steps_axis, ticks, y_axis
+from roomscout.analysis.study.ladder import Losses, largest, loss_plot, losses_of
 from roomscout.analysis.study.presets import Cell, Preset
 from roomscout.analysis.tables import (
     INTERVAL,
@@ -60,7 +61,7 @@ class CellResult:
 class Results:
     """The cells of a study in their order. All scores are over `questions` questions that every cell finished.
 
-    `left_out` counts those that failed in a cell.
+    `left_out` counts those that failed in a cell. `losses` are those of a ladder, else empty.
     """
 
     preset: Preset
@@ -69,6 +70,7 @@ class Results:
     questions: int
     scenes: int
     left_out: int
+    losses: Losses = field(default_factory=dict)
 
     @property
     def tasks(self) -> list[str]:
@@ -103,7 +105,8 @@ def results_of(preset: Preset, runs: Sequence[Path]) -> Results:
         for place, (cell, answers) in enumerate(zip(preset.cells, named, strict=True))
     )
     overall = found.pairs[0].partial or found.pairs[0].label
-    return Results(preset, cells, overall, found.questions, found.scenes, len(failed))
+    losses = losses_of(preset.steps, named) if preset.steps else {}
+    return Results(preset, cells, overall, found.questions, found.scenes, len(failed), losses)
 
 
 def _cell_result(cell: Cell, place: int, answers: Answers, found: Comparison) -> CellResult:
@@ -149,7 +152,22 @@ def csv_of(results: Results) -> str:
     "moves" is the mean number of moves, "never_saw" the percentage of the answers that never saw an object of their
     question; these and "failed" are only in the rows of the overall.
     """
-    return csv_of_rows([_csv_row(each, *scored) for each in results.cells for scored in each.scores.items()])
+    return csv_of_rows(
+        [
+            _csv_row(each, *scored) | _csv_loss(results, place, scored[0])
+            for place, each in enumerate(results.cells)
+            for scored in each.scores.items()
+        ]
+    )
+
+
+def _csv_loss(results: Results, place: int, task: str) -> dict[str, str]:
+    """What a cell of a ladder lacks to the next one, or the last one to 100 percent; empty for other studies."""
+    if task not in results.losses:
+        return {}
+    loss = results.losses[task][place]
+    edges = [loss.percent, *(loss.interval or (None, None))]
+    return {"step": loss.name, **dict(zip(("loss", "loss_low", "loss_high"), map(_rounded, edges), strict=True))}
 
 
 def _csv_row(of: CellResult, task: str, score: Score) -> dict[str, Any]:
@@ -230,6 +248,19 @@ def turn_table(results: Results) -> tuple[list[str], list[list[str]]]:
     return ["overall", *turns, "too early", "too late", "better earlier"], rows
 
 
+def loss_table(results: Results) -> tuple[list[str], list[list[str]]]:
+    """The table of a ladder's steps: its heads, and a row for each task; a row adds up to 100."""
+    first = results.cells[0]
+    rows = [
+        [
+            task, f"{first.scores[task].estimate.percent:.1f}", *(_dot(each).in_words for each in of_task),
+            largest(of_task).name,
+        ]
+        for task, of_task in results.losses.items()
+    ]  # fmt: skip
+    return ["points lost", first.cell.name, *results.preset.steps, "most in"], rows
+
+
 def conditions_of_cells(results: Results) -> list[tuple[str, str]]:
     """The protocol of the cells in pairs of a name and a text: what all have in common once, then the rest of each."""
     parts = {each.cell.name: each.answers.protocol.split(", ") for each in results.cells}
@@ -265,6 +296,11 @@ def notes_of(results: Results) -> list[str]:
             "“never saw”: the share of the answers that never had an object of their question in view, of those to "
             "questions that name objects with known boxes."
         )
+    if results.losses:
+        notes.append(
+            f"A row of the steps adds up to 100: the score with “{first}”, then what each truth adds to that, "
+            "and what is lacking at the end. A negative step: with that truth, the model scores less."
+        )
     if results.turns:
         notes.append(
             "By turn: the overall if each turn were the last; a question that has ended before keeps its answer. “too "
@@ -277,7 +313,8 @@ def notes_of(results: Results) -> list[str]:
 def markdown_of(results: Results, title: str) -> str:
     """The tables as Markdown."""
     lines = [f"# {title}", "", results.preset.does, "", f"{about(results)}.", ""]
-    tables = [cell_table(results), *([turn_table(results)] if results.turns else []), task_table(results)]
+    tables = [cell_table(results), *([turn_table(results)] if results.turns else [])]
+    tables += [*([loss_table(results)] if results.losses else []), task_table(results)]
     for heads, rows in tables:
         lines += [*markdown_table(heads, rows), ""]
     lines += [f"- {note}" for note in notes_of(results)]
@@ -296,11 +333,18 @@ def lines_of(results: Results) -> list[str]:
     lines = table_lines(*cell_table(results), numbers=True)
     if results.turns:
         lines += ["", *table_lines(*turn_table(results), numbers=True)]
+    if results.losses:
+        lines += ["", *table_lines(*loss_table(results), numbers=True)]
     return [escaped(line) for line in [about(results), *lines, *notes_of(results)[1:]]]
 
 
 def plot_of(results: Results) -> str:
-    """The overall of each cell with its interval, as SVG: a curve by turn or by the number of moves if there is one."""
+    """The overall of each cell with its interval, as SVG: a curve by turn or by the number of moves if there is one.
+
+    Of a ladder, what each step loses.
+    """
+    if results.losses:
+        return loss_plot(results.losses)
     if any(each.overall is None for each in results.cells):
         return ""
     if results.turns:
