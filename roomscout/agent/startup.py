@@ -117,7 +117,7 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     if policy is None and asking.config.model.asks_model:
         warn_of_short_replies(asking.config.model)
     if policy is None or isinstance(policy, ModelPolicy):
-        warn_of_new_images(asking.config.model.model, asking.config.views.see)
+        warn_of_new_images(asking.config.model.model, asking.config.views.see, asking.config.controls.boxes)
     config, plan, renderer = resolve(asking, prompts, stack)
     mover = mover_of(config, questions)
     log.log(logging.WARNING if plan.exceeds_memory else logging.DEBUG, "%s", plan.why)
@@ -161,12 +161,14 @@ def warn_of_short_replies(model: ModelSettings) -> None:
         )  # fmt: skip
 
 
-def warn_of_new_images(model: str, see: Sequence[str]) -> None:
-    """Log a warning if a model that was trained on its own views is shown other images, too; raises ModelError."""
-    if len(see) > 1 and own_view_settings(model) is not None:
-        log.warning(
-            "%s was trained on views alone, without %s: do not rely on its answers", model, " and ".join(see[1:])
-        )
+def warn_of_new_images(model: str, see: Sequence[str], boxes: str = "") -> None:
+    """Log a warning if a model that was trained on its own views is shown other images or told boxes, too.
+
+    Raises ModelError.
+    """
+    more = " and ".join([*see[1:], *(["boxes of objects"] if boxes else [])])
+    if more and own_view_settings(model) is not None:
+        log.warning("%s was trained on views alone, without %s: do not rely on its answers", model, more)
 
 
 def _import_model_libraries() -> None:

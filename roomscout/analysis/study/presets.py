@@ -111,6 +111,26 @@ PRESETS = {
         ),
         steps=("looking", "perceiving", "out of view", "reasoning"),
     ),
+    "actions": Preset(
+        "Does acting fail because it is said in degrees and metres?",
+        tuple(Cell(space, {"actions": space}) for space in ("metric", "metric-pitch", "discrete", "pixel")),
+    ),
+    "pitch": Preset(
+        "What is it worth to look up and down, or to look at another height?",
+        (
+            Cell("15 down", {"camera_pitch": -15.0, "actions": "metric"}),
+            Cell("level", {"camera_pitch": 0.0, "actions": "metric"}),
+            Cell("30 down", {"camera_pitch": -30.0, "actions": "metric"}),
+            Cell("chosen", {"camera_pitch": -15.0, "actions": "metric-pitch"}),
+        ),
+    ),
+    "sees": Preset(
+        "Does an image beside the view help: depth, a map of what was seen, or a plan of the whole room?",
+        (
+            Cell("rgb", {"see": ["rgb"]}),
+            *(Cell(f"rgb {name}", {"see": ["rgb", name]}) for name in ("depth", "map", "plan")),
+        ),
+    ),
     "anytime": Preset(
         "What is each turn worth? After each of them the model also answers as if it were the last.",
         tuple(Cell(mover, {"moves": mover, "anytime": True}) for mover in ("model", "spin", "coverage")),
