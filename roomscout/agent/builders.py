@@ -149,7 +149,7 @@ def rules_of(
 ) -> Rules:
     """The rules of a run's questions for a model that reads `prompts` and replies in this form; or those of `video`."""
     if video is not None:
-        return Rules(video=video)
+        return Rules(video=video, native=controls.video_input == "native")
     space = find_space(controls.actions)
     if form.grammar is not None:
         form = action_format(True, space if controls.translation else space.at_place)

@@ -34,15 +34,16 @@ def look_ahead(config: RunConfig, folder: Path | None = None) -> Outcome:
             log_origins(find_benchmark(config.questions.benchmark))  # what can be prepared meanwhile
         raise
     if config.what_to_run.plan:
-        if run.config.controls.on_video:
-            run.report_scans()
-        elif run.benchmark.make_scans is not None:
+        if run.benchmark.make_scans is not None:
             log.info("Scans: made when the run begins, if they are not there")
         elif run.config.what_to_run.ply is None:
             try:
-                report_scans(run.questions, run.config.views.scan_root, run.config.questions.benchmark)
+                if run.config.controls.on_video:
+                    run.report_scans()
+                else:
+                    report_scans(run.questions, run.config.views.scan_root, run.config.questions.benchmark)
             except ScanNotFound as error:
-                log.info("Scans: none yet (%s)", error)
+                log.info("%s: none yet (%s)", "Videos" if run.config.controls.on_video else "Scans", error)
         for line in [*plan_lines(run.config, run.questions), *workers_line(run.config.cluster)]:
             log.info("%s", line)
         return Outcome(0, [])

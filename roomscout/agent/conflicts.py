@@ -15,7 +15,19 @@ Given = Any
 """All settings as attributes by name, and those that `_described` adds."""
 
 OF_CAMERA = (
-    *("prompts", "moves", "moves_of", "min_turns", "given", "actions", "translation", "tell", "anytime", "constrained"),
+    *(
+        "prompts",
+        "moves",
+        "moves_of",
+        "min_turns",
+        "given",
+        "actions",
+        "translation",
+        "tell",
+        "anytime",
+        "constrained",
+        "given",
+    ),
     *("see", "focal", "camera_height", "camera_pitch", "up_axis", "scale"),
 )
 """Settings that have no meaning for frames of a video; --renderer, --scan-root and --steps are not looked at."""
@@ -81,6 +93,11 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
     (
         lambda s: s.on_video and s.videos is None and s.frames_of is None,
         "{present=video} shows frames of videos: add {videos=DIR}, or {frames_of=DIR}",
+    ),
+    (lambda s: s.frames == 1 and s.video_input == "native", "{video_input=native} needs two frames: use more {frames}"),
+    (
+        lambda s: s.frames_of is not None and s.video_input == "native",
+        "{video_input=native} needs to know how fast frames follow each other: use {videos=DIR} instead of {frames_of}",
     ),
     (lambda s: s.videos is not None and s.frames_of is not None, "choose one of {videos} and {frames_of}"),
     (
@@ -225,7 +242,7 @@ def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
         "mover": mover,
         "only_turn": only_turn,
         "on_video": s.present == "video",
-        "of_video": "".join(changed(("videos", "frames_of", "frames"))[:1]),
+        "of_video": "".join(changed(("videos", "frames_of", "frames", "video_input"))[:1]),
         "of_camera": ", ".join([*changed(OF_CAMERA), *([named(renderer="blind")] * (s.renderer == "blind"))]),
         "unused": ", ".join(changed([name for name, those in of_engine.items() if "transformers" in those])),
         "only_vllm": ", ".join(changed([name for name, those in of_engine.items() if those == ("vllm",)])),

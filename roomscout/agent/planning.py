@@ -52,6 +52,9 @@ OBJECTS_TOKENS = 4000
 IMAGE_TOKEN_SIDE = 32
 """Side in pixels of the square that is one token of Qwen3-VL, for models behind servers."""
 
+TIME_TOKENS = 16
+"""Tokens of the time of two frames of a video in Qwen3-VL, such as "<123.4 seconds>"."""
+
 CHARACTERS_PER_TOKEN = 3.7
 """For the text before the first reply, when planning without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97
 for the question types of procedural rooms (docs/development/notes.md, 2026-11-22); rounded down so as not to
@@ -108,6 +111,14 @@ def frame_size(config: RunConfig, policy: Policy | None) -> FrameSize:
     return FrameSize(width * height, views.side, views.squares[0] * views.side**2)
 
 
+def _image_tokens(config: RunConfig, of_one: int) -> int:
+    """The tokens of the images of a turn, of which each has `of_one`; a video has as many for two frames and a time."""
+    images = config.images_a_turn
+    return (
+        of_one * images if config.controls.video_input == "frames" else (of_one + TIME_TOKENS) * math.ceil(images / 2)
+    )
+
+
 def conversation_size(
     config: RunConfig, questions: Sequence[Question], model: "Footprint", prompts: Prompts
 ) -> ConversationSize:
@@ -126,7 +137,7 @@ def conversation_size(
     return ConversationSize(
         first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(config.controls.boxes),
         turn_text_tokens=TURN_TEXT_TOKENS,
-        image_tokens=model.image_tokens(*config.view.image_size) * config.images_a_turn,
+        image_tokens=_image_tokens(config, model.image_tokens(*config.view.image_size)),
         reply_tokens=config.view.max_new_tokens,
         turns=config.most_moves + 1,
         estimated=estimated,
@@ -198,6 +209,8 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
         view = replace(view, image_size=family.default_view)
     if reason := family.why_not(*view.image_size):
         raise ConfigError(f"{named('image_size')}: {reason}")
+    if config.controls.video_input == "native" and family.video is None:
+        raise ConfigError(f"{named(video_input='native')}: {family.name} sees no videos, only frames: leave it out")
     planned = config.what_to_run.plan_device is not None  # for a GPU that this machine need not have
     return config.having_view(view).having(dtype=model.dtype if planned else dtype_on(model.device, model.dtype))
 

@@ -21,6 +21,7 @@ from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans,
 from roomscout.data.video_frames import FrameSize, VideoNotFound
 from roomscout.envs.films import FilmSettings
 from roomscout.envs.object_boxes import known_boxes
+from roomscout.models.transformers.backend import TransformersBackend
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,11 @@ def prepared(
     policy, config = with_policy(policy, config.checked())
     if config.video is not None and policy is not None and not isinstance(policy, ModelPolicy):
         raise ConfigError(f"{named(present='video')} shows frames to a model, and {policy_name(policy)} is none")
+    takes_videos = policy is None or (
+        isinstance(policy, ModelPolicy) and isinstance(policy.backend, TransformersBackend)
+    )
+    if config.controls.video_input == "native" and not takes_videos:
+        raise ConfigError(f"{named(video_input='native')} is for models of transformers: leave it out")
     require_sampling(policy, config.model, config.questions.samples)
     require_answers(policy, config.controls.anytime)
     if folder is not None:
@@ -137,20 +143,12 @@ def require_scan_root_used(asked: QuestionSettings, scan_root: Path) -> None:
 
 
 def report_films(questions: Sequence[Question], films: FilmSettings, required: bool) -> None:
-    """Log how many scenes have a video or a folder of frames, and which have none, whose questions fail.
-
-    With `required`, raises VideoNotFound if no scene has one.
-    """
-    scenes = {question.scene for question in questions}
-    missing = films.missing(questions)
+    """Log how many scenes have frames of a video, and which have none; `required` raises VideoNotFound for none."""
+    scenes, missing = {question.scene for question in questions}, films.missing(questions)
     if required and len(missing) == len(scenes):
         raise VideoNotFound(next(iter(missing.values())))
-    log.info(
-        "%s about %s, %d with frames",
-        counted(len(questions), "question"),
-        counted(len(scenes), "scene"),
-        len(scenes) - len(missing),
-    )
+    number, found = counted(len(questions), "question"), len(scenes) - len(missing)
+    log.info("%s about %s, %d with a video", number, counted(len(scenes), "scene"), found)
     if missing:
         log.warning("no video, so that their questions fail: %s", listed(map(" ".join, missing)))
         log.warning("%s", next(iter(missing.values())))

@@ -226,8 +226,9 @@ def _on_video(config: RunConfig, video: VideoProtocol) -> str:
     """Which frames are shown, and in which words, for a protocol."""
     width, height = config.view.image_size
     words = hashlib.sha256(json.dumps(asdict(video), sort_keys=True).encode()).hexdigest()
+    shown = "as one video" if config.controls.video_input == "native" else "in one message"
     frames = f"{config.frames} frame{'' if config.frames == 1 else 's'}"
-    return f"video protocol, {frames} of at most {width * height} pixels in one message, words {words[:12]}"
+    return f"video protocol, {frames} of at most {width * height} pixels {shown}, words {words[:12]}"
 
 
 def _decoding(model: ModelSettings) -> str:

@@ -115,7 +115,7 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     questions, policy = asking.questions, asking.policy
     prompts = run_prompts(asking.config) if asking.folder is None else saved_prompts(asking.folder)
     if policy is None and asking.config.model.asks_model:
-        warn_of_short_replies(asking.config.model)
+        warn_of_short_replies(asking.config.model, asking.config.view.max_new_tokens)
     if policy is None or isinstance(policy, ModelPolicy):
         warn_of_new_images(asking.config.model.model, asking.config.views.see, asking.config.controls.boxes)
     config, plan, renderer = resolve(asking, prompts, stack)
@@ -146,8 +146,9 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     return Started(config, plan, library, policy, rules, pool)
 
 
-def warn_of_short_replies(model: ModelSettings) -> None:
-    """Log a warning if the model is named like one that reasons before it replies, and nobody chose the reply's length.
+def warn_of_short_replies(model: ModelSettings, longest: int = ViewSettings.max_new_tokens) -> None:
+    """Log a warning if the model is named like one that reasons before it replies, and nobody chose the reply's length,
+    which is `longest` then.
 
     Raises ModelError if the checkpoint's views.json is damaged.
     """
@@ -157,7 +158,7 @@ def warn_of_short_replies(model: ModelSettings) -> None:
         log.warning(
             "%s seems to reason before it replies, and replies end after %d tokens: add %s, or its "
             "thoughts leave no room for a reply",
-            model.model, ViewSettings.max_new_tokens, named(max_new_tokens=TOKENS_FOR_THOUGHTS),
+            model.model, longest, named(max_new_tokens=TOKENS_FOR_THOUGHTS),
         )  # fmt: skip
 
 

@@ -51,8 +51,9 @@ class Rules:
     A reply is read as an action of `space`. With a `mover`, the camera makes its moves, and only the answer in the last
     turn counts; the policy sees every view as it comes, or `at_once` all of them in the last turn. Without one, the
     policy moves the camera, and its answers count from turn `min_turns` on. Without `translation`, the camera only
-    turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `agent.watching`. `boxes` is
-    "boxes" or "boxes-seen" if the environment tells the boxes of all objects, or of those in view so far.
+    turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `agent.watching`; the frames
+    are images, or with `native` one video. `boxes` is "boxes" or "boxes-seen" if the environment tells the boxes of all
+    objects, or of those in view so far.
     """
 
     prompts: Prompts = field(default_factory=Prompts)
@@ -64,6 +65,7 @@ class Rules:
     space: ActionSpace = METRIC
     video: VideoProtocol | None = None
     boxes: str = ""
+    native: bool = False
 
 
 @dataclass

@@ -9,7 +9,7 @@ from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.films import Film, FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply
-from roomscout.models.conversation import Conversation, Message
+from roomscout.models.conversation import Clip, Conversation, Message
 from roomscout.rendering.camera import CameraPose
 from roomscout.runs.records import ForcedAnswer, Turn, TurnSeconds
 
@@ -47,7 +47,11 @@ class VideoState(QuestionState):
         assert self.film is not None, f"{self.label}: a question in progress has frames"
         if not self.conversation.messages:
             text = self.protocol.prompt(self.question.question, self.question.options)
-            self.conversation.append(Message("user", text, self.film.shots))
+            seen, clip = self.film.record, None
+            if self.rules.native:
+                assert seen.fps is not None, "a video has a rate"
+                clip = Clip(seen.total, seen.indices, seen.fps)
+            self.conversation.append(Message("user", text, self.film.shots, clip=clip))
         return self.conversation
 
     def recall(self) -> None:

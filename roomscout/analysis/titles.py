@@ -25,7 +25,9 @@ def controls_of(facts: RunFacts) -> tuple[str, ...]:
         "moves of another run" if moves_of else MOVERS[moves].title if moves in MOVERS else "",
         f"given {' and '.join(setting('given'))}" if setting("given") else "",
         "all views at once" if at_once else "",
-        "" if facts.frames is None else f"video protocol, {facts.frames} frames",
+        ""
+        if facts.frames is None
+        else f"video protocol, {facts.frames} frames" + " as one video" * (setting("video_input") == "native"),
         "" if setting("actions") == "metric" else f"{setting('actions').rpartition('/')[2]} actions",
         "" if setting("translation") else "turning only",
         f"no answer before turn {setting('min_turns')}" if setting("min_turns") else "",

@@ -74,27 +74,17 @@ def sampled(total: int, frames: int) -> tuple[int, ...]:
     return tuple(map(int, np.linspace(0, total - 1, frames, dtype=int)))
 
 
-def video_of(root: Path, form: str, dataset: str, scene: str) -> Path:
-    """The video of a scene below the folder of --videos; raises VideoNotFound, also for a name that is a path."""
-    path = _named(root, form, dataset, scene)
-    if not path.is_file():
-        shown = form.format(dataset="<dataset>", scene="<scene>")
-        raise VideoNotFound(f"there is no video {path}: {named('videos')} takes the folder of {shown}")
-    return path
-
-
-def frames_folder_of(root: Path, dataset: str, scene: str) -> Path:
-    """The folder of a scene's frames below that of --frames-of; raises VideoNotFound."""
-    path = _named(root, "{dataset}/{scene}", dataset, scene)
-    if not path.is_dir():
-        raise VideoNotFound(f"there is no folder {path}: {named('frames_of')} takes the folder of <dataset>/<scene>/")
-    return path
-
-
-def _named(root: Path, form: str, dataset: str, scene: str) -> Path:
+def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
+    """A scene's video below the folder of --videos, in a file of this form, or with an empty form its folder below that
+    of --frames-of; raises VideoNotFound, and ScanNotFound for a name that is a path."""
     for what, name in (("dataset", dataset), ("scene", scene)):
         require_plain(what, name)
-    return on_disk(root / form.format(dataset=dataset, scene=scene))
+    flag, form = ("videos", form) if form else ("frames_of", "{dataset}/{scene}")
+    path = on_disk(root / form.format(dataset=dataset, scene=scene))
+    if not (path.is_file() if flag == "videos" else path.is_dir()):
+        shown = form.format(dataset="<dataset>", scene="<scene>")
+        raise VideoNotFound(f"there is no {path}: {named(flag)} takes the folder of {shown}")
+    return path
 
 
 def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRecord, tuple[Shot, ...]]:

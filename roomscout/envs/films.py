@@ -14,15 +14,8 @@ from PIL import Image
 
 from roomscout.base.shots import VIEW, Shot
 from roomscout.data.questions import Question
-from roomscout.data.video_frames import (
-    FrameSize,
-    FramesRecord,
-    VideoNotFound,
-    frames_folder_of,
-    frames_of_folder,
-    frames_of_video,
-    video_of,
-)
+from roomscout.data.scans import ScanNotFound
+from roomscout.data.video_frames import FrameSize, FramesRecord, frames_of_folder, frames_of_video, frames_path
 
 FILMS_AHEAD = 2
 COLUMNS = 4
@@ -36,11 +29,6 @@ class Film:
 
     record: FramesRecord
     shots: tuple[Shot, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """The memory of the frames; those that are shown twice count twice."""
-        return sum(shot.image.nbytes for shot in self.shots)
 
     @cached_property
     def sheet(self) -> Shot:
@@ -56,27 +44,25 @@ class Film:
 
 @dataclass(frozen=True)
 class FilmSettings:
-    """Where frames come from and how many of what size are shown. `root` has videos in files of `form`, or folders of
-    images if that is empty."""
+    """Where frames come from and how many of what size are shown; `root` and `form` are those of `frames_path`."""
 
     root: Path
     form: str
     frames: int
     size: FrameSize
 
-    def path_of(self, dataset: str, scene: str) -> Path:
-        """The video of a scene, or its folder of frames; raises VideoNotFound."""
-        return (
-            video_of(self.root, self.form, dataset, scene) if self.form else frames_folder_of(self.root, dataset, scene)
-        )
+    def film_of(self, scene: tuple[str, str]) -> Film:
+        """The frames of a scene; raises VideoNotFound or VideoError."""
+        read = frames_of_video if self.form else frames_of_folder
+        return Film(*read(frames_path(self.root, self.form, *scene), self.frames, self.size))
 
     def missing(self, questions: Iterable[Question]) -> dict[tuple[str, str], str]:
         """Why each scene without frames has none, in order of first appearance."""
         reasons = {}
         for scene in dict.fromkeys(question.scene for question in questions):
             try:
-                self.path_of(*scene)
-            except VideoNotFound as error:
+                frames_path(self.root, self.form, *scene)
+            except ScanNotFound as error:
                 reasons[scene] = str(error)
         return reasons
 
@@ -84,12 +70,13 @@ class FilmSettings:
 class FilmLibrary:
     """Decodes the frames of each scene once for its questions, the next scenes' in the background.
 
-    Keeps at most `cache_bytes` of frames, besides those in use and the newest. Methods may be called from many threads.
+    Keeps as many scenes as fit into `cache_bytes`, besides those in use, and at least those that are decoded ahead.
+    Methods may be called from many threads.
     """
 
     def __init__(self, settings: FilmSettings, cache_bytes: int) -> None:
         self.settings = settings
-        self._cache_bytes = cache_bytes
+        self._most = max(1 + FILMS_AHEAD, cache_bytes // (3 * settings.size.pixels * settings.frames))
         self._films: OrderedDict[tuple[str, str], Future[Film]] = OrderedDict()
         self._lock = Lock()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="video-loader")
@@ -113,29 +100,8 @@ class FilmLibrary:
     def _film(self, scene: tuple[str, str]) -> "Future[Film]":
         with self._lock:
             if scene not in self._films:
-                self._films[scene] = self._loader.submit(copy_context().run, self._load, scene)
+                self._films[scene] = self._loader.submit(copy_context().run, self.settings.film_of, scene)
+                if len(self._films) > self._most:
+                    self._films.popitem(last=False)
             self._films.move_to_end(scene)
             return self._films[scene]
-
-    def _load(self, scene: tuple[str, str]) -> Film:
-        settings = self.settings
-        path = settings.path_of(*scene)
-        read = frames_of_video if settings.form else frames_of_folder
-        film = Film(*read(path, settings.frames, settings.size))
-        self._make_room(film.size_bytes, scene)
-        return film
-
-    def _make_room(self, needed: int, scene: tuple[str, str]) -> None:
-        """Forget the scenes that were asked for longest ago until a new one fits."""
-        with self._lock:
-            kept = {
-                name: future.result().size_bytes
-                for name, future in self._films.items()
-                if name != scene and future.done() and not future.cancelled() and future.exception() is None
-            }
-            total = needed + sum(kept.values())
-            for name, size in kept.items():
-                if total <= self._cache_bytes:
-                    return
-                del self._films[name]
-                total -= size

@@ -14,8 +14,19 @@ Role = Literal["system", "user", "assistant"]
 
 
 @dataclass(frozen=True)
+class Clip:
+    """Which frames of a video the images of a message are: their indices, of `total` frames at `fps` a second."""
+
+    total: int
+    indices: tuple[int, ...]
+    fps: float
+
+
+@dataclass(frozen=True)
 class Message:
     """One message. A user message has images, its `shots`, which come before its text; other messages have none.
+
+    With a `clip`, the images are frames that a model sees as one video.
 
     `tokens` are the generated ids of an assistant message without the end token, empty if the text came from elsewhere.
     They are sent back unchanged, since re-encoding decoded text may give other ids.
@@ -25,6 +36,7 @@ class Message:
     text: str
     shots: tuple[Shot, ...] = ()
     tokens: tuple[int, ...] = ()
+    clip: Clip | None = None
 
     @classmethod
     def of_views(cls, text: str, *views: np.ndarray) -> Self:
@@ -88,7 +100,8 @@ def why_too_long(messages: Sequence[Message], turns: int, tokens: int, takes: st
     """
     on_video = any(shot.name == FRAME for message in messages for shot in message.shots)
     several = f"fewer {named('frames' if on_video else 'steps')}"
-    what, fewer = ("the first turn", "a shorter question") if turns == 1 else ("the conversation", several)
+    alone = turns == 1 and not on_video
+    what, fewer = ("the first turn", "a shorter question") if alone else ("the conversation", several)
     return (
         f"{what} needs {tokens} tokens with its reply, but {takes}: use {larger}{fewer}, a smaller "
         f"{named('image_size')} or fewer {named('max_new_tokens')}"

@@ -33,7 +33,7 @@ from roomscout.training.endless import EndlessRooms
 
 TAKEN = (
     {*SECTIONS["questions"], *SECTIONS["views"], *SECTIONS["controls"], "model", "prompts", "steps", "device", "seed"}
-    - {"questions", "samples", "anytime"}
+    - {"questions", "samples", "anytime", "videos", "frames_of", "frames", "video_input"}
 )  # fmt: skip
 """The settings of `explore` that decide what an episode is; the others are about who replies, and how runs are kept."""
 CHOOSE = ("scenes", "ids", "num_questions")

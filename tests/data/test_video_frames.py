@@ -14,11 +14,10 @@ from roomscout.data.video_frames import (
     FrameSize,
     VideoError,
     VideoNotFound,
-    frames_folder_of,
     frames_of_folder,
     frames_of_video,
+    frames_path,
     sampled,
-    video_of,
 )
 
 ANY_SIZE = FrameSize(640 * 480)
@@ -118,14 +117,13 @@ def test_a_folder_has_frames_in_natural_order(tmp_path: Path):
 
 
 def test_scenes_without_videos_are_named(tmp_path: Path):
-    with pytest.raises(
-        VideoNotFound, match=r"no video .*scannet/a\.mp4: --videos takes the folder of <dataset>/<scene>"
-    ):
-        video_of(tmp_path, "{dataset}/{scene}.mp4", "scannet", "a")
-    with pytest.raises(VideoNotFound, match=r"no folder .*scannet/a: --frames-of takes"):
-        frames_folder_of(tmp_path, "scannet", "a")
+    form = "{dataset}/{scene}.mp4"
+    with pytest.raises(VideoNotFound, match=r"there is no .*scannet/a\.mp4: --videos takes the folder of <data"):
+        frames_path(tmp_path, form, "scannet", "a")
+    with pytest.raises(VideoNotFound, match=r"there is no .*scannet/a: --frames-of takes the folder of <data"):
+        frames_path(tmp_path, "", "scannet", "a")
     with pytest.raises(ScanNotFound, match="not a plain file name"):
-        video_of(tmp_path, "{dataset}/{scene}.mp4", "scannet", "../../etc")
+        frames_path(tmp_path, form, "scannet", "../../etc")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def _budget(moves: tuple[int, ...]) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
-_IN_THE_SCAN = {"present": "turns", "videos": None, "frames_of": None, "frames": "auto"}
+_IN_THE_SCAN = {"present": "turns", "videos": None, "frames_of": None, "frames": "auto", "video_input": "frames"}
 """The settings of a cell in a study whose other cells show frames of videos."""
 
 PRESETS = {

@@ -14,6 +14,7 @@ from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.families import family_of, require_tiles
+from roomscout.models.transformers.families.family import EncodedVideo
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
@@ -157,7 +158,11 @@ class ConversationEncoder:
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
         if turn.image.inputs is None:
-            turn.image.inputs = self._encode_image(turn.view)
+            user = turn.messages[-1] if turn.messages else None
+            if user is not None and user.clip is not None:
+                turn.image.inputs = self._encode_video(turn.rendered, user)[2]
+            else:
+                turn.image.inputs = self._encode_image(turn.view)
         return turn.image.inputs
 
     def release(self, key: int) -> None:
@@ -172,6 +177,11 @@ class ConversationEncoder:
         """The next turns of `encoded`, one per view; `messages` is the conversation up to the user message to add."""
         before, user = messages[-2] if messages[1:] else None, messages[-1]
         rendered = self._render(messages)
+        if user.clip is not None:
+            ids, positions, video = self._encode_video(rendered, user)
+            places = [place for place, id in enumerate(ids) if id == self._config.video_token_id]
+            first, end, shown = places[0], places[-1] + 1, user.shots[0].image
+            return [EncodedTurn(tuple(messages), rendered, ids, positions, shown, EncodedImage(video), first, end)]
         if not encoded.turns:
             ids, text, start = list[int](), rendered, 0
         else:
@@ -220,6 +230,7 @@ class ConversationEncoder:
         chat = []
         for message in messages:
             image = [{"type": "image"}] * (max(1, len(message.shots)) if message.role == "user" else 0)
+            image = image if message.clip is None else [{"type": "video"}]
             text = _REPLY if message.role == "assistant" else self._escape_added_tokens(message.text)
             chat.append({"role": message.role, "content": [*image, {"type": "text", "text": text}]})
         options = self._family.chat_options
@@ -249,6 +260,21 @@ class ConversationEncoder:
     def _tokenize(self, text: str) -> list[int]:
         return self._processor.tokenizer(text, add_special_tokens=False)["input_ids"]
 
+    def _encode_video(self, rendered: str, user: Message) -> EncodedVideo:
+        """The whole text of a conversation whose only user message shows a video; raises ModelError."""
+        assert user.clip is not None, "a message with a video has a clip"
+        if self._family.video is None:
+            raise ModelError(f"{self._family.name} sees no videos: use {named(video_input='frames')}")
+        frames = [shot.image for shot in user.shots]
+        ids, positions, inputs = self._family.video(self._processor, self._config, rendered, frames, user.clip)
+        return ids, positions, self._as_stored(inputs)
+
+    def _as_stored(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Inputs in the dtype of the weights; lossless, since the image encoder casts pixels to its own first."""
+        if self._dtype is None:
+            return inputs
+        return {name: each.to(self._dtype) if each.is_floating_point() else each for name, each in inputs.items()}
+
     def _encode_image(self, pixels: np.ndarray) -> dict[str, torch.Tensor]:
         image = Image.fromarray(np.ascontiguousarray(pixels))
         reason = self._family.why_not(image.width, image.height)
@@ -256,11 +282,7 @@ class ConversationEncoder:
             raise ModelError(f"{reason} ({named('image_size')})")
         if self._family.qwen_vl_utils:
             image = self._prepare(image, self._processor.image_processor.patch_size)
-        inputs = self._family.process(self._processor, image, self._tiles)
-        # Lossless: the image encoder casts pixels to its own dtype first.
-        if self._dtype is not None:
-            inputs = {name: each.to(self._dtype) if each.is_floating_point() else each for name, each in inputs.items()}
-        return inputs
+        return self._as_stored(self._family.process(self._processor, image, self._tiles))
 
 
 def _same_objects(known: Sequence[Message], messages: Sequence[Message]) -> bool:

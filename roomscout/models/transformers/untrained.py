@@ -32,6 +32,8 @@ QWEN_TEMPLATE = """
         {%- for part in message.content %}
             {%- if part.type == 'image' %}
                 {{- '<|vision_start|><|image_pad|><|vision_end|>' }}
+            {%- elif part.type == 'video' %}
+                {{- '<|vision_start|><|video_pad|><|vision_end|>' }}
             {%- elif part.type == 'text' %}
                 {{- part.text }}
             {%- endif %}

@@ -6,13 +6,20 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
+from roomscout.models.conversation import Clip
+
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from PIL import Image
     from transformers import PreTrainedConfig, ProcessorMixin
 
 ImageInputs = Mapping[str, "torch.Tensor"]
 """A processor's output for one image, by the names of the model's inputs."""
+
+
+EncodedVideo = tuple[list[int], "torch.Tensor", dict[str, "torch.Tensor"]]
+"""The ids of a text with a video, their positions, and the model's inputs by name."""
 
 
 class Views(Protocol):
@@ -94,6 +101,8 @@ class Family:
       `qwen_vl_utils` the image goes through that library first.
     - `placeholders(processor, config, inputs)` are the token ids that replace the chat template's single
       `config.image_token_id`.
+    - `video(processor, config, text, frames, clip)` encodes a text with a video as the family's processor does: the
+      ids, their positions, and the model's inputs. None for a family that sees videos as images.
     - `positions(config, ids, inputs)` are the positions (position_axes, len(ids)) of ids with one image, starting at 0:
       3 axes (time, height, width) for M-RoPE, 1 for ordinary positions.
 
@@ -132,6 +141,7 @@ class Family:
     default_view: tuple[int, int] = (640, 480)
     tiled: bool = False
     qwen_vl_utils: bool = False
+    video: "Callable[[ProcessorMixin, PreTrainedConfig, str, Sequence[np.ndarray], Clip], EncodedVideo] | None" = None
     state_bytes: "Callable[[PreTrainedConfig], int]" = no_state_bytes
     chat_options: Mapping[str, Any] = field(default_factory=dict)
     reply_opening: str = ""

@@ -2,11 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from roomscout.models.transformers.families.family import Family, ImageInputs, Squares, full_attention_only
+from roomscout.models.conversation import Clip
+from roomscout.models.transformers.families.family import (
+    EncodedVideo,
+    Family,
+    ImageInputs,
+    Squares,
+    full_attention_only,
+)
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from PIL import Image
     from transformers import PreTrainedConfig, ProcessorMixin
@@ -46,6 +55,39 @@ def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: Ima
     return positions
 
 
+def _video(
+    processor: "ProcessorMixin", config: "PreTrainedConfig", text: str, frames: Sequence["np.ndarray"], clip: Clip
+) -> EncodedVideo:
+    """Ids and pixels by the processor itself, and positions equal to the models' get_rope_index.
+
+    Qwen3-VL writes a time before each pair of frames, whose tokens have positions as an image has. Qwen2.5-VL has all
+    tokens in a row, where time grows by tokens_per_second, in Qwen2-VL by 1.
+    """
+    import torch
+    from transformers.video_utils import VideoMetadata
+
+    metadata = VideoMetadata(total_num_frames=clip.total, fps=clip.fps, frames_indices=list(clip.indices))
+    made = processor(
+        text=[text], videos=[list(frames)], video_metadata=[metadata], do_sample_frames=False, return_tensors="pt"
+    )
+    ids, side = made["input_ids"][0].tolist(), config.vision_config.spatial_merge_size
+    _, rows, columns = made["video_grid_thw"][0].tolist()
+    rows, columns = rows // side, columns // side
+    rate = getattr(config.vision_config, "tokens_per_second", None)
+    interval = rate * float(made["second_per_grid_ts"][0]) if rate and "second_per_grid_ts" in made else 1
+    start, parts = 0, list[torch.Tensor]()
+    for is_video, group in groupby(id == config.video_token_id for id in ids):
+        place = torch.arange(len(list(group)))
+        if is_video:
+            time, within = (place // (rows * columns) * interval).long(), place % (rows * columns)
+            parts.append(start + torch.stack([time, within // columns, within % columns]))
+            start += max(rows, columns)
+        else:
+            parts.append(start + place.expand(3, -1))
+            start += len(place)
+    return ids, torch.cat(parts, dim=1), {name: made[name] for name in ("pixel_values_videos", "video_grid_thw")}
+
+
 def _linear_state_bytes(config: "PreTrainedConfig") -> int:
     """Per linear-attention layer: a (key size, value size) matrix for each value head, and the convolution's last
     inputs. Float32, as in transformers."""
@@ -73,6 +115,7 @@ QWEN3_VL = Family(
     mergers=("model.visual.merger", "model.visual.deepstack_merger_list"),
     lookups=("model.language_model.embed_tokens", "model.visual.pos_embed"),
     qwen_vl_utils=True,
+    video=_video,
 )
 """Patch 16, merge 2: squares of 32x32 pixels. View limits are those of qwen-vl-utils."""
 
