@@ -22,6 +22,7 @@ from roomscout.agent.timing import (
     ConversationSize,
     expected_run_shape,
     longest_run_shape,
+    seems_to_reason,
     sent_tokens,
     time_lines,
 )
@@ -141,6 +142,7 @@ def conversation_size(
         reply_tokens=config.view.max_new_tokens,
         turns=config.most_moves + 1,
         estimated=estimated,
+        reasons=seems_to_reason(config.model.model),
     )
 
 
@@ -346,7 +348,9 @@ def server_token_lines(config: RunConfig, questions: Sequence[Question]) -> list
     texts = first_texts(config, questions, run_prompts(config))
     first = math.ceil(max(map(len, texts)) / CHARACTERS_PER_TOKEN) + TURN_TEXT_TOKENS
     first += OBJECTS_TOKENS * bool(config.controls.boxes)
-    size = ConversationSize(first, TURN_TEXT_TOKENS, images, config.view.max_new_tokens, turns, estimated=True)
+    size = ConversationSize(
+        first, TURN_TEXT_TOKENS, images, config.view.max_new_tokens, turns, True, seems_to_reason(config.model.model)
+    )
     if config.controls.at_once:  # one request with all views
         first += (turns - 1) * (TURN_TEXT_TOKENS + images)
         size = replace(size, first_text_tokens=first, turns=1)

@@ -2,12 +2,10 @@
 
 import gc
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from roomscout.agent.builders import (
@@ -28,6 +26,7 @@ from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.prepared import Prepared
 from roomscout.agent.run_folder import saved_prompts
 from roomscout.agent.state import QuestionState, Rules
+from roomscout.agent.timing import seems_to_reason
 from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.base.wording import named
 from roomscout.envs.films import FilmLibrary
@@ -40,8 +39,6 @@ from roomscout.runs.journal import Journal
 
 log = logging.getLogger(__name__)
 
-NAMES_OF_REASONERS = re.compile(r"(?<!non)(?<!non[-_])think|reason|q[wv]q|\br1\b|\bo[134]\b|gpt-5", re.IGNORECASE)
-"""Matches the names of models that reason at length before they reply, as far as names say it."""
 TOKENS_FOR_THOUGHTS = 8192
 """Room for a thought and a reply."""
 
@@ -154,7 +151,7 @@ def warn_of_short_replies(model: ModelSettings, longest: int = ViewSettings.max_
     """
     if model.max_new_tokens != "auto" or own_view_settings(model.model) is not None:
         return
-    if NAMES_OF_REASONERS.search(Path(model.model).name):
+    if seems_to_reason(model.model):
         log.warning(
             "%s seems to reason before it replies, and replies end after %d tokens: add %s, or its "
             "thoughts leave no room for a reply",

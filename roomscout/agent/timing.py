@@ -1,8 +1,10 @@
 """Estimates how long a run takes, from a roofline of the model and assumptions about its replies."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout.agent.config import ModelSettings, ScheduleSettings
@@ -12,7 +14,8 @@ if TYPE_CHECKING:  # the module itself loads torch
 
 EXPECTED_REPLY_TOKENS = 200
 """Mean length of a reply: a few sentences, then the action object of 50 to 60 tokens. An assumption: no real checkpoint
-has been run yet."""
+has been run yet. Thoughts of models that reason come before it, and are expected to fill the rest of the limit."""
+_NAMES_OF_REASONERS = re.compile(r"(?<!non)(?<!non[-_])think|reason|q[wv]q|\br1\b|\bo[134]\b|gpt-5", re.IGNORECASE)
 GROWTH_PER_DOUBLING = 0.1
 """Growth of a batch's longest reply per doubling of the batch, relative to the mean: 1.6 times the mean at 64 rows, the
 expected maximum of 64 normally distributed lengths whose standard deviation is a quarter of the mean."""
@@ -79,7 +82,8 @@ measured on a GPU yet.
 class ConversationSize:
     """The largest number of tokens in a question's conversation, and its parts.
 
-    `estimated` is True if the text was not counted with the model's tokenizer.
+    `estimated` is True if the text was not counted with the model's tokenizer, `reasons` if the model seems to reason
+    before it replies.
     """
 
     first_text_tokens: int
@@ -88,12 +92,17 @@ class ConversationSize:
     reply_tokens: int
     turns: int
     estimated: bool = False
+    reasons: bool = False
 
     @property
     def tokens(self) -> int:
         """Tokens if every turn is taken and every reply has the maximum length."""
         later = (self.turns - 1) * self.turn_text_tokens
         return self.first_text_tokens + later + self.turns * (self.image_tokens + self.reply_tokens)
+
+    def kept(self, reply_tokens: float) -> float:
+        """Tokens of a reply that later turns read: chat templates and servers leave out its thought."""
+        return min(EXPECTED_REPLY_TOKENS, reply_tokens) if self.reasons else reply_tokens
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,11 @@ class RunShape:
         return min(self.most_tokens, self.reply_tokens * (1 + self.growth_per_doubling * math.log2(max(1, rows))))
 
 
+def seems_to_reason(model: str) -> bool:
+    """Whether a model has the name of one that reasons at length before it replies, as far as names say it."""
+    return _NAMES_OF_REASONERS.search(Path(model).name) is not None
+
+
 def longest_run_shape(conversation: ConversationSize) -> RunShape:
     """Every question takes every turn, and every reply has the maximum length."""
     return RunShape((1.0,) * conversation.turns, conversation.reply_tokens, conversation.reply_tokens)
@@ -128,11 +142,12 @@ def longest_run_shape(conversation: ConversationSize) -> RunShape:
 def expected_run_shape(conversation: ConversationSize) -> RunShape:
     """Questions end at each turn with equal probability, so they take (turns + 1) / 2 turns on average: 5 of 9.
 
-    Replies have EXPECTED_REPLY_TOKENS on average. Both are assumptions.
+    Replies have EXPECTED_REPLY_TOKENS on average, and of models that reason the maximum length. These are assumptions.
     """
     turns, most = conversation.turns, conversation.reply_tokens
     shares = tuple((turns - turn) / turns for turn in range(turns))
-    return RunShape(shares, min(EXPECTED_REPLY_TOKENS, most), most, GROWTH_PER_DOUBLING)
+    expected = most if conversation.reasons else min(EXPECTED_REPLY_TOKENS, most)
+    return RunShape(shares, expected, most, GROWTH_PER_DOUBLING)
 
 
 @dataclass(frozen=True)
@@ -147,7 +162,7 @@ class CallGroup:
 def sent_tokens(conversation: ConversationSize, shape: RunShape, anytime: bool = False) -> tuple[float, float]:
     """The tokens of a question that a server reads and writes, which gets the whole conversation with each request."""
     read = written = 0.0
-    later = conversation.turn_text_tokens + conversation.image_tokens + shape.reply_tokens
+    later = conversation.turn_text_tokens + conversation.image_tokens + conversation.kept(shape.reply_tokens)
     for turn, share in enumerate(shape.shares):
         asked = 2 * share if anytime and turn < len(shape.shares) - 1 else share
         read += asked * (conversation.first_text_tokens + conversation.image_tokens + turn * later)
@@ -198,7 +213,7 @@ def run_seconds(
         if anytime and turn:
             asked.append((turn - 1, later, 0))
         for at, new, images in asked:
-            whole = first + image + at * (image + later + shape.reply_tokens)
+            whole = first + image + at * (image + later + conversation.kept(shape.reply_tokens))
             tokens, images = (new, images) if kv_reuse else (whole, at + 1)
             patches = images * image * model.patches_per_token
             taken = pace.call_seconds(

@@ -26,7 +26,8 @@ class Clip:
 class Message:
     """One message. A user message has images, its `shots`, which come before its text; other messages have none.
 
-    With a `clip`, the images are frames that a model sees as one video.
+    With a `clip`, the images are frames that a model sees as one video. `hidden` is the number of images that a
+    user message had and no longer shows: it then has no others.
 
     `tokens` are the generated ids of an assistant message without the end token, empty if the text came from elsewhere.
     They are sent back unchanged, since re-encoding decoded text may give other ids.
@@ -37,6 +38,7 @@ class Message:
     shots: tuple[Shot, ...] = ()
     tokens: tuple[int, ...] = ()
     clip: Clip | None = None
+    hidden: int = 0
 
     @classmethod
     def of_views(cls, text: str, *views: np.ndarray) -> Self:
@@ -81,10 +83,21 @@ class Conversation:
         other.origin = self
         return other
 
+    def showing(self, messages: list[Message]) -> "Conversation":
+        """This conversation with other messages for the same ones: backends cache under the same key what is equal."""
+        shown = Conversation(self.id, messages)
+        shown.key = self.key
+        return shown
+
     @property
     def shots(self) -> list[Shot]:
         """The images of all messages, in their order."""
         return [shot for message in self.messages for shot in message.shots]
+
+    @property
+    def views(self) -> int:
+        """The number of images of all messages, with those that are no longer shown."""
+        return sum(len(message.shots) + message.hidden for message in self.messages)
 
     @property
     def images(self) -> list[np.ndarray]:
@@ -99,10 +112,11 @@ def why_too_long(messages: Sequence[Message], turns: int, tokens: int, takes: st
     `larger` is a setting that allows more, if there is one, with a comma.
     """
     on_video = any(shot.name == FRAME for message in messages for shot in message.shots)
-    several = f"fewer {named('frames' if on_video else 'steps')}"
-    alone = turns == 1 and not on_video
-    what, fewer = ("the first turn", "a shorter question") if alone else ("the conversation", several)
+    what, fewer = "the conversation", f"fewer {named('frames' if on_video else 'steps')}"
+    views = "" if on_video else f", or show fewer views at a time with {named('keep_views')}"
+    if turns == 1 and not on_video:
+        what, fewer, views = "the first turn", "a shorter question", ""
     return (
         f"{what} needs {tokens} tokens with its reply, but {takes}: use {larger}{fewer}, a smaller "
-        f"{named('image_size')} or fewer {named('max_new_tokens')}"
+        f"{named('image_size')} or fewer {named('max_new_tokens')}{views}"
     )

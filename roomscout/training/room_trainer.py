@@ -13,7 +13,7 @@ from roomscout.models.conversation import Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.training.environment import RoomEnv
-from roomscout.training.spoken import Spoken, encoded_episode
+from roomscout.training.spoken import Spoken, encoded_episode, learning_encoder
 
 ACTION = action_format()
 
@@ -78,11 +78,11 @@ class RoomTrainer(GRPOTrainer):
             episode.begin(int(prompt[-1]["content"]), name)
         model = self.accelerator.unwrap_model(self.model)
         model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        encoder = learning_encoder(self.processing_class, model.config)
         options = ModelOptions(
             max_new_tokens=self._longest_reply, temperature=self.temperature, seed=self.args.seed, logprobs=True
         )
         play(episodes, TransformersBackend(model, self.processing_class, options))
-        encoder = ConversationEncoder(self.processing_class, model.config)
         end = self._tokenizer.eos_token_id
         found = [_spoken(encoder, each, end) for each in episodes]
         views = [[Image.fromarray(turn.view) for turn in each.turns] for each in found]

@@ -13,13 +13,13 @@ from roomscout.analysis.run_argument import add_log_root
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import family_of
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code
 from roomscout.runs.reader import named_run
+from roomscout.runs.records import image_files
 from roomscout.runs.trajectories import Trajectory, load_trajectories
-from roomscout.training.spoken import encoded_episode
+from roomscout.training.spoken import encoded_episode, learning_encoder
 from roomscout.training.tuning import TuningError, add_tuning, load_parts, require_ready, train, trainer_arguments
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Collator:
         self, conversations: Sequence[Trajectory], processor: "ProcessorMixin", config: "PreTrainedConfig"
     ) -> None:
         self._conversations = conversations
-        self._encoder = ConversationEncoder(processor, config)
+        self._encoder = learning_encoder(processor, config)
         self._axes = family_of(config).position_axes
         self._end, self._pad = processor.tokenizer.eos_token_id, processor.tokenizer.pad_token_id
 
@@ -98,6 +98,12 @@ def main(arguments: Sequence[str]) -> int:
             f"none of {counted(len(found), 'answer')} has a conversation with a score of {options.min_score:g} or "
             "more: lower --min-score, or name other runs"
         )
+    for each in conversations:
+        if any(message["role"] == "user" and not image_files(message) for message in each.recorded()):
+            raise TuningError(
+                f"the conversation of question {each.question.id} shows only some of the views that its replies were "
+                "about (--keep-views), so that no row can have them all: name other runs"
+            )
     print(f"{counted(len(conversations), 'conversation')} of {len(found)}, from {counted(len(folders), 'run')}")
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer

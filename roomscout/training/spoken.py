@@ -1,11 +1,27 @@
 """The token ids of a finished episode, and which of them the model said."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
+from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedTurn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, ProcessorMixin
+
+
+def learning_encoder(processor: "ProcessorMixin", config: "PreTrainedConfig") -> ConversationEncoder:
+    """An encoder of whole episodes; raises ModelError if the chat template rewrites their earlier turns."""
+    encoder = ConversationEncoder(processor, config)
+    if encoder.rewrites:
+        raise ModelError(
+            "the checkpoint's chat template rewrites earlier turns (as in Thinking checkpoints), so that no row can "
+            "have all replies as they were said: train an Instruct checkpoint"
+        )
+    return encoder
 
 
 @dataclass(frozen=True, eq=False)

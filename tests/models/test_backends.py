@@ -196,11 +196,15 @@ class TestEncoding:
         encoder.encode(begin("q", "Where is the door?"))
         assert encoder.encode(begin("q", "next")).ids != encoder.encode(begin("q", "Where is the door?")).ids
 
-    def test_a_template_that_rewrites_earlier_turns_is_refused(self, checkpoint):
+    def test_a_template_that_rewrites_earlier_turns_is_followed(self, checkpoint):
         processor = AutoProcessor.from_pretrained(checkpoint)
         processor.chat_template += "{{ '<think>' if messages | length < 3 }}"
-        with pytest.raises(ModelError, match="Instruct"):
-            ConversationEncoder(processor, AutoConfig.from_pretrained(checkpoint))
+        encoder = ConversationEncoder(processor, AutoConfig.from_pretrained(checkpoint))
+        conversation = begin("q")
+        assert processor.tokenizer.decode(encoder.encode(conversation).ids).endswith("assistant\n<think>")
+        conversation.append(Message("assistant", "seen"))
+        conversation.append(Message.of_views("next", view(1)))
+        assert "think" not in processor.tokenizer.decode(encoder.encode(conversation).ids)
 
 
 class TestReplies:

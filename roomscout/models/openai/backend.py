@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 def turn_seed(seed: int, conversation: Conversation) -> int:
     """A 31-bit seed for the next turn, which depends only on `seed`, the conversation's id and the turn."""
-    stream = f"{seed} {conversation.id} {len(conversation.images)}"
+    stream = f"{seed} {conversation.id} {conversation.views}"
     return int.from_bytes(hashlib.sha256(stream.encode()).digest()[:4]) >> 1
 
 
@@ -78,7 +78,7 @@ class OpenAIBackend(Backend):
             return [*self._messages(conversation.origin)[:-1], last]
         known = self._encoded.setdefault(conversation.key, [])
         for index, message in enumerate(messages):
-            if index == len(known) or known[index][0] is not message:
+            if index == len(known) or known[index][0] != message:
                 known[index:] = [(message, encoded_message(messages, index, system_role))]
         return [encoded for _, encoded in known if encoded]
 

@@ -136,6 +136,8 @@ class TransformersBackend:
         Raises OutOfMemory if a smaller batch may work, ModelError for a conversation that cannot be answered or a
         grammar without xgrammar, ValueError for duplicate conversations.
         """
+        from roomscout.models.transformers.grammar import with_thought
+
         if len({conversation.key for conversation in conversations}) < len(conversations):
             raise ValueError("a batch contains the same conversation twice")
         if not conversations:
@@ -144,11 +146,12 @@ class TransformersBackend:
             started = time.perf_counter()
             batch = [self._encoder.encode(conversation) for conversation in conversations]
             encoded_at = time.perf_counter()
-            result = self._runner.run(batch, reply_format)
+            grammar = with_thought(reply_format.grammar, self._encoder.opening)
+            result = self._runner.run(batch, replace(reply_format, grammar=grammar))
             ended = time.perf_counter()
             return [
                 Reply(
-                    text=self._tokenizer.decode(row.tokens, skip_special_tokens=True),
+                    text=self._encoder.opening + self._tokenizer.decode(row.tokens, skip_special_tokens=True),
                     tokens=row.tokens,
                     prompt_tokens=len(encoded.ids),
                     reused_tokens=row.reused,

@@ -1,9 +1,10 @@
-"""Encodes conversations as token ids, positions and image patches, each message once; needs no weights."""
+"""Encodes conversations as token ids, positions and image patches, what is known of them once; needs no weights."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # Stands for earlier replies when the chat template is rendered: their ids are known and must not be re-tokenized.
 _REPLY = "reply"
+_THOUGHT = "thought"
 
 
 @dataclass
@@ -32,10 +34,11 @@ class EncodedImage:
 
 @dataclass(frozen=True)
 class EncodedTurn:
-    """The encoding of one user message and the message before it (system or reply), if there is one.
+    """The encoding of one user message with a view, and of the messages before it, if any.
 
-    A user message with several views has one for each view, up to the next one; `messages` has the two messages in the
-    first, and is empty in the others. `rendered` is the chat template's text of the whole conversation so far.
+    A user message with several views has one for each view, up to the next one; `messages` has the messages in the
+    first, and is empty in the others. `rendered` is the chat template's text of the whole conversation so far. With a
+    template that rewrites earlier turns, the first has all messages, and each but the last ends with its view.
     `positions` are (position_axes, len(ids)), as the model's family defines them. `view` is (H, W, 3) uint8, and the
     image's placeholders are `ids[image_start:image_end]`.
     """
@@ -49,18 +52,25 @@ class EncodedTurn:
     image_start: int
     image_end: int
 
+    def holds(self, before: list[int], view: np.ndarray, behind: list[int], start: int) -> bool:
+        """Whether it is the encoding of this view between these ids, at positions from `start`."""
+        ids = [*before, *self.ids[self.image_start : self.image_end], *behind]
+        return self.view is view and self.ids == ids and int(self.positions[0, 0]) == start
+
 
 @dataclass
 class EncodedConversation:
-    """The encoding of a conversation up to its last user message; grows with the conversation.
+    """The encoding of a conversation up to its last user message; grows as long as earlier messages stay the same.
 
-    `id` and `key` are the conversation's, and `origin` is the encoding of its origin, None if it has none.
+    `id` and `key` are the conversation's, and `views` its number of images so far. `origin` is the encoding of its
+    origin, None if it has none.
     """
 
     id: str
     key: int
     turns: list[EncodedTurn] = field(default_factory=list)
     origin: "EncodedConversation | None" = None
+    views: int = 0
 
     @property
     def ids(self) -> list[int]:
@@ -101,12 +111,16 @@ class ConversationEncoder:
     """Encodes conversations turn by turn with a checkpoint's processor and configuration.
 
     A turn appends what the chat template puts after the last reply: its end token, the new user message, the start of
-    the next reply. Replies enter as their generated ids. So each turn's ids extend those of the turn before, and cached
-    keys and values stay valid.
+    the next reply. Replies enter as their generated ids. So each turn's ids extend those of the turn before, unless a
+    message before it has changed, and cached keys and values stay valid.
+
+    If the chat template `rewrites` earlier turns, as those of Thinking checkpoints leave out earlier thoughts, all of a
+    conversation is encoded as the template renders it, replies by their texts. `opening` is then what the template puts
+    before the next reply but not before earlier ones, such as "<think>\\n": replies begin with it.
 
     Pixels are stored as `dtype`, usually that of the weights; None keeps the processor's. `prepare(image, patch size)`
     is called for families that use qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises
-    ModelError for a chat template that rewrites earlier turns, and for several tiles if the family has none.
+    ModelError for several tiles if the family has none.
     """
 
     def __init__(
@@ -124,36 +138,34 @@ class ConversationEncoder:
         self._tiles = tiles_per_view
         self._dtype = dtype
         self._prepare = prepare
-        self._added_tokens = _added_tokens_pattern(processor.tokenizer.get_added_vocab())
+        tokenizer = processor.tokenizer
+        special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._added_tokens = _added_tokens_pattern(tokenizer.get_added_vocab())
+        self._special_tokens = _added_tokens_pattern(special)
         self._cache: dict[int, EncodedConversation] = {}
-        question = Message("user", "")
-        chat = [Message("system", ""), question, Message("assistant", ""), question]
-        self._text_after(self._render(chat[:2]), self._render(chat))
+        self.rewrites, self.opening = self._rewriting()
 
     def encode(self, conversation: Conversation) -> EncodedConversation:
-        """The encoding of a conversation that ends with a user message; encodes only new messages.
+        """The encoding of a conversation that ends with a user message; encodes only what changed since the last call.
 
         Raises ModelError for any other conversation, and for an image size that the family does not accept.
         """
         messages = conversation.messages
-        if not messages or messages[-1].role != "user":
-            raise ModelError(f"conversation {conversation.id}: it does not end with a user message")
-        if conversation.origin is not None:
-            return self._encode_alternative(conversation, self.encode(conversation.origin))
-        encoded = self._cache.get(conversation.key)
-        if encoded is None or not _same_objects(encoded.messages, messages[: len(encoded.messages)]):
-            encoded = self._cache[conversation.key] = EncodedConversation(conversation.id, conversation.key)
-        first = 2 if encoded.messages or messages[0].role != "user" else 1
-        for end in range(len(encoded.messages) + first, len(messages) + 1, 2):
-            try:
-                encoded.turns += self._encode_message(encoded, messages[:end])
-            except ModelError as error:
-                raise ModelError(f"conversation {conversation.id}: {error}") from error
+        if not messages or not messages[-1].shots:
+            raise ModelError(f"conversation {conversation.id}: it does not end with a user message that has a view")
+        origin = None if conversation.origin is None else self.encode(conversation.origin)
+        try:
+            encoded = self._encode(conversation) if origin is None else self._encode_alternative(conversation, origin)
+        except ModelError as error:
+            raise ModelError(f"conversation {conversation.id}: {error}") from error
+        encoded.views = conversation.views
+        if origin is None:
+            self._cache[conversation.key] = encoded
         return encoded
 
     def reply_ids(self, text: str) -> list[int]:
         """The ids with which the text of a reply enters if those that were generated are not known."""
-        return self._tokenize(self._escape_added_tokens(text))
+        return self._tokenize(_escaped(text, self._added_tokens))
 
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
@@ -173,89 +185,136 @@ class ConversationEncoder:
         """Free the encodings of all conversations."""
         self._cache.clear()
 
-    def _encode_message(self, encoded: EncodedConversation, messages: Sequence[Message]) -> list[EncodedTurn]:
-        """The next turns of `encoded`, one per view; `messages` is the conversation up to the user message to add."""
-        before, user = messages[-2] if messages[1:] else None, messages[-1]
-        rendered = self._render(messages)
-        if user.clip is not None:
-            ids, positions, video = self._encode_video(rendered, user)
+    def _encode(self, conversation: Conversation) -> EncodedConversation:
+        messages = conversation.messages
+        encoded = self._cache.get(conversation.key) or EncodedConversation(conversation.id, conversation.key)
+        if self.rewrites:
+            if encoded.messages == messages:
+                return encoded
+            turns = self._encode_all(messages, encoded.turns)
+            return EncodedConversation(conversation.id, conversation.key, turns)
+        same = _turns_of(messages, encoded.turns)
+        if len(same) < len(encoded.turns):
+            encoded = EncodedConversation(conversation.id, conversation.key, same)
+        for end in range(len(encoded.messages) + 1, len(messages) + 1):
+            if messages[end - 1].shots:
+                encoded.turns += self._encode_messages(encoded, messages[:end])
+        return encoded
+
+    def _encode_messages(self, encoded: EncodedConversation, messages: Sequence[Message]) -> list[EncodedTurn]:
+        """The next turns of `encoded`, one per view; `messages` ends with the next message that has views."""
+        known, rendered, ids, text, start = len(encoded.messages), "", list[int](), "", 0
+        if encoded.turns:
+            rendered, start = encoded.turns[-1].rendered, int(encoded.turns[-1].positions.max()) + 1
+        for end in range(known + 1, len(messages) + 1):  # with several questions if views are no longer shown
+            if messages[end - 1].role == "user":
+                earlier, rendered, ids = rendered, self._render(messages[:end]), ids + self._tokenize(text)
+                text = rendered
+                if earlier:
+                    ids += list(messages[end - 2].tokens) or self.reply_ids(messages[end - 2].text)
+                    text = self._text_after(earlier, rendered)
+        return self._turns(messages[known:], rendered, ids, self._tokenize(text), start)
+
+    def _encode_all(self, messages: Sequence[Message], known: Sequence[EncodedTurn]) -> list[EncodedTurn]:
+        """The turns of all messages as the chat template renders them; the unchanged ones of `known` are kept."""
+        rendered = self._render(messages, whole=True)
+        return self._turns(messages, rendered, [], self._tokenize(rendered), 0, known)
+
+    def _turns(
+        self,
+        messages: Sequence[Message],
+        rendered: str,
+        ids: list[int],
+        added: list[int],
+        start: int,
+        known: Sequence[EncodedTurn] = (),
+    ) -> list[EncodedTurn]:
+        """One turn per view of `messages`, from position `start`: `ids`, then `added`, with one id per view."""
+        if messages[-1].clip is not None:
+            ids, positions, video = self._encode_video(rendered, messages[-1])
             places = [place for place, id in enumerate(ids) if id == self._config.video_token_id]
-            first, end, shown = places[0], places[-1] + 1, user.shots[0].image
-            return [EncodedTurn(tuple(messages), rendered, ids, positions, shown, EncodedImage(video), first, end)]
-        if not encoded.turns:
-            ids, text, start = list[int](), rendered, 0
-        else:
-            assert before is not None, "a reply is between two messages of the user"
-            last = encoded.turns[-1]
-            ids = list(before.tokens) or self.reply_ids(before.text)
-            text = self._text_after(last.rendered, rendered)
-            start = int(last.positions.max()) + 1
-        added = self._tokenize(text)
-        turns: list[EncodedTurn] = []
-        for count, view in enumerate((each.image for each in user.shots), start=1):
-            image = self._encode_image(view)
+            first, end, frame = places[0], places[-1] + 1, messages[-1].shots[0].image
+            return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, EncodedImage(video), first, end)]
+        views, turns = [shot.image for each in messages for shot in each.shots], list[EncodedTurn]()
+        for number, (view, before) in enumerate(zip_longest(views, known[: len(views)])):
             at = added.index(self._config.image_token_id)
-            ids += added[:at]
-            image_start, added = len(ids), added[at + 1 :]
-            ids += self._family.placeholders(self._processor, self._config, image)
-            image_end = len(ids)
-            ids += added if count == len(user.shots) else []
-            positions = self._family.positions(self._config, ids, image) + start
-            of = () if turns else tuple(filter(None, (before, user)))
-            turns.append(EncodedTurn(of, rendered, ids, positions, view, EncodedImage(image), image_start, image_end))
-            ids, start = [], int(positions.max()) + 1
+            ids, added = ids + added[:at], added[at + 1 :]
+            behind = added if number == len(views) - 1 else []
+            of = () if turns else tuple(messages)
+            if before is not None and before.holds(ids, view, behind, start):
+                turn = replace(before, messages=of, rendered=rendered)
+            else:
+                image, image_start = self._encode_image(view), len(ids)
+                ids = ids + self._family.placeholders(self._processor, self._config, image)
+                image_end, ids = len(ids), ids + behind
+                positions = self._family.positions(self._config, ids, image) + start
+                turn = EncodedTurn(of, rendered, ids, positions, view, EncodedImage(image), image_start, image_end)
+            turns.append(turn)
+            ids, start = [], int(turn.positions.max()) + 1
         return turns
 
     def _encode_alternative(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
         """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""
-        begins = max(place for place, turn in enumerate(origin.turns) if turn.messages)
-        before, (*shared_turns, last) = origin.turns[:begins], origin.turns[begins:]
+        alternative = EncodedConversation(conversation.id, conversation.key, [], origin)
+        if self.rewrites:
+            alternative.turns = self._encode_all(conversation.messages, origin.turns)
+            return alternative
+        *before, last = origin.turns
         rendered = self._render(conversation.messages)
-        text = self._text_after(before[-1].rendered, rendered) if before else rendered
-        added = self._tokenize(text)
+        added = self._tokenize(rendered)
         behind = added[len(added) - added[::-1].index(self._config.image_token_id) :]
         shared = last.positions[:, : last.image_end]
         positions = torch.arange(len(behind)) + shared.max() + 1  # in every family, those of text after an image
         turn = replace(
             last,
-            messages=tuple(conversation.messages[-2:]) if last.messages else (),
             rendered=rendered,
             ids=[*last.ids[: last.image_end], *behind],
             positions=torch.cat([shared, positions.expand(len(shared), -1)], dim=1),
         )
-        return EncodedConversation(conversation.id, conversation.key, [*before, *shared_turns, turn], origin)
+        alternative.turns = [*before, turn]
+        return alternative
 
-    def _render(self, messages: Sequence[Message]) -> str:
-        """The chat template's text of messages that end with a user message, each reply replaced by _REPLY."""
+    def _rewriting(self) -> tuple[bool, str]:
+        """Whether the chat template rewrites earlier turns, and then what it puts before the next reply alone."""
+        question = Message.of_views("", np.zeros((1, 1, 3), np.uint8))
+        asked = [Message("system", ""), question]
+        thought = f"<think>\n{_THOUGHT}\n</think>\n\n"
+        next_reply = self._render(asked)
+        earlier, thoughtful = (
+            self._render([*asked, Message("assistant", reply), question], whole=True)
+            for reply in (_REPLY, thought + _REPLY)
+        )
+        with suppress(ModelError):
+            self._text_after(next_reply, earlier)
+            if _THOUGHT in thoughtful or self._family.reply_opening:  # which is asked not to think
+                return False, ""
+        before = earlier.partition(_REPLY)[0].rstrip()
+        return True, next_reply.removeprefix(before).lstrip() if next_reply.startswith(before) else ""
+
+    def _render(self, messages: Sequence[Message], whole: bool = False) -> str:
+        """The chat template's text of messages that end with a user message, each reply replaced by _REPLY unless
+        `whole`."""
         chat = []
         for message in messages:
-            image = [{"type": "image"}] * (max(1, len(message.shots)) if message.role == "user" else 0)
-            image = image if message.clip is None else [{"type": "video"}]
-            text = _REPLY if message.role == "assistant" else self._escape_added_tokens(message.text)
+            if message.role != "assistant":
+                text = _escaped(message.text, self._added_tokens)
+            else:  # what marks thoughts may be added tokens, but none that are special
+                text = _escaped(message.text, self._special_tokens) if whole else _REPLY
+            image = [{"type": "image"}] * len(message.shots) if message.clip is None else [{"type": "video"}]
             chat.append({"role": message.role, "content": [*image, {"type": "text", "text": text}]})
         options = self._family.chat_options
         return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **options)
 
     def _text_after(self, before: str, rendered: str) -> str:
-        """What `rendered` adds after the text `before` it and the reply.
+        """What `rendered` adds after the text `before` it and the reply; raises ModelError if it rewrites `before`.
 
         Templates may put different whitespace before an earlier reply than before the next one.
         """
         before = before.removesuffix(self._family.reply_opening).rstrip()
         reply_and_rest = rendered.removeprefix(before).lstrip()
         if not rendered.startswith(before) or not reply_and_rest.startswith(_REPLY):
-            raise ModelError(
-                "the checkpoint's chat template rewrites earlier turns (as in Thinking checkpoints), but turns can "
-                "only be appended: use an Instruct checkpoint"
-            )
+            raise ModelError("the checkpoint's chat template rewrites this earlier turn: use another checkpoint")
         return reply_and_rest.removeprefix(_REPLY)
-
-    def _escape_added_tokens(self, text: str) -> str:
-        """Insert a space into every occurrence of an added token, so that text cannot inject one."""
-        while match := self._added_tokens.search(text):
-            split = match.start() + 1
-            text = f"{text[:split]} {text[split:]}"
-        return text
 
     def _tokenize(self, text: str) -> list[int]:
         return self._processor.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -285,11 +344,25 @@ class ConversationEncoder:
         return self._as_stored(self._family.process(self._processor, image, self._tiles))
 
 
-def _same_objects(known: Sequence[Message], messages: Sequence[Message]) -> bool:
-    return len(known) == len(messages) and all(a is b for a, b in zip(known, messages, strict=True))
+def _turns_of(messages: Sequence[Message], turns: Sequence[EncodedTurn]) -> list[EncodedTurn]:
+    """The turns before the first of which a message is not among `messages` any more."""
+    at = 0
+    for number, turn in enumerate(turns):
+        if list(turn.messages) != list(messages[at : at + len(turn.messages)]):
+            return list(turns[:number])
+        at += len(turn.messages)
+    return list(turns)
 
 
-def _added_tokens_pattern(added: dict[str, int]) -> re.Pattern[str]:
-    """Matches every added token (special or not) of at least two characters, which a space can split."""
+def _escaped(text: str, tokens: re.Pattern[str]) -> str:
+    """Insert a space into every occurrence of these tokens, so that text cannot inject one."""
+    while match := tokens.search(text):
+        split = match.start() + 1
+        text = f"{text[:split]} {text[split:]}"
+    return text
+
+
+def _added_tokens_pattern(added: Iterable[str]) -> re.Pattern[str]:
+    """Matches each of these tokens of at least two characters, which a space can split."""
     longest_first = sorted((token for token in added if len(token) > 1), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

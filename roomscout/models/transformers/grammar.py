@@ -1,5 +1,6 @@
 """Constrained decoding with xgrammar."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,24 @@ def require_xgrammar() -> Any:
     except ImportError as error:
         raise ModelError(f"{named('constrained')} needs the package xgrammar: pip install xgrammar") from error
     return xgrammar
+
+
+def with_thought(grammar: str | None, opening: str) -> str | None:
+    """The grammar of a reply that begins in the thought which the prompt opened; `opening` is "" if it opened none.
+
+    The thought ends with its closing tag, and may have anything in it but `</`. Raises ModelError for another opening
+    than a tag.
+    """
+    if grammar is None or not opening:
+        return grammar
+    tag = re.fullmatch(r"<(\w+)>", opening.strip())
+    if tag is None:
+        raise ModelError(
+            f"{named('constrained')} does not know how to close what the checkpoint's chat template opens each reply "
+            f"with ({opening!r}): leave it out"
+        )
+    rules = f'root ::= thought "<"* "</{tag[1]}>" reply\nthought ::= ([^<] | "<"+ [^/<])*\n'
+    return rules + grammar.replace("root ::=", "reply ::=", 1)
 
 
 class CompiledGrammar:

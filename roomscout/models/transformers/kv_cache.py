@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -188,13 +189,14 @@ class KVStore:
     def reusable(self, encoded: EncodedConversation) -> int:
         """How many of the conversation's first ids are cached, of an alternative with its origin.
 
-        At least one is always left to compute.
+        These are the ones up to the first that differs, or belongs to another view. At least one is always left to
+        compute.
         """
-        kept = encoded.origin or encoded
-        row = self._rows.get(kept.key)
-        if row is None or row.encoded is not kept:
+        row = self._rows.get((encoded.origin or encoded).key)
+        if row is None:
             return 0
-        return min(_common_length(row.ids, encoded.ids), len(encoded.ids) - 1)
+        same = _same_views(row.encoded, encoded)
+        return min(_common_length(row.ids, encoded.ids), len(encoded.ids) - 1, same)
 
     def arrange(self, conversations: Sequence[EncodedConversation]) -> CachedBatch:
         """A batch with one row per conversation, in order, each with its `reusable` prefix.
@@ -281,8 +283,10 @@ class KVStore:
         if not reusable:
             self.release(encoded.key)
         row = self._rows.setdefault(encoded.key, CachedRow(encoded))
-        if row.batch is not None and reusable < len(row.ids) and not whole:
-            row.batch.truncate(row, reusable)
+        if not whole:
+            row.encoded = encoded
+            if row.batch is not None and reusable < len(row.ids):
+                row.batch.truncate(row, reusable)
         row.last_use = self._calls
         return row
 
@@ -399,6 +403,16 @@ def _grown(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
     grown[:, :, :used] = buffer[:, :, :used]
     grown[:, :, used:] = 0
     return grown
+
+
+def _same_views(first: EncodedConversation, second: EncodedConversation) -> int:
+    """The number of ids before the first view in which two encodings of a conversation differ."""
+    at = 0
+    for turn, other in zip(first.turns, second.turns, strict=False):
+        if turn.view is not other.view:
+            return at + min(turn.image_start, other.image_start)
+        at += len(turn.ids)
+    return sys.maxsize
 
 
 def _common_length(first: list[int], second: list[int]) -> int:

@@ -193,7 +193,7 @@ class ModelRunner:
         limit = self._model.config.get_text_config().max_position_embeddings
         needed = len(encoded.ids) + self._options.max_new_tokens
         if needed > limit:
-            raise ModelError(why_too_long(encoded.messages, len(encoded.turns), needed, f"the model takes {limit}"))
+            raise ModelError(why_too_long(encoded.messages, encoded.views, needed, f"the model takes {limit}"))
 
     def _trim(self) -> None:
         """Reduce the KV cache to its limit. Running out of memory costs cached conversations but no reply."""
@@ -348,7 +348,7 @@ class ModelRunner:
         if grammar is not None:
             processors.append(self._grammars[grammar].processor(len(batch)))
         if options.temperature:
-            streams = [f"{options.seed} {encoded.id} {len(encoded.turns)}" for encoded in batch]
+            streams = [f"{options.seed} {encoded.id} {encoded.views}" for encoded in batch]
             processors.append(RowSampling(options.temperature, streams, self._model.device))
         return processors
 

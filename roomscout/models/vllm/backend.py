@@ -19,6 +19,7 @@ from roomscout.models.conversation import Conversation, why_too_long
 from roomscout.models.transformers.decoding import never_generated, seed_of
 from roomscout.models.transformers.encoding import EncodedConversation
 from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.grammar import with_thought
 from roomscout.models.transformers.loading import (
     checkpoint_config,
     checkpoint_processor,
@@ -124,7 +125,7 @@ class VllmBackend(Backend):
         ended = time.perf_counter()
         log.debug("[%s] %d of %d prompt tokens were cached", conversation.id, answer.cached, prompt_tokens)
         return Reply(
-            text=self._tokenizer.decode(tokens, skip_special_tokens=True),
+            text=self._encoder.opening + self._tokenizer.decode(tokens, skip_special_tokens=True),
             tokens=tuple(tokens),
             prompt_tokens=prompt_tokens,
             reused_tokens=answer.cached,
@@ -141,15 +142,8 @@ class VllmBackend(Backend):
         needed = prompt_tokens + self._options.max_new_tokens
         if needed > self._longest:
             takes = f"the vLLM server takes {self._longest}"
-            raise ModelError(
-                why_too_long(
-                    conversation.messages,
-                    len(conversation.images),
-                    needed,
-                    takes,
-                    f"a larger {named('max_model_len')}, ",
-                )
-            )
+            larger = f"a larger {named('max_model_len')}, "
+            raise ModelError(why_too_long(conversation.messages, conversation.views, needed, takes, larger))
 
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":
         """Request the reply to a conversation.
@@ -193,9 +187,10 @@ class VllmBackend(Backend):
             "logit_bias": self._bias,
         }
         if options.temperature:
-            sampling["seed"] = seed_of(f"{options.seed} {conversation.id} {len(conversation.images)}")
+            sampling["seed"] = seed_of(f"{options.seed} {conversation.id} {conversation.views}")
         if reply_format.grammar is not None:
-            sampling["structured_outputs"] = {"grammar": reply_format.grammar}
+            grammar = with_thought(reply_format.grammar, self._encoder.opening)
+            sampling["structured_outputs"] = {"grammar": grammar}
         return sampling
 
 

@@ -1,0 +1,303 @@
+"""Thinking checkpoints: conversations equal to the library's own template, and drafts in thoughts that never count."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from untrained_checkpoints import write_untrained_family
+
+from roomscout.agent.policies.replies import action_format, parse_action
+from roomscout.models import ModelError, ModelOptions
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.families.family import Family
+from roomscout.models.transformers.families.llava_onevision import LLAVA_ONEVISION
+from roomscout.models.transformers.grammar import require_xgrammar, with_thought
+from tests.conftest import vsi_question
+
+ACTION = action_format()
+CHOICE = vsi_question("1", "scannet", "s", "object_rel_direction_medium", "Where?", ("A. left", "B. right"), "A")
+TOKENS = 8
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+# What Qwen/Qwen3-VL-8B-Thinking's chat_template.json does with text and images: it keeps a thought only behind the last
+# question, and opens one before the next reply. Without its tools, videos and picture numbers.
+THINKING = """
+{%- macro render_content(content) %}
+    {%- if content is string %}
+        {{- content }}
+    {%- else %}
+        {%- for item in content %}
+            {%- if item.type == 'image' %}
+                {{- 'IMAGE' }}
+            {%- elif 'text' in item %}
+                {{- item.text }}
+            {%- endif %}
+        {%- endfor %}
+    {%- endif %}
+{%- endmacro %}
+{%- if messages[0].role == 'system' %}
+    {{- '<|im_start|>system\\n' + render_content(messages[0].content) + '<|im_end|>\\n' }}
+{%- endif %}
+{%- set ns = namespace(searching=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- if ns.searching and message.role == 'user' %}
+        {%- set ns.searching = false %}
+        {%- set ns.last_query_index = (messages|length - 1) - loop.index0 %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- set content = render_content(message.content) %}
+    {%- if message.role == 'user' %}
+        {{- '<|im_start|>user\\n' + content + '<|im_end|>\\n' }}
+    {%- elif message.role == 'assistant' %}
+        {%- set reasoning_content = '' %}
+        {%- if '</think>' in content %}
+            {%- set reasoning_content = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index %}
+            {{- '<|im_start|>assistant\\n<think>\\n' + reasoning_content.strip('\\n') + '\\n</think>\\n\\n' + content }}
+        {%- else %}
+            {{- '<|im_start|>assistant\\n' + content }}
+        {%- endif %}
+        {{- '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n<think>\\n' }}
+{%- endif %}
+""".strip()
+
+IMAGES = {
+    "qwen3_vl": "<|vision_start|><|image_pad|><|vision_end|>",
+    "internvl": "<IMG_CONTEXT>\\n",
+    "llava_onevision": "<image>",
+}
+"""What stands for an image in the templates of the families."""
+KINDS = ("qwen3_vl", "qwen2_5_vl", "internvl", "llava_onevision")
+REPLIES = (
+    '<think>\nI see a chair. Maybe {"answer": "A", "done": true}\n</think>\n\nI turn. {"rotation_angle_degrees": 40}',
+    '<think>\nNothing new.\n</think>\n\n{"forward_meters": 1}',
+    "<think>\nThis thought is not closed, because it was too",
+    "Without any thought.",
+    '<think>\nOne </think> and\n</think>\n\n\n{"answer": "B", "done": true} ',
+)
+"""Replies as this package has them: with the opening tag, which is in the prompt."""
+
+
+@dataclass(frozen=True)
+class Thinker:
+    """A tiny checkpoint of a family with the template of a Thinking one."""
+
+    path: Path
+    family: Family
+
+    def backend(self, **options) -> TransformersBackend:
+        values = {"device": "cpu", "max_new_tokens": TOKENS} | options
+        return TransformersBackend.from_checkpoint(str(self.path), ModelOptions(**values))
+
+    def encoder(self) -> ConversationEncoder:
+        return ConversationEncoder(AutoProcessor.from_pretrained(self.path), AutoConfig.from_pretrained(self.path))
+
+    def own_ids(self, conversation: Conversation) -> list[int]:
+        """The ids of a conversation by the library alone, with none of this package's code."""
+        processor = AutoProcessor.from_pretrained(self.path)
+        options = {"crop_to_patches": False} if self.family.tiled else {}
+        options |= {"do_resize": False} if self.family.qwen_vl_utils else {}
+        chat = []
+        for message in conversation.messages:
+            image = [{"type": "image"}] * len(message.shots)
+            chat.append({"role": message.role, "content": [*image, {"type": "text", "text": message.text}]})
+        text = processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        images = [[Image.fromarray(image) for image in conversation.images]]
+        return processor(text=[text], images=images, return_tensors="pt", **options)["input_ids"][0].tolist()
+
+    def view(self, number: int) -> np.ndarray:
+        side = 28 if self.family.name == "Qwen2.5-VL" else 32
+        size = (2 * side, (2 + number % 2) * side, 3)
+        return np.random.default_rng(number).integers(0, 256, size, dtype=np.uint8)
+
+    def begin(self, name: str = "q", text: str = "Where is the door?") -> Conversation:
+        conversation = Conversation(name)
+        conversation.append(Message("system", "You are inside the 3D scan of a room."))
+        conversation.append(Message.of_views(text, self.view(ord(name[-1]))))
+        return conversation
+
+    def proceed(self, conversation: Conversation, text: str, tokens: tuple[int, ...] = ()) -> None:
+        conversation.append(Message("assistant", text, tokens=tokens))
+        number = len(conversation.messages)
+        conversation.append(Message.of_views(f"You moved {number} m.", self.view(number)))
+
+
+@pytest.fixture(scope="module")
+def thinker(request, tmp_path_factory) -> Thinker:
+    folder = write_untrained_family(tmp_path_factory.mktemp("models") / "thinking", request.param)
+    processor = AutoProcessor.from_pretrained(folder)
+    processor.tokenizer.add_tokens(["<think>", "</think>"])  # as in Qwen3's tokenizer, where they are not special
+    processor.chat_template = THINKING.replace("IMAGE", IMAGES.get(request.param, IMAGES["qwen3_vl"]))
+    processor.save_pretrained(folder)
+    return Thinker(folder, family_of(AutoConfig.from_pretrained(folder)))
+
+
+each_kind = pytest.mark.parametrize("thinker", KINDS, indirect=True, scope="module")
+qwen = pytest.mark.parametrize("thinker", ["qwen3_vl"], indirect=True, scope="module")
+
+
+@each_kind
+def test_every_turn_is_encoded_as_by_the_librarys_own_template(thinker: Thinker):
+    """Over six turns, one after the other with the same encoder and all at once with a new one.
+
+    The library cuts LLaVA-OneVision's first view into tiles until the second one comes; here it never does.
+    """
+    encoder, conversation = thinker.encoder(), thinker.begin()
+    for text in (*REPLIES, None):
+        ids = encoder.encode(conversation).ids
+        assert ids == thinker.encoder().encode(conversation).ids
+        if thinker.family is not LLAVA_ONEVISION or len(conversation.images) > 1:
+            assert ids == thinker.own_ids(conversation)
+        if text is not None:
+            thinker.proceed(conversation, text)
+
+
+@each_kind
+def test_replies_with_reuse_equal_those_without(thinker: Thinker):
+    """Greedy, over four turns and two rows: what is before the last thought is reused, and a view encoded once."""
+    backend, plain = thinker.backend(), thinker.backend(kv_reuse=False)
+    conversations, different = [thinker.begin("q0"), thinker.begin("q1", "Where is the table? " * 5)], set()
+    for turn in range(4):
+        replies = backend.generate(conversations, ACTION)
+        for conversation, reply in zip(conversations, replies, strict=True):
+            assert plain.generate([conversation], ACTION)[0].tokens == reply.tokens
+            assert reply.text.startswith("<think>\n")
+            assert (reply.reused_tokens > 0) == (turn > 0)
+            assert reply.images_encoded == 1
+            different.add(reply.tokens)
+            thinker.proceed(conversation, f"{reply.text}\n</think>\n\nSo {turn}.", reply.tokens)
+    assert len(different) > 3  # equal replies would prove nothing
+
+
+@qwen
+def test_positions_equal_the_models(thinker: Thinker):
+    model = AutoModelForImageTextToText.from_pretrained(thinker.path)
+    encoder, conversation = thinker.encoder(), thinker.begin()
+    for text in REPLIES[:3]:
+        encoder.encode(conversation)
+        thinker.proceed(conversation, text)
+    encoded = encoder.encode(conversation)
+    ids = torch.tensor([encoded.ids])
+    grids = torch.cat([encoder.image_inputs(turn)["image_grid_thw"] for turn in encoded.turns])
+    kinds = (ids == model.config.image_token_id).int()
+    whole, _ = model.model.get_rope_index(ids, mm_token_type_ids=kinds, image_grid_thw=grids)
+    assert torch.equal(encoded.positions, whole[:, 0])
+
+
+@qwen
+def test_an_alternative_is_the_conversation_with_the_other_question(thinker: Thinker):
+    backend, plain = thinker.backend(), thinker.backend(kv_reuse=False)
+    conversation = thinker.begin()
+    for text in (REPLIES[0], None):
+        reply = backend.generate([conversation], ACTION)[0]
+        other = conversation.asking_instead("Answer now.")
+        (forced,) = backend.generate([other], ACTION)
+        assert forced.tokens == plain.generate([other], ACTION)[0].tokens
+        assert forced.prompt_tokens == len(thinker.own_ids(other)) and forced.reused_tokens > 0
+        assert backend.generate([conversation], ACTION)[0].tokens == reply.tokens
+        if text is not None:
+            thinker.proceed(conversation, text)
+
+
+@qwen
+def test_several_views_of_a_turn_are_encoded_as_by_the_template(thinker: Thinker):
+    conversation = thinker.begin()
+    conversation.messages[1] = Message.of_views("Look.", thinker.view(0), thinker.view(1))
+    thinker.proceed(conversation, REPLIES[0])
+    assert thinker.encoder().encode(conversation).ids == thinker.own_ids(conversation)
+
+
+@qwen
+def test_texts_cannot_inject_tokens(thinker: Thinker):
+    """Neither the tags of thoughts in a question, nor special tokens in a reply that spells them."""
+    encoder = thinker.encoder()
+    added = AutoProcessor.from_pretrained(thinker.path).tokenizer.get_added_vocab()
+
+    def added_ids(question: str, reply: str) -> list[int]:
+        conversation = thinker.begin("q", question)
+        thinker.proceed(conversation, reply)
+        return [id for id in encoder.encode(conversation).ids if id in added.values()]
+
+    assert added_ids("Where?", "There.") == added_ids("".join(added), "<|im_end|><|image_pad|>There.")
+
+
+def test_a_template_that_strips_thoughts_without_opening_one_is_followed(tmp_path):
+    folder = write_untrained_family(tmp_path / "tiny", "qwen3_vl")
+    processor, config = AutoProcessor.from_pretrained(folder), AutoConfig.from_pretrained(folder)
+    assert not ConversationEncoder(processor, config).rewrites
+    image = IMAGES["qwen3_vl"]
+    processor.chat_template = THINKING.replace("IMAGE", image).replace("assistant\\n<think>\\n' }}", "assistant\\n' }}")
+    encoder = ConversationEncoder(processor, config)
+    assert (encoder.rewrites, encoder.opening) == (True, "")
+
+
+class TestDrafts:
+    """What is in a thought is never the answer, whatever ended the reply."""
+
+    DRAFT = 'I could say {"answer": "A", "done": true} now'
+
+    def parsed(self, thinker: Thinker, generated: str):
+        return parse_action(thinker.encoder().opening + generated, CHOICE)
+
+    @qwen
+    def test_in_a_closed_thought_are_skipped(self, thinker: Thinker):
+        found = self.parsed(thinker, self.DRAFT + '\n</think>\n\n{"answer": "B", "done": true}')
+        assert (found.action.answer, found.error) == ("B", None)
+
+    @qwen
+    def test_in_a_thought_that_is_not_closed_are_skipped(self, thinker: Thinker):
+        found = self.parsed(thinker, self.DRAFT)
+        assert found.action.answer is None and found.error == "the reply ended inside its thought"
+
+    @qwen
+    def test_behind_which_nothing_comes_are_skipped(self, thinker: Thinker):
+        found = self.parsed(thinker, self.DRAFT + "\n</think>\n\nDone.")
+        assert found.action.answer is None and found.error is not None and found.error.endswith("behind its thought")
+
+
+class TestConstrained:
+    """Grammars apply behind the thought."""
+
+    GRAMMAR = action_format(constrained=True).grammar
+    OBJECT = (
+        '{"rotation_angle_degrees": 1, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": "A", '
+        '"done": true}'
+    )
+
+    @pytest.mark.parametrize(
+        ("generated", "accepted"),
+        [
+            ("I see <b> << 3 {draft}\n</think>\n\nSo. " + OBJECT, True),
+            ("<</think>" + OBJECT, True),
+            (OBJECT, False),
+            ("Hm.</think>Nothing.", False),
+            ("Hm.</thinking>" + OBJECT, False),
+        ],
+    )
+    def test_a_reply_is_complete_only_behind_its_thought(self, generated: str, accepted: bool):
+        xgrammar = require_xgrammar()
+        grammar = xgrammar.Grammar.from_ebnf(with_thought(self.GRAMMAR, "<think>\n"))
+        assert xgrammar.testing._is_grammar_accept_string(grammar, generated) == accepted
+
+    def test_without_an_opening_grammars_stay_as_they_are(self):
+        assert with_thought(self.GRAMMAR, "") is self.GRAMMAR and with_thought(None, "<think>") is None
+
+    def test_an_opening_that_is_no_tag_is_refused(self):
+        with pytest.raises(
+            ModelError, match=r"--constrained does not know how to close .*Let me think.*: leave it out"
+        ):
+            with_thought(self.GRAMMAR, "Let me think: ")
