@@ -209,7 +209,7 @@ def _policy_of_model(model: Any, processor: Any, settings: Mapping[str, Any]) ->
         if is_named:
             server = None
             if config.model.engine == "openai":
-                images = config.most_images, len(config.views.see)
+                images = config.most_shown, len(config.views.see)
                 server = server_options(config.server, config.model.constrained, *images)
             backend = make_backend(config.model.model, options, server)
         else:

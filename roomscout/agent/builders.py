@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pkgutil import resolve_name
 
 from roomscout.agent.actions import find_space
@@ -153,8 +154,8 @@ def rules_of(
     space = find_space(controls.actions)
     if form.grammar is not None:
         form = action_format(True, space if controls.translation else space.at_place)
-    min_turns, translates = controls.min_turns, controls.translation
-    return Rules(prompts, form, mover, controls.at_once, min_turns, translates, space, boxes=controls.boxes)
+    rules = Rules(prompts, form, mover, controls.at_once, controls.min_turns, controls.translation, space)
+    return replace(rules, boxes=controls.boxes, keep_views=controls.keep_views)
 
 
 def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
@@ -176,7 +177,7 @@ def mover_of(config: RunConfig, questions: Sequence[Question]) -> Mover | None:
 
 def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy:
     """A policy that asks the model of a configuration, which it loads, in these words; raises ModelError."""
-    model, images = config.model, config.most_images
+    model, images = config.model, config.most_shown
     server = None
     if model.engine == "openai":
         a_turn, on_video = config.images_a_turn, config.controls.on_video

@@ -126,6 +126,12 @@ class RunConfig:
         return self.frames if self.controls.on_video else len(self.views.see)
 
     @property
+    def most_shown(self) -> int:
+        """The most images that a conversation shows at a time."""
+        kept = self.controls.keep_views
+        return self.most_images if kept is None else min(self.most_images, (kept + 1) * self.images_a_turn)
+
+    @property
     def most_moves(self) -> int:
         """The maximum number of moves per question: --steps, or 0 if nobody moves the camera or there is none."""
         return 0 if self.controls.moves == "none" or self.controls.on_video else self.schedule.steps

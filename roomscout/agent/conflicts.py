@@ -15,20 +15,8 @@ Given = Any
 """All settings as attributes by name, and those that `_described` adds."""
 
 OF_CAMERA = (
-    *(
-        "prompts",
-        "moves",
-        "moves_of",
-        "min_turns",
-        "given",
-        "actions",
-        "translation",
-        "tell",
-        "anytime",
-        "constrained",
-        "given",
-    ),
-    *("see", "focal", "camera_height", "camera_pitch", "up_axis", "scale"),
+    *("prompts", "moves", "moves_of", "min_turns", "given", "actions", "translation", "tell", "anytime", "constrained"),
+    *("keep_views", "see", "focal", "camera_height", "camera_pitch", "up_axis", "scale"),
 )
 """Settings that have no meaning for frames of a video; --renderer, --scan-root and --steps are not looked at."""
 
@@ -113,6 +101,14 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.on_video and s.of_camera,
         "{present=video} shows frames of videos with the benchmark's own words: leave out {of_camera}, since "
         "no scan is seen",
+    ),
+    (
+        lambda s: s.keep_views is not None and (s.policy is not None or s.scripted),
+        "{keep_views} is how many turns a model sees again: leave it out without a model",
+    ),
+    (
+        lambda s: s.keep_views is not None and s.only_turn,
+        "{keep_views} hides the views of earlier turns, and with {only_turn} there is one only: leave it out",
     ),
     (
         lambda s: s.min_turns and not s.model_moves,

@@ -143,6 +143,7 @@ def conversation_size(
         turns=config.most_moves + 1,
         estimated=estimated,
         reasons=seems_to_reason(config.model.model),
+        keep_views=config.controls.keep_views,
     )
 
 
@@ -348,9 +349,8 @@ def server_token_lines(config: RunConfig, questions: Sequence[Question]) -> list
     texts = first_texts(config, questions, run_prompts(config))
     first = math.ceil(max(map(len, texts)) / CHARACTERS_PER_TOKEN) + TURN_TEXT_TOKENS
     first += OBJECTS_TOKENS * bool(config.controls.boxes)
-    size = ConversationSize(
-        first, TURN_TEXT_TOKENS, images, config.view.max_new_tokens, turns, True, seems_to_reason(config.model.model)
-    )
+    reasons, kept = seems_to_reason(config.model.model), config.controls.keep_views
+    size = ConversationSize(first, TURN_TEXT_TOKENS, images, config.view.max_new_tokens, turns, True, reasons, kept)
     if config.controls.at_once:  # one request with all views
         first += (turns - 1) * (TURN_TEXT_TOKENS + images)
         size = replace(size, first_text_tokens=first, turns=1)

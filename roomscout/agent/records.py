@@ -60,6 +60,7 @@ def messages_of(state: QuestionState) -> list[dict[str, Any]]:
     """The conversation as sent, with the file name of an image in "image", or those of several in "images"; frames of a
     video are in one small image, whose file is in "frames".
 
+    A note in place of an earlier turn's message has that one's text as "text_in_its_turn".
     Raises PolicyError if a message shows another image.
     """
     if isinstance(state, VideoState):
@@ -70,7 +71,7 @@ def messages_of(state: QuestionState) -> list[dict[str, Any]]:
         ]
     files = {id(shot.image): image_name(seen.turn, shot.name) for seen in state.observations for shot in seen.images}
     listed = []
-    for message in state.conversation.messages:
+    for message, whole in zip(state.shown.messages, state.conversation.messages, strict=True):
         if other := [shot.name for shot in message.shots if id(shot.image) not in files]:
             raise PolicyError(
                 f"{state.label}: a message shows the image {other[0]!r}, which is in none of the question's "
@@ -78,5 +79,7 @@ def messages_of(state: QuestionState) -> list[dict[str, Any]]:
             )
         names = [files[id(shot.image)] for shot in message.shots]
         shown: dict[str, Any] = {"image": names[0]} if len(names) == 1 else {"images": names} if names else {}
+        if message.hidden:
+            shown["text_in_its_turn"] = whole.text
         listed.append({"role": message.role, **shown, "text": message.text})
     return listed

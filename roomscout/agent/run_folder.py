@@ -277,5 +277,6 @@ def _told(tell: Sequence[str]) -> str:
 def _counted(controls: ControlSettings) -> str:
     """How views are presented and which answers count, for a protocol; empty as usual."""
     parts = ["all views in one message"] if controls.at_once else []
+    parts += [f"the first view and the last {controls.keep_views} shown"] if controls.keep_views else []
     parts += [f"no answer before turn {controls.min_turns}"] if controls.min_turns else []
     return "".join(f"{part}, " for part in parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.actions.points import SeenPlace
 from roomscout.agent.policies import Decision
-from roomscout.agent.policies.messages import message_of_all_turns, system_message, turn_message
+from roomscout.agent.policies.messages import hidden_message, message_of_all_turns, system_message, turn_message
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import parse_action
 from roomscout.base.shots import Shot
@@ -54,6 +54,7 @@ class Rules:
     turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `agent.watching`; the frames
     are images, or with `native` one video. `boxes` is "boxes" or "boxes-seen" if the environment tells the boxes of all
     objects, or of those in view so far.
+    With `keep_views`, the images of the first turn and of that many last ones are shown.
     """
 
     prompts: Prompts = field(default_factory=Prompts)
@@ -66,6 +67,7 @@ class Rules:
     video: VideoProtocol | None = None
     boxes: str = ""
     native: bool = False
+    keep_views: int | None = None
 
 
 @dataclass
@@ -74,9 +76,9 @@ class QuestionState:
 
     Observation i belongs to turn i, as do its images in the conversation. `number` is the position in the question
     list and `sample` counts the question's answers, both from 1. `steps` moves are allowed, so turns are 0..steps.
-    `env` is set from `begin` to `close`. The conversation stays empty without a model; its id differs between samples,
-    so that randomness seeded by it differs too. Policies without a model decide themselves: see `allowed` and
-    `carry_out`.
+    `env` is set from `begin` to `close`. The conversation has all images, and what is sent of it is `shown`. It stays
+    empty without a model; its id differs between samples, so that randomness seeded by it differs too. Policies without
+    a model decide themselves: see `allowed` and `carry_out`.
     """
 
     number: int
@@ -150,6 +152,18 @@ class QuestionState:
         """Whether a policy decides in this turn."""
         return self.is_last_turn or not self.rules.at_once
 
+    @property
+    def shown(self) -> Conversation:
+        """The conversation as it is sent: where earlier turns are not shown, a note stands for their message."""
+        messages, kept = list(self.conversation.messages), self.rules.keep_views
+        asked = sum(message.role == "user" for message in messages)
+        if kept is None or asked <= kept + 1:
+            return self.conversation
+        for turn in range(1, asked - kept):
+            observation, previous = self.observations[turn], self.turns[turn - 1]
+            messages[1 + 2 * turn] = hidden_message(self.rules.prompts, self.question, observation, previous)
+        return self.conversation.showing(messages)
+
     def reset(self, library: SceneLibrary | FilmLibrary) -> None:
         """Begin at view 0 of the question's scene; raises ScanNotFound, SceneError or RenderError."""
         env = self.new_env(library)
@@ -196,7 +210,7 @@ class QuestionState:
         self.steps, self.not_shown, self.observations = moves, not_shown, [self.env.observation]
 
     def messages(self) -> Conversation:
-        """The conversation that ends with the current turn's message, to which a model replies."""
+        """The conversation that ends with the current turn's message, to which a model replies, as `shown`."""
         if not self.rules.at_once:
             self._ask(self.turn)
         elif not self.conversation.messages:
@@ -205,12 +219,12 @@ class QuestionState:
             self.conversation.append(message_of_all_turns(prompts, question, self.observations, self.turns))
         seen = [shot for observation in self.observations for shot in observation.images]
         assert self.conversation.shots == seen, f"{self.label}: the images of turn i must belong to observation i"
-        return self.conversation
+        return self.shown
 
     def messages_if_last(self) -> Conversation:
         """The same with the current turn's message as if no moves were left; the conversation stays as it is."""
         last, previous = replace(self.observation, moves_left=0), self.turns[-1] if self.turns else None
-        return self.conversation.asking_instead(turn_message(self.rules.prompts, self.question, last, previous).text)
+        return self.shown.asking_instead(turn_message(self.rules.prompts, self.question, last, previous).text)
 
     def recall(self) -> None:
         """Rebuild the conversation from turns that were recorded before a resume, unless it comes at once."""

@@ -83,7 +83,7 @@ class ConversationSize:
     """The largest number of tokens in a question's conversation, and its parts.
 
     `estimated` is True if the text was not counted with the model's tokenizer, `reasons` if the model seems to reason
-    before it replies.
+    before it replies. With `keep_views`, a conversation shows the images of that many last turns and of the first.
     """
 
     first_text_tokens: int
@@ -93,12 +93,26 @@ class ConversationSize:
     turns: int
     estimated: bool = False
     reasons: bool = False
+    keep_views: int | None = None
 
     @property
     def tokens(self) -> int:
         """Tokens if every turn is taken and every reply has the maximum length."""
         later = (self.turns - 1) * self.turn_text_tokens
-        return self.first_text_tokens + later + self.turns * (self.image_tokens + self.reply_tokens)
+        images = self.shown(self.turns - 1) * self.image_tokens
+        return self.first_text_tokens + later + images + self.turns * self.reply_tokens
+
+    def shown(self, turn: int) -> int:
+        """The number of turns whose images the conversation of a turn shows."""
+        return turn + 1 if self.keep_views is None else min(turn, self.keep_views) + 1
+
+    def computed(self, turn: int, reply_tokens: float) -> tuple[float, int]:
+        """The tokens that a turn computes, and of how many turns the images, if keys and values are kept."""
+        if self.keep_views is not None and turn > self.keep_views:  # all from the turn on that is no longer shown
+            again = self.turn_text_tokens + self.image_tokens + self.kept(reply_tokens)
+            return self.keep_views * again + self.turn_text_tokens, self.keep_views
+        text = self.turn_text_tokens if turn else self.first_text_tokens
+        return text + self.image_tokens + (self.kept(reply_tokens) if self.reasons and turn else 0), 1
 
     def kept(self, reply_tokens: float) -> float:
         """Tokens of a reply that later turns read: chat templates and servers leave out its thought."""
@@ -162,10 +176,11 @@ class CallGroup:
 def sent_tokens(conversation: ConversationSize, shape: RunShape, anytime: bool = False) -> tuple[float, float]:
     """The tokens of a question that a server reads and writes, which gets the whole conversation with each request."""
     read = written = 0.0
-    later = conversation.turn_text_tokens + conversation.image_tokens + conversation.kept(shape.reply_tokens)
+    later = conversation.turn_text_tokens + conversation.kept(shape.reply_tokens)
     for turn, share in enumerate(shape.shares):
         asked = 2 * share if anytime and turn < len(shape.shares) - 1 else share
-        read += asked * (conversation.first_text_tokens + conversation.image_tokens + turn * later)
+        images = conversation.shown(turn) * conversation.image_tokens
+        read += asked * (conversation.first_text_tokens + images + turn * later)
         written += asked * shape.reply_tokens
     return read, written
 
@@ -209,12 +224,13 @@ def run_seconds(
     seconds = 0.0
     for call in calls:
         turn, rows = call.turn, call.rows
-        asked = [(turn, image + (later if turn else first), 1)]  # at which turn, with how many new tokens and images
+        asked = [(turn, *conversation.computed(turn, shape.reply_tokens))]  # at which turn, with what is new
         if anytime and turn:
             asked.append((turn - 1, later, 0))
         for at, new, images in asked:
-            whole = first + image + at * (image + later + conversation.kept(shape.reply_tokens))
-            tokens, images = (new, images) if kv_reuse else (whole, at + 1)
+            shown = conversation.shown(at)
+            whole = first + shown * image + at * (later + conversation.kept(shape.reply_tokens))
+            tokens, images = (new, images) if kv_reuse else (whole, shown)
             patches = images * image * model.patches_per_token
             taken = pace.call_seconds(
                 model.work, rates, rows, rows * tokens, rows * patches, rows * whole, shape.steps(rows)

@@ -28,6 +28,7 @@ def controls_of(facts: RunFacts) -> tuple[str, ...]:
         ""
         if facts.frames is None
         else f"video protocol, {facts.frames} frames" + " as one video" * (setting("video_input") == "native"),
+        f"last {setting('keep_views')} views" if setting("keep_views") else "",
         "" if setting("actions") == "metric" else f"{setting('actions').rpartition('/')[2]} actions",
         "" if setting("translation") else "turning only",
         f"no answer before turn {setting('min_turns')}" if setting("min_turns") else "",

@@ -170,7 +170,7 @@ class ServerOptions:
         if self.on_video:
             return f"fewer {named('frames')}"
         a_turn = f", or fewer images a turn ({named('see')})" if self.images_a_turn > 1 else ""
-        return f"fewer {named('steps')}{a_turn}"
+        return f"fewer {named('steps')} or {named('keep_views')}{a_turn}"
 
 
 class Backend(Protocol):

@@ -42,6 +42,7 @@ class Settings(TypedDict, total=False):
     samples: Annotated[int, Field(ge=1, le=10_000)]
     steps: Annotated[int, Field(ge=0, le=10**6)]
     min_turns: Count
+    keep_views: Count | None
     seed: int
     temperature: Number
     renderer: str
@@ -81,13 +82,17 @@ class RecordedPrompts(TypedDict):
 
 
 class Message(TypedDict, total=False):
-    """A message of messages.json. Its images are files in its folder."""
+    """A message of messages.json. Its images are files in its folder.
+
+    `text_in_its_turn` is what a message said that is replaced by a note in later turns.
+    """
 
     role: Required[str]
     text: Required[str]
     image: ImageFile
     images: Annotated[list[ImageFile], Field(min_length=1)]
     frames: ImageFile
+    text_in_its_turn: str
 
 
 class Percentages(TypedDict, total=False):

@@ -324,6 +324,9 @@ class ControlSettings(Section):
     frames: Count | Literal["auto"] = setting("auto", ANSWER, "N|auto", resolved=True)
     """With --present video, how many frames are shown, evenly spaced with the first and the last; auto is as many as
     the benchmark's official code shows, 32 for VSI-Bench."""
+    keep_views: Count | None = setting(None, ANSWER, "K")
+    """Show the images of the first turn and of the last K turns only; of earlier turns, say what the move did and where
+    the camera was."""
     given: Given = setting((), ANSWER, "NAME ...")
     """Replace parts of the task by the truth: the camera's path, which shows what each question needs (path), and as
     text the boxes of the objects in view so far (boxes-seen) or of all (boxes); needs known boxes."""

@@ -33,7 +33,7 @@ from roomscout.training.endless import EndlessRooms
 
 TAKEN = (
     {*SECTIONS["questions"], *SECTIONS["views"], *SECTIONS["controls"], "model", "prompts", "steps", "device", "seed"}
-    - {"questions", "samples", "anytime", "videos", "frames_of", "frames", "video_input"}
+    - {"questions", "samples", "anytime", "keep_views", "videos", "frames_of", "frames", "video_input"}
 )  # fmt: skip
 """The settings of `explore` that decide what an episode is; the others are about who replies, and how runs are kept."""
 CHOOSE = ("scenes", "ids", "num_questions")
@@ -329,6 +329,11 @@ class RoomEnv:
 
 def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[RunConfig, Asked | None]:
     """The configuration and the questions of an environment, None for endless ones; raises ConfigError."""
+    if settings.get("keep_views") is not None:
+        raise ConfigError(
+            "keep_views changes messages that step has returned before, but trainers append what it returns: leave it "
+            "out"
+        )
     if refused := [
         name for name in settings if name in {each for names in SECTIONS.values() for each in names} - TAKEN
     ]:

@@ -105,8 +105,75 @@ def test_a_batch_with_reuse_equals_each_row_alone_without(tiny: Tiny):
     assert len(different) > 3  # equal replies would prove nothing
 
 
+@each_kind
+@pytest.mark.parametrize("kept", [1, 2])
+def test_conversations_that_show_the_last_views_have_the_same_replies_with_reuse(tiny: Tiny, kept: int):
+    """Equal to those of new conversations without reuse, whose last view is the only new one, in a batch of two."""
+    backend, plain = tiny.backend(), tiny.backend(kv_reuse=False)
+    conversations, different = [tiny.begin(0), tiny.begin(1, 9)], set()
+    for turn in range(kept + 3):
+        shown = [showing_last(each, kept) for each in conversations]
+        replies = backend.generate(shown, ACTION)
+        for conversation, sent, reply in zip(conversations, shown, replies, strict=True):
+            assert len(sent.images) == min(turn, kept) + 1 and sent.views == turn + 1
+            fresh = Conversation(sent.id, sent.messages)
+            assert plain.generate([fresh], ACTION)[0].tokens == reply.tokens
+            other = sent.asking_instead("Answer now.")
+            assert backend.generate([other], ACTION)[0].tokens == plain.generate([other], ACTION)[0].tokens
+            assert (reply.reused_tokens > 0) == (tiny.reuses_kv and turn > 0)
+            new = 1 if turn <= kept else kept
+            assert reply.images_encoded == (new if tiny.reuses_kv else len(sent.images))
+            different.add(reply.tokens)
+            tiny.proceed(conversation, reply)
+    assert len(different) > 3  # equal replies would prove nothing
+
+
+def showing_last(conversation: Conversation, kept: int) -> Conversation:
+    """The conversation with a note in place of each view but the first and the last `kept`."""
+    messages = list(conversation.messages)
+    for turn in range(1, len(conversation.images) - kept):
+        messages[1 + 2 * turn] = Message("user", f"Turn {turn}: you moved {turn} m.", hidden=1)
+    return conversation.showing(messages)
+
+
+def own_encoding(tiny: Tiny, conversation: Conversation) -> tuple[list[int], dict[str, torch.Tensor]]:
+    """The ids and all inputs of a conversation by the library's template and processor."""
+    processor = AutoProcessor.from_pretrained(tiny.path)
+    chat = []
+    for message in conversation.messages:
+        image = [{"type": "image"}] * len(message.shots)
+        chat.append({"role": message.role, "content": [*image, {"type": "text", "text": message.text}]})
+    options = {"crop_to_patches": False} if tiny.family.tiled else {}
+    options |= {"do_resize": False} if tiny.family.qwen_vl_utils else {}
+    text = processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **tiny.family.chat_options)
+    images = [[Image.fromarray(image) for image in conversation.images]]
+    whole = processor(text=[text], images=images, return_tensors="pt", **options)
+    return whole["input_ids"][0].tolist(), whole
+
+
+def as_text(tiny: Tiny, ids: list[int]) -> str:
+    """Ids as text without earlier empty thoughts and without whitespace, where templates differ before replies."""
+    text, thought = AutoProcessor.from_pretrained(tiny.path).tokenizer.decode(ids), tiny.family.reply_opening
+    text = text.replace(thought, "", text.count(thought) - 1) if thought else text
+    return text.translate(str.maketrans("", "", " \n"))
+
+
 @each_family
 class TestEncoding:
+    def test_turns_without_their_views_are_encoded_as_by_the_processor(self, tiny: Tiny):
+        """The ids of a conversation of five turns that shows three views, replies by their texts."""
+        conversation = tiny.begin(0)
+        for turn in range(1, 5):
+            conversation.append(Message("assistant", f"I see a chair and {turn} tables."))
+            conversation.append(Message.of_views("next", tiny.view("q0", turn)))
+        encoder = tiny.encoder()
+        for kept in (3, 2):
+            sent = showing_last(conversation, kept)
+            ids, (theirs, whole) = encoder.encode(sent).ids, own_encoding(tiny, sent)
+            assert as_text(tiny, ids) == as_text(tiny, theirs)
+        pixels = torch.cat([encoder.image_inputs(turn)["pixel_values"] for turn in encoder.encode(sent).turns])
+        assert torch.equal(pixels, whole["pixel_values"])
+
     @pytest.mark.parametrize("at_once", [False, True])
     def test_two_views_are_encoded_as_by_the_processor(self, tiny: Tiny, at_once: bool):
         """Both their pixels and their placeholder tokens."""
@@ -118,28 +185,12 @@ class TestEncoding:
         else:
             conversation.append(Message("assistant", "I see a chair."))
             conversation.append(Message.of_views("next", tiny.view("q0", 1)))
-        encoded = tiny.encoder().encode(conversation)
-        processor = AutoProcessor.from_pretrained(tiny.path)
-        chat = []
-        for message in conversation.messages:
-            image = [{"type": "image"}] * len(message.shots)
-            chat.append({"role": message.role, "content": [*image, {"type": "text", "text": message.text}]})
-        options = {"crop_to_patches": False} if tiny.family.tiled else {}
-        options |= {"do_resize": False} if tiny.family.qwen_vl_utils else {}
-        text = processor.apply_chat_template(
-            chat, tokenize=False, add_generation_prompt=True, **tiny.family.chat_options
-        )
-        images = [[Image.fromarray(image) for image in conversation.images]]
-        whole = processor(text=[text], images=images, return_tensors="pt", **options)
+        encoded, (theirs, whole) = tiny.encoder().encode(conversation), own_encoding(tiny, conversation)
         pixels = torch.cat([turn.image.inputs["pixel_values"] for turn in encoded.turns])
         assert torch.equal(pixels, whole["pixel_values"])
-        image_id = processor.image_token_id
-        assert encoded.ids.count(image_id) == whole["input_ids"][0].tolist().count(image_id)
-        spaces_and_thoughts = str.maketrans("", "", " \n")
-        ours, theirs = (processor.tokenizer.decode(ids) for ids in (encoded.ids, whole["input_ids"][0].tolist()))
-        thought = tiny.family.reply_opening
-        ours = ours.replace(thought, "", ours.count(thought) - 1) if thought else ours
-        assert ours.translate(spaces_and_thoughts) == theirs.translate(spaces_and_thoughts)
+        image_id = AutoProcessor.from_pretrained(tiny.path).image_token_id
+        assert encoded.ids.count(image_id) == theirs.count(image_id)
+        assert as_text(tiny, encoded.ids) == as_text(tiny, theirs)
 
     def test_the_plan_counts_the_tokens_of_a_view(self, tiny: Tiny):
         processor = AutoProcessor.from_pretrained(tiny.path)

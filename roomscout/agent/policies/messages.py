@@ -38,6 +38,14 @@ def turn_message(prompts: Prompts, question: Question, observation: Observation,
     return Message("user", "\n\n".join(parts), observation.images)
 
 
+def hidden_message(prompts: Prompts, question: Question, observation: Observation, previous: Turn) -> Message:
+    """The user message of an earlier turn whose images are no longer shown: the outcome, the position and the boxes."""
+    parts = (prompts.hidden.format(number=observation.turn), _outcome(prompts.outcome, previous))
+    text = _joined(*parts, _position(prompts, question, observation))
+    boxes = _boxes(prompts, prompts.boxes_seen, question, observation, observation.told_before)
+    return Message("user", "\n\n".join(filter(None, (text, boxes))), hidden=len(observation.images))
+
+
 def message_of_all_turns(
     prompts: Prompts, question: Question, observations: Sequence[Observation], turns: Sequence[Turn]
 ) -> Message:

@@ -128,6 +128,8 @@ class Variants:
     - `view`: in one message with all views, what precedes the outcome and the position of each.
     - `boxes`, `boxes_seen`, `no_boxes` and `box`: with --given boxes or boxes-seen, the text of the `objects`, which
       has a line for each, the text if there is no new one, and such a line.
+    - `kept` and `hidden` (--keep-views): what the system prompt says of it, and what stands for the images of a turn that
+      are no longer shown, before the outcome and the position.
     - `advice_untold`: advice by what a run lacks of ADVICE_NEEDS, with blanks between if it lacks several, such as
       "pose" or "pose moves". Of those that apply, the one that names the most counts, else the last in that order.
     """
@@ -161,6 +163,11 @@ class Variants:
         "- {name}: centre {x:z.2f}, {y:z.2f}, {height:z.2f}; size {length:.2f} x {width:.2f} x {tall:.2f}; "
         "heading {heading}"
     )
+    kept: str = (
+        "The conversation shows the images of the first turn and of the last {turns}; each turn between them is "
+        "replaced by a note without its images."
+    )
+    hidden: str = "Turn {number}, whose images are no longer shown:"
     advice_untold: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: {"moves": {ANY_TYPE: "Pay attention to everything that the question needs."}}
     )
@@ -203,6 +210,7 @@ class Prompts:
     - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
     - `view`: what precedes each view's outcome and position if all views are in one message; else empty.
     - `boxes` in turn 0, `boxes_seen` or `no_boxes` in every turn, and `box`: see Variants; empty unless --given.
+    - `hidden`: what precedes the outcome and position of a turn whose images are no longer shown; else empty.
     - `advice` by question type, instead of the benchmark's; "default" is for types without any.
     - `variants`: what replaces these in a run with controls. `under` applies them; they are not part of the hash.
 
@@ -230,6 +238,7 @@ class Prompts:
     boxes_seen: str = ""
     no_boxes: str = ""
     box: str = ""
+    hidden: str = ""
     variants: Variants = field(default=Variants(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -253,7 +262,7 @@ class Prompts:
         """The templates as JSON values, without the variants and without empty ones that earlier versions lack."""
         values = {name: value for name, value in asdict(self).items() if name != "variants"}
         of_outcome = (values["outcome"], "not_counted"), (values["outcome"], "looks")
-        for record, name in (*((values, name) for name in ("view", *_GIVEN)), *of_outcome):
+        for record, name in (*((values, name) for name in ("view", "hidden", *_GIVEN)), *of_outcome):
             if not record[name]:
                 del record[name]
         return values
@@ -284,10 +293,14 @@ class Prompts:
                 advice |= self.variants.advice_untold[names]
         position, extent = prompts.position if told["pose"] else "", prompts.extent if told["extent"] else ""
         more = [MODALITIES[name].sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
+        hidden = ""
+        if (kept := controls.keep_views) is not None:
+            more.append(self.variants.kept.replace("{turns}", "turn" if kept == 1 else f"{kept} turns"))
+            hidden = self.variants.hidden
         system = " ".join([prompts.system, *more])
         used = {"boxes": ("boxes", "box"), "boxes-seen": _GIVEN[1:], "": ()}[controls.boxes]
         boxes = {name: getattr(self.variants, name) for name in used}
-        return replace(prompts, system=system, advice=advice, position=position, extent=extent, **boxes)
+        return replace(prompts, system=system, advice=advice, position=position, extent=extent, hidden=hidden, **boxes)
 
     def _for_mover(self, controls: ControlSettings, space: ActionSpace) -> "Prompts":
         """These prompts in the words for who moves the camera, and by which actions."""
@@ -370,6 +383,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "boxes_seen": _told,
     "no_boxes": {},
     "box": {"name": "", "heading": 0, **dict.fromkeys(("x", "y", "height", "length", "width", "tall"), 0.0)},
+    "hidden": {"number": 0},
     "outcome.unreadable": {"error": ""},
     "outcome.truncated": {"tokens": 0},
     "outcome.clamped": {"values": ""},
@@ -391,6 +405,8 @@ _EXAMPLES |= {
     "variants.unreadable": _EXAMPLES["outcome.unreadable"],
     "variants.not_counted": {},
     **{f"variants.{name}": _EXAMPLES[name] for name in ("view", *_GIVEN)},
+    "variants.kept": {"turns": ""},
+    "variants.hidden": _EXAMPLES["hidden"],
 }
 
 

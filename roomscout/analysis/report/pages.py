@@ -264,6 +264,8 @@ def _sight_in_words(sight: Sight | None) -> str:
 
 def _read_in(turn: Turn, question: QuestionContents) -> str:
     """The text that the model read with a turn's images; with all views at once, that of the last ones."""
-    last = turn.shots[-1].path.name
-    of_user = [each for each in question.messages if last in (*image_files(each)[-1:], each.get("frames"))]
+    last, users = turn.shots[-1].path.name, [each for each in question.messages if each.get("role") == "user"]
+    if turn.turn < len(users) and "text_in_its_turn" in users[turn.turn]:  # it shows its images no longer
+        return escaped_text(users[turn.turn]["text_in_its_turn"])
+    of_user = [each for each in users if last in (*image_files(each)[-1:], each.get("frames"))]
     return escaped_text(of_user[0]["text"]) if of_user else ""

@@ -235,6 +235,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
             else "",
         ),
         ("Images", " and ".join(setting("see")) if len(setting("see")) > 1 else ""),
+        ("Views shown", f"the first and the last {setting('keep_views')}" if setting("keep_views") else ""),
         ("Moves", "" if facts.frames else f"at most {setting('steps')} per question{_actions(setting('actions'))}"),
         ("Judge", _judge(run.summary)),
         ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),

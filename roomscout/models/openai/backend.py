@@ -127,7 +127,8 @@ class OpenAIBackend(Backend):
             log.warning(
                 "%s read %d tokens of a conversation of %d views, and %d of one of %d: it seems to drop the beginning "
                 "of conversations that are longer than its context and to answer without those views; give it a longer "
-                "one (Ollama: OLLAMA_CONTEXT_LENGTH), or run with a smaller %s or fewer %s",
+                "one (Ollama: OLLAMA_CONTEXT_LENGTH), or run with a smaller %s or fewer %s, or show fewer views at a "
+                "time with %s",
                 endpoint.url,
                 tokens_before,
                 views_before,
@@ -135,4 +136,5 @@ class OpenAIBackend(Backend):
                 views,
                 named("image_size"),
                 named("steps"),
+                named("keep_views"),
             )

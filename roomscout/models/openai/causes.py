@@ -13,7 +13,7 @@ OUT_OF_CREDIT = (
 )
 TOO_LONG = (
     "finds this conversation too long ({status}: {said}): give the server a longer context, or run with a smaller "
-    "{image_size}, fewer {steps} or a lower {max_new_tokens}"
+    "{image_size}, fewer {steps} or a lower {max_new_tokens}, or show fewer views at a time with {keep_views}"
 )
 NO_MODEL = (
     "does not have {model_name} ({status}: {said}): give the name under which the server has it with {model}, or "

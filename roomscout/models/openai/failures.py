@@ -89,7 +89,7 @@ ADVICE: Mapping[int | NoResponse | Unusable, str] = {
     407: "is behind a proxy that refuses requests (407: {said}): put a user name and a password into the proxy's URL, "
     "http://USER:PASSWORD@HOST:PORT",
     413: "takes no request as large as this conversation (413: {said}): run with a smaller {image_size} or fewer "
-    "{steps}",
+    "{steps}, or show fewer views at a time with {keep_views}",
     429: "takes no more requests for now (429{times}: {said}): {slower}{retry}",
     NoResponse.UNREACHABLE: "cannot be reached ({said}): start the server, or correct {base_url}",
     NoResponse.LATE: "did not answer within {timeout_s:g} s{times}: ask fewer questions at a time with {concurrency}, "

@@ -1,0 +1,203 @@
+"""--keep-views: the first and the last views are shown, and notes stand for the turns between them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import RoomScans, run_in_process, run_main, scripted, trajectories
+from untrained_checkpoints import write_untrained_checkpoint
+
+from roomscout import load_trajectories
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import Prompts, run_prompts
+from roomscout.agent.timing import ConversationSize, expected_run_shape, sent_tokens
+from roomscout.models import ModelError, ModelOptions
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.runs.reader import RunReader
+from roomscout.training.environment import RoomEnv
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+NOTE = re.compile(r"Turn (\d), whose images are no longer shown: .*(Moved|Did not).* The camera is at x ", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def policy_of(checkpoint: str, **options: Any) -> ModelPolicy:
+    values = {"device": "cpu", "max_new_tokens": 8, "temperature": 1.5, **options}
+    return ModelPolicy(TransformersBackend.from_checkpoint(checkpoint, ModelOptions(**values)))
+
+
+def config_of(rooms: RoomScans, root: Path, **changes: Any) -> RunConfig:
+    return rooms.config(root, **{"steps": 4, "num_questions": 3, "keep_views": 2, "model": "told", **changes})
+
+
+def run(rooms: RoomScans, root: Path, checkpoint: str, kv_reuse: bool = True, **changes: Any) -> Path:
+    return run_in_process(config_of(rooms, root, **changes), policy_of(checkpoint, kv_reuse=kv_reuse))
+
+
+def tokens(folder: Path) -> dict[str, list[Any]]:
+    """The tokens that the model wrote in each turn."""
+    reader = RunReader(folder)
+    return {str(each): [turn.reply.tokens for turn in reader.turns(each)] for each in reader.begun}
+
+
+@pytest.fixture(scope="module")
+def two_kept(rooms: RoomScans, checkpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(rooms, tmp_path_factory.mktemp("kept"), checkpoint)
+
+
+def test_reuse_batches_and_forced_answers_change_no_token(
+    rooms: RoomScans, two_kept: Path, checkpoint: str, tmp_path: Path
+):
+    assert all(len(each) == 5 for each in tokens(two_kept).values())
+    assert tokens(run(rooms, tmp_path / "fresh", checkpoint, kv_reuse=False)) == tokens(two_kept)
+    assert tokens(run(rooms, tmp_path / "alone", checkpoint, max_batched_turns=0, concurrency=1)) == tokens(two_kept)
+    anytime = run(rooms, tmp_path / "anytime", checkpoint, anytime=True)
+    assert tokens(anytime) == tokens(two_kept)
+    plain = run(rooms, tmp_path / "plain", checkpoint, anytime=True, kv_reuse=False)
+    forced = [
+        [turn.forced.reply.tokens for turn in RunReader(each).all_turns() if turn.forced] for each in (anytime, plain)
+    ]
+    assert forced[0] == forced[1] and len(forced[0]) == 3 * 4
+
+
+def test_a_run_resumes_in_the_middle_of_a_question(rooms: RoomScans, two_kept: Path, checkpoint: str, tmp_path: Path):
+    folder = run(rooms, tmp_path, checkpoint)
+    before = trajectories(folder)
+    (folder / "results.jsonl").write_text("")
+    for journal in folder.glob("q*/turns.jsonl"):
+        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:4]))
+    config = config_of(rooms, tmp_path, continue_from=str(folder))
+    with pytest.raises(ConfigError, match="keep_views"):
+        main_vsi_bench_loop(config.having(keep_views=3), folder, policy_of(checkpoint))
+    main_vsi_bench_loop(config, folder, policy_of(checkpoint))
+    assert tokens(folder) == tokens(two_kept) and trajectories(folder) == before
+
+
+def test_messages_are_recorded_as_sent_and_every_view_is_kept(two_kept: Path):
+    reader = RunReader(two_kept)
+    first = reader.begun[0]
+    system, *others = reader.messages(first)
+    assert "images of the first turn and of the last 2 turns" in system["text"]
+    assert [each.get("image") for each in others[::2]] == [
+        "render_00.png", None, None, "render_03.png", "render_04.png",
+    ]  # fmt: skip
+    found = [NOTE.match(each["text"]) for each in others[2:5:2]]
+    assert [each[1] for each in found if each] == ["1", "2"]
+    assert all("left. Answer" in each["text_in_its_turn"] for each in others[2:5:2])
+    assert not any("left. Answer" in each["text"] for each in others[2:5:2]) and "left. Answer" in others[6]["text"]
+    assert [each["role"] for each in others] == ["user", "assistant"] * 5
+    assert [turn.reply.text for turn in reader.turns(first)] == [each["text"] for each in others[1::2]]
+    assert ", the first view and the last 2 shown, " in reader.facts.protocol
+    (trajectory, *_) = load_trajectories(two_kept)
+    assert [len(each["images"]) for each in trajectory.messages[1::2]] == [1, 0, 0, 1, 1]
+    assert all(turn.view.any() for turn in trajectory.turns)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"moves": "spin"}, {"see": ("rgb", "depth")}, {"tell": "nothing"}, {"samples": 2}, {"actions": "discrete"}],
+)
+def test_it_goes_with_other_controls(rooms: RoomScans, tmp_path: Path, changes: dict[str, Any]):
+    folder = run_in_process(config_of(rooms, tmp_path, keep_views=1, num_questions=1, **changes), scripted())
+    reader = RunReader(folder)
+    messages = reader.messages(reader.begun[-1])
+    users = [each for each in messages if each["role"] == "user"]
+    shown = ["image" in each or "images" in each for each in users]
+    assert shown == [True, *[False] * (len(users) - 2), True][: len(users)]
+    assert ("The camera is at" in users[0]["text"]) == ("tell" not in changes)
+
+
+def test_no_prompt_and_no_protocol_changes_without_it(rooms: RoomScans, tmp_path: Path):
+    config = RunConfig().having(tell=("pose", "turns"), model="Qwen/none", image_size=(32, 24), focal=20.0)
+    plain, kept = run_prompts(config), run_prompts(config.having(keep_views=1))
+    assert "hidden" not in plain.templates and plain.hidden == ""
+    assert kept.system == f"{plain.system} {Prompts().variants.kept.replace('{turns}', 'turn')}"
+    folder = run_in_process(config_of(rooms, tmp_path, keep_views=None, num_questions=1), scripted())
+    assert "shown" not in RunReader(folder).facts.protocol
+
+
+def test_a_server_gets_notes_as_text_and_fewer_images():
+    config = RunConfig().having(keep_views=2, steps=8, see="depth")
+    assert (config.most_images, config.most_shown) == (18, 6)
+    assert config.having(keep_views=20).most_shown == 18
+    shown = Conversation("q", [Message("system", "s"), Message("user", "Turn 1", hidden=2)])
+    assert (shown.views, shown.images) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--present", "once", "--moves", "spin"), "with --present once there is one only: leave it out"),
+        (("--moves", "none"), "with --moves none there is one only: leave it out"),
+        (("--steps", "0"), "with --steps 0 there is one only: leave it out"),
+        ((), "--keep-views is how many turns a model sees again: leave it out without a model"),
+    ],
+)
+def test_what_it_does_not_go_with(rooms: RoomScans, tmp_path: Path, flags: tuple[str, ...], words: str):
+    model = () if not flags else ("--model", "embedded")
+    done = run_main([*rooms.flags(tmp_path, "--keep-views", "2", *flags), *model])
+    assert done.returncode == 2 and words in done.stderr
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "all"])
+def test_another_number_is_refused(rooms: RoomScans, tmp_path: Path, value: str):
+    done = run_main(rooms.flags(tmp_path, "--keep-views", value))
+    assert done.returncode == 2 and "--keep-views" in done.stderr
+
+
+def test_an_environment_refuses_it():
+    with pytest.raises(ConfigError, match="keep_views changes messages that step has returned before"):
+        RoomEnv(endless=True, keep_views=2)
+
+
+def test_a_context_that_is_too_long_names_it(checkpoint: str, tmp_path: Path):
+    folder = Path(checkpoint)
+    settings = json.loads((folder / "config.json").read_text())
+    settings["text_config"]["max_position_embeddings"] = 60
+    short = tmp_path / "short"
+    short.mkdir()
+    for file in folder.iterdir():
+        (short / file.name).write_bytes(file.read_bytes())
+    (short / "config.json").write_text(json.dumps(settings))
+    backend = policy_of(str(short)).backend
+    conversation = Conversation("q", [Message("system", "s"), Message("user", "note " * 40, hidden=1)])
+    conversation.messages += [Message("assistant", "r"), Message.of_views("look", np.zeros((64, 64, 3), np.uint8))]
+    with pytest.raises(ModelError, match=r"fewer --steps, .* or show fewer views at a time with --keep-views"):
+        backend.generate([conversation], scripted().reply_format)
+
+
+class TestPlan:
+    SIZE = ConversationSize(500, 160, 300, 512, 9)
+
+    def test_shows_at_most_one_turn_more_than_is_kept(self):
+        kept = ConversationSize(500, 160, 300, 512, 9, keep_views=2)
+        assert self.SIZE.tokens - kept.tokens == 6 * 300
+        assert [kept.shown(turn) for turn in range(5)] == [1, 2, 3, 3, 3]
+        assert ConversationSize(500, 160, 300, 512, 9, keep_views=8).tokens == self.SIZE.tokens
+
+    def test_a_turn_computes_again_what_follows_the_turn_that_is_no_longer_shown(self):
+        kept = ConversationSize(500, 160, 300, 512, 9, keep_views=2)
+        assert [kept.computed(turn, 200.0) for turn in range(4)] == [
+            (800, 1), (460, 1), (460, 1), (2 * (160 + 300 + 200) + 160, 2),
+        ]  # fmt: skip
+        assert self.SIZE.computed(8, 200.0) == (460, 1)
+
+    def test_servers_read_fewer_tokens(self):
+        kept = ConversationSize(500, 160, 300, 512, 9, keep_views=2)
+        shape = expected_run_shape(kept)
+        assert sent_tokens(kept, shape)[0] < sent_tokens(self.SIZE, shape)[0]
+
+    def test_models_that_reason_are_expected_to_use_the_limit(self):
+        thinking = ConversationSize(500, 160, 300, 8192, 9, reasons=True)
+        assert expected_run_shape(thinking).reply_tokens == 8192
+        assert thinking.kept(8192) == 200
