@@ -77,7 +77,7 @@ def test_a_run_resumes_in_the_middle_of_a_question(rooms: RoomScans, two_kept: P
     for journal in folder.glob("q*/turns.jsonl"):
         journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:4]))
     config = config_of(rooms, tmp_path, continue_from=str(folder))
-    with pytest.raises(ConfigError, match="keep.views"):
+    with pytest.raises(ConfigError, match=r"keep.views"):
         main_vsi_bench_loop(config.having(keep_views=3), folder, policy_of(checkpoint))
     main_vsi_bench_loop(config, folder, policy_of(checkpoint))
     assert tokens(folder) == tokens(two_kept) and trajectories(folder) == before
