@@ -14,9 +14,20 @@ from roomscout.runs.settings import FILTERS, SECTIONS, SETTINGS, default_of
 Given = Any
 """All settings as attributes by name, and those that `_described` adds."""
 
-OF_CAMERA = (
-    *("prompts", "moves", "moves_of", "min_turns", "given", "actions", "translation", "tell", "anytime", "constrained"),
-    *("keep_views", "see", "focal", "camera_height", "camera_pitch", "up_axis", "scale"),
+IN_A_SCAN = (
+    *("ply", "demo", "check_data", "policy", "prompts", "moves", "moves_of", "min_turns", "given", "actions", "tell"),
+    *(
+        "translation",
+        "anytime",
+        "constrained",
+        "keep_views",
+        "see",
+        "focal",
+        "camera_height",
+        "camera_pitch",
+        "up_axis",
+        "scale",
+    ),
 )
 """Settings that have no meaning for frames of a video; --renderer, --scan-root and --steps are not looked at."""
 
@@ -89,18 +100,8 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
     ),
     (lambda s: s.videos is not None and s.frames_of is not None, "choose one of {videos} and {frames_of}"),
     (
-        lambda s: s.on_video and (s.policy is not None or s.scripted),
-        "{present=video} shows frames to a model: leave it out without a model",
-    ),
-    (
-        lambda s: s.on_video and (s.ply is not None or s.demo),
-        "{present=video} asks about the videos of a benchmark: leave it out with {ply} and {demo}",
-    ),
-    (lambda s: s.on_video and s.check_data, "{check_data} checks scans: leave it out with {present=video}"),
-    (
-        lambda s: s.on_video and s.of_camera,
-        "{present=video} shows frames of videos with the benchmark's own words: leave out {of_camera}, since "
-        "no scan is seen",
+        lambda s: s.on_video and s.in_scan,
+        "{present=video} shows a model frames of videos, with the benchmark's own words: leave out {in_scan}",
     ),
     (
         lambda s: s.keep_views is not None and (s.policy is not None or s.scripted),
@@ -228,8 +229,10 @@ def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
     def changed(names: Sequence[str]) -> list[str]:
         return [named(name) for name in names if settings[name] != default_of(name)]
 
+    scripted = s.model.startswith("scripted:")
+    no_model, blind = [named(model=s.model)] * scripted, [named(renderer="blind")] * (s.renderer == "blind")
     return {
-        "scripted": s.model.startswith("scripted:"),
+        "scripted": scripted,
         "resumes": s.continue_from is not None,
         "batched": s.ply is None and not s.demo,
         "filters": s.questions is not None or any(settings[name] for name in FILTERS),
@@ -239,7 +242,7 @@ def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
         "only_turn": only_turn,
         "on_video": s.present == "video",
         "of_video": "".join(changed(("videos", "frames_of", "frames", "video_input"))[:1]),
-        "of_camera": ", ".join([*changed(OF_CAMERA), *([named(renderer="blind")] * (s.renderer == "blind"))]),
+        "in_scan": ", ".join([*changed(IN_A_SCAN), *no_model, *blind]),
         "unused": ", ".join(changed([name for name, those in of_engine.items() if "transformers" in those])),
         "only_vllm": ", ".join(changed([name for name, those in of_engine.items() if those == ("vllm",)])),
         "only_server": "".join(changed([name for name, those in of_engine.items() if those == ("openai",)])[:1]),

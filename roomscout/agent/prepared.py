@@ -86,10 +86,8 @@ def prepared(
     policy, config = with_policy(policy, config.checked())
     if config.video is not None and policy is not None and not isinstance(policy, ModelPolicy):
         raise ConfigError(f"{named(present='video')} shows frames to a model, and {policy_name(policy)} is none")
-    takes_videos = policy is None or (
-        isinstance(policy, ModelPolicy) and isinstance(policy.backend, TransformersBackend)
-    )
-    if config.controls.video_input == "native" and not takes_videos:
+    backend = policy.backend if isinstance(policy, ModelPolicy) else None
+    if config.controls.video_input == "native" and not isinstance(backend, TransformersBackend | None):
         raise ConfigError(f"{named(video_input='native')} is for models of transformers: leave it out")
     require_sampling(policy, config.model, config.questions.samples)
     require_answers(policy, config.controls.anytime)

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.actions.points import SeenPlace
@@ -283,14 +283,13 @@ class QuestionState:
         The decision must be `allowed`. `batch` are the ids of the questions that were decided together, by default
         this one; `forced` is what would have been answered if this were the last turn.
         """
-        assert self.env is not None, "an active question has an environment"
-        started, after, reply, here = time.perf_counter(), None, decision.reply, self.observation
+        started, after, reply = time.perf_counter(), None, decision.reply
         if not self.ends_with(decision.action):
+            assert self.env is not None, "a question that goes on has an environment"
             outcome = decision.outcome
             after = self.env.step(decision.action) if outcome is None else self.env.resume(outcome)
         turn = Turn(
             turn=self.turn,
-            pose=here.pose,
             action=decision.action,
             clamped=decision.clamped,
             parse_error=decision.error,
@@ -307,12 +306,16 @@ class QuestionState:
             fields=dict(decision.fields),
             points=decision.points,
             forced=forced,
-            see=tuple(shot.name for shot in here.images[1:]),
-            not_shown="" if self.turns else self.not_shown,
-            shots=here.images,
+            **self._shown(),
         )
         self.record(turn, after)
         return turn
+
+    def _shown(self) -> dict[str, Any]:
+        """The fields of a turn's record that say what was shown in it."""
+        here, not_shown = self.observation, "" if self.turns else self.not_shown
+        see = tuple(shot.name for shot in here.images[1:])
+        return {"pose": here.pose, "see": see, "not_shown": not_shown, "shots": here.images}
 
     def ends_with(self, action: CameraAction) -> bool:
         """Whether an action ends the question: it is done, or no move is left."""

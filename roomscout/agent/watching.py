@@ -1,6 +1,7 @@
 """A question about frames of a video (`--present video`): one message, one reply, and no camera."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.replies import parse_video_answer
@@ -11,7 +12,7 @@ from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply
 from roomscout.models.conversation import Clip, Conversation, Message
 from roomscout.rendering.camera import CameraPose
-from roomscout.runs.records import ForcedAnswer, Turn, TurnSeconds
+from roomscout.runs.records import Turn
 
 NOWHERE = CameraPose(0.0, 0.0, 0.0, 0.0, 0.0)
 """The pose in the record of a turn that shows frames of a video, which has no camera in the scan."""
@@ -62,30 +63,10 @@ class VideoState(QuestionState):
         parsed = parse_video_answer(reply.text, self.question, self.protocol)
         return Decision(parsed.action, reply, error=parsed.error)
 
-    def carry_out(self, decision: Decision, batch: tuple[str, ...] = (), forced: ForcedAnswer | None = None) -> Turn:
-        """Append the turn that ends the question."""
+    def _shown(self) -> dict[str, Any]:
+        """The frames, and in place of them one small image of all; there is no camera."""
         assert self.film is not None, f"{self.label}: a question in progress has frames"
-        reply = decision.reply
-        turn = Turn(
-            turn=self.turn,
-            pose=NOWHERE,
-            action=decision.action,
-            clamped=(),
-            parse_error=decision.error,
-            move=None,
-            reply=reply,
-            batch=batch or (self.question.id,),
-            seconds=TurnSeconds(
-                preprocess=round(reply.preprocess_seconds, 4),
-                prefill=round(reply.prefill_seconds, 4),
-                decode=round(reply.decode_seconds, 4),
-                render=0.0,
-            ),
-            frames=self.film.record,
-            shots=(self.film.sheet,),
-        )
-        self.record(turn, None)
-        return turn
+        return {"pose": NOWHERE, "frames": self.film.record, "shots": (self.film.sheet,)}
 
     def close(self) -> None:
         """Release the frames, once the result is written."""

@@ -3,7 +3,8 @@
 import hashlib
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,19 +94,24 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
     A video has as many frames as can be decoded, as decord counts them, whatever its container says. They are rotated
     as the file says.
     """
-    total, promised, fps = _length(path)
-    while True:
+    with _opened(path) as (video, stream):
+        total, promised, rate = (
+            sum(1 for packet in video.demux(stream) if packet.size),
+            stream.frames,
+            stream.average_rate,
+        )
+    require_frames(path, total, frames)
+    made, decoded = _decoded(path, sampled(total, frames), size)
+    if decoded != total:  # some packets hold no frame
+        total = decoded
         require_frames(path, total, frames)
-        wanted = sampled(total, frames)
-        made, decoded = _decoded(path, frozenset(wanted), size)
-        if decoded == total:
-            break
-        total = decoded  # some packets hold no frame
+        made, _ = _decoded(path, sampled(total, frames), size)
     if total < promised:
         log.warning(
             "%s is damaged or ends early: frames are chosen among the %d of %d that decode", path, total, promised
         )
-    record = FramesRecord(str(path), _sha256([path]), total, wanted, fps)
+    wanted = sampled(total, frames)
+    record = FramesRecord(str(path), _sha256([path]), total, wanted, float(rate) if rate else None)
     return record, tuple(made[place] for place in wanted)
 
 
@@ -153,55 +159,33 @@ def _sha256(files: Sequence[Path]) -> str:
     return digests[0][1] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()
 
 
-def _library() -> Any:
+def _decoded(path: Path, wanted: Sequence[int], size: FrameSize) -> tuple[dict[int, Shot], int]:
+    """The wanted frames of a video by their places, and how many can be decoded in all; raises VideoError."""
+    made, place = dict[int, Shot](), 0
+    with _opened(path) as (video, stream):
+        for packet in video.demux(stream):
+            try:
+                frames = packet.decode()
+            except ValueError:  # FFmpeg's for a cut or broken frame
+                continue
+            for frame in frames:
+                if place in wanted:
+                    made[place] = Shot(FRAME, size.fitted(frame.to_image().rotate(frame.rotation, expand=True)))
+                place += 1
+    return made, place
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
+    """A video and its stream; raises VideoError, also for what FFmpeg raises inside this block."""
     try:
         import av
     except ImportError:
         raise VideoError(f"{named('videos')} needs PyAV: pip install av") from None
-    return av
-
-
-def _length(path: Path) -> tuple[int, int, float | None]:
-    """How many frames a video has in its packets and by its container's index (0 if that does not say), and its
-    average rate; raises VideoError."""
-    av = _library()
     try:
         with av.open(str(path)) as video:
-            stream = _stream_of(path, video)
-            packets = sum(1 for packet in video.demux(stream) if packet.size)
-            rate = stream.average_rate
-            return packets, stream.frames, float(rate) if rate else None
+            if not video.streams.video:
+                raise VideoError(f"{path} has no video stream: it is damaged, or another kind of file")
+            yield video, video.streams.best("video")
     except (av.FFmpegError, OSError) as error:
-        raise _damaged(path, error) from None
-
-
-def _decoded(path: Path, wanted: frozenset[int], size: FrameSize) -> tuple[dict[int, Shot], int]:
-    """The wanted frames of a video by their places, and how many can be decoded in all; raises VideoError."""
-    av, made, place = _library(), dict[int, Shot](), 0
-    try:
-        with av.open(str(path)) as video:
-            stream = _stream_of(path, video)
-            stream.thread_type = "AUTO"
-            for packet in video.demux(stream):
-                try:
-                    frames = packet.decode()
-                except av.error.InvalidDataError:  # a cut or broken frame
-                    continue
-                for frame in frames:
-                    if place in wanted:
-                        upright = frame.to_image().rotate(frame.rotation, expand=True)
-                        made[place] = Shot(FRAME, size.fitted(upright))
-                    place += 1
-    except (av.FFmpegError, OSError) as error:
-        raise _damaged(path, error) from None
-    return made, place
-
-
-def _stream_of(path: Path, video: Any) -> Any:
-    if not video.streams.video:
-        raise VideoError(f"{path} has no video stream: it is damaged, or another kind of file")
-    return video.streams.best("video")
-
-
-def _damaged(path: Path, error: Exception) -> VideoError:
-    return VideoError(f"{path} cannot be read as a video ({error}): it is damaged; fetch it again")
+        raise VideoError(f"{path} cannot be read as a video ({error}): it is damaged; fetch it again") from None
