@@ -16,18 +16,8 @@ Given = Any
 
 IN_A_SCAN = (
     *("ply", "demo", "check_data", "policy", "prompts", "moves", "moves_of", "min_turns", "given", "actions", "tell"),
-    *(
-        "translation",
-        "anytime",
-        "constrained",
-        "keep_views",
-        "see",
-        "focal",
-        "camera_height",
-        "camera_pitch",
-        "up_axis",
-        "scale",
-    ),
+    *("translation", "anytime", "constrained", "keep_views", "see"),
+    *("focal", "camera_height", "camera_pitch", "up_axis", "scale"),
 )
 """Settings that have no meaning for frames of a video; --renderer, --scan-root and --steps are not looked at."""
 

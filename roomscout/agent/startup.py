@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from roomscout.agent.builders import (
@@ -36,6 +37,7 @@ from roomscout.models.transformers.source import existing_source
 from roomscout.models.views import ViewSettings, own_view_settings
 from roomscout.rendering.renderers import Renderer, RendererStart
 from roomscout.runs.journal import Journal
+from roomscout.runs.reader import RunReader
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +123,8 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     library: ScanLibrary | FilmLibrary
     if (video := config.video) is not None:
         films = films_of(config, video, frame_size(config, policy))
-        library = FilmLibrary(films, int(config.views.scene_cache_gib * 2**30))
+        shown = {} if asking.folder is None else frames_shown(asking.folder)
+        library = FilmLibrary(films, int(config.views.scene_cache_gib * 2**30), shown)
     else:
         assert renderer is not None, "scans are rendered"
         library = library_of(config, renderer)
@@ -141,6 +144,13 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
         asking.make_scans()
         asking.report_scans()
     return Started(config, plan, library, policy, rules, pool)
+
+
+def frames_shown(folder: Path) -> dict[tuple[str, str], str]:
+    """The hashes of the videos that the finished questions of a run were about, by scene."""
+    reader = RunReader(folder)
+    firsts = [(row, turn) for row in reader.rows for turn in reader.turns(row.episode)[:1]]
+    return {(row.dataset, row.scene_name): turn.frames.sha256 for row, turn in firsts if turn.frames}
 
 
 def warn_of_short_replies(model: ModelSettings, longest: int = ViewSettings.max_new_tokens) -> None:

@@ -1,7 +1,7 @@
 """The frames of videos that questions ask about, instead of scans."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -15,7 +15,14 @@ from PIL import Image
 from roomscout.base.shots import VIEW, Shot
 from roomscout.data.questions import Question
 from roomscout.data.scans import ScanNotFound
-from roomscout.data.video_frames import FrameSize, FramesRecord, frames_of_folder, frames_of_video, frames_path
+from roomscout.data.video_frames import (
+    FrameSize,
+    FramesRecord,
+    VideoError,
+    frames_of_folder,
+    frames_of_video,
+    frames_path,
+)
 
 FILMS_AHEAD = 2
 COLUMNS = 4
@@ -70,12 +77,16 @@ class FilmSettings:
 class FilmLibrary:
     """Decodes the frames of each scene once for its questions, the next scenes' in the background.
 
+    A scene whose file has another hash than the one `recorded` for it cannot be shown.
     Keeps as many scenes as fit into `cache_bytes`, besides those in use, and at least those that are decoded ahead.
     Methods may be called from many threads.
     """
 
-    def __init__(self, settings: FilmSettings, cache_bytes: int) -> None:
+    def __init__(
+        self, settings: FilmSettings, cache_bytes: int, recorded: Mapping[tuple[str, str], str] | None = None
+    ) -> None:
         self.settings = settings
+        self._recorded = recorded or {}
         self._most = max(1 + FILMS_AHEAD, cache_bytes // (3 * settings.size.pixels * settings.frames))
         self._films: OrderedDict[tuple[str, str], Future[Film]] = OrderedDict()
         self._lock = Lock()
@@ -100,8 +111,14 @@ class FilmLibrary:
     def _film(self, scene: tuple[str, str]) -> "Future[Film]":
         with self._lock:
             if scene not in self._films:
-                self._films[scene] = self._loader.submit(copy_context().run, self.settings.film_of, scene)
+                self._films[scene] = self._loader.submit(copy_context().run, self._load, scene)
                 if len(self._films) > self._most:
                     self._films.popitem(last=False)
             self._films.move_to_end(scene)
             return self._films[scene]
+
+    def _load(self, scene: tuple[str, str]) -> Film:
+        film = self.settings.film_of(scene)
+        if film.record.sha256 != self._recorded.get(scene, film.record.sha256):
+            raise VideoError(f"{film.record.file} is not what the run began with: restore it, or start a new run")
+        return film

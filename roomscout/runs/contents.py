@@ -52,6 +52,8 @@ class Settings(TypedDict, total=False):
     focal: Literal["auto"] | Annotated[float, Field(gt=0, le=1e6)]
     moves: str
     actions: str
+    present: str
+    frames: Literal["auto"] | Annotated[int, Field(ge=1, le=10**6)]
     moves_of: str | None
     given: list[str]
     anytime: bool

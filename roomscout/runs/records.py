@@ -458,7 +458,8 @@ class RunFacts(Record):
     @property
     def frames(self) -> int | None:
         """How many frames of videos the model saw instead of scans; None for a run in scans."""
-        return int(self.setting("frames")) if self.setting("present") == "video" else None
+        frames = self.setting("frames")
+        return frames if self.setting("present") == "video" and isinstance(frames, int) else None
 
     @property
     def model_moves(self) -> bool:

@@ -27,7 +27,9 @@ from roomscout.analysis.rescore import reparsed, rescored
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.video_frames import FrameSize, VideoNotFound
 from roomscout.envs.films import FilmLibrary, FilmSettings
+from roomscout.models import ModelError, ServerOptions
 from roomscout.models.conversation import Conversation
+from roomscout.models.openai.dialect import encoded_message
 from roomscout.runs import RunError
 from roomscout.runs.closing import closing_lines
 from roomscout.runs.reader import RunReader
@@ -175,6 +177,31 @@ def test_a_run_resumes_to_the_same_answers(data: Path, folder: Path, tmp_path: P
     assert json.loads((run / "q001" / "messages.json").read_text())[0]["role"] == "user"
     with pytest.raises(ConfigError, match="--frames would change answers"):
         main_vsi_bench_loop(config.having(frames=3), folder=run, policy=replying(asked))
+
+
+def test_a_video_that_was_replaced_meanwhile_fails_its_questions(data: Path, tmp_path: Path):
+    video = write_video(tmp_path / "videos" / "scannet" / "first.mp4", 12)
+    changes = {"videos": tmp_path / "videos", "scenes": ["first"]}
+
+    def reply(conversation: Conversation) -> str:
+        if "Options:" in conversation.messages[-1].text:
+            raise ModelError("busy")
+        return "4"
+
+    folder = run_in_process(config_of(data, tmp_path / "logs", **changes), ModelPolicy(ScriptedBackend(reply)))
+    write_video(video, 15)
+    config = config_of(data, tmp_path / "logs", retry_failed=True, continue_from=str(folder), **changes)
+    main_vsi_bench_loop(config, folder=folder, policy=replying([]))
+    rows = results(folder)
+    assert rows[0]["score"] == 1 and rows[1]["failed_part"] == "video"
+    assert rows[1]["error"] == f"{video} is not what the run began with: restore it, or start a new run"
+
+
+def test_a_message_without_a_system_prompt_reaches_servers_with_all_frames(seen: list[Conversation]):
+    for system_role in (True, False):
+        content = json.loads(encoded_message(seen[0].messages, 0, system_role))["content"]
+        assert [part["type"] for part in content] == ["image_url"] * 4 + ["text"]
+    assert ServerOptions(("http://x/v1",), images=4, images_a_turn=4, on_video=True).fewer_images == "fewer --frames"
 
 
 def test_samples_and_folders_of_frames(data: Path, tmp_path: Path):

@@ -199,7 +199,6 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         for name in ("datasets", "question_types", "scenes", "ids", "num_questions")
         if (value := setting(name))
     ]
-    camera = facts.intrinsics
     versions = facts.last_versions
     packages = [f"{name} {version}" for name, version in versions["packages"].items() if version]
     samples = f", {facts.samples} answers each" if facts.samples > 1 else ""
@@ -211,32 +210,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Benchmark", run.benchmark.title if run.benchmark else str(setting("benchmark"))),
         ("Questions", f"{facts.questions:,} from {source}{samples}"),
         ("Filters", "; ".join(filters)),
-        ("Scans", _scans(run) if facts.frames is None else ""),
-        (
-            "View",
-            f"{camera.width} × {camera.height} px, focal {camera.focal_px:g} px ({hfov_deg(facts):g}° wide)"
-            if camera
-            else "not recorded"
-            if facts.frames is None
-            else "",
-        ),
-        (
-            "Frames",
-            ""
-            if facts.frames is None
-            else f"{facts.frames} of each video of {setting('videos') or setting('frames_of')}",
-        ),
-        (
-            "Renderer",
-            "blind: every view is grey"
-            if run.facts.is_blind
-            else str(setting("renderer"))
-            if facts.frames is None
-            else "",
-        ),
-        ("Images", " and ".join(setting("see")) if len(setting("see")) > 1 else ""),
-        ("Views shown", f"the first and the last {setting('keep_views')}" if setting("keep_views") else ""),
-        ("Moves", "" if facts.frames else f"at most {setting('steps')} per question{_actions(setting('actions'))}"),
+        *_seen(run),
         ("Judge", _judge(run.summary)),
         ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
         ("Protocol", facts.protocol),
@@ -249,6 +223,22 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Folder", str(run.folder)),
     ]
     return [(name, escaped(text)) for name, text in found if text]
+
+
+def _seen(run: RunContents) -> list[tuple[str, str]]:
+    """What the model was shown: where the views come from, and who moved the camera how often, or frames of videos."""
+    facts, setting, camera = run.facts, run.facts.setting, run.facts.intrinsics
+    if facts.frames is not None:
+        return [("Frames", f"{facts.frames} of each video of {setting('videos') or setting('frames_of')}")]
+    size = f"{camera.width} × {camera.height} px, focal {camera.focal_px:g} px" if camera else "not recorded"
+    return [
+        ("Scans", _scans(run)),
+        ("View", f"{size} ({hfov_deg(facts):g}° wide)" if camera else size),
+        ("Renderer", "blind: every view is grey" if facts.is_blind else str(setting("renderer"))),
+        ("Images", " and ".join(setting("see")) if len(setting("see")) > 1 else ""),
+        ("Views shown", f"the first and the last {setting('keep_views')}" if setting("keep_views") else ""),
+        ("Moves", f"at most {setting('steps')} per question{_actions(setting('actions'))}"),
+    ]
 
 
 def _actions(name: str) -> str:
