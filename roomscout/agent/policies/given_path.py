@@ -75,7 +75,8 @@ class ShowNeeded(GreedyCoverage):
     def _next(self, env: ExplorationEnv, shown: "Shown", poses: Sequence[CameraPose]) -> CameraAction | None:
         """The move that shows most of what is missing, or else new surface; None if none is needed or helps."""
         best, most, nearest_m = CameraAction(), LEAST_GAIN, np.inf
-        for offset, place in self._places(env, poses[-1]):
+        least = [values[-1] for values in shown.needed_of(shown.best)]
+        for offset, place in self._places(env, poses[-1]) if min(least, default=1) < 1 else ():
             if (away_m := float(np.linalg.norm(offset))) > nearest_m + 0.01:
                 break
             for turn in self.HEADINGS_DEG:
@@ -83,7 +84,7 @@ class ShowNeeded(GreedyCoverage):
                     best, most, nearest_m = turn_then_move(poses[-1], turn, offset), gain, away_m
         if most > LEAST_GAIN:
             return best
-        if shown.needed and all(values[-1] >= CUT for values in shown.needed_of(shown.best)):
+        if least and min(least) >= CUT:
             return None
         action, share = self._to_new_surface(env, poses)
         return action if share >= NEW_SURFACE else None
