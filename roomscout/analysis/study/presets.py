@@ -131,6 +131,13 @@ PRESETS = {
             *(Cell(f"rgb {name}", {"see": ["rgb", name]}) for name in ("depth", "map", "plan")),
         ),
     ),
+    "history": Preset(
+        "Do the views of earlier turns help or distract?",
+        (
+            Cell("all views", {"keep_views": None}),
+            *(Cell(f"last {kept}", {"keep_views": kept}) for kept in (4, 2, 1)),
+        ),
+    ),
     "anytime": Preset(
         "What is each turn worth? After each of them the model also answers as if it were the last.",
         tuple(Cell(mover, {"moves": mover, "anytime": True}) for mover in ("model", "spin", "coverage")),
