@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.scene import Scene
-from roomscout.rendering.visibility import Boxes, object_pixels, window_of
+from roomscout.rendering.visibility import MARGIN_M, Boxes, object_pixels, window_of
 from roomscout.runs.sights import SeenObjects, enough_pixels
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ LEAST_GAIN = 0.05
 """A move is worth it from this part of an object on."""
 NEW_SURFACE = 0.02
 """A move that shows no object better is worth it from this share of the scan's surface on."""
+GRID = np.array(list(product((-0.9, 0.0, 0.9), repeat=3)))
 CUT = 0.5
 """What an object counts that is seen well, but cut by the edge of the view."""
 
@@ -79,7 +81,7 @@ class ShowNeeded(GreedyCoverage):
         for offset, place in self._places(env, poses[-1]) if min(least, default=1) < 1 else ():
             if (away_m := float(np.linalg.norm(offset))) > nearest_m + 0.01:
                 break
-            for turn in self.HEADINGS_DEG:
+            for turn in self.HEADINGS_DEG if shown.in_sight(place.position) else ():
                 if (gain := shown.gain(place.turned(turn))) > most + 1e-9:
                     best, most, nearest_m = turn_then_move(poses[-1], turn, offset), gain, away_m
         if most > LEAST_GAIN:
@@ -119,6 +121,17 @@ class Shown:
         return sum(
             sum(after) - sum(before) for after, before in zip(*map(self.needed_of, (with_view, self.best)), strict=True)
         )
+
+    def in_sight(self, position: np.ndarray) -> bool:
+        """Whether something that could count more may be seen from a (3,) position, by rays to 27 points in its box."""
+        for place in (place for places in self.places for place in places if self.best[place] < 1):
+            halves = self.boxes.halves[place]
+            points = self.boxes.centers[place] + (GRID * halves) @ self.boxes.axes[place]
+            distances = np.maximum(np.linalg.norm(points - position, axis=1), 1e-9)
+            hits = self.scene.cast(np.tile(position, (len(GRID), 1)), (points - position) / distances[:, None])
+            if (hits >= distances - np.linalg.norm(halves) - MARGIN_M).any():
+                return True
+        return False
 
     def values(self, pose: CameraPose) -> np.ndarray:
         """(K,) how much each needed object counts in a view; 0 for all if it shows none that could count more."""
