@@ -46,7 +46,7 @@ from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 from roomscout.rendering.ply import has_splats
 from roomscout.rendering.readers import reader_of
 from roomscout.rendering.renderers import Renderer
-from roomscout.rendering.renderers.choice import best_splat_renderer
+from roomscout.rendering.renderers.splats import why_no_gsplat
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.movers import GIVEN_PATH, MOVERS
 
@@ -106,7 +106,7 @@ def renderer_name(config: RunConfig, questions: Sequence[Question]) -> str:
         for question in {question.scene: question for question in questions}.values():
             with suppress(ScanNotFound):
                 if has_splats(ply or scan_of(question, views.scan_root, layouts)):
-                    return best_splat_renderer()
+                    return "splats" if why_no_gsplat() else "gsplat"
     return views.renderer
 
 

@@ -64,7 +64,8 @@ def _composited(found: _Projected, there: np.ndarray, centres: np.ndarray) -> tu
         chosen = there[start : start + _AT_ONCE]
         dx, dy = columns - found.pixels[chosen, 0], rows - found.pixels[chosen, 1]
         xx, xy, yy = found.conics[chosen].T
-        alpha = found.opacities[chosen] * np.exp(-0.5 * (xx * dx * dx + yy * dy * dy) - xy * dx * dy)
+        exponents = -0.5 * (xx * dx * dx + yy * dy * dy) - xy * dx * dy
+        alpha = found.opacities[chosen] * np.exp(np.minimum(exponents, 0))  # of needles, rounding makes some positive
         alpha = np.where(alpha < np.float32(ALPHA_MIN), 0, np.minimum(alpha, np.float32(ALPHA_MAX)))
         after = left[:, None] * np.cumprod(1 - alpha, axis=1)
         drawn = unfinished & (after > DARK)
@@ -98,17 +99,13 @@ def _projected(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) 
     conics = np.stack([yy, -xy, xx], axis=1) / (xx * yy - xy * xy).clip(1e-10)[:, None]
     reach = np.sqrt(2 * np.log(splats.opacities / ALPHA_MIN) * np.stack([xx, yy])).T
     seen = ((pixels + reach > 0) & (pixels - reach < [camera.width, camera.height])).all(axis=1)
-    directions = splats.means + turn.T @ shift
-    features = np.column_stack([_colours(splats.harmonics[seen], directions[seen]), z[seen]])
+    directions = splats.means[seen] + turn.T @ shift
+    basis = real_harmonics(*(directions / np.linalg.norm(directions, axis=1, keepdims=True)).T)
+    used = splats.harmonics[seen]
+    colours = np.maximum(np.einsum("kb,kbc->kc", basis[:, : used.shape[1]], used) + 0.5, 0)
+    features = np.column_stack([colours, z[seen]])
     kept = (pixels[seen], conics[seen], reach[seen], splats.opacities[seen], features)
     return _Projected(*(each.astype(np.float32) for each in kept))
-
-
-def _colours(harmonics: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """(K, 3) red, green and blue from 0 of Gaussians seen along `directions` (K, 3) of any length, in their axes."""
-    x, y, z = (directions / np.linalg.norm(directions, axis=1, keepdims=True)).T
-    values = np.einsum("kb,kbc->kc", real_harmonics(x, y, z)[:, : harmonics.shape[1]], harmonics)
-    return np.maximum(values + 0.5, 0)
 
 
 def real_harmonics(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from roomscout.rendering.columns import SH_C0, colours
+from roomscout.rendering.discs import CLOUD_MAX_POINTS
 from roomscout.rendering.geometry import MAX_COORDINATE_M
-from roomscout.rendering.tables import FormatError, Table
+from roomscout.rendering.tables import Table
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +76,8 @@ class Splats:
             near = np.maximum(_FAR_DEVIATIONS * solid.deviations.max(axis=1), _FAR_MEDIANS * np.median(distances))
             solid = solid.only(distances <= near)
         area = np.sort(solid.deviations, axis=1)[:, 1:].prod(axis=1)
-        counts = np.ceil(area / max(np.median(area), 1e-12)).clip(1, _MOST_POINTS).astype(np.int64)
+        unit = max(np.median(area), area.clip(max=_MOST_POINTS * np.median(area)).sum() / CLOUD_MAX_POINTS, 1e-12)
+        counts = np.ceil(area / unit).clip(1, _MOST_POINTS).astype(np.int64)
         index = np.repeat(np.arange(len(counts)), counts)
         offsets = np.random.default_rng(0).uniform(-_REACH, _REACH, (len(index), 3))
         offsets[np.cumsum(counts) - 1] = 0  # the centre itself
@@ -90,35 +92,39 @@ def are_splats(names: Iterable[str]) -> bool:
 
 
 def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
-    """The Gaussians of a table with `points` (N, 3); None if its columns are not those of splats.
+    """The Gaussians of a table with `points` (N, 3); None if they are to be drawn as points.
 
     Scales are logarithms, the opacity is a logit, and all harmonics of red come first. Without f_dc, takes the table's
     colours, or grey; without scale_2, the Gaussians are flat. Drops rows with NaN, or with sizes or coordinates beyond
-    MAX_COORDINATE_M, and takes a quaternion of zeros as no rotation, both with a warning. Raises FormatError if the
-    number of harmonics is that of no degree up to 3, or if no row is left.
+    MAX_COORDINATE_M, and takes a quaternion of zeros as no rotation. Files with another number of harmonics than a
+    degree up to 3 has, or without a row left, are points. Warns of all this.
     """
     columns = {_plain(name): column for name, column in table.items() if isinstance(column, np.ndarray)}
     if not are_splats(columns):
         return None
     rest = sorted((name for name in columns if re.fullmatch(r"f_rest_\d+", name)), key=lambda name: int(name[7:]))
     if len(rest) not in _NUMBERS_OF_REST:
-        raise FormatError(
-            f"it is a Gaussian splat with {len(rest)} columns f_rest, and degrees 0 to 3 have 0, 9, 24 or 45",
-            "export it with spherical harmonics of degree 3 or lower",
-        )
+        why = "drawing its Gaussians as points: it has %d columns f_rest, and degrees 0 to 3 have 0, 9, 24 or 45"
+        _log.warning(f"%s: {why}", path, len(rest))
+        return None
     if not columns.keys() >= set(_COLOUR):
         found = colours(table)
         known = np.full((len(points), 3), 128) if found is None else found
         columns |= zip(_COLOUR, (known.T / 255 - 0.5) / SH_C0, strict=True)
-    harmonics = np.stack([columns[name] for name in [*_COLOUR, *rest]], axis=1, dtype=np.float32, casting="unsafe")
-    higher = harmonics[:, 3:].reshape(len(points), 3, -1).transpose(0, 2, 1)
     columns.setdefault("scale_2", np.full(len(points), -np.inf))
-    opacity, *sizes, w, x, y, z = (columns[name].astype(np.float32) for name in (*_SHAPE[:3], "scale_2", *_SHAPE[3:]))
-    logs, turns = np.column_stack(sizes), np.column_stack([w, x, y, z])
-    kept = np.isfinite(harmonics).all(axis=1) & np.isfinite(turns).all(axis=1) & ~np.isnan(opacity)
+
+    def stacked(*names: str) -> np.ndarray:
+        return np.stack([columns[name] for name in names], axis=1, dtype=np.float32, casting="unsafe")
+
+    higher = len(rest) // 3
+    channels = [stacked(name, *rest[i * higher : (i + 1) * higher]) for i, name in enumerate(_COLOUR)]
+    harmonics, opacity = np.stack(channels, axis=2), stacked("opacity")[:, 0]
+    logs, turns = stacked("scale_0", "scale_1", "scale_2"), stacked("rot_0", "rot_1", "rot_2", "rot_3")
+    kept = np.isfinite(harmonics).all(axis=(1, 2)) & np.isfinite(turns).all(axis=1) & ~np.isnan(opacity)
     kept &= (logs < np.log(MAX_COORDINATE_M)).all(axis=1) & (np.abs(points) < MAX_COORDINATE_M).all(axis=1)
     if not kept.any():
-        raise FormatError("it is a Gaussian splat, and all its rows have NaN or are too large", "export it again")
+        _log.warning("%s: drawing its Gaussians as points: all have NaN or are too large", path)
+        return None
     lengths = np.linalg.norm(turns, axis=1, keepdims=True)
     unturned = kept & (lengths[:, 0] == 0)
     if unturned.any() or not kept.all():
@@ -128,8 +134,7 @@ def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
         )
     turns = np.where(lengths > 0, turns / lengths.clip(1e-30), np.array([1, 0, 0, 0], np.float32))
     opacities = 1 / (1 + np.exp(-opacity.clip(-80, 80)))
-    all_harmonics = np.concatenate([harmonics[:, None, :3], higher], axis=1)
-    return Splats(points, turns, np.exp(logs), opacities, all_harmonics, np.eye(3)).only(kept)
+    return Splats(points, turns, np.exp(logs), opacities, harmonics, np.eye(3)).only(kept)
 
 
 def _plain(name: str) -> str:

@@ -1,5 +1,6 @@
 """Gaussian splats: how they are read, drawn exactly by their formula, and stood for by surfaces."""
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -7,7 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from roomscout.command.main import main
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.columns import SH_C0
 from roomscout.rendering.motion import move
@@ -322,12 +325,14 @@ def test_a_degenerate_gaussian_is_a_dot(tmp_path: Path):
     ("change", "said"),
     [
         ({f"f_rest_{i}": np.zeros(4) for i in range(10)}, "10 columns f_rest, and degrees 0 to 3 have 0, 9, 24 or 45"),
-        ({"opacity": np.full(4, np.nan)}, "all its rows have NaN or are too large"),
+        ({"opacity": np.full(4, np.nan)}, "all have NaN or are too large"),
     ],
 )  # fmt: skip
-def test_files_of_no_use_are_refused_in_one_sentence(tmp_path: Path, change: dict, said: str):
-    with pytest.raises(SceneError, match=said):
-        load_scene(write(tmp_path / "bad.ply", columns_of(4) | change))
+def test_splats_that_cannot_be_drawn_are_points_with_a_warning(tmp_path: Path, change: dict, said: str, caplog):
+    corners = {"x": np.array([0.0, 1, 0, 1]), "y": np.array([0.0, 0, 1, 1])}
+    scene = load_scene(write(tmp_path / "bad.ply", columns_of(4) | corners | change))
+    assert scene.splats is None and len(scene.vertices) == 4
+    assert "drawing its Gaussians as points: " in caplog.text and said in caplog.text
 
 
 def test_variants_of_the_columns_are_read(tmp_path: Path):
@@ -369,6 +374,19 @@ def test_gsplat_is_asked_as_its_interface_is_documented(room: Path, monkeypatch)
     scene = load_scene(room)
     assert np.array_equal(renderer.render(scene, MIDDLE, CAMERA), SplatRenderer().render(scene, MIDDLE, CAMERA))
     assert np.allclose(renderer.depth(scene, MIDDLE, CAMERA), SplatRenderer().depth(scene, MIDDLE, CAMERA), rtol=1e-6)
+
+
+def test_a_run_draws_splats_as_such_and_records_it(room: Path, tmp_path: Path, capsys):
+    asked = [str(room), "How many chair(s) are in this room?", "--policy", "random", "--steps", "1"]
+    views = ["--image-size", "48", "36", "--focal", "30", "--log-root", str(tmp_path)]
+    assert main(["ask", *asked, *views]) == 0, capsys.readouterr().err
+    run = json.loads(next(tmp_path.glob("*/run.json")).read_text())
+    assert run["config"]["renderer"] == "splats"
+    with Image.open(next(tmp_path.rglob("render_00.png"))) as view:
+        counts = [np.abs(np.array(view).astype(int) - colour).max(axis=-1).min() for colour in (RED, GREEN, BLUE)]
+    assert min(counts) < 6, "it looks at a wall"
+    assert main(["ask", *asked, *views, "--renderer", "gsplat"]) == 2
+    assert "pip install gsplat" in capsys.readouterr().err
 
 
 def test_drawing_logs_nothing(room: Path, caplog):

@@ -8,7 +8,6 @@ from roomscout.rendering.registry import RENDERER_NAMES, RENDERERS
 from roomscout.rendering.renderers.base import Renderer, RenderError
 from roomscout.rendering.renderers.child import ChildRenderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer
-from roomscout.rendering.renderers.splats import why_no_gsplat
 
 _log = logging.getLogger(__name__)
 
@@ -66,13 +65,6 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     start = RendererStart(name, cuda_device)
     with undone_on_failure(start.close):
         return start.renderer()
-
-
-def best_splat_renderer() -> str:
-    """The name of the best renderer of Gaussian splats here: gsplat with CUDA, else splats."""
-    why = why_no_gsplat()
-    _log.debug("renderer auto: %s", f"splats, and not gsplat: {why}" if why else "gsplat")
-    return "splats" if why else "gsplat"
 
 
 def _best_renderer(child: ChildRenderer) -> Renderer:
