@@ -59,6 +59,14 @@ def episodes_steps_per_s(questions: list[Question], settings: dict[str, Any]) ->
         return at_once * (settings["steps"] - 1) / seconds, (process.memory_info().rss - before) / 2**20
 
 
+def endless_reset_s(at_once: int, settings: dict[str, Any]) -> float:
+    """Seconds to begin as many episodes in endless rooms, each in another one."""
+    with VectorEnv(at_once, endless=True, renderer="raycast", image_size=settings["image_size"]) as many:
+        started = time.perf_counter()
+        many.reset(seeds=list(range(at_once)))
+        return time.perf_counter() - started
+
+
 def main() -> None:
     """Measure, and print a line for each number of episodes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -80,10 +88,13 @@ def main() -> None:
             questions = [Question(**{**vars(one), "id": str(number)}) for number in range(at_once)]
             loop = loop_steps_per_s(questions, {**settings, "max_batched_turns": "all"})
             episodes, memory_mib = episodes_steps_per_s(questions, settings)
-            figures.append({"episodes": at_once, "steps_per_s": episodes, "loop_steps_per_s": loop, "mib": memory_mib})
+            reset = endless_reset_s(at_once, settings)
+            found = {"steps_per_s": episodes, "loop_steps_per_s": loop, "mib": memory_mib, "endless_reset_s": reset}
+            figures.append({"episodes": at_once, **found})
             print(
                 f"{at_once:3} episodes: {episodes:6.1f} steps/s, the loop without a model {loop:6.1f} "
-                f"({episodes / loop - 1:+.0%}); {memory_mib:.0f} MiB more memory"
+                f"({episodes / loop - 1:+.0%}); {memory_mib:.0f} MiB more memory; "
+                f"{reset:.1f} s to begin in endless rooms"
             )
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

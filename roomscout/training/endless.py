@@ -54,9 +54,15 @@ class EndlessRooms:
                 raise QuestionError(f"there are no endless rooms of the {what} {unknown[0]}: use {', '.join(known)}")
         self._places: OrderedDict[tuple[str, str], Future[_Place]] = OrderedDict()
         self._lock = Lock()
+        self._known = lru_cache(ROOMS_KEPT)(self._question)
+        self._making = [Lock() for _ in range(ROOMS_KEPT)]
 
     def question(self, number: int) -> Question:
-        """The question of this number."""
+        """The question of this number, made once also for several threads."""
+        with self._making[number % ROOMS_KEPT]:
+            return self._known(number)
+
+    def _question(self, number: int) -> Question:
         rng = np.random.default_rng([ENDLESS, number])
         level = self._levels[int(rng.integers(len(self._levels)))]
         for index in range(ATTEMPTS):

@@ -150,21 +150,26 @@ class World:
             resources = stack.pop_all()
         return cls(listed, rooms, library, rules, config.schedule.steps, chosen.benchmark, resources)
 
-    def draw(self, seed: int | None) -> Question:
-        """A question drawn with this seed, or the next of a fixed random series."""
+    def draw(self, seed: int | None) -> int:
+        """The number of a question drawn with this seed, or the next of a fixed random series."""
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             raise EnvError(f"seed takes a whole number from 0, got {seed!r}")
         if self.rooms is not None:
-            return self.rooms.question(int(self.drawn.integers(2**31)) if seed is None else int(seed))
+            return int(self.drawn.integers(2**31)) if seed is None else int(seed)
         generator = self.drawn if seed is None else np.random.default_rng(seed)
-        return self.questions[int(generator.integers(len(self.questions)))]
+        return int(generator.integers(len(self.questions)))
 
     def question(self, which: Question | str | int) -> Question:
-        """A given question, or one of the environment's by id or, counted from 0, by position; raises EnvError."""
+        """A given question, or one of the environment's by id or number, from 0; raises EnvError.
+
+        The number is a position in its questions, and a seed in endless rooms.
+        """
         if isinstance(which, Question):
             (question,) = normalized([which], find_benchmark(self.benchmark))
             _require_scored([question])
             return question
+        if self.rooms is not None and not isinstance(which, str) and which >= 0:
+            return self.rooms.question(which)
         if isinstance(which, str):
             found = next((each for each in self.questions if each.id == which), None)
         else:
@@ -225,17 +230,21 @@ class RoomEnv:
 
     def draw(self, seed: int | None = None) -> Question:
         """The question that `reset` would begin with; without a `seed`, the next of a fixed random series."""
+        return self._world.question(self._world.draw(seed))
+
+    def draw_number(self, seed: int | None = None) -> int:
+        """The number of the question that `draw` would return, which takes no time."""
         return self._world.draw(seed)
 
     @words_of(PYTHON)
     def reset(self, question: Question | str | int | None = None, seed: int | None = None) -> list[Message]:
         """Begin an episode, and return its first messages: the system's and the user's.
 
-        `question` is a Question, an id, or a position in `questions`; without it, one is drawn with `seed`. Raises
-        EnvError, QuestionError, ScanNotFound, SceneError or RenderError.
+        `question` is a Question, an id, or a number: a position in `questions`, or the seed of an endless room. Without
+        it, one is drawn with `seed`. Raises EnvError, QuestionError, ScanNotFound, SceneError or RenderError.
         """
         world = self._world
-        asked = world.draw(seed) if question is None else world.question(question)
+        asked = world.question(world.draw(seed) if question is None else question)
         self._forget()
         mover = world.rules.mover
         steps = world.steps if mover is None else mover.moves(asked, 1, world.steps)

@@ -28,9 +28,8 @@ class Episode:
     failed: bool = False
 
     def begin(self, number: int, name: str) -> None:
-        """Begin with question `number`, in endless rooms of that seed; `name` seeds what is sampled."""
-        asked: dict[str, int] = {"question": number} if self.env.questions else {"seed": number}
-        self.env.reset(**asked)
+        """Begin with the question of this number; `name` seeds what is sampled."""
+        self.env.reset(number)
         self.env.state.conversation.id += name
         self.rewards, self.truncated, self.failed = {}, (), False
 
@@ -61,7 +60,7 @@ class RoomTrainer(GRPOTrainer):
     """
 
     def __init__(self, env: RoomEnv, max_new_tokens: int, **more: Any) -> None:
-        super().__init__(reward_funcs=_reward, **more)
+        super().__init__(reward_funcs=episode_reward, **more)
         self._episodes = [Episode(env)]
         self._longest_reply = max_new_tokens
         # with tools, TRL takes the images of a completion from `tool_images`; these tools are never called
@@ -97,7 +96,10 @@ class RoomTrainer(GRPOTrainer):
         return prompt_ids, ids, masks, texts, None, fields, views, views
 
 
-def _reward(room_reward: list[float | None], room_score: list[float], log_metric: Any, **_: Any) -> list[float | None]:
+def episode_reward(
+    room_reward: list[float | None], room_score: list[float], log_metric: Any, **_: Any
+) -> list[float | None]:
+    """The reward of each episode, None for one that failed; TRL logs it by the name of this function."""
     log_metric("score", sum(room_score) / len(room_score))
     return room_reward
 

@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import SMALL_VIEW, RoomScans
 
-from roomscout.training.environment import EnvError, RoomEnv
+from roomscout.training.environment import EnvError, Message, RoomEnv
 from roomscout.training.faces import LibraryMissing, library
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +122,18 @@ def test_an_example_runs_with_the_real_library(environment: str, example: str, s
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert ran.returncode == 0 and says in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_the_words_of_a_placeholder_are_no_image_for_vagen(monkeypatch: pytest.MonkeyPatch):
+    for name in ("vagen", "vagen.envs"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "vagen.envs.gym_image_env", SimpleNamespace(GymImageEnv=object))  # type: ignore
+    from roomscout.training.faces import vagen
+
+    monkeypatch.delitem(sys.modules, vagen.__name__)
+    shown = vagen._observation([Message("user", "What is <image> here?", ("a view",))])  # type: ignore[arg-type]
+    assert shown["obs_str"] == "<image>What is <image > here?"
+    assert shown["multi_modal_input"] == {"<image>": ["a view"]}
 
 
 def test_the_example_of_gymnasium_runs(tmp_path: Path):

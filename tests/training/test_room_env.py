@@ -118,6 +118,9 @@ def test_endless_rooms_are_repeatable_and_no_rooms_of_a_test():
         first, again = env.reset(seed=3), env.another().reset(seed=3)
         assert np.array_equal(first[1].images[0], again[1].images[0]) and first[1].text == again[1].text
         assert {env.step(DONE).ended} == {True}
+        assert env.reset(3)[1].text == first[1].text, "its number is the seed"
+        with pytest.raises(EnvError, match="has no question -1"):
+            env.reset(-1)
     assert max(*SPLITS.values(), *SEEDS.values()) < ENDLESS
     assert all(name.startswith(tuple(f"room_seed{seed}_" for seed in SEEDS.values())) for name in names)
 
@@ -135,6 +138,16 @@ def test_episodes_at_once_equal_those_alone_and_share_their_scans(rooms: RoomSca
             assert env.step(replies[0]).messages == steps[0][0].messages == steps[0][2].messages
             assert env.step(replies[1]).reward == steps[1][0].reward
         assert len(many.reset(only=[1])) == 1
+
+
+def test_endless_rooms_of_several_episodes_are_made_once_each_and_drawn_in_order():
+    bare = {"endless": True, "datasets": ["bare"], "question_types": ["object_counting"], **VIEW}
+    with VectorEnv(4, **bare) as many, RoomEnv(**bare) as env:
+        begun = [each[1].text for each in many.reset(seeds=[1, 1, 2, 1])]
+        assert begun[0] == begun[1] == begun[3] == env.reset(seed=1)[1].text != begun[2]
+        assert many.envs[0]._world.rooms._known.cache_info().misses == 2  # type: ignore[union-attr]
+        unseeded = [each[1].text for each in many.reset()]
+        assert unseeded == [env.reset()[1].text for _ in many.envs]
 
 
 class FailsOnce(RaycastRenderer):

@@ -34,8 +34,7 @@ class RoomImageEnv(GymImageEnv):
     async def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode."""
         questions = self.env.questions
-        which = {"question": seed % len(questions)} if questions else {"seed": seed}
-        messages = await asyncio.to_thread(self.env.reset, **which)
+        messages = await asyncio.to_thread(self.env.reset, seed % len(questions) if questions else seed)
         self._system = [message for message in messages if message.role == "system"]
         opening = [message for message in messages if message.role != "system"]
         return _observation(opening), {"question": self.env.state.question.id}
@@ -51,7 +50,11 @@ class RoomImageEnv(GymImageEnv):
 
 
 def _observation(messages: list[Message]) -> dict[str, Any]:
-    """Messages as VAGEN takes them: a placeholder for each image, before the text, and the images beside it."""
-    text = "\n\n".join(PLACEHOLDER * len(message.images) + message.text for message in messages)
+    """Messages as VAGEN takes them: a placeholder for each image, before the text, and the images beside it.
+
+    The words of a placeholder in the text get a space, since VAGEN would look for their image.
+    """
+    texts = (message.text.replace(PLACEHOLDER, "<image >") for message in messages)
+    text = "\n\n".join(PLACEHOLDER * len(message.images) + text for message, text in zip(messages, texts, strict=True))
     images = [image for message in messages for image in message.images]
     return {"obs_str": text, **({"multi_modal_input": {PLACEHOLDER: images}} if images else {})}
