@@ -8,7 +8,6 @@ from typing import Any
 
 from roomscout.base.loading import code_of_others
 from roomscout.data.benchmarks import Benchmark, BenchmarkError, mean
-from roomscout.data.questions import Question
 
 Row = Mapping[str, Any]
 
@@ -538,20 +537,3 @@ def part_lines(setting: Callable[[str], Any], summary: Mapping[str, Any], benchm
     if summary["asked"]["questions"] == benchmark.sizes.get(label):
         return []
     return [f"a part of {benchmark.title} ({', '.join(chosen)}): compare the overall only over the same questions"]
-
-
-def most_frequent_answer(questions: Iterable[Question], benchmark: Benchmark) -> dict[str, float]:
-    """`aggregate` for a policy that always gives the type's most frequent ground truth (the first one on ties).
-
-    This is VSI-Bench's "chance level (frequency)" baseline (arXiv:2412.14171, section 4). Ignores questions of other
-    types and questions without a ground truth.
-    """
-    by_type: dict[str, list[Question]] = {}
-    for question in questions:
-        if question.ground_truth is not None and question.question_type in benchmark.by_name:
-            by_type.setdefault(question.question_type, []).append(question)
-    rows = []
-    for name, of_type in by_type.items():
-        answer = Counter(each.ground_truth for each in of_type).most_common(1)[0][0]
-        rows += [{"question_type": name, "score": each.score(answer)} for each in of_type]
-    return aggregate(rows, benchmark)

@@ -47,6 +47,6 @@ def main(arguments: Sequence[str]) -> int:
     trainer = Trainer(options.out, plan, rooms, device, workers=options.workers, compiled=options.compile)
     log.info("step %d of %d, on %s", trainer.step, plan.steps, device)
     trainer.run()
-    plot_curve(options.out)
+    plot_curve(options.out, plan)
     log.info("done: roomscout eval --model %s evaluates it", options.out / "checkpoint")
     return 0

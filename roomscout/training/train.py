@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -265,6 +264,7 @@ class Trainer:
         shutil.copyfile(EXPLORER / PROMPTS_FILE, checkpoint / PROMPTS_FILE)
         for path in checkpoint.iterdir():
             path.replace(self.folder / FINISHED / path.name)
+        checkpoint.rmdir()
         lines = io.StringIO()
         csv.writer(lines, lineterminator="\n").writerows([COLUMNS, *self.curve])
         replace_text(self.folder / CURVE, lines.getvalue())
@@ -350,22 +350,22 @@ def computes_in_bfloat16(device: torch.device) -> bool:
     return device.type != "cpu" or any(capabilities.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16"))
 
 
-def plot_curve(folder: Path) -> None:
-    """Draw `curve.csv` as `curve.png`."""
+def plot_curve(folder: Path, plan: Plan) -> None:
+    """Draw `curve.csv` as `curve.png`, with a line between any two legs of the plan."""
     from matplotlib.figure import Figure
 
     with (folder / CURVE).open(encoding="utf-8") as file:
         points = list(csv.DictReader(file))
     steps = [int(point["step"]) for point in points]
-    stage_ends = [int(point["step"]) for point, later in pairwise(points) if point["stage"] != later["stage"]]
+    leg_ends = sorted({span.leg_end for span in plan.spans if span.leg_end < steps[-1]})
     figure = Figure(figsize=(8, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for axes, names in ((left, ("loss", "held_out_loss")), (right, SHARES)):
         for name in names:
             axes.plot(steps, [float(point[name]) for point in points], label=name.replace("_", " "))
-        for end in stage_ends:
+        for end in leg_ends:
             axes.axvline(end, color="0.8", zorder=0)
-        axes.set_xlabel("step (grey: the next stage begins)" if stage_ends else "step")
+        axes.set_xlabel("step (grey: the next leg begins)" if leg_ends else "step")
         axes.legend()
     figure.savefig(folder / "curve.png", dpi=120)
 

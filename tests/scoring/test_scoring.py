@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
-from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -13,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roomscout.data.benchmarks import vsi_bench
-from roomscout.data.questions import Question
 from roomscout.scoring import summary as scoring
-from tests.conftest import vsi_question
 
 BENCHMARK = replace(vsi_bench.BENCHMARK, sizes={})
 QUESTION_TYPES = BENCHMARK.by_name
@@ -24,7 +21,6 @@ CHOICE_TYPES = [name for name, each in QUESTION_TYPES.items() if each.kind.takes
 NUMERIC_TYPES = [name for name in QUESTION_TYPES if name not in CHOICE_TYPES]
 aggregate = partial(scoring.aggregate, benchmark=BENCHMARK)
 format_summary = partial(scoring.format_summary, benchmark=BENCHMARK)
-most_frequent_answer = partial(scoring.most_frequent_answer, benchmark=BENCHMARK)
 overall_label = partial(scoring.overall_label, benchmark=BENCHMARK)
 summarize = partial(scoring.summarize, benchmark=BENCHMARK)
 
@@ -341,25 +337,3 @@ def test_questions_in_types_of_ones_own_alone_have_their_mean_as_overall() -> No
     assert asked["tasks"] == {"open_choice": 50.0, "open_number": 30.0}
     assert asked["overall_over_questions"] == pytest.approx(130 / 3)
     assert format_summary(summarize(rows))[-1] == ("mean over questions in types of your own: 43.3 % over 3 questions")
-
-
-def counting(*truths: str | None) -> list[Question]:
-    return [
-        vsi_question(str(i), "scannet", "s", "object_counting", "How many?", (), truth)
-        for i, truth in enumerate(truths)
-    ]
-
-
-def test_the_most_frequent_answer_is_taken_per_type() -> None:
-    questions = counting("2", "4", "4")
-    assert most_frequent_answer(questions)["object_counting"] == pytest.approx(
-        100 * fmean([score_answer("object_counting", "4", "2"), 1, 1])
-    )
-
-
-def test_ties_between_frequent_answers_go_to_the_first() -> None:
-    assert most_frequent_answer(counting("1", "9"))["object_counting"] == 50.0
-
-
-def test_questions_without_a_ground_truth_have_no_frequent_answer() -> None:
-    assert most_frequent_answer(counting(None)) == {}

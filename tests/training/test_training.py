@@ -29,11 +29,10 @@ from roomscout.rendering.camera import CameraPose
 from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.furniture import CATEGORIES
 from roomscout.runs.settings import NUM_STEPS
-from roomscout.training import evaluate, explorer, train, vocabulary
+from roomscout.training import explorer, train, vocabulary
 from roomscout.training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
 from roomscout.training.curriculum import FEWEST_ROOMS, HELD_OUT_ROOMS, KINDS, CannotTrain, Leg, Plan
 from roomscout.training.episodes import room_episodes
-from roomscout.training.evaluate import CONDITIONS, Unfinished, answers, overall_gain, spread
 from roomscout.training.eyes import matched
 from roomscout.training.model import token_embeddings, use_fast_layers, write_untrained
 from roomscout.training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
@@ -236,21 +235,6 @@ def test_a_room_always_gives_the_same_blind_and_hurried_demonstrations(other_epi
 def test_the_splits_share_no_room():
     rooms = [make_room(seed, index) for seed in SPLITS.values() for index in range(2)]
     assert len({room.polygon.tobytes() for room in rooms}) == len(rooms)
-
-
-def test_an_evaluation_covers_as_many_rooms_as_possible():
-    questions = [
-        vsi_question(f"{room} {kind} {number}", "scannet", f"scene{room}", kind, "?")
-        for room in range(10)
-        for kind, count in (("object_counting", 3), ("route_planning", 1))
-        for number in range(count)
-    ]
-    chosen = spread(questions, 10)
-    assert [each.scene_name for each in chosen if each.question_type == "object_counting"] == [
-        f"scene{room}" for room in range(10)
-    ]
-    assert len(chosen) == 20 and chosen == sorted(chosen, key=questions.index)
-    assert spread(questions, 100) == questions
 
 
 def test_every_procedural_question_is_parsed():
@@ -546,25 +530,6 @@ def test_a_run_killed_while_saving_resumes(shards, tmp_path, monkeypatch):
     assert trainer(tmp_path / "other", shards).step == 0
 
 
-def test_an_unfinished_condition_raises(rooms, tmp_path, monkeypatch):
-    config = rooms.config(tmp_path)
-    assert {name: len(rows) for name, rows in answers(config).items()} == dict.fromkeys(CONDITIONS, len(rooms.rows))
-    half = shutil.copytree(rooms.root, tmp_path / "half")
-    shutil.rmtree(min(half.glob("scannet/scans/*")))
-    monkeypatch.setitem(CONDITIONS, "blind", {"renderer": "blind", "scan_root": half})
-    with pytest.raises(Unfinished, match="blind: ended with status 1"):
-        answers(config)
-
-
-def test_the_gain_compares_overall_scores_on_the_same_questions():
-    about = {"question_type": "object_counting", "dataset": "rooms", "ground_truth": "2", "score": 1.0}
-    rows = [about | {"scene_name": f"room{place}"} for place in range(20)]
-    half = [row | {"score": float(place % 2)} for place, row in enumerate(reversed(rows))]
-    gain = overall_gain(rows, half)
-    assert gain.percent == 50.0 and gain.interval is not None
-    assert gain.interval[0] < 50.0 < gain.interval[1]
-
-
 def test_a_run_resumes_only_with_its_own_plan(shards, tmp_path):
     trainer(tmp_path, shards).save()
     other = dataclasses.replace(PLAN, scale=0.5, seed=1)
@@ -629,14 +594,6 @@ def test_the_vocabulary_has_the_constant_parts_of_actions():
         '", "done": true}',
         ', "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, "answer": null, "done": false}',
     )
-
-
-@pytest.mark.slow
-def test_an_evaluation_prints_a_table(tmp_path, capsys):
-    assert evaluate.main(["embedded", str(tmp_path), "--rooms", "1", "--per-type", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.endswith("| explorer | view 0 only | blind | most frequent answer |") for line in lines)
-    assert any("overall_7_task" in line for line in lines) and "of 9;" in "".join(lines)
 
 
 def test_the_teachers_replies_are_valid_actions(episodes):
