@@ -24,6 +24,8 @@ from roomscout.analysis.report.pages import page_of
 from roomscout.analysis.report.scores import facts_in_words
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.rescore import reparsed, rescored
+from roomscout.analysis.study.cells import open_study
+from roomscout.command.studies import StudiedCommand
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.video_frames import FrameSize, VideoNotFound
 from roomscout.envs.films import FilmLibrary, FilmSettings
@@ -282,6 +284,18 @@ def test_a_real_model_answers_and_the_plan_counts_its_tokens(data: Path, tmp_pat
     planned = next(line for line in lines if line.startswith("Tokens: at most"))
     assert "(8 an image, 16 a reply" in planned and int(planned.split()[3]) >= turn.reply.prompt_tokens + 16
     assert lines[0] == "Questions: 2 on 1 video, at most 1 turn each"
+
+
+def test_a_study_shows_videos_beside_runs_in_the_scan(data: Path, tmp_path: Path):
+    command, questions = StudiedCommand(), ["--questions", str(data / "questions.jsonl")]
+    given = command.read([*questions, "--videos", str(data / "videos"), "--frames", "4"], tmp_path)
+    study = open_study(tmp_path / "study", "video", given, command)
+    video, *others = (study.settings_of(cell) for cell in study.preset.cells)
+    assert (video["present"], video["frames"], video["videos"]) == ("video", 4, str(data / "videos"))
+    assert [each["moves"] for each in others] == ["none", "spin", "model"]
+    assert all((each["present"], each["frames"], each["videos"]) == ("turns", "auto", None) for each in others)
+    with pytest.raises(ConfigError, match="add --videos DIR, or --frames-of DIR"):
+        open_study(tmp_path / "other", "video", command.read(questions, tmp_path), command)
 
 
 def test_published_scores_are_compared_by_the_number_of_frames():
