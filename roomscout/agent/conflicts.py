@@ -83,6 +83,10 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.on_video and s.videos is None and s.frames_of is None,
         "{present=video} shows frames of videos: add {videos=DIR}, or {frames_of=DIR}",
     ),
+    (
+        lambda s: s.video_input == "native" and s.engine != "transformers",
+        "{video_input=native} needs {engine=transformers}: leave it out",
+    ),
     (lambda s: s.frames == 1 and s.video_input == "native", "{video_input=native} needs two frames: use more {frames}"),
     (
         lambda s: s.frames_of is not None and s.video_input == "native",

@@ -330,8 +330,9 @@ class ControlSettings(Section):
     given: Given = setting((), ANSWER, "NAME ...")
     """Replace parts of the task by the truth: the camera's path, which shows what each question needs (path), and as
     text the boxes of the objects in view so far (boxes-seen) or of all (boxes); needs known boxes."""
-    video_input: Literal["frames", "native"] = setting("frames", ANSWER, engines=("transformers",))
-    """With --present video, show frames as images, or as one video to models that have such an input (native)."""
+    video_input: Literal["frames", "native"] = setting("frames", ANSWER)
+    """With --present video and --engine transformers, show frames as images, or as one video to models that have such
+    an input (native)."""
     min_turns: Annotated[int, Ge(0)] = setting(0, ANSWER, "N")
     """Count no answer before turn N, the first of which is turn 0."""
     actions: str = setting("metric", ANSWER, "NAME|FILE.py:NAME")

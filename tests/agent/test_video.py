@@ -239,6 +239,8 @@ def test_without_any_video_a_run_does_not_begin(data: Path, tmp_path: Path):
         ({"see": ["depth"]}, "leave out --see"),
         ({"anytime": True}, "leave out --anytime"),
         ({"constrained": True}, "leave out --constrained"),
+        ({"video_input": "native", "engine": "vllm"}, "--video-input native needs --engine transformers: leave it out"),
+        ({"video_input": "native", "frames": 1}, "--video-input native needs two frames: use more --frames"),
         ({"renderer": "blind"}, "leave out --renderer blind"),
         (
             {"benchmark": "rooms", "questions": None},

@@ -102,6 +102,16 @@ def test_a_batch_replies_as_the_model_does_alone(checkpoint: Path, kv_reuse: boo
         assert reply.prompt_tokens == inputs["input_ids"].shape[1]
 
 
+def test_a_checkpoint_whose_template_has_no_videos_says_so(tmp_path: Path):
+    checkpoint = write_untrained_family(tmp_path / "qwen", "qwen2_5_vl")
+    processor, config = AutoProcessor.from_pretrained(checkpoint), AutoConfig.from_pretrained(checkpoint)
+    with pytest.raises(ModelError, match=r"the checkpoint's processor does not take the video \(absolute aspect ratio"):
+        ConversationEncoder(processor, config).encode(conversation_of(0, size=(28, 28 * 201)))
+    processor.chat_template = processor.chat_template.replace("<|video_pad|>", "")
+    with pytest.raises(ModelError, match="the checkpoint's chat template has no videos: use --video-input frames"):
+        ConversationEncoder(processor, config).encode(conversation_of(0))
+
+
 def test_a_family_without_videos_says_so(tmp_path: Path):
     checkpoint = write_untrained_family(tmp_path / "internvl", "internvl")
     processor, config = AutoProcessor.from_pretrained(checkpoint), AutoConfig.from_pretrained(checkpoint)

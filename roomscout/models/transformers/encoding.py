@@ -324,8 +324,13 @@ class ConversationEncoder:
         assert user.clip is not None, "a message with a video has a clip"
         if self._family.video is None:
             raise ModelError(f"{self._family.name} sees no videos: use {named(video_input='frames')}")
+        if self._processor.video_token not in rendered:
+            raise ModelError(f"the checkpoint's chat template has no videos: use {named(video_input='frames')}")
         frames = [shot.image for shot in user.shots]
-        ids, positions, inputs = self._family.video(self._processor, self._config, rendered, frames, user.clip)
+        try:
+            ids, positions, inputs = self._family.video(self._processor, self._config, rendered, frames, user.clip)
+        except ValueError as error:
+            raise ModelError(f"the checkpoint's processor does not take the video ({error})") from error
         return ids, positions, self._as_stored(inputs)
 
     def _as_stored(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
