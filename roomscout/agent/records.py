@@ -41,6 +41,7 @@ def result_row(state: QuestionState) -> ResultRow:
         seconds=round(state.elapsed_s, 3),
         seconds_share=round(state.share_s, 3),
         scores=more_scores,
+        measurements=sum(use.metres is not None for turn in state.turns for use in turn.uses),
         options=question.options,
         answer_text=question.text_of(state.answer),
         ground_truth_text=question.text_of(question.ground_truth),

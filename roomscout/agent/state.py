@@ -249,7 +249,8 @@ class QuestionState:
         if parsed.error is not None and reply.finish_reason == "length":
             truncated = self.rules.prompts.outcome.truncated.format(tokens=reply.generated_tokens)
             parsed = replace(parsed, error=f"{parsed.error}; {truncated}")
-        return Decision(parsed.action, reply, parsed.clamped, parsed.error, parsed.fields, points=place.points)
+        seen, said = tuple(place.seen.values()), parsed.fields
+        return Decision(parsed.action, reply, parsed.clamped, parsed.error, said, points=seen, uses=parsed.uses)
 
     def step(self, reply: Reply) -> Turn:
         """Take a turn with a model's reply to `messages`; raises RenderError, and then the turn can be taken again."""
@@ -305,6 +306,7 @@ class QuestionState:
             requested=decision.requested,
             fields=dict(decision.fields),
             points=decision.points,
+            uses=() if after is None else decision.uses,
             forced=forced,
             **self._shown(),
         )

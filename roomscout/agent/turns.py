@@ -173,7 +173,8 @@ def what_happened(turn: Turn) -> str:
     """A turn's action and what came of it: "forward 1 m; moved 0.30 of 1.00 m, then blocked by a surface"."""
     ended_without_answer = turn.is_final and not turn.action.done
     asked = None if turn.requested is None else f"asked for: {turn.requested.in_words}"
-    words = [turn.parse_error, asked, "no turns left" if ended_without_answer else turn.action.in_words]
+    did = "no turns left" if ended_without_answer else turn.action.in_words
+    words = [turn.parse_error, turn.uses_in_words, asked, did]
     if turn.stopped:
         words.append(turn.camera_in_words)
     if turn.forced is not None:

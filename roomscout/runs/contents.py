@@ -136,6 +136,7 @@ class _OfType(TypedDict, total=False):
     mean_turns: Required[Number | None]
     percent: Number | None
     scores: dict[str, Number]
+    measurements: Count
 
 
 class Intervals(TypedDict, total=False):

@@ -97,7 +97,8 @@ class ResultRow(Record):
 
     `seconds` is the wall time of the question's turns with the whole of each batched call. `seconds_share` divides a
     call by its questions, so that it adds up over a run; earlier versions did not record it.
-    `scores` has further scores by name, such as "relative_error"; benchmarks count `score` alone. For a question with
+    `scores` has further scores by name, such as "relative_error"; benchmarks count `score` alone. `measurements` counts
+    the distances that the model measured in the scan. For a question with
     `options`, the texts are those of the chosen and of the right one. `folder` has the question's views and turns.
     """
 
@@ -123,6 +124,7 @@ class ResultRow(Record):
     answer_text: OmittedIfEmpty[str] = ""
     ground_truth_text: OmittedIfEmpty[str] = ""
     folder: OmittedIfEmpty[str] = ""
+    measurements: OmittedIfEmpty[Count] = 0
 
     def __post_init__(self) -> None:
         if self.score is not None and not 0 <= self.score <= 1:
@@ -231,13 +233,21 @@ class SavedShot:
 
 @dataclass(frozen=True)
 class SeenPoint:
-    """A pixel of a turn's view that the reading of its reply asked about: x from the left, y from the top.
-
-    `surface` is the point of the scan there, world metres, None in a hole.
-    """
+    """A pixel (x, y) of a turn's view that the reading of its reply looked up, perhaps by the number of a `mark`, and
+    the point of the scan there, world metres; None in a hole."""
 
     pixel: tuple[float, float]
     surface: tuple[float, float, float] | None
+    mark: OmittedIfEmpty[int | None] = None
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """A tool that a reply used, its `result` as the next message tells it, and what it measured; None if nothing."""
+
+    tool: str
+    result: str
+    metres: float | None
 
 
 @dataclass(frozen=True)
@@ -263,11 +273,11 @@ class Turn(Record):
     action's outcome, None if the turn ended the question. `reply` is empty for policies without a model. `batch` has
     the ids of all questions in the same generate() call, including this one. `requested` is what the model asked for,
     if a control of the run decided otherwise: an `action` is what the camera did. `fields` has what the model wrote,
-    for any action space but the default one, and `points` the pixels whose surface its reading needed. Only a recorded
-    turn 0 has `scan`. With --anytime, all turns but the last have `forced`, what would be answered if they were. `see`
-    names the images beside the view. `frames` are those of a video that the model saw instead of the scan (--present
-    video): the pose is then that of no camera, and the one image in the folder shows all frames, small. Turn 0 has
-    `not_shown` if --given path cannot show well what the question needs: that, in words.
+    for any action space but the default one, `points` the pixels whose surface its reading needed, and `uses` the tools
+    that it used. Only a recorded turn 0 has `scan`. With --anytime, all turns but the last have `forced`, what would be
+    answered if they were. `see` names the images beside the view. `frames` are those of a video that the model saw
+    instead of the scan (--present video): the pose is then that of no camera, and the one image in the folder shows all
+    frames, small. Turn 0 has `not_shown` if --given path cannot show well what the question needs: that, in words.
     """
 
     turn: Annotated[int, Field(ge=0, le=100_000)]
@@ -282,6 +292,7 @@ class Turn(Record):
     requested: OmittedIfEmpty[Annotated[CameraAction | None, WrapSerializer(_as_decided)]] = None
     fields: OmittedIfEmpty[dict[str, Any]] = field(default_factory=dict)
     points: OmittedIfEmpty[tuple[SeenPoint, ...]] = ()
+    uses: OmittedIfEmpty[tuple[ToolUse, ...]] = ()
     scan: OmittedIfEmpty[ScanRecord | None] = None
     forced: OmittedIfEmpty[ForcedAnswer | None] = None
     see: OmittedIfEmpty[tuple[ImageName, ...]] = ()
@@ -323,6 +334,11 @@ class Turn(Record):
         if move.moved_m:
             return f"moved {move.moved_m:.2f} m"
         return "turned" if self.turned_deg or move.pose.pitch_deg != self.pose.pitch_deg else "stayed"
+
+    @property
+    def uses_in_words(self) -> str:
+        """What was measured, such as "measured 0.42 m between [1, 2] and mark 3"; empty if nothing was."""
+        return "; ".join(f"measured {each.result}" for each in self.uses)
 
     @property
     def turned_deg(self) -> float:

@@ -218,8 +218,8 @@ class RenderSettings(Section):
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(CAMERA_PITCH_DEG, ANSWER)
     """Pitch of the camera in degrees; negative looks down."""
     see: See = setting((VIEW,), ANSWER, "NAME ...")
-    """The images of each turn: the view (rgb), always the first, and depth, map (what was seen so far, from above) or
-    plan (the whole room from above), in the order given."""
+    """The images of each turn: the view (rgb), always the first, and depth, map (what was seen so far, from above),
+    plan (the whole room from above) or marks (numbers on surfaces, which actions may name), in the order given."""
     scene_cache_gib: Annotated[float, Ge(0)] = setting(4.0, SPEED)
     """Memory in GiB for scans that no question in progress uses."""
 
@@ -337,8 +337,9 @@ class ControlSettings(Section):
     """Count no answer before turn N, the first of which is turn 0."""
     actions: str = setting("metric", ANSWER, "NAME|FILE.py:NAME")
     """How the model says how to move the camera: in degrees and metres (metric, or metric-pitch to look up and down
-    too), in steps of a fixed size (discrete), by points of the view to turn to, look at or go to (pixel), or by your
-    own ActionSpace as path/to/file.py:NAME."""
+    too), in steps of a fixed size (discrete), by points of the view to turn to, look at or go to (pixel), in any of
+    these with measuring between points (tools, tools-metric-pitch, tools-discrete, tools-pixel), or by your own
+    ActionSpace as path/to/file.py:NAME."""
     translation: bool = setting(True, ANSWER)
     """Let the camera move; --no-translation lets it only turn in place."""
     tell: Tell = setting("auto", ANSWER, "NAME ...|auto", resolved=True, earlier=["pose", "extent", "turns"])

@@ -325,7 +325,7 @@ class RunWriter:
         if facts.setting("anytime") and (by_turn := anytime(answered, forced, benchmark, facts)):
             summary["anytime"] = by_turn
         uneven = [uneven_scenes(rows, benchmark)] if "intervals" in summary else []
-        told = _told(facts, summary, benchmark)
+        told = [*_measured(answered), *_told(facts, summary, benchmark)]
         if warnings := [*errors, *_unreadable(answered, facts.frames is not None), *told, *filter(None, uneven)]:
             summary["warnings"] = warnings
         return summary | ({"errors": errors} if errors else {})
@@ -385,6 +385,14 @@ def _unreadable(rows: Sequence[ResultRow], on_video: bool) -> list[str]:
         f"{unread} of {replies} replies could not be read as an action, and each cost its turn: the messages of any "
         "question in the report say why"
     ]
+
+
+def _measured(rows: Sequence[ResultRow]) -> list[str]:
+    """A sentence if the model measured in scans, which answers some questions."""
+    counts = [row.measurements for row in rows if row.measurements]
+    told = f"The model measured {sum(counts)} distances in scans for {len(counts)} of {len(rows)} answers"
+    compared = f"compare only with runs that measured too ({named('actions')})"
+    return [f"{told}, which nearly answers some questions: {compared}"] if counts else []
 
 
 def _told(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> list[str]:
@@ -521,14 +529,14 @@ def _write_messages(folder: Path, messages: Sequence[dict[str, Any]]) -> None:
 
 def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
     """Result rows as the table results.csv, with a column for each of their further scores, of FORCED_COLUMNS and of
-    SIGHT_COLUMNS, if any row has it; options are a JSON list.
+    SIGHT_COLUMNS, and for measurements, if any row has it; options are a JSON list.
 
     `more` names keys of the rows that are columns too.
     """
     names = sorted({name for row in rows for name in row.get("scores", ())})
-    columns = [*(each.name for each in fields(ResultRow) if each.name != "scores"), *more]
+    columns = [*(each.name for each in fields(ResultRow) if each.name not in ("scores", "measurements")), *more]
     columns += [f"scores.{name}" for name in names]
-    columns += [name for name in (*FORCED_COLUMNS, *SIGHT_COLUMNS) if any(name in row for row in rows)]
+    columns += [name for name in (*FORCED_COLUMNS, *SIGHT_COLUMNS, "measurements") if any(name in row for row in rows)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()

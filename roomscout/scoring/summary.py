@@ -120,9 +120,9 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     - "finished": percentages over the questions that did not fail, if any failed: an error of the scan, the renderer or
       the model ended the others, which score 0 in "asked" and say nothing of the model.
     - "types": per question type and for "all", the counts "questions", "answered", "exhausted", "failed" and
-      "without_scan"; "mean_turns" of questions that did not fail (None if all did); and, except for "all", "percent"
-      over all questions (None if none was scored). "scores" has the means of further scores ("relative_error") over the
-      questions that have them, if any has.
+      "without_scan"; "mean_turns" of questions that did not fail (None if all did); "measurements" in scans, if there
+      are any; and, except for "all", "percent" over all questions (None if none was scored). "scores" has the means of
+      further scores ("relative_error") over the questions that have them, if any has.
 
     "asked" and "with_scan" contain "questions", "scored", "scored_own" (how many of the scored questions are of types
     outside the benchmark and so count towards no task or overall; 0 if all are, since these have a mean of their own),
@@ -130,9 +130,9 @@ def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part:
     counts the scored questions that failed, if there are any;
     "awaiting_judge" counts the answers that a judge has not marked, if there are any. "overall_label" is the key of the
     overall: the result of `overall_label`, prefixed with "unfinished_" while questions are pending, with
-    "partly_judged_" if others await their judge, and with `part`, such as "part_2_of_8", for a part of a run. Compare
-    overalls only if labels and questions are equal. "some" is what `some_of` returns, if anything. Rows need `id` and
-    `dataset` if the benchmark names its datasets.
+    "partly_judged_" if others await their judge, with "measured_" if the model measured in a scan, and with `part`,
+    such as "part_2_of_8", for a part of a run. Compare overalls only if labels and questions are equal. "some" is what
+    `some_of` returns, if anything. Rows need `id` and `dataset` if the benchmark names its datasets.
     """
     rows = list(rows)
     with_scan = [row for row in rows if row["failed_part"] != "scan"]
@@ -241,6 +241,7 @@ def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: 
     if percents:
         label = (f"{part}_" if part else "") + ("unfinished_" if pending else "")
         label += "partly_judged_" if awaiting else ""
+        label += "measured_" if any(row.get("measurements") for row in counted) else ""
         counted_types = {row["question_type"] for row in counted}
         questions = {(row["dataset"], row["id"]) for row in counted} if benchmark.datasets or benchmark.sizes else set()
         some = some_of(counted_types, benchmark, Counter(name for name, _ in questions), bool(pending or part))
@@ -301,6 +302,7 @@ def _outcomes(rows: Sequence[Row]) -> dict[str, Any]:
         "failed": statuses["failed"],
         "without_scan": sum(row["failed_part"] == "scan" for row in rows),
         "mean_turns": mean(turns) if turns else None,
+        **({"measurements": measured} if (measured := sum(row.get("measurements", 0) for row in rows)) else {}),
     }
 
 

@@ -75,12 +75,12 @@ def test_it_goes_along_the_floor_until_before_the_point_or_to_the_limit_of_a_mov
 def test_a_hole_can_be_turned_to_and_not_gone_to():
     place = place_in(OPEN, START)
     turned = read(act("turn_to", [10, 10]), place)
-    assert turned.error is None and turned.action.rotation_angle_degrees > 30 and not place.points
+    assert turned.error is None and turned.action.rotation_angle_degrees > 30 and not place.seen
     gone = read(act("go_to", [10, 10]), place)
     assert gone.error == (
         "there is no surface at [10, 10], which is a hole in the scan: go to another point, or turn to this one"
     )
-    assert [(each.pixel, each.surface) for each in place.points] == [((10.0, 10.0), None)]
+    assert [(each.pixel, each.surface) for each in place.seen.values()] == [((10.0, 10.0), None)]
 
 
 def test_nobody_sees_where_a_blind_view_ends():
@@ -110,12 +110,12 @@ SIZE = ": x is from 0 to 160 and y from 0 to 96, in pixels"
         ([0.5, 0.4], f"point [0.5, 0.4] is a share of the view{SIZE}"),
         ([10, 20, 30, 40], "point has four numbers: write [x, y], the middle of what you mean"),
         ("10, 20, 30, 40", "point has four numbers: write [x, y], the middle of what you mean"),
-        ([10], "point must be [x, y] in pixels, not [10]"),
+        ([10], "point: the view has no mark 10; a point is [x, y] in pixels"),
         (None, "turn_to needs a point: write [x, y] in pixels of the view"),
-        (7, "point must be [x, y] in pixels, not 7"),
+        (7, "point: the view has no mark 7; a point is [x, y] in pixels"),
         ("the chair", 'point must be [x, y] in pixels, not "the chair"'),
-        ([True, False], "point must be [x, y] in pixels, not [true, false]"),
-        (["a", 3], 'point must be [x, y] in pixels, not ["a", 3]'),
+        ([True, False], "point must be [x, y] in pixels, not a list"),
+        (["a", 3], "point must be [x, y] in pixels, not a list"),
         ([[1, 2], [3, 4]], "point must be [x, y] in pixels, not a list"),
         ({"x": 3}, "point must be [x, y] in pixels, not an object"),
         ([], "point must be [x, y] in pixels, not a list"),

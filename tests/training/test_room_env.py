@@ -27,6 +27,7 @@ RULES: dict[str, dict[str, Any]] = {
     "metric-pitch": {"actions": "metric-pitch"},
     "discrete": {"actions": "discrete"},
     "pixel": {"actions": "pixel"},
+    "tools and marks": {"actions": "tools-pixel", "see": ["rgb", "marks"]},
     "further images": {"see": ["rgb", "depth", "map", "plan"]},
     "spin": {"moves": "spin"},
     "coverage, all views at once": {"moves": "coverage", "present": "once", "see": ["map"]},
@@ -53,6 +54,8 @@ def reply_to(actions: str) -> Callable[[Sequence[dict[str, Any]]], str]:
             own = {"actions": "turn_left|move_forward|look_down"}
         if actions == "pixel":
             own = {"action": "go_to", "point": [120, 80] if len(messages) % 3 else [20, 5]}
+        if actions == "tools-pixel":
+            own = {"action": "turn_to", "point": 3, "measure": [[20, 60], 5]}
         return json.dumps({**own, "answer": None, "done": False})
 
     return reply

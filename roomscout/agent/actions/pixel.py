@@ -5,18 +5,14 @@ import math
 import re
 from functools import partial
 
-from roomscout.agent.actions.points import POINT, direction_of, pixel_of, surface_of
+from roomscout.agent.actions.points import MARKED, POINT, direction_of, hole_at, pixel_of
 from roomscout.agent.actions.space import ActionSpace, Fields, Key, Place, Read, shown
 from roomscout.envs.actions import MOVE_LIMIT_M, PITCH_LIMIT_DEG, CameraMove
 
 STAND_OFF_M = 0.5
 """How far before a point the camera stops, along the floor."""
 ANGLE_DEG = 60.0
-TURNS = {
-    "turn_left": CameraMove(ANGLE_DEG),
-    "turn_right": CameraMove(-ANGLE_DEG),
-    "turn_around": CameraMove(180.0),
-}
+TURNS = {"turn_left": CameraMove(ANGLE_DEG), "turn_right": CameraMove(-ANGLE_DEG), "turn_around": CameraMove(180.0)}
 """The actions without a point, which lead to what no view shows yet."""
 _GO = (
     f" go_to turns to it and moves towards it at the same height, up to {{move_limit}} m, and stops {STAND_OFF_M:g} m "
@@ -44,18 +40,17 @@ def read(fields: Fields, place: Place, known: tuple[str, ...]) -> Read:
         raise ValueError(f"there is no action {shown(said)}: actions are {', '.join(known)}")
     if action in TURNS:
         return Read(TURNS[action])
-    if fields.get("point") is None:
+    point = fields.get("mark") if fields.get("point") is None else fields["point"]
+    if point is None:
         raise ValueError(f"{action} needs a point: write [x, y] in pixels of the view")
-    pixel = pixel_of("point", fields["point"], place)
+    pixel = pixel_of("point", point, place)
     left, above = direction_of(pixel, place)
-    pitch = above - place.pose.pitch_deg if action == "look_at" else 0.0
-    ahead = 0.0
+    pitch, ahead = above - place.pose.pitch_deg if action == "look_at" else 0.0, 0.0
     if action == "go_to":
-        try:
-            away = surface_of(pixel, place) - place.pose.position
-        except ValueError as hole:
-            raise ValueError(f"{hole}: go to another point, or turn to this one") from None
-        ahead = min(max(math.hypot(away[0], away[1]) - STAND_OFF_M, 0.0), MOVE_LIMIT_M)
+        surface = place.surface_at(*pixel)
+        if surface is None:
+            raise ValueError(f"{hole_at(pixel)}: go to another point, or turn to this one")
+        ahead = min(max(math.dist(surface[:2], place.pose.position[:2]) - STAND_OFF_M, 0.0), MOVE_LIMIT_M)
     return Read(CameraMove(round(left, 1), round(ahead, 2), pitch_angle_degrees=round(pitch, 1)))
 
 
@@ -63,17 +58,16 @@ def _space(pointing: tuple[str, ...], more: str, turning: ActionSpace | None = N
     """The space of the actions that need a point, and TURNS; `more` is what the prompt says of going."""
     known = (*pointing, *TURNS)
     words = " | ".join(json.dumps(json.dumps(each)) for each in (None, *known))
+    schema = {"type": ["string", "null"], "enum": [None, *known]}
     said = f"{', '.join(known[:-1])} or {known[-1]}; null to stay"
     return ActionSpace(
         name="pixel",
-        keys={
-            "action": Key(pointing[-1], None, f"({words})", {"enum": [None, *known]}),
-            "point": POINT,
-        },
+        keys={"action": Key(pointing[-1], None, f"({words})", schema), "point": POINT},
         lines=_LINES % (said, more),
         read=partial(read, known=known),
         turning=turning,
         pitches=True,
+        marked=MARKED,
     )
 
 

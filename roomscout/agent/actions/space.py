@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from roomscout.agent.config import ConfigError
 from roomscout.base.wording import named
 from roomscout.envs.actions import CameraMove
 from roomscout.rendering.camera import CameraPose, Intrinsics
+
+if TYPE_CHECKING:
+    from roomscout.runs.records import ToolUse
 
 SHOWN_CHARACTERS = 40
 LOOK_AROUND = CameraMove(rotation_angle_degrees=45.0)
@@ -38,16 +41,20 @@ class Place(Protocol):
         Computed when asked for, and recorded with the turn. Raises ValueError if a record lacks it.
         """
 
+    def pixel_of_mark(self, number: int) -> tuple[float, float] | None:
+        """The pixel of a numbered mark of this turn's images; None if they have no such mark."""
+
 
 Fields = Mapping[str, object]
 """The JSON object of a reply, with whatever a model wrote in it."""
 
 
 class Read(NamedTuple):
-    """A move, and each value outside its range as "name value -> limit"."""
+    """A move, each value outside its range as "name value -> limit", and the tools that the reply used before it."""
 
     move: CameraMove
     clamped: Sequence[str] = ()
+    uses: "Sequence[ToolUse]" = ()
 
 
 class ActionSpaceError(Exception):
@@ -79,6 +86,8 @@ class ActionSpace:
     - `watching`: what stands for `lines` where the model's moves are recorded and not carried out.
     - `fallback`: the small turn after a reply that cannot be read.
     - `pitches`: whether moves may change the camera's pitch.
+    - `marked`: what the prompt adds where the images have numbered marks (--see marks).
+    - `measures`: whether a reply may use tools, whose results the next message tells.
     """
 
     name: str
@@ -89,6 +98,8 @@ class ActionSpace:
     watching: str = ""
     fallback: CameraMove = LOOK_AROUND
     pitches: bool = False
+    marked: str = ""
+    measures: bool = False
 
     @property
     def all_keys(self) -> tuple[str, ...]:

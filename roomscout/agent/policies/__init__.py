@@ -10,7 +10,7 @@ from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.models import Reply
 from roomscout.rendering.motion import MoveOutcome
-from roomscout.runs.records import SeenPoint
+from roomscout.runs.records import SeenPoint, ToolUse
 
 if TYPE_CHECKING:
     from roomscout.agent.state import QuestionState
@@ -25,8 +25,9 @@ class Decision:
 
     `clamped` names each value outside its range as "name value -> limit". `error` says why a reply could not be parsed;
     the action is then a small rotation. `fields` has what a model wrote, for any action space but the default one,
-    and `points` are the pixels whose surface its reading needed. `requested` is what the policy asked for where a
-    control decided otherwise, and `outcome` is the action's outcome where it is known, as in a repeated move.
+    `points` are the pixels whose surface its reading needed, and `uses` the tools that it used. `requested` is what the
+    policy asked for where a control decided otherwise, and `outcome` is the action's outcome where it is known, as in a
+    repeated move.
     """
 
     action: CameraAction
@@ -37,6 +38,7 @@ class Decision:
     requested: CameraAction | None = None
     outcome: MoveOutcome | None = None
     points: tuple[SeenPoint, ...] = ()
+    uses: tuple[ToolUse, ...] = ()
 
 
 class PolicyError(Exception):

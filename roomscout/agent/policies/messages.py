@@ -103,6 +103,7 @@ def _outcome(words: OutcomePrompts, turn: Turn) -> str:
     if turn.clamped:
         lines.append(words.clamped.format(values=", ".join(turn.clamped)))
     assert turn.move is not None, "a turn that did not end the question has a move"
+    lines += [words.measured.format(result=each.result) for each in turn.uses]
     move, turned = turn.move, turn.turned_deg
     side = "left" if turned >= 0 else "right"
     lines.append(words.turned.format(degrees=abs(turned), side=side) if turned else words.not_turned)

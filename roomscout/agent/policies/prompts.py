@@ -112,6 +112,8 @@ heading of its length in degrees:
 {objects}
 The camera started at x {start_x:z.2f}, y {start_y:z.2f}, heading {start_heading} degrees (0 faces +x, 90 faces +y)."""
 LOOKS = "Looks {degrees:g} degrees {side}."
+MEASURED = "Measured {result}."
+_LATER_OUTCOMES = ("not_counted", "measured", "looks")
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,8 @@ class OutcomePrompts:
     not_moved: str = "Did not move."
     not_counted: str = ""
     """Comes first, after an answer that did not count."""
+    measured: str = ""
+    """Precedes `turned`, where the model can measure."""
     looks: str = ""
     """Follows `turned`, where the model can change the pitch."""
 
@@ -261,7 +265,7 @@ class Prompts:
     def templates(self) -> dict[str, Any]:
         """The templates as JSON values, without the variants and without empty ones that earlier versions lack."""
         values = {name: value for name, value in asdict(self).items() if name != "variants"}
-        of_outcome = (values["outcome"], "not_counted"), (values["outcome"], "looks")
+        of_outcome = ((values["outcome"], name) for name in _LATER_OUTCOMES)
         for record, name in (*((values, name) for name in ("view", "hidden", *_GIVEN)), *of_outcome):
             if not record[name]:
                 del record[name]
@@ -281,7 +285,8 @@ class Prompts:
 
         The system prompt says what the images that `see` names beside the view show.
         """
-        prompts = self._for_mover(controls, find_space(controls.actions))
+        space = find_space(controls.actions)
+        prompts = self._for_mover(controls, space)
         if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
             prompts = replace(prompts, remaining_turns=self._remaining_turns(controls, "turns" in tell))
         told = {name: name in tell for name in TELL_NAMES}
@@ -293,6 +298,8 @@ class Prompts:
                 advice |= self.variants.advice_untold[names]
         position, extent = prompts.position if told["pose"] else "", prompts.extent if told["extent"] else ""
         more = [MODALITIES[name].sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
+        if "marks" in see and space.marked and controls.moves != "none" and not controls.at_once:
+            more.append(space.marked)
         hidden = ""
         if (kept := controls.keep_views) is not None:
             more.append(self.variants.kept.replace("{turns}", "turn" if kept == 1 else f"{kept} turns"))
@@ -321,6 +328,11 @@ class Prompts:
                 name, last = "watching", variants.last_watching
         if space.pitches:
             outcome = replace(outcome, looks=LOOKS)
+        if space.measures:
+            if not controls.model_moves:
+                others = f"leave out {named('moves')}, {named('moves_of')} and {named('given')} path"
+                raise ConfigError(f"{named(actions=space.name)} needs a model that moves the camera: {others}")
+            outcome = replace(outcome, measured=MEASURED)
         system = self._system(name, space)
         return replace(self, system=system, last_turn=last, outcome=outcome, view=view)
 
@@ -390,6 +402,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "outcome.turned": {"degrees": 0.0, "side": ""},
     "outcome.not_turned": {},
     "outcome.looks": {"degrees": 0.0, "side": ""},
+    "outcome.measured": {"result": ""},
     "outcome.moved": {"moved_m": 0.0},
     "outcome.blocked": {"moved_m": 0.0, "requested_m": 0.0},
     "outcome.clipped": {"moved_m": 0.0, "requested_m": 0.0},

@@ -35,6 +35,10 @@ class RecordedPlace:
             raise ValueError(f"the run has not recorded what its view shows at [{x:g}, {y:g}]")
         return None if found.surface is None else np.array(found.surface)
 
+    def pixel_of_mark(self, number: int) -> tuple[float, float] | None:
+        """The pixel of a mark that the turn's reply named; None for others."""
+        return next((each.pixel for each in self.points if each.mark == number), None)
+
 
 def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Question, bool], ParsedAction]:
     """A parser in the action space of a run: it takes a turn, its first turn, the question and whether it must answer.

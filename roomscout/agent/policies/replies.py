@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.actions.space import ActionSpaceError, Read, shown
@@ -16,6 +16,9 @@ from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ReplyFormat
 
+if TYPE_CHECKING:
+    from roomscout.runs.records import ToolUse
+
 MOST_IN_LIST = 8
 """Longer lists are recorded by their type alone."""
 
@@ -25,13 +28,15 @@ class ParsedAction:
     """The action parsed from a reply.
 
     `clamped` names each value outside its range as "name value -> limit". `error` says what was wrong with the reply;
-    the action is then the fallback of its space. `fields` has what the model wrote, for any space but the default one.
+    the action is then the fallback of its space. `fields` has what the model wrote, for any space but the default one,
+    and `uses` the tools that it used.
     """
 
     action: CameraAction
     clamped: tuple[str, ...] = ()
     error: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
+    uses: "tuple[ToolUse, ...]" = ()
 
 
 def action_format(constrained: bool = False, space: ActionSpace = METRIC) -> ReplyFormat:
@@ -110,13 +115,13 @@ def _last_answer(value: object, question: Question) -> str | None:
 
 def _read(fields: dict[str, object], question: Question, space: ActionSpace, place: Any) -> ParsedAction:
     with _code_of(space, "read"):
-        move, clamped = Read(*space.read(fields, place))
+        read = Read(*space.read(fields, place))
     answer = question.parse_answer(fields.get("answer"))
     done = _flag(fields.get("done"))
     if done and answer is None:
         raise ValueError(f"done is true, but {question.why_invalid(shown(fields.get('answer')))}")
     said = {} if space is METRIC else {name: _recorded(fields[name]) for name in space.keys if name in fields}
-    return ParsedAction(CameraAction.of(move, answer, done), tuple(clamped), fields=said)
+    return ParsedAction(CameraAction.of(read.move, answer, done), tuple(read.clamped), None, said, tuple(read.uses))
 
 
 def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:

@@ -73,7 +73,7 @@ def write_rerun(replay: Replay, out: Path) -> None:
 
 def _said(turn: Turn, question: QuestionContents) -> list[str]:
     """What was said and done in a turn."""
-    said = [turn.reply.text, turn.action.in_words, turn.camera_in_words, turn.parse_error]
+    said = [turn.reply.text, turn.uses_in_words, turn.action.in_words, turn.camera_in_words, turn.parse_error]
     if turn.requested is not None:
         said.append(f"the model asked for: {turn.requested.in_words}")
     if turn.forced is not None:

@@ -207,7 +207,7 @@ def turn_values(
         "action": escaped(turn.action.in_words),
         "requested": escaped(turn.requested.in_words) if turn.requested else "",
         "answers": turn.action.done,
-        "camera": turn.camera_in_words,
+        "camera": "; ".join(filter(None, [escaped(turn.uses_in_words), turn.camera_in_words])),
         "stopped": turn.stopped,
         "reply": escaped_text(reply.text),
         "read": _read_in(turn, question),
