@@ -39,7 +39,7 @@ def loss_plot(losses: Losses) -> str:
     """A row for each score and a column of bars for each step, as SVG: full bars are the largest of their row."""
     every = [each for of_score in losses.values() for each in of_score]
     edges = [0.0, *(edge for each in every for edge in (each.percent, *(each.interval or ())))]
-    low, high = min(edges), max(edges) + 1.0
+    low, high = min(edges) - 1.0, max(edges) + 1.0
     left, bottom = 16 + NAME_PX * max(map(len, losses)), TOP_PX + ROW_PX * len(losses)
     steps = [each.name for each in next(iter(losses.values()))]
     drawing = Drawing(left + (PANEL_PX + GAP_PX) * len(steps), bottom + 44, "The points that each step loses, by task")
@@ -48,7 +48,7 @@ def loss_plot(losses: Losses) -> str:
     for place, step in enumerate(steps):
         start = left + (PANEL_PX + GAP_PX) * place
         scale = Scale(low, high, start, start + PANEL_PX)
-        x_axis(drawing, scale, ticks(low, high, 4), TOP_PX - 4, bottom, "points" if place else "points lost")
+        x_axis(drawing, scale, ticks(low, high, 4), TOP_PX - 4, bottom, "points lost")
         drawing.text(start + PANEL_PX / 2, TOP_PX - 14, step, "label middle")
         for row, of_score in enumerate(losses.values()):
             each, middle = of_score[place], TOP_PX + ROW_PX * (row + 0.5)
