@@ -113,7 +113,7 @@ PRESETS = {
     ),
     "actions": Preset(
         "Does acting fail because it is said in degrees and metres?",
-        tuple(Cell(space, {"actions": space}) for space in ("metric", "metric-pitch", "discrete", "pixel")),
+        tuple(Cell(space, {"actions": space}) for space in ("metric", "metric-pitch", "discrete", "pixel", "tools")),
     ),
     "pitch": Preset(
         "What is it worth to look up and down, or to look at another height?",
@@ -125,10 +125,10 @@ PRESETS = {
         ),
     ),
     "sees": Preset(
-        "Does an image beside the view help: depth, a map of what was seen, or a plan of the whole room?",
+        "Does an image beside the view help: depth, a map of what was seen, a plan of the room, or marks on surfaces?",
         (
             Cell("rgb", {"see": ["rgb"]}),
-            *(Cell(f"rgb {name}", {"see": ["rgb", name]}) for name in ("depth", "map", "plan")),
+            *(Cell(f"rgb {name}", {"see": ["rgb", name]}) for name in ("depth", "map", "plan", "marks")),
         ),
     ),
     "history": Preset(
