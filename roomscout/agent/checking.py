@@ -44,7 +44,7 @@ def look_ahead(config: RunConfig, folder: Path | None = None) -> Outcome:
                     report_scans(run.questions, run.config.views.scan_root, run.config.questions.benchmark)
             except ScanNotFound as error:
                 log.info("%s: none yet (%s)", "Videos" if run.config.controls.on_video else "Scans", error)
-        for line in [*plan_lines(run.config, run.questions), *workers_line(run.config.cluster)]:
+        for line in [*plan_lines(run.config, run.questions, run.price), *workers_line(run.config.cluster)]:
             log.info("%s", line)
         return Outcome(0, [])
     if run.makes_scans:

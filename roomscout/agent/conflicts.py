@@ -190,6 +190,16 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.interactive and s.moves_of is not None,
         "{moves_of} repeats the moves of questions asked before: leave it out with {interactive}",
     ),
+    (
+        lambda s: s.prices is not None and (s.policy is not None or s.scripted),
+        "{prices} are those of the tokens of a model: leave it out without a model",
+    ),
+    (lambda s: s.budget is not None and s.prices is None, "{budget} counts what tokens cost: add {prices=FILE}"),
+    (
+        lambda s: s.budget is not None and s.ray,
+        "{budget} is of one process, and the workers of {ray} do not know what the others spend: leave it out, or give "
+        "each part its own with {shard=I/N}",
+    ),
     (lambda s: s.shard is not None and not s.batched, "{shard} is for {batch}: leave it out with {ask_or_demo}"),
     (lambda s: s.ray and not s.batched, "{ray} is for {batch}: leave it out with {ask_or_demo}"),
     (lambda s: s.ray and s.shard is not None, "{ray} splits the run into parts itself: leave out {shard}"),

@@ -5,10 +5,12 @@ import resource
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roomscout.agent.budget import Budget
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import counted, lines_kept_for_log, log_to_file
 from roomscout.agent.loop import answer_questions
@@ -37,7 +39,8 @@ from roomscout.data.sources import source_of
 from roomscout.runs import RunError
 from roomscout.runs.closing import closing_lines
 from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
-from roomscout.runs.reader import image_name
+from roomscout.runs.prices import in_money
+from roomscout.runs.reader import RunReader, image_name
 from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.baselines import frequent_guesses
@@ -49,15 +52,15 @@ class Outcome(NamedTuple):
     """The outcome of a run: its exit status, and the result rows so far, by question number.
 
     Status 0: all questions finished; 1: some failed, code of a benchmark's scores failed or, with `--check-data`, some
-    have no scan; 3: stopped by an error outside any question; 130: interrupted. After 3 and 130 the run can be resumed
-    from its folder.
+    have no scan; 3: stopped by an error outside any question, or since its budget is spent; 130: interrupted. After 3
+    and 130 the run can be resumed from its folder.
     """
 
     status: int
     rows: list[ResultRow]
     folder: Path | None = None
     error: Exception | None = None
-    """The error behind status 3."""
+    """The error behind status 3; None if the budget is spent."""
 
 
 def main_vsi_bench_loop(
@@ -90,6 +93,7 @@ def main_vsi_bench_loop(
             run_log = begin_or_resume(asking, run_log, started.config, started.prompts, stack)
             log_unfamiliar(unfamiliar)
             run = started.run(run_log, partial(_show, show_view, run_log.folder) if show_view else lambda state: None)
+            run = replace(run, budget=budget_of(asking, run_log))
             scheduler = schedule(asking, started, run_log)
             session = Session(run, scheduler)
             try:
@@ -98,6 +102,8 @@ def main_vsi_bench_loop(
                 raise  # nothing more can be written
             except Exception as error:  # noqa: BLE001 (logged with its traceback; the run can be resumed)
                 return stopped(error, run_log, session)
+            if run.budget is not None and run.budget.is_spent and not is_finished(asking, run_log):
+                return out_of_budget(asking, run.budget, run_log, session)
             return report(run_log, session.facts())
         except KeyboardInterrupt:
             if run_log is None:
@@ -159,11 +165,11 @@ def begin_or_resume(
     if run_log is None:
         guesses = frequent_guesses(asking.questions, asking.asked, asking.benchmark) if several else None
         source = source_of(asking.asked.source, asking.benchmark)
-        run_log = begin_folder(config, asking.questions, whole, prompts, guesses, source)
+        run_log = begin_folder(config, asking.questions, whole, prompts, guesses, source, asking.price)
         stack.callback(run_log.close)
     else:
         changed = changed_settings(saved_config(run_log.folder).as_json, config.as_json)
-        run_log.note_resumption(changed, model_revision(config.model, prompts or config.video))
+        run_log.note_resumption(changed, model_revision(config.model, prompts or config.video), asking.price)
     stack.enter_context(log_to_file(run_log.folder / "run.log"))
     log.log(logging.INFO if several else logging.DEBUG, "Run folder: %s", run_log.folder)
     return run_log
@@ -220,6 +226,26 @@ def stopped(error: Exception, run_log: RunWriter, session: Session) -> Outcome:
     log.info("%s", run_log.resume_command)
     run_log.export(session.facts())
     return Outcome(3, run_log.rows, run_log.folder, error)
+
+
+def budget_of(asking: Prepared, run_log: RunWriter) -> Budget | None:
+    """The budget of a run, of which its recorded turns have spent some already; None without --budget."""
+    if (amount := asking.config.output.budget) is None or asking.price is None:
+        return None
+    return Budget(amount, asking.price, RunReader(run_log.folder).all_turns())
+
+
+def out_of_budget(asking: Prepared, budget: Budget, run_log: RunWriter, session: Session) -> Outcome:
+    """Export what a run has whose budget is spent, and log the command that resumes it with twice as much."""
+    run_log.export(session.facts())
+    left = asking.episodes - len(run_log.rows)
+    log.error(
+        "%s is spent (%s so far): %s not begun or not finished; finished turns are on disk. To resume:",
+        named(budget=budget.amount), in_money(budget.spent), counted(left, "answer"),
+    )  # fmt: skip
+    changed = changed_settings(saved_config(run_log.folder).as_json, asking.config.as_json)
+    log.info("%s", resume_command(run_log.folder, changed | {"budget": 2 * budget.amount}))
+    return Outcome(3, run_log.rows, run_log.folder)
 
 
 def interrupted(run_log: RunWriter, session: Session | None, stack: ExitStack) -> Outcome:

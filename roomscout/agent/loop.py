@@ -103,7 +103,12 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
 
 
 def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:
-    """Start the questions that may begin now, and preload the next scans. Returns those in progress."""
+    """Start the questions that may begin now, and preload the next scans. Returns those in progress.
+
+    Once the run's budget is spent, none may begin any more.
+    """
+    if run.budget is not None and run.budget.is_spent:
+        scheduler.stop_admitting()
     admitted = scheduler.admit()
     for state in admitted:
         log_question(state)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from roomscout.agent.budget import cost_lines
 from roomscout.agent.config import (
     ConfigError,
     ModelSettings,
@@ -37,6 +38,7 @@ from roomscout.models.transformers.families.family import Squares
 from roomscout.models.transformers.shapes import CHECKPOINTS
 from roomscout.models.views import own_view_settings
 from roomscout.rendering.camera import Intrinsics
+from roomscout.runs.prices import Price
 
 if TYPE_CHECKING:  # the module itself loads torch
     from roomscout.models.transformers.footprint import Footprint
@@ -291,8 +293,11 @@ def require_packages(model: ModelSettings) -> None:
         require_compiler(resolve_device(model.device))
 
 
-def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
-    """The lines that --plan prints, at rates measured here or those of --plan-device; raises ModelError."""
+def plan_lines(config: RunConfig, questions: Sequence[Question], price: Price | None = None) -> list[str]:
+    """The lines that --plan prints, at rates measured here or those of --plan-device; raises ModelError.
+
+    With the `price` of the model's tokens, also what the run costs.
+    """
     config = fitted_to_model(config)
     settings, plan_device = config.model, config.what_to_run.plan_device
     plan = plan_run(config, questions, run_prompts(config))
@@ -305,7 +310,9 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
         f"Images: at most {episodes * config.most_images} of {width}x{height}",
     ]
     if settings.asks_model and settings.engine == "openai":
-        lines += server_token_lines(config, questions)
+        lines += server_token_lines(config, questions, price)
+    if plan.conversation is not None:
+        lines += cost_lines(config, episodes, plan.conversation, price)
     if plan.model is None or plan.conversation is None or settings.engine == "vllm":
         return [*lines, plan.why]
     from roomscout.models.transformers.footprint import measure_rates, rates_of
@@ -340,7 +347,7 @@ def plan_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
     )
 
 
-def server_token_lines(config: RunConfig, questions: Sequence[Question]) -> list[str]:
+def server_token_lines(config: RunConfig, questions: Sequence[Question], price: Price | None = None) -> list[str]:
     """Estimates of the tokens that a server reads and writes, as hosted models bill them: its tokenizer is unknown."""
     (width, height), turns = config.view.image_size, config.most_moves + 1
     side = IMAGE_TOKEN_SIDE
@@ -366,6 +373,7 @@ def server_token_lines(config: RunConfig, questions: Sequence[Question]) -> list
         f"Assumed: {image} tokens an image, one for {side}x{side} pixels, and {CHARACTERS_PER_TOKEN:g} characters a "
         "token, which the server may count otherwise; each request has the whole conversation, of which a cache may "
         "make a part cheaper. A run of a few questions ends with the tokens that the server counts",
+        *cost_lines(config, episodes, size, price),
     ]
 
 

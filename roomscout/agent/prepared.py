@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roomscout.agent.budget import price_of
 from roomscout.agent.builders import asked_of, films_of, layouts_of, part_of, with_policy
 from roomscout.agent.config import ConfigError, ModelSettings, QuestionSettings, RenderSettings, RunConfig
 from roomscout.agent.console import counted
@@ -22,6 +23,7 @@ from roomscout.data.video_frames import FrameSize, VideoNotFound
 from roomscout.envs.films import FilmSettings
 from roomscout.envs.object_boxes import known_boxes
 from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.runs.prices import Price
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,8 @@ log = logging.getLogger(__name__)
 class Prepared:
     """A run that may begin: its settings, its policy (None for the model that they name), and what it asks.
 
-    `questions` are those of `asked`, with --shard those of its part. `folder` is that of a run to resume.
+    `questions` are those of `asked`, with --shard those of its part. `folder` is that of a run to resume, `price`
+    that of the model's tokens, if it is known.
     """
 
     config: RunConfig
@@ -38,6 +41,7 @@ class Prepared:
     asked: Asked
     questions: Sequence[Question]
     folder: Path | None
+    price: Price | None = None
 
     @property
     def benchmark(self) -> Benchmark:
@@ -99,7 +103,8 @@ def prepared(
     require_judged(asked.questions, config.judge.judge)
     if folder is None:
         require_scan_root_used(config.questions, config.views.scan_root)
-    return Prepared(config, policy, asked, part_of(asked.questions, config.cluster.shard), folder)
+    questions = part_of(asked.questions, config.cluster.shard)
+    return Prepared(config, policy, asked, questions, folder, price_of(config, folder))
 
 
 def require_sampling(policy: Policy | None, model: ModelSettings, samples: int) -> None:

@@ -41,6 +41,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         policy=model.policy and _located_file(model.policy),
         vllm_python=config.vllm.vllm_python and _absolute(config.vllm.vllm_python),
         log_root=_absolute(config.output.log_root),
+        prices=config.output.prices and _absolute(config.output.prices),
     )
 
 

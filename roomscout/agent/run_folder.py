@@ -37,6 +37,7 @@ from roomscout.runs import NEWEST, RunError
 from roomscout.runs.baselines import BLIND, READING
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.movers import GIVEN_PATH, MOVERS
+from roomscout.runs.prices import Price
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
 from roomscout.runs.settings import ANSWER_SETTINGS, RECORD_SETTINGS
@@ -51,11 +52,13 @@ def begin_folder(
     prompts: Prompts | None = None,
     guesses: Guesses | None = None,
     source: Source | None = None,
+    price: Price | None = None,
 ) -> RunWriter:
     """Create a folder below --log-root with the questions and run.json, which has the resolved configuration.
 
     `whole` are the questions of all parts, by default `questions`. `prompts` are those that a model reads, `guesses`
-    the answers of the most-frequent-answer baseline, `source` says whose questions they are. Raises RunError.
+    the answers of the most-frequent-answer baseline, `source` says whose questions they are, `price` is that of the
+    model's tokens. Raises RunError.
     """
     whole = questions if whole is None else whole
     part, single = part_record(config.cluster.shard, whole), config.what_to_run.ply is not None
@@ -65,7 +68,7 @@ def begin_folder(
     record = prompts_record(prompts) if prompts else None
     conditions = protocol(config, prompts, own_rows=source is None or source.own)
     revision = model_revision(config.model, prompts or config.video)
-    run.begin(config.as_json, questions, whole, conditions, part, record, guesses, source, revision)
+    run.begin(config.as_json, questions, whole, conditions, part, record, guesses, source, revision, price)
     return run
 
 

@@ -41,6 +41,10 @@ class Scheduler:
         self._begun += admitted
         return admitted
 
+    def stop_admitting(self) -> None:
+        """Leave out the waiting questions; those in progress go on."""
+        self._waiting.clear()
+
     @property
     def begun(self) -> list[QuestionState]:
         """The unfinished questions of the cohort."""

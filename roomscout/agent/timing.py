@@ -185,6 +185,16 @@ def sent_tokens(conversation: ConversationSize, shape: RunShape, anytime: bool =
     return read, written
 
 
+def repeated_tokens(conversation: ConversationSize, shape: RunShape, anytime: bool = False) -> float:
+    """How many of the tokens that `sent_tokens` counts as read were read before: what a perfect cache would serve."""
+    later = conversation.turn_text_tokens + conversation.image_tokens + shape.reply_tokens
+    begun = conversation.first_text_tokens + conversation.image_tokens
+    last = len(shape.shares) - 1
+    again = sum(share * (begun + (turn - 1) * later) for turn, share in enumerate(shape.shares) if turn)
+    forced = sum(share * (begun + turn * later) for turn, share in enumerate(shape.shares[:last]))
+    return again + (forced if anytime else 0)
+
+
 def scheduled_calls(schedule: ScheduleSettings, questions: int, batch: int, shares: Sequence[float]) -> list[CallGroup]:
     """The calls that agent/scheduler.py makes if these shares of the questions take each turn.
 

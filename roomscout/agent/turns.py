@@ -12,6 +12,7 @@ from threading import Event
 from typing import Any
 
 from roomscout.agent.actions.space import ActionSpaceError
+from roomscout.agent.budget import Budget
 from roomscout.agent.policies import Decision, Policy, PolicyError
 from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
@@ -59,7 +60,8 @@ class Run:
 
     With `anytime`, each turn that does not end its question also records what would be answered if it did.
     `turn_begins` is called before each question of a batch takes a turn, again if the turn is taken again after an
-    error. `turn_taken` is called after each turn, also for those that a resumed question has taken before.
+    error. `turn_taken` is called after each turn, also for those that a resumed question has taken before. `budget`
+    counts what turns cost; None without one.
     """
 
     library: SceneLibrary | FilmLibrary
@@ -69,6 +71,7 @@ class Run:
     anytime: bool = False
     turn_begins: Callable[[QuestionState], None] = lambda state: None
     turn_taken: Callable[[], None] = lambda: None
+    budget: Budget | None = None
 
 
 @contextmanager
@@ -129,6 +132,8 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             turn = future.result()
             record_turn(run.log, state, run.library)
             run.turn_taken()
+            if run.budget is not None:
+                run.budget.spend(turn)
             log_turn(state, turn)
 
 

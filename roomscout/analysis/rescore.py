@@ -20,9 +20,11 @@ from roomscout.data.judged import JUDGE_URL, Ask
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.runs import RunError
+from roomscout.runs.closing import money_lines
+from roomscout.runs.prices import read_price
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow, Turn
-from roomscout.runs.writer import as_csv
+from roomscout.runs.writer import RunWriter, as_csv
 from roomscout.scoring.summary import summarize
 
 log = logging.getLogger(__name__)
@@ -80,8 +82,9 @@ def main(
 ) -> int:
     """Run the verb with the parser of a run's replies; returns 0, or 2 after printing why it cannot.
 
-    `open_judge` opens the judge of --judge, whose marks are kept in the run folder, for which `when_judged` is
-    called. `parser_of` also gets whether the run's code may be executed. Raises what the judge raises.
+    `open_judge` opens the judge of --judge, whose marks are kept in the run folder, as is the price of --prices;
+    `when_judged` is then called for it. `parser_of` also gets whether the run's code may be executed. Raises what the
+    judge raises.
     """
     parser = _parser()
     options = parser.parse_intermixed_args(arguments)
@@ -96,6 +99,9 @@ def main(
     if out is not None:
         require_free(out, options.force)
     parsed = reparsed(reader, parser_of(reader, options.allow_code))
+    if options.prices is not None:
+        log.info("%s", price_run(reader, options.prices))
+        when_judged(reader.folder)
     if open_judge is not None and options.judge is not None:
         ask = open_judge(options.judge, options.judge_url, options.judge_key_env)
         rows = [each.row for each in parsed]
@@ -112,6 +118,25 @@ def main(
     if out is not None:
         log.info("Rescored rows: %s", out)
     return 0
+
+
+def price_run(reader: RunReader, prices: Path) -> str:
+    """Give a run the price of its model in a file, and renew its summary; returns what it cost, in words.
+
+    Raises RunError.
+    """
+    if not reader.facts.asks_model:
+        raise RunError(f"--prices are of a model's tokens, and no model answered in {reader.folder}: leave it out")
+    try:
+        price = read_price(prices.expanduser(), reader.facts.config["model"])
+    except ValueError as error:
+        raise RunError(str(error)) from None
+    run = RunWriter(reader.folder)
+    try:
+        run.describe(replace(run.facts, price=price))
+        return money_lines(run.export(None)["cost"], len(run.rows))[0]
+    finally:
+        run.close()
 
 
 def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
@@ -246,13 +271,17 @@ def _parser() -> argparse.ArgumentParser:
         "rescore",
         "Apply today's parser and scorer to the replies of a run, without its model, and show what "
         "changes. The records of the run are not changed. "
-        "With --judge, answers in free text get marks, which are kept beside them and score the run.",
+        "With --judge, answers in free text get marks, which are kept beside them and score the run. With --prices, "
+        "its summary says what it cost.",
     )
     add_run(parser)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write the rescored rows as CSV, beside what was recorded"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_argument(
+        "--prices", type=Path, metavar="FILE.yaml", help="price the tokens of the run, in its summary and its report"
+    )
     parser.add_argument(
         "--judge", metavar="MODEL", help="the model that marks the answers in free text that have no mark yet"
     )

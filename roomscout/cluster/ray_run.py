@@ -232,7 +232,7 @@ class Parts:
     def config(self, part: Part) -> RunConfig:
         """The settings for a part."""
         what = self._config.what_to_run
-        changes: dict[str, Any] = {"log_root": self._root, "name": None, "shard": str(part)}
+        changes: dict[str, Any] = {"log_root": self._root, "name": None, "shard": str(part), "prices": None}
         changes |= {"ray": False, "ray_address": None, "replicas": "auto"}
         changes |= {"continue_from": what.continue_from if what.retry_failed else None}
         if RunReader(self.run_log.folder).has_questions:  # workers need no other file, and no filter

@@ -1,13 +1,14 @@
 """What a run prints at its end."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark
 from roomscout.runs.anytime import anytime_lines
+from roomscout.runs.prices import Price, in_money
 from roomscout.runs.records import ResultRow, RunFacts
 from roomscout.scoring.by_dataset import format_by_dataset
 from roomscout.scoring.samples import format_samples
@@ -31,6 +32,7 @@ def closing_lines(
     else:
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
     lines += token_lines(summary["cost"]) if facts.setting("engine") == "openai" else []
+    lines += money_lines(summary["cost"], len(rows))
     return [*lines, f"Run folder: {folder}"]
 
 
@@ -52,6 +54,14 @@ def token_lines(cost: dict[str, Any]) -> list[str]:
         return ["Tokens: the server reports none"]
     of_cache = f" ({cached:,} of them cached)" if cached else ""
     return [f"Tokens, as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"]
+
+
+def money_lines(cost: Mapping[str, Any], answers: int) -> list[str]:
+    """What a run cost, as a line; none if its tokens have no price."""
+    if "money" not in cost:
+        return []
+    each = f", {in_money(cost['money'] / answers)} an answer" if answers else ""
+    return [f"Cost: {in_money(cost['money'])}{each}, at {Price(**cost['price'])}"]
 
 
 def missing_baseline(summary: dict[str, Any], facts: RunFacts) -> list[str]:

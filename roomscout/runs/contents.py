@@ -209,6 +209,9 @@ class _Samples(TypedDict, total=False):
 class _Cost(TypedDict, total=False):
     prefilled_tokens: Required[Annotated[int, Field(ge=-(10**12), le=10**12)]]
     generated_tokens: Required[Count]
+    reused_tokens: Count
+    money: Number
+    tasks: dict[str, dict[str, Number]]
 
 
 class _Session(TypedDict, total=False):

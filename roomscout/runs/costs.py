@@ -1,8 +1,10 @@
 """The costs of a run: time by part, tokens and images, summed over turns.jsonl."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from roomscout.runs.prices import Price
 from roomscout.runs.records import ForcedAnswer, Turn
 
 MODEL_PARTS = ("preprocess", "prefill", "decode")
@@ -10,6 +12,11 @@ MODEL_PARTS = ("preprocess", "prefill", "decode")
 
 OWN_PARTS = ("render", "write")
 """Parts of each question alone; those of a batch run in parallel."""
+
+TOKENS = ("prefilled_tokens", "reused_tokens", "generated_tokens")
+
+COST_COLUMNS = (*TOKENS, "money")
+"""The columns that results.csv has if the tokens of a run have a price."""
 
 COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries")
 
@@ -51,6 +58,33 @@ def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
         **counts,
         **({"anytime": _of_forced(forced)} if forced else {}),
     }
+
+
+def of_answer(turns: Sequence[Turn], price: Price | None) -> dict[str, Any]:
+    """The tokens and the seconds of one answer, its share of batched calls, and with a `price` its money.
+
+    Unlike in `costs`, the tokens and the seconds of forced answers are among them.
+    """
+    found = costs(turns, None)
+    forced = found.get("anytime", {})
+    tokens = {name: found[name] + forced.get(name, 0) for name in TOKENS}
+    seconds = sum(found["seconds"].values()) + forced.get("generate_seconds", 0.0)
+    return {**tokens, "seconds": round(seconds, 3), **({"money": round(price.of(tokens), 9)} if price else {})}
+
+
+def by_task(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The sums of `of_answer` by task, from answers with the name of their task, and the number of "answers"."""
+    found: dict[str, dict[str, Any]] = {}
+    for task, cost in answers:
+        sums = found.setdefault(task, dict.fromkeys(("answers", *cost), 0))
+        for name, value in {"answers": 1, **cost}.items():
+            sums[name] += value
+    return {task: {name: round(value, 6) for name, value in sums.items()} for task, sums in found.items()}
+
+
+def in_money_of(cost: Mapping[str, Any], price: Price | None) -> dict[str, Any]:
+    """The money of a run with these costs, and the price behind it; empty without a price."""
+    return {"money": round(price.of(cost), 6), "price": asdict(price)} if price else {}
 
 
 def _of_forced(forced: Sequence[ForcedAnswer]) -> dict[str, Any]:

@@ -169,6 +169,10 @@ def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
     Logs a warning if the parts were answered by different versions.
     """
     first = min(parts, key=lambda part: part.facts.started)
+    price = first.facts.price
+    if any(part.facts.price != price for part in parts):
+        log.warning("The parts have different prices: price the merged run, with roomscout rescore --prices FILE")
+        price = None
     for part in parts:
         if others := changed_versions(first.facts.last_versions, part.facts.last_versions):
             log.warning(
@@ -183,6 +187,7 @@ def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
         questions=first.part.questions,
         questions_sha256=first.part.questions_sha256,
         resumed=(),
+        price=price,
         part=None,
         merged=tuple(
             {

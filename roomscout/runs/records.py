@@ -30,6 +30,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
 from roomscout.runs.contents import LARGEST, Count, RecordedPrompts, Resumption, Settings, reasons, require_form
+from roomscout.runs.prices import Price
 from roomscout.runs.settings import earlier
 from roomscout.scoring.baselines import Guesses
 
@@ -435,7 +436,8 @@ class RunFacts(Record):
     templates that a model reads and their hash; None without a model, and for runs of earlier versions. `benchmark`
     describes a benchmark that is not of this package; None for others, and for runs of earlier versions. `source` is
     where the questions come from; None for runs of earlier versions. `model_revision` is the commit of a checkpoint
-    from the hub; None for other models, and for runs of earlier versions.
+    from the hub; None for other models, and for runs of earlier versions. `price` is that of the model's tokens; None
+    without --prices.
     """
 
     schema: int
@@ -455,6 +457,7 @@ class RunFacts(Record):
     benchmark: OmittedIfEmpty[BenchmarkRecord | None] = None
     source: OmittedIfEmpty[Source | None] = None
     model_revision: OmittedIfEmpty[str | None] = None
+    price: OmittedIfEmpty[Price | None] = None
 
     def __post_init__(self) -> None:
         datetime.fromisoformat(self.started)
@@ -482,6 +485,11 @@ class RunFacts(Record):
         """Whether the model moves the camera."""
         moves, given = self.setting("moves"), self.setting("given")
         return moves == "model" and self.setting("moves_of") is None and "path" not in given
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a model decides, rather than a policy of code."""
+        return self.setting("policy") is None and not self.config["model"].startswith("scripted:")
 
     @property
     def name(self) -> str | None:

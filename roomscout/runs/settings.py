@@ -423,7 +423,7 @@ class JudgeSettings(Section):
 
 @dataclass(frozen=True)
 class OutputSettings(Section):
-    """Where the run folder goes, its name, and its report."""
+    """Where the run folder goes, its name, its report, and what it may cost."""
 
     title: ClassVar = "output"
     log_root: Path = setting(LOG_ROOT, OUTPUT, "DIR", study="never")
@@ -436,6 +436,11 @@ class OutputSettings(Section):
     failures: bool = setting(True, OUTPUT)
     """At the end of a run about scans with known boxes of objects, work out whether wrong answers ever saw the objects
     of their questions."""
+    prices: Path | None = setting(None, OUTPUT, "FILE.yaml")
+    """A YAML file with prices per million tokens, such as MODEL: {input: 1.0, output: 4.0, cached_input: 0.1}: the
+    summary, the report and --plan then say what the run costs."""
+    budget: Annotated[float, Gt(0)] | None = setting(None, OUTPUT, "AMOUNT")
+    """With --prices, begin no more questions once the run has cost this much; resume it with a larger amount."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, replace
 from datetime import datetime
@@ -30,9 +30,10 @@ from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs import RunError
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
-from roomscout.runs.costs import costs
+from roomscout.runs.costs import COST_COLUMNS, by_task, costs, in_money_of, of_answer
 from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
+from roomscout.runs.prices import Price
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, SIGHTS_FILE, RunReader, journal_path
 from roomscout.runs.recorded_benchmarks import record_of
@@ -93,6 +94,7 @@ class RunWriter:
         guesses: Guesses | None = None,
         source: Source | None = None,
         model_revision: str | None = None,
+        price: Price | None = None,
     ) -> None:
         """Write the questions.jsonl, the baselines.json and the run.json of a new run.
 
@@ -100,6 +102,7 @@ class RunWriter:
         are comparable only between equal protocols. `part` describes the part of a run that it is, if any. `prompts`
         are the templates that the model reads, with their hash. `guesses` are the most frequent answers, if they are to
         be a baseline. `source` says whose questions they are. `model_revision` is the commit of the checkpoint.
+        `price` is that of the model's tokens.
         """
         facts = RunFacts(
             schema=SCHEMA,
@@ -114,6 +117,7 @@ class RunWriter:
             prompts=prompts,
             benchmark=record_of(config["benchmark"]),
             source=source,
+            price=price,
         )
         self.save_questions(whole)
         if guesses is not None:
@@ -144,15 +148,17 @@ class RunWriter:
         """Replace run.json."""
         self._replace("run.json", json.dumps(facts.to_json(), indent=2))
 
-    def note_resumption(self, changed: dict[str, Any], model_revision: str | None = None) -> None:
-        """Record in run.json that the run is resumed, with which versions, and which settings `changed`.
+    def note_resumption(
+        self, changed: dict[str, Any], model_revision: str | None = None, price: Price | None = None
+    ) -> None:
+        """Record in run.json that the run is resumed, with which versions and price, and which settings `changed`.
 
         Logs a warning if a version changed, since earlier answers come from the old one.
         """
         facts, now = self._reader.facts, current_versions(model_revision)
         if others := changed_versions(facts.last_versions, now):
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
-        facts = replace(facts, benchmark=record_of(facts.setting("benchmark")))
+        facts = replace(facts, benchmark=record_of(facts.setting("benchmark")), price=price)
         self.describe(facts.with_resumption({"at": _now(), "host": socket.gethostname(), "changed": changed, **now}))
 
     @property
@@ -279,15 +285,29 @@ class RunWriter:
         except AggregateError as error:
             plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
             summary |= self._scores(rows, plain, part, sights, forced, str(error))
-        summary |= {"cost": costs(self._reader.all_turns(), batch_size), "sessions": sessions}
+        spent: dict[EpisodeId, dict[str, Any]] = {}
+        cost = costs(self._turns_counted_in(spent), batch_size)
+        tasks = by_task(
+            (benchmark.task_of(row.question_type), spent[row.episode]) for row in answered if row.episode in spent
+        )
+        summary |= {"cost": cost | in_money_of(cost, facts.price) | {"tasks": tasks}, "sessions": sessions}
         self._replace("results.json", json.dumps(rows, indent=2))
         more: dict[EpisodeId, dict[str, Any]] = {episode: columns_of(sight) for episode, sight in sights.items()}
         for episode, answers in forced.items():
             more[episode] = answers.columns | more.get(episode, {})
+        for episode, of_it in spent.items() if facts.price else ():
+            more[episode] = more.get(episode, {}) | {name: of_it[name] for name in COST_COLUMNS}
         columns = [row | more.get(each.episode, {}) for each, row in zip(answered, rows, strict=True)]
         self._replace("results.csv", as_csv(columns))
         self._replace("summary.json", json.dumps(summary, indent=2))
         return summary
+
+    def _turns_counted_in(self, spent: dict[EpisodeId, dict[str, Any]]) -> Iterator[Turn]:
+        """All turns, each read once; fills in what each answer took."""
+        for episode in self._reader.begun:
+            turns = self._reader.turns(episode)
+            spent[episode] = of_answer(turns, self._reader.facts.price)
+            yield from turns
 
     def _scores(
         self,
@@ -528,15 +548,16 @@ def _write_messages(folder: Path, messages: Sequence[dict[str, Any]]) -> None:
 
 
 def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
-    """Result rows as the table results.csv, with a column for each of their further scores, of FORCED_COLUMNS and of
-    SIGHT_COLUMNS, and for measurements, if any row has it; options are a JSON list.
+    """Result rows as the table results.csv, with a column for each of their further scores, of FORCED_COLUMNS,
+    SIGHT_COLUMNS and COST_COLUMNS, and for measurements, if any row has it; options are a JSON list.
 
     `more` names keys of the rows that are columns too.
     """
     names = sorted({name for row in rows for name in row.get("scores", ())})
     columns = [*(each.name for each in fields(ResultRow) if each.name not in ("scores", "measurements")), *more]
     columns += [f"scores.{name}" for name in names]
-    columns += [name for name in (*FORCED_COLUMNS, *SIGHT_COLUMNS, "measurements") if any(name in row for row in rows)]
+    known = (*FORCED_COLUMNS, *SIGHT_COLUMNS, "measurements", *COST_COLUMNS)
+    columns += [name for name in known if any(name in row for row in rows)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()

@@ -24,6 +24,7 @@ from roomscout.base.text import escaped, in_markdown, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
+from roomscout.runs.prices import in_money, read_price
 from roomscout.runs.reader import RunReader, named_run, run_folders
 from roomscout.runs.records import RunFacts
 from roomscout.scoring.summary import aggregate, overall_in_words, rounded
@@ -38,8 +39,8 @@ class Standing:
     `covers` names the tasks of a partial overall; it is empty for an overall of the benchmark. `scored_as` is the title
     of the benchmark whose rules score other questions than its own; else empty. `failed` questions score 0 in the
     `overall`, and `finished_only` is that of the others, None if none remains.
-    `tokens` are those that the model computed, without reused ones, and `seconds` the wall time of all processes of the
-    run, both per answer. `by_dataset` has the overall of each dataset, if there are several.
+    `tokens` are those that the model computed, without reused ones, `seconds` the wall time of all processes of the
+    run, and `money` what it cost, all per answer. `by_dataset` has the overall of each dataset, if there are several.
     """
 
     folder: Path
@@ -60,6 +61,7 @@ class Standing:
     tokens: float | None
     seconds: float | None
     by_dataset: Mapping[str, float | None]
+    money: float | None = None
 
     @property
     def name(self) -> str:
@@ -84,8 +86,11 @@ class Standing:
         return same and self.benchmark == other.benchmark and (PROTOCOL in even_if or not apart)
 
 
-def standing_of(folder: Path) -> Standing:
-    """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored."""
+def standing_of(folder: Path, prices: Path | None = None) -> Standing:
+    """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored.
+
+    `prices` is a file with the price of its model, instead of that with which it was run.
+    """
     reader = RunReader(folder)
     facts, summary, benchmark = reader.facts, reader.summary, reader.benchmark
     rows = reader.rows  # refuses a run with damaged results, whose summary may be of others
@@ -119,7 +124,18 @@ def standing_of(folder: Path) -> Standing:
         tokens / answers if cost else None,
         sum(each["seconds"] for each in sessions) / answers if sessions else None,
         {name: each["overall"] for name, each in summary.get("datasets", {}).items()},
+        _money_of(facts, cost, answers, prices),
     )
+
+
+def _money_of(facts: RunFacts, cost: Mapping[str, Any], answers: int, prices: Path | None) -> float | None:
+    """What an answer of a run with these costs took, by its own price or that in a file; None if neither is known."""
+    if prices is None or not cost or not facts.asks_model:
+        return cost["money"] / answers if "money" in cost else None
+    try:
+        return read_price(prices, facts.config["model"]).of(cost) / answers
+    except ValueError as error:
+        raise RunError(str(error)) from None
 
 
 def tables_of(standings: Iterable[Standing], even_if: Container[str] = ()) -> list[list[Standing]]:
@@ -231,10 +247,13 @@ def _rows(table: Sequence[Standing]) -> list[str]:
         "turns": lambda each: decimal(each.mean_turns, ".2f"),
         "tokens": lambda each: decimal(each.tokens, ",.0f"),
         "seconds": lambda each: decimal(each.seconds, ".2f"),
+        "cost": lambda each: "-" if each.money is None else in_money(each.money),
         "run": lambda each: each.name,
     }
     if not any(each.failed for each in table):
         del columns["finished only (%)"]
+    if all(each.money is None for each in table):
+        del columns["cost"]
     rows = ([cell_of(each) for cell_of in columns.values()] for each in table)
     return markdown_table(list(columns), rows, left=(0, len(columns) - 1))
 
@@ -269,6 +288,7 @@ def _csv_row(table: int, each: Standing, datasets: Iterable[str]) -> dict[str, A
         "mean_turns": _rounded(each.mean_turns),
         "tokens_per_question": _rounded(each.tokens),
         "seconds_per_question": _rounded(each.seconds),
+        "cost_per_question": each.money and round(each.money, 9),
         "label": each.label,
         "benchmark": each.benchmark,
         "questions_sha256": each.facts.questions_sha256,
@@ -291,7 +311,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = parser_of(
         "leaderboard",
         "Print one row per run, best first, as Markdown. Runs that must not be compared (other questions, "
-        "tasks, or protocol) stand in separate tables. Turns, tokens and seconds are per question.",
+        "tasks, or protocol) stand in separate tables. Turns, tokens, seconds and cost are per question.",
     )
     parser.add_argument(
         "runs",
@@ -309,6 +329,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--out", type=Path, nargs="+", default=(), metavar="FILE", help="write the tables to these files, .md or .csv"
     )
+    parser.add_argument(
+        "--prices", type=Path, metavar="FILE.yaml", help="add what an answer of each model costs by these prices"
+    )
     add_allow_code(parser)
     given = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
@@ -325,7 +348,7 @@ def main(arguments: Sequence[str]) -> int:
     standings, left_out = [], []
     for folder in folders:
         try:
-            standings.append(standing_of(folder))
+            standings.append(standing_of(folder, given.prices))
         except RunError as error:
             if folder not in listed:
                 raise

@@ -12,6 +12,8 @@ from roomscout.analysis.report.maps import FloorPlans, map_of
 from roomscout.base.text import escaped, escaped_text
 from roomscout.data.boxes import BoxError, ObjectBox, needed_for
 from roomscout.rendering.scene import SceneError
+from roomscout.runs.costs import TOKENS, of_answer
+from roomscout.runs.prices import in_money
 from roomscout.runs.records import ForcedAnswer, RunFacts, Turn, image_files
 from roomscout.runs.sights import SIGHTS, Sight
 
@@ -74,6 +76,7 @@ def page_of(question: QuestionContents, run: RunContents, plans: FloorPlans, lin
         missing.append("The folder has no turns of this question.")
     return {
         **answer_values(question),
+        "cost": _cost(question, run.facts),
         "folder": str(run.folder_of(question.episode)),
         "replay": None,
         "replay_command": escaped(_replay_command(question, run)),
@@ -100,6 +103,16 @@ def _replay_command(question: QuestionContents, run: RunContents) -> str:
     """The command that writes the replay of an answer; empty if it has no turns."""
     in_scan = question.turns and run.facts.frames is None
     return shlex.join(["roomscout", "replay", str(run.folder), str(question.episode)]) if in_scan else ""
+
+
+def _cost(question: QuestionContents, facts: RunFacts) -> str:
+    """The tokens of an answer, and what they cost; empty without a model."""
+    found = of_answer(question.turns, facts.price)
+    computed, cached, written = (found[name] for name in TOKENS)
+    if not computed + cached + written:
+        return ""
+    money = f"{in_money(found['money'])}: " if "money" in found else ""
+    return f"{money}{computed + cached:,} tokens read ({cached:,} cached), {written:,} written"
 
 
 def answer_values(question: QuestionContents) -> dict[str, Any]:

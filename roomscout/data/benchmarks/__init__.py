@@ -315,6 +315,11 @@ class Benchmark:
         """The benchmark's type of this name, or that of a user's own questions; None for any other name."""
         return self.by_name.get(name) or OWN_TYPES.get(name)
 
+    def task_of(self, question_type: str) -> str:
+        """The task of a type; a type of a user's own is a task of its own."""
+        known = self.by_name.get(question_type)
+        return known.task if known else question_type
+
     def room_of(self, dataset: str, scene_name: str) -> tuple[str, str]:
         """The dataset and the room of a scan: those of one room are one scene in statistics."""
         pattern = self.rescans.get(dataset)

@@ -335,6 +335,7 @@ const roomscout = (() => {
     fact("Error", data.error, "noted");
     fact("Turns", `${data.turns.length}, ${fixed(data.distance, 2)} m moved`);
     fact("Time", `${fixed(data.seconds, 1)} s${data.turns.some((turn) => turn.batch > 1) ? ", its share of batched calls" : ""}`);
+    fact("Cost", data.cost);
     fact("Scene", `${data.scene} (${data.dataset})`);
     fact("Id", data.id);
     fact("Folder", data.folder);

@@ -1,0 +1,178 @@
+"""Prices of tokens from a file, what a run costs by them, and the budget that stops a run."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import RoomScans, only_run
+from scripted_model import ScriptedBackend, random_policy
+
+from roomscout.agent.budget import Budget, cost_lines
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.timing import ConversationSize
+from roomscout.analysis.compare.leaderboard import main as leaderboard
+from roomscout.analysis.report.contents import RunContents
+from roomscout.analysis.report.scores import facts_in_words
+from roomscout.command.verbs import VERBS
+from roomscout.models import Reply
+from roomscout.runs.prices import Price, read_price
+from roomscout.runs.reader import RunReader
+
+MODEL = "gpt-x"
+PRICES = f"{MODEL}: {{input: 1.0, output: 4.0, cached_input: 0.1}}\nowner/model: {{input: 2, output: 8}}\n"
+OF_A_TURN = (60 * 1.0 + 40 * 0.1 + 10 * 4.0) / 1e6
+"""What a reply of `Counting` costs."""
+
+
+class Counting(ScriptedBackend):
+    """Replies that read 100 tokens, 40 of them cached, and write 10."""
+
+    def generate(self, conversations, reply_format) -> list[Reply]:
+        """See ScriptedBackend."""
+        replies = super().generate(conversations, reply_format)
+        return [replace(each, prompt_tokens=100, reused_tokens=40, generated_tokens=10) for each in replies]
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    """A file of prices."""
+    path = tmp_path / "prices.yaml"
+    path.write_text(PRICES)
+    return path
+
+
+def answered(config: RunConfig, folder: Path | None = None):
+    """The outcome of a run of a model that counts tokens."""
+    policy = ModelPolicy(Counting(random_policy(), MODEL))
+    return main_vsi_bench_loop(config.having(model=MODEL), folder, policy=policy, show_progress=False)
+
+
+def test_a_price_is_found_by_the_name_of_the_model_or_of_its_folder(prices: Path):
+    assert read_price(prices, MODEL) == Price(MODEL, 1, 4, 0.1)
+    assert read_price(prices, "owner/model") == Price("owner/model", 2, 8, 2), "cached tokens cost what others do"
+    assert read_price(prices, f"/checkpoints/{MODEL}") == Price(MODEL, 1, 4, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "has no prices: write lines such as"),
+        ("- a\n", "has no prices: write lines such as"),
+        ("a: [", "cannot be read as YAML"),
+        ("gpt-x: 3\n", "gpt-x: write its prices as {input"),
+        ("gpt-x: {input: 1, output: 2, inputs: 3}\n", "no price called inputs, only input, output, cached_input"),
+        ("gpt-x: {input: 1}\n", "gpt-x: output missing"),
+        ("gpt-x: {input: -1, output: 2}\n", "input takes a number that is not negative, such as 1.0, got -1"),
+        ("gpt-x: {input: .nan, output: 2}\n", "input takes a number that is not negative, such as 1.0, got .nan"),
+        ("gpt-x: {input: 1, output: inf}\n", "output takes a number that is not negative"),
+        ("gpt-x: {input: 1, output: cheap}\n", "output takes a number that is not negative, such as 1.0, got cheap"),
+        ("gpt-x: {input: , output: 1}\n", "input takes a number that is not negative"),
+        ("model: {input: 1, output: 2}\n", "has no price of gpt-x, as the run calls its model, only of model: add"),
+        ("gpt-x: {input: 1, output: 2}\nb: {input: x, output: 1}\n", "b: input takes a number"),
+    ],
+)
+def test_a_file_that_has_no_price_is_named_in_one_sentence(prices: Path, text: str, complaint: str):
+    prices.write_text(text)
+    with pytest.raises(ValueError, match=r"^--prices ") as refused:
+        read_price(prices, MODEL)
+    assert complaint in str(refused.value)
+    assert str(prices) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_on_the_hub_is_not_taken_for_its_last_part(prices: Path):
+    with pytest.raises(ValueError, match=f"no price of owner/{MODEL}, as the run calls its model"):
+        read_price(prices, f"owner/{MODEL}")
+
+
+def test_settings_that_need_each_other_or_a_model_are_refused(rooms: RoomScans, prices: Path, tmp_path: Path):
+    config = rooms.config(tmp_path / "runs")
+    with pytest.raises(ConfigError, match="--prices are those of the tokens of a model: leave it out without a model"):
+        config.having(prices=prices).checked()
+    with pytest.raises(ConfigError, match=r"--budget counts what tokens cost: add --prices FILE"):
+        config.having(budget=1.0).checked()
+
+
+def test_the_money_of_a_run_is_in_its_summary_tables_and_report(rooms: RoomScans, prices: Path, tmp_path: Path, capsys):
+    answered(rooms.config(tmp_path / "runs", prices=prices, steps=2))
+    folder = only_run(tmp_path / "runs")
+    reader = RunReader(folder)
+    turns = len(list(reader.all_turns()))
+    cost = json.loads((folder / "summary.json").read_text())["cost"]
+    assert cost["money"] == pytest.approx(turns * OF_A_TURN, abs=1e-6)
+    assert cost["price"] == {"model": MODEL, "input": 1.0, "output": 4.0, "cached_input": 0.1}
+    assert sum(each["money"] for each in cost["tasks"].values()) == pytest.approx(cost["money"], abs=1e-5)
+    assert sum(each["answers"] for each in cost["tasks"].values()) == len(reader.rows)
+    rows = list(csv.DictReader((folder / "results.csv").open()))
+    assert [float(row["money"]) for row in rows] == pytest.approx([int(row["turns"]) * OF_A_TURN for row in rows])
+    contents = RunContents.read(folder)
+    assert "by task: object_counting" in dict(facts_in_words(contents))["Cost"]
+    assert leaderboard([str(folder)]) == 0
+    assert "| cost | run |" in capsys.readouterr().out
+
+
+def test_an_older_run_is_priced_in_its_folder_or_in_a_leaderboard_alone(rooms, prices: Path, tmp_path: Path, capsys):
+    answered(rooms.config(tmp_path / "runs", steps=1))
+    folder = only_run(tmp_path / "runs")
+    before = json.loads((folder / "summary.json").read_text())
+    assert "money" not in before["cost"]
+    assert leaderboard([str(folder), "--prices", str(prices)]) == 0
+    assert "| cost | run |" in capsys.readouterr().out
+    assert json.loads((folder / "summary.json").read_text()) == before
+    assert VERBS["rescore"].run([str(folder), "--prices", str(prices)]) == 0
+    after = json.loads((folder / "summary.json").read_text())
+    assert after["cost"]["money"] == pytest.approx(after["cost"]["turns"] * OF_A_TURN, abs=1e-6)
+    assert {**after, "cost": None} == {**before, "cost": None}
+    prices.write_text("another: {input: 1, output: 2}\n")
+    assert VERBS["rescore"].run([str(folder), "--prices", str(prices)]) == 2
+    assert leaderboard([str(folder), "--prices", str(prices)]) == 2
+    assert f"no price of {MODEL}" in capsys.readouterr().err
+
+
+def test_a_budget_stops_a_run_that_a_larger_one_resumes(rooms: RoomScans, prices: Path, tmp_path: Path, caplog):
+    config = rooms.config(tmp_path / "runs", prices=prices, steps=2, batch_size=2)
+    config = config.having(budget=1.5 * OF_A_TURN)
+    outcome = answered(config)
+    assert outcome.status == 3
+    assert outcome.error is None
+    assert len(outcome.rows) == 2, "the first batch finishes, the next one does not begin"
+    assert "is spent" in caplog.text
+    *_, last = caplog.messages
+    assert last.endswith(f"--budget {3 * OF_A_TURN}")
+    assert answered(config, outcome.folder).status == 3, "what earlier processes spent counts"
+    assert len(RunReader(outcome.folder).rows) == 2
+    resumed = answered(config.having(budget=1.0), outcome.folder)
+    assert resumed.status == 0
+    undisturbed = answered(config.having(budget=None, log_root=tmp_path / "undisturbed"))
+    assert [row.answer for row in resumed.rows] == [row.answer for row in undisturbed.rows]
+
+
+def test_a_resumed_run_keeps_its_price_if_the_file_is_gone(rooms: RoomScans, prices: Path, tmp_path: Path):
+    config = rooms.config(tmp_path / "runs", prices=prices, steps=1, batch_size=1, budget=OF_A_TURN)
+    outcome = answered(config)
+    prices.unlink()
+    assert answered(config.having(budget=1.0), outcome.folder).status == 0
+    assert RunReader(outcome.folder).facts.price == Price(MODEL, 1, 4, 0.1)
+
+
+def test_a_budget_counts_turns_of_several_threads_and_forced_answers(one_run: Path):
+    turn = next(RunReader(one_run).all_turns())
+    turn = replace(turn, reply=replace(turn.reply, prompt_tokens=100, reused_tokens=40, generated_tokens=10))
+    budget = Budget(2.5 * OF_A_TURN, Price(MODEL, 1, 4, 0.1), [turn, turn])
+    assert not budget.is_spent
+    budget.spend(turn)
+    assert budget.is_spent
+    assert budget.spent == pytest.approx(3 * OF_A_TURN)
+
+
+def test_a_plan_says_what_a_run_costs_and_how_far_its_budget_goes():
+    size = ConversationSize(1000, 100, 300, 200, turns=1)
+    config = RunConfig().having(budget=0.5, prices=Path("p.yaml"))
+    line, budget = cost_lines(config, 1000, size, Price(MODEL, 1, 4, 0.1))
+    assert line.startswith("Cost: about 2.10, at most 2.10, at 1 for a million tokens read, 0.1 if cached, and 4 for")
+    assert budget == "--budget 0.5: about 238 of 1,000 answers"
+    assert cost_lines(config, 1000, size, None) == []
