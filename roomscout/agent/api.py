@@ -275,7 +275,7 @@ def _config(
     if log_root is None and settings.get("name") is not None:
         raise ConfigError("name names a run folder: add log_root, the folder in which to create it")
     if log_root is None and (settings.get("prices") or settings.get("budget")) is not None:
-        raise ConfigError("prices and budget are of a run with a folder: add log_root, the folder in which to create it")
+        raise ConfigError("prices and budget are of a run with a folder: add log_root, where to create it")
     extra = {"policy": policy} if isinstance(policy, str) else {}
     root = {} if log_root is None else {"log_root": log_root}
     return config_in_python({**values, **extra, **root}, settings)

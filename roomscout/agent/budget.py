@@ -72,8 +72,8 @@ def cost_lines(config: RunConfig, episodes: int, size: ConversationSize, price: 
             amounts.append(episodes * price.of(counts))
     expected, with_cache, most, most_with_cache = map(in_money, amounts)
     lines = [
-        f"Cost: about {expected}, at most {most}, at {price}; if a cache serves all that repeats, about {with_cache}, "
-        f"at most {most_with_cache}"
+        f"Cost: about {expected}, at most {most}; if a cache serves all that repeats, about {with_cache}, at most "
+        f"{most_with_cache}"
     ]
     if (budget := config.output.budget) is None or not amounts[0]:
         return lines

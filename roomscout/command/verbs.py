@@ -238,6 +238,12 @@ VERBS = {
         "RUN... [FLAGS]",
         target="roomscout.analysis.compare.leaderboard:main",
     ),
+    "cite": Verb(
+        "Print a paragraph on the methods of a run for a paper, and BibTeX of what it used.",
+        ("roomscout cite experiment_logs/20261123_211500_batched", "roomscout cite RUN > run.bib"),
+        "[RUN] [FLAGS]",
+        target="roomscout.command.reports:cite",
+    ),
     "failures": Verb(
         "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
         (

@@ -8,6 +8,7 @@ from typing import Any
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark
 from roomscout.runs.anytime import anytime_lines
+from roomscout.runs.hashes import known_by
 from roomscout.runs.prices import Price, in_money
 from roomscout.runs.records import ResultRow, RunFacts
 from roomscout.scoring.by_dataset import format_by_dataset
@@ -33,6 +34,10 @@ def closing_lines(
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
     lines += token_lines(summary["cost"]) if facts.setting("engine") == "openai" else []
     lines += money_lines(summary["cost"], len(rows))
+    if facts.config["ply"] is None:
+        lines.append(
+            f"Known by: {known_by(summary['provenance'])}; to cite it: roomscout cite {shlex.quote(str(folder))}"
+        )
     return [*lines, f"Run folder: {folder}"]
 
 

@@ -224,6 +224,13 @@ class _Judge(TypedDict, total=False):
     prompts_sha256: Required[str]
 
 
+class _Provenance(TypedDict, total=False):
+    benchmark_sha256: str | None
+    scans_sha256: str | None
+    protocol_sha256: str
+    version: str | None
+
+
 class Summary(TypedDict, total=False):
     """summary.json."""
 
@@ -241,6 +248,7 @@ class Summary(TypedDict, total=False):
     anytime: _Anytime
     warnings: list[str]
     cost: _Cost
+    provenance: _Provenance
     sessions: list[_Session]
 
 

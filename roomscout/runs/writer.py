@@ -31,6 +31,7 @@ from roomscout.runs import RunError
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, by_task, costs, in_money_of, of_answer
+from roomscout.runs.hashes import hashes_of
 from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
 from roomscout.runs.prices import Price
@@ -286,11 +287,13 @@ class RunWriter:
             plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
             summary |= self._scores(rows, plain, part, sights, forced, str(error))
         spent: dict[EpisodeId, dict[str, Any]] = {}
-        cost = costs(self._turns_counted_in(spent), batch_size)
+        scans: set[str] = set()
+        cost = costs(self._turns_counted_in(spent, scans), batch_size)
         tasks = by_task(
             (benchmark.task_of(row.question_type), spent[row.episode]) for row in answered if row.episode in spent
         )
         summary |= {"cost": cost | in_money_of(cost, facts.price) | {"tasks": tasks}, "sessions": sessions}
+        summary["provenance"] = hashes_of(facts, scans)
         self._replace("results.json", json.dumps(rows, indent=2))
         more: dict[EpisodeId, dict[str, Any]] = {episode: columns_of(sight) for episode, sight in sights.items()}
         for episode, answers in forced.items():
@@ -302,11 +305,12 @@ class RunWriter:
         self._replace("summary.json", json.dumps(summary, indent=2))
         return summary
 
-    def _turns_counted_in(self, spent: dict[EpisodeId, dict[str, Any]]) -> Iterator[Turn]:
-        """All turns, each read once; fills in what each answer took."""
+    def _turns_counted_in(self, spent: dict[EpisodeId, dict[str, Any]], scans: set[str]) -> Iterator[Turn]:
+        """All turns, each read once; fills in what each answer took, and the SHA-256 of the scans."""
         for episode in self._reader.begun:
             turns = self._reader.turns(episode)
             spent[episode] = of_answer(turns, self._reader.facts.price)
+            scans |= {turn.scan.sha256 for turn in turns if turn.scan is not None}
             yield from turns
 
     def _scores(

@@ -173,6 +173,6 @@ def test_a_plan_says_what_a_run_costs_and_how_far_its_budget_goes():
     size = ConversationSize(1000, 100, 300, 200, turns=1)
     config = RunConfig().having(budget=0.5, prices=Path("p.yaml"))
     line, budget = cost_lines(config, 1000, size, Price(MODEL, 1, 4, 0.1))
-    assert line.startswith("Cost: about 2.10, at most 2.10, at 1 for a million tokens read, 0.1 if cached, and 4 for")
+    assert line == "Cost: about 2.10, at most 2.10; if a cache serves all that repeats, about 2.10, at most 2.10"
     assert budget == "--budget 0.5: about 238 of 1,000 answers"
     assert cost_lines(config, 1000, size, None) == []

@@ -10,6 +10,7 @@ from roomscout.analysis.report.pages import hfov_deg
 from roomscout.analysis.titles import answering, asked_in_words, title_of
 from roomscout.base.text import escaped
 from roomscout.runs.closing import money_lines
+from roomscout.runs.hashes import known_by
 from roomscout.runs.prices import in_money
 from roomscout.runs.settings import ControlSettings
 from roomscout.scoring.by_dataset import interval_of as dataset_interval
@@ -222,6 +223,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Resumed", "; ".join(str(each.get("at", ""))[:19].replace("T", " ") for each in facts.resumed)),
         ("Revision", versions["git_revision"] or "not recorded"),
         ("Versions", ", ".join([f"Python {versions['python']}", *packages])),
+        ("Known by", known_by(run.summary.get("provenance", {}))),
         ("Fingerprint", f"{facts.questions_sha256[:12]} (SHA-256 of the questions)"),
         ("Folder", str(run.folder)),
     ]
