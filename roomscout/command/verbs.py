@@ -238,6 +238,15 @@ VERBS = {
         "RUN... [FLAGS]",
         target="roomscout.analysis.compare.leaderboard:main",
     ),
+    "publish": Verb(
+        "Write a folder of pages about runs that any web server shows, without paths, names and keys of the machine.",
+        (
+            "roomscout publish runs/*_batched --output site",
+            "roomscout publish runs/*_batched --output site --replay q001 --study studies/budget --force",
+        ),
+        "RUN... --output FOLDER [FLAGS]",
+        target="roomscout.analysis.publish:main",
+    ),
     "cite": Verb(
         "Print a paragraph on the methods of a run for a paper, and BibTeX of what it used.",
         ("roomscout cite experiment_logs/20261123_211500_batched", "roomscout cite RUN > run.bib"),

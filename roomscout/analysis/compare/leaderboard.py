@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from roomscout.base.text import escaped, in_markdown, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
+from roomscout.runs.hashes import known_by
 from roomscout.runs.prices import in_money, read_price
 from roomscout.runs.reader import RunReader, named_run, run_folders
 from roomscout.runs.records import RunFacts
@@ -41,6 +42,7 @@ class Standing:
     `overall`, and `finished_only` is that of the others, None if none remains.
     `tokens` are those that the model computed, without reused ones, `seconds` the wall time of all processes of the
     run, and `money` what it cost, all per answer. `by_dataset` has the overall of each dataset, if there are several.
+    `provenance` is that of summary.json.
     """
 
     folder: Path
@@ -62,6 +64,7 @@ class Standing:
     seconds: float | None
     by_dataset: Mapping[str, float | None]
     money: float | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -125,6 +128,7 @@ def standing_of(folder: Path, prices: Path | None = None) -> Standing:
         sum(each["seconds"] for each in sessions) / answers if sessions else None,
         {name: each["overall"] for name, each in summary.get("datasets", {}).items()},
         _money_of(facts, cost, answers, prices),
+        summary.get("provenance", {}),
     )
 
 
@@ -154,33 +158,52 @@ def tables_of(standings: Iterable[Standing], even_if: Container[str] = ()) -> li
     return sorted(tables, key=lambda table: -len(table))
 
 
-def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
-    """The tables as Markdown, each with its questions and protocol."""
-    lines: list[str] = []
+@dataclass(frozen=True)
+class Section:
+    """A table of runs that may be compared, as texts: what it is, notes above it, its cells, and notes below it."""
+
+    title: str
+    notes: list[str]
+    heads: list[str]
+    rows: list[list[str]]
+    below: list[str]
+
+
+def sections_of(tables: Sequence[Sequence[Standing]]) -> list[Section]:
+    """The tables with their questions and protocol; the last cell of a row names the run."""
+    found = []
     for number, table in enumerate(tables, start=1):
         first = table[0]
         overall = (
             f"scored as {first.scored_as}" if first.scored_as else "partial overall" if first.covers else first.label
         )
         what = f"{first.benchmark}, {overall}"
-        lines += [f"## {number}. {what}" if len(tables) > 1 else f"## {what}", ""]
         fingerprint = first.facts.questions_sha256[:12]
-        lines.append(f"- {first.facts.questions:,} questions of {first.benchmark} (fingerprint {fingerprint}).")
+        notes = [f"{first.facts.questions:,} questions of {first.benchmark} (fingerprint {fingerprint})."]
         if first.covers:
-            lines.append(f"- Not a result of {first.scored_as or 'the benchmark'}: {first.covers}.")
-        lines += [*_protocol_lines(table), *_version_lines(table)]
+            notes.append(f"Not a result of {first.scored_as or 'the benchmark'}: {first.covers}.")
+        notes += [*_protocol_lines(table), *_version_lines(table)]
         if number > 1:
-            lines.append(f"- Not comparable with table 1: {_apart(tables[0][0], first)}.")
-        lines += ["", *_rows(table), ""]
+            notes.append(f"Not comparable with table 1: {_apart(tables[0][0], first)}.")
+        below = []
         if any(each.failed for each in table):
-            lines += [
+            below.append(
                 "Failed questions score 0 in the overall; “finished only” leaves them out, so its runs may differ in "
-                "their questions: roomscout compare has the difference over what two runs finished.",
-                "",
-            ]
+                "their questions: roomscout compare has the difference over what two runs finished."
+            )
         if without := [each for each in table if each.interval is None]:
-            reasons = dict.fromkeys(each.no_interval for each in without)
-            lines += [f"No interval: {'; '.join(reasons)}.", ""]
+            below.append(f"No interval: {'; '.join(dict.fromkeys(each.no_interval for each in without))}.")
+        found.append(Section(f"{number}. {what}" if len(tables) > 1 else what, notes, *_cells(table), below))
+    return found
+
+
+def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
+    """The tables as Markdown, each with its questions and protocol."""
+    lines: list[str] = []
+    for each in sections_of(tables):
+        rows = markdown_table(each.heads, each.rows, left=(0, len(each.heads) - 1))
+        lines += [f"## {each.title}", "", *(f"- {note}" for note in each.notes), "", *rows, ""]
+        lines += [line for note in each.below for line in (note, "")]
     return "".join(f"{in_markdown(line)}\n" for line in lines[:-1])
 
 
@@ -190,20 +213,21 @@ def _protocol_lines(table: Sequence[Standing]) -> list[str]:
     for each in table:
         protocols.setdefault(each.facts.protocol, []).append(each.name)
     if len(protocols) == 1:
-        return [f"- Protocol: {next(iter(protocols))}."]
+        return [f"Protocol: {next(iter(protocols))}."]
     names = dict.fromkeys(name for each in table for name in differing(table[0].conditions, each.conditions))
-    lines = [f"- **Conditions differ** in {', '.join(names)}."] if names else []
-    return lines + [f"- Protocol of {', '.join(runs)}: {protocol}." for protocol, runs in protocols.items()]
+    lines = [f"**Conditions differ** in {', '.join(names)}."] if names else []
+    return lines + [f"Protocol of {', '.join(runs)}: {protocol}." for protocol, runs in protocols.items()]
 
 
 def _version_lines(table: Sequence[Standing]) -> list[str]:
     """What code and which checkpoint answered, as far as recorded; a line for all runs if it was the same."""
     versions: dict[str, list[str]] = {}
     for each in table:
-        versions.setdefault(_versions_of(each.facts), []).append(each.name)
+        known = known_by({**each.provenance, "version": None})
+        versions.setdefault(_versions_of(each.facts) + (f"; {known}" if known else ""), []).append(each.name)
     if len(versions) == 1:
-        return [f"- Answered by {next(iter(versions))}."]
-    return [f"- {', '.join(runs)}: answered by {those}." for those, runs in versions.items()]
+        return [f"Answered by {next(iter(versions))}."]
+    return [f"{', '.join(runs)}: answered by {those}." for those, runs in versions.items()]
 
 
 def _versions_of(facts: RunFacts) -> str:
@@ -234,7 +258,8 @@ def _apart(first: Standing, other: Standing) -> str:
     return "; ".join(reasons)
 
 
-def _rows(table: Sequence[Standing]) -> list[str]:
+def _cells(table: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
+    """The heads and the rows of a table."""
     columns: dict[str, Callable[[Standing], str]] = {
         "model": lambda each: each.model + each.controls,
         "overall (%)": lambda each: f"{each.overall:.1f}",
@@ -254,8 +279,7 @@ def _rows(table: Sequence[Standing]) -> list[str]:
         del columns["finished only (%)"]
     if all(each.money is None for each in table):
         del columns["cost"]
-    rows = ([cell_of(each) for cell_of in columns.values()] for each in table)
-    return markdown_table(list(columns), rows, left=(0, len(columns) - 1))
+    return list(columns), [[cell_of(each) for cell_of in columns.values()] for each in table]
 
 
 def _datasets(table: Iterable[Standing]) -> list[str]:
@@ -292,6 +316,7 @@ def _csv_row(table: int, each: Standing, datasets: Iterable[str]) -> dict[str, A
         "label": each.label,
         "benchmark": each.benchmark,
         "questions_sha256": each.facts.questions_sha256,
+        "scans_sha256": each.provenance.get("scans_sha256"),
         "protocol": each.facts.protocol,
         "date": each.facts.started[:10],
         "revision": versions["git_revision"],
@@ -342,7 +367,7 @@ def main(arguments: Sequence[str]) -> int:
     even_if = known_names(given.even_if)
     if QUESTIONS in even_if:
         raise RunError("a table is over equal questions: roomscout compare --even-if questions compares other runs")
-    folders, listed = _runs_in(named_run(folder, given.log_root.expanduser()) for folder in given.runs)
+    folders, listed = runs_in(named_run(folder, given.log_root.expanduser()) for folder in given.runs)
     if given.allow_code:
         load_code_of(folders)
     standings, left_out = [], []
@@ -365,7 +390,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _runs_in(folders: Iterable[Path]) -> tuple[list[Path], set[Path]]:
+def runs_in(folders: Iterable[Path]) -> tuple[list[Path], set[Path]]:
     """The run folders, once each, and which of them were found in a folder of runs."""
     found, listed = [], set()
     for folder in folders:

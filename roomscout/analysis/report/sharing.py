@@ -1,44 +1,86 @@
-"""The texts of a report for a reader elsewhere: without the paths and the name of the machine that made it."""
+"""What must not leave with a page: paths, host and user names, keys, and URLs of servers."""
 
+import html
+import json
+import os
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
+from urllib.parse import urlsplit
 
-from roomscout.analysis.report.contents import RunContents
-from roomscout.base.text import escaped
+from roomscout.runs.reader import RunReader
+
+BLOB = re.compile(r"[A-Za-z0-9+/=]{200,}")
+"""Images and meshes in base64, which hold pixels and places alone."""
+KEY = re.compile(r"\bsk-[\w-]{8,}|\bBearer [\w.+/=-]{12,}|(?<=://)[^/\s@\"'<>]+(?=@)")
+HOMES = re.compile(r"(?:file://)?/(?:home|Users)/[^/\s\"'<>\\]+")
+LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
+SHORTEST_KEY = 8
 
 
 class Sharing:
-    """Shortens each folder and file that a run names to its own name, and leaves out the name of its host.
+    """Takes out of texts what tells of the machines that made runs, as far as it is known or looks like it."""
 
-    run.json keeps both. A path below one of them stays readable from there: "rooms/scannet/scans/a.ply".
-    """
+    def __init__(self, readers: Sequence[RunReader]):
+        paths, hosts, keys = set[str](), {socket.gethostname()}, set[str]()
+        for reader in readers:
+            facts = reader.facts
+            paths |= {str(reader.folder.absolute()), str(reader.folder.resolve()), *_paths_in(facts.config)}
+            paths |= {scan.file for each in reader.begun if (scan := reader.scan(each)) is not None}
+            hosts |= {facts.host, *(str(each.get("host", "")) for each in (*facts.resumed, *facts.merged))}
+            urls = [*(facts.setting("base_url") or []), facts.setting("judge_url") or ""]
+            hosts |= {host for url in urls if _is_private(host := urlsplit(url).hostname or "")}
+            names = (facts.setting("api_key_env"), facts.setting("judge_key_env"))
+            keys |= {os.environ.get(str(name), "") for name in names}
+        paths |= {str(parent) for path in paths for parent in PurePath(path).parents if len(parent.parts) > 2}
+        known = {form: _called(PurePath(path)) for path in paths for form in _forms(path)}
+        self._known = _any_of(known) + r"(?![\w-])"
+        self._names = known
+        roots = {PurePath(path).parts[1] for path in paths if len(PurePath(path).parts) > 1}
+        tops = {*roots, *(each.name for each in os.scandir("/") if each.is_dir())}
+        self._path = re.compile(rf"(?<![\w./+=-])(?:file://)?/{_any_of(tops)}(?:/[\w.@%+~-]+)+")
+        self._keys = {each for each in keys if len(each) >= SHORTEST_KEY}
+        self._hosts = {each for each in hosts if each and each not in LOCAL}
 
-    def __init__(self, run: RunContents):
-        facts = run.facts
-        known = {run.folder, run.folder.resolve(), run.folder.parent, *map(Path, _paths_in(facts.config))}
-        scans = (run.reader_of(episode).scan(episode) for episode in run.begun)
-        known |= {Path(scan.file).parent for scan in scans if scan is not None}
-        names = {escaped(str(path)): escaped(path.name) for path in known if path.name}
-        names[escaped(str(Path.home()))] = "~"
-        longest_first = sorted(names, key=len, reverse=True)
-        self._names = names
-        self._paths = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))})(?![\w-])")
-        host = re.escape(escaped(facts.host))
-        self._host = re.compile(rf" on {host}$|(?<=//){host}(?=[:/]|$)") if facts.host else None
+    def text(self, text: str) -> str:
+        """The text of a page or a file, without them. Data in base64 stays as it is."""
+        text = str(text)  # parts of a template escape what is added to them
+        places = [(0, 0), *(found.span() for found in BLOB.finditer(text)), (len(text), len(text))]
+        parts = [self._words(text[end:begin]) + text[begin:after] for (_, end), (begin, after) in pairwise(places)]
+        return "".join(parts)
 
-    def of(self, value: Any) -> Any:
-        """A JSON value, or a tuple in one, with its texts shortened; anything else as it is."""
-        if isinstance(value, dict):
-            return {name: self.of(each) for name, each in value.items()}
-        if isinstance(value, list | tuple) and type(value) in (list, tuple):
-            return type(value)(self.of(each) for each in value)
-        return self._text(value) if isinstance(value, str) else value
+    def _words(self, text: str) -> str:
+        for key in self._keys:
+            text = text.replace(key, "[key]")
+        text = KEY.sub("[key]", text)
+        text = re.sub(self._known, lambda found: self._names[found[0]], text)
+        text = self._path.sub(lambda found: found[0].rsplit("/", 1)[1], HOMES.sub("~", text))
+        for host in self._hosts:
+            where = r"\b" if re.search(r"[\d.-]", host) else r"(?:(?<=//)|(?<= on )|(?<=@))"  # a plain word may mean it
+            text = re.sub(rf"{where}{re.escape(host)}\b", "host", text)
+        return text
 
-    def _text(self, text: str) -> str:
-        text = self._paths.sub(lambda found: self._names[found[1]], text)
-        return self._host.sub(lambda found: "" if found[0].startswith(" on") else "host", text) if self._host else text
+
+def _is_private(host: str) -> bool:
+    """Whether a server is one of a network of its own, and not one that everybody knows."""
+    return "." not in host or host.endswith((".local", ".internal", ".lan")) or host.rpartition(".")[2].isdigit()
+
+
+def _called(path: PurePath) -> str:
+    """The last part of a path, which of a home is the name of a user."""
+    return "~" if path == Path.home() or str(path.parent) in ("/home", "/Users") else path.name
+
+
+def _forms(path: str) -> set[str]:
+    """A path as text, in JSON and in HTML."""
+    return {path, json.dumps(path)[1:-1], html.escape(path), html.escape(path, quote=False)}
+
+
+def _any_of(texts: Any) -> str:
+    return f"({'|'.join(re.escape(each) for each in sorted(texts, key=len, reverse=True))})"
 
 
 def _paths_in(value: Any) -> Iterator[str]:

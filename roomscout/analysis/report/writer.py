@@ -19,7 +19,7 @@ from PIL import Image
 from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
-from roomscout.analysis.report.pages import index_of, page_of, replay_file, script, script_json
+from roomscout.analysis.report.pages import Link, index_of, page_of, replay_file, script, script_json
 from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.scores import (
     about_in_words,
@@ -95,6 +95,23 @@ def files_folder(out: Path) -> Path:
 
 
 def _write_linked(run: RunContents, out: Path) -> None:
+    def link(path: Path) -> str:
+        return quote(os.path.relpath(path, out.parent))
+
+    write_linked(run, out, link, lambda name: link(path) if (path := replay_file(run.folder, name)).is_file() else None)
+
+
+def write_linked(
+    run: RunContents,
+    out: Path,
+    link: Link,
+    replay_of: Callable[[str], str | None],
+    as_shown: Callable[[str], str] = str,
+) -> None:
+    """Write a page and its data. `link` gives the addresses of images, `replay_of` that of the replay of an answer.
+
+    All that is written of the run's texts is what `as_shown` makes of them. Raises OSError.
+    """
     files = files_folder(out)
     data, prefix = files / "data", quote(files.name)
     data.mkdir(parents=True, exist_ok=True)
@@ -102,25 +119,20 @@ def _write_linked(run: RunContents, out: Path) -> None:
         (files / "assets").mkdir(exist_ok=True)
         replace_bytes(files / "assets" / Path(name).name, (assets() / name).read_bytes())
     plans, entries = plans_of(run, files / "maps"), []
-
-    def link(path: Path) -> str:
-        return quote(os.path.relpath(path, out.parent))
-
     for entry, page in _pages(run, plans, link):
         entries.append(entry)
-        if (replay := replay_file(run.folder, entry.name)).is_file():
-            page["replay"] = link(replay)
-        replace_text(data / f"{entry.name}.js", script("question", entry.name, page))
-    replace_text(data / "index.js", script("index", index_of(entries)))
-    stream = template().stream(
+        page["replay"] = replay_of(entry.name)
+        replace_text(data / f"{entry.name}.js", as_shown(script("question", entry.name, page)))
+    replace_text(data / "index.js", as_shown(script("index", index_of(entries))))
+    values = {
         **page_values(run, entries),
-        data=f"{prefix}/data",
-        nonce="",
-        styles=style_addresses(f"{prefix}/"),
-        scripts=[*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
-    )
+        "data": f"{prefix}/data",
+        "nonce": "",
+        "styles": style_addresses(f"{prefix}/"),
+        "scripts": [*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
+    }
     with replacing(out) as draft:
-        stream.dump(str(draft), encoding="utf-8")
+        draft.write_text(as_shown(template().render(values)), encoding="utf-8")
 
 
 def _write_embedded(run: RunContents, out: Path) -> None:
@@ -130,19 +142,19 @@ def _write_embedded(run: RunContents, out: Path) -> None:
         for entry, page in _pages(run, plans, str):
             entries.append(entry)
             pages.append((entry.name, page))
-        drawn, shared = sorted(maps.glob("*.png")), Sharing(run)
-        stream = template().stream(
-            **shared.of(page_values(run, entries)),
+        shared = Sharing([run.reader])
+        texts = template().generate(
+            **page_values(run, entries),
             data="",
             nonce=secrets.token_urlsafe(),
             inline_styles=[(assets() / name).read_text(encoding="utf-8") for name in STYLES],
             inline_scripts=[(assets() / name).read_text(encoding="utf-8") for name in SCRIPTS],
             index=script_json(index_of(entries)),
-            maps=((path.stem, _data_address(path, "PNG")) for path in drawn),
-            pages=_embedded(pages, shared),
+            maps=((path.stem, _data_address(path, "PNG")) for path in sorted(maps.glob("*.png"))),
+            pages=_embedded(pages),
         )
-        with replacing(out) as draft:
-            stream.dump(str(draft), encoding="utf-8")
+        with replacing(out) as draft, draft.open("w", encoding="utf-8") as file:
+            file.writelines(map(shared.text, texts))
 
 
 def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> Iterator[tuple[Entry, dict[str, Any]]]:
@@ -157,20 +169,19 @@ def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> 
     run.missing.extend(f"{listed(names)}: {sentence}" for sentence, names in lacking.items())
 
 
-def _embedded(pages: list[tuple[str, dict[str, Any]]], shared: Sharing) -> Iterator[tuple[str, str]]:
+def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
     """The pages with their images as data, and the name of their floor plan in place of its file."""
     for name, page in pages:
-        texts = shared.of(page)
         turns = [
-            shared_turn
+            turn
             | {"view": _embedded_image(turn["view"])}
             | ({"more": [[name, _embedded_image(path)] for name, path in turn["more"]]} if "more" in turn else {})
-            for shared_turn, turn in zip(texts["turns"], page["turns"], strict=True)
+            for turn in page["turns"]
         ]
         shown = page["map"]
         if shown and shown["image"]:
             shown = shown | {"image": f"#{Path(shown['image']).stem}"}
-        yield name, script_json(texts | {"turns": turns, "map": shown})
+        yield name, script_json(page | {"turns": turns, "map": shown})
 
 
 def _embedded_image(path: str | None) -> str | None:
