@@ -134,7 +134,7 @@ def price_run(reader: RunReader, prices: Path) -> str:
     run = RunWriter(reader.folder)
     try:
         run.describe(replace(run.facts, price=price))
-        return money_lines(run.export(None)["cost"], len(run.rows))[0]
+        return money_lines(run.export(None)["cost"], len(run.rows), price)[0]
     finally:
         run.close()
 

@@ -33,7 +33,7 @@ def closing_lines(
     else:
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
     lines += token_lines(summary["cost"]) if facts.setting("engine") == "openai" else []
-    lines += money_lines(summary["cost"], len(rows))
+    lines += money_lines(summary["cost"], len(rows), facts.price)
     if facts.config["ply"] is None:
         lines.append(
             f"Known by: {known_by(summary['provenance'])}; to cite it: roomscout cite {shlex.quote(str(folder))}"
@@ -61,12 +61,12 @@ def token_lines(cost: dict[str, Any]) -> list[str]:
     return [f"Tokens, as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"]
 
 
-def money_lines(cost: Mapping[str, Any], answers: int) -> list[str]:
-    """What a run cost, as a line; none if its tokens have no price."""
-    if "money" not in cost:
+def money_lines(cost: Mapping[str, Any], answers: int, price: Price | None) -> list[str]:
+    """What a run cost at a price, as a line; none without one."""
+    if "money" not in cost or price is None:
         return []
     each = f", {in_money(cost['money'] / answers)} an answer" if answers else ""
-    return [f"Cost: {in_money(cost['money'])}{each}, at {Price(**cost['price'])}"]
+    return [f"Cost: {in_money(cost['money'])}{each}, at {price}"]
 
 
 def missing_baseline(summary: dict[str, Any], facts: RunFacts) -> list[str]:

@@ -11,7 +11,7 @@ from roomscout.analysis.titles import answering, asked_in_words, title_of
 from roomscout.base.text import escaped
 from roomscout.runs.closing import money_lines
 from roomscout.runs.hashes import known_by
-from roomscout.runs.prices import in_money
+from roomscout.runs.prices import Price, in_money
 from roomscout.runs.settings import ControlSettings
 from roomscout.scoring.by_dataset import interval_of as dataset_interval
 from roomscout.scoring.summary import failed_in_words, no_interval_lines, overall_in_words, part_lines, reference_lines
@@ -216,7 +216,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         *_seen(run),
         ("Judge", _judge(run.summary)),
         ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
-        ("Cost", cost_in_words(run.summary.get("cost", {}), len(run.rows))),
+        ("Cost", cost_in_words(run.summary.get("cost", {}), len(run.rows), facts.price)),
         ("Protocol", facts.protocol),
         ("Prompts", f"{facts.prompts['sha256'][:12]} (SHA-256)" if facts.prompts else ""),
         ("Started", facts.started[:19].replace("T", " ") + f" on {facts.host}"),
@@ -246,10 +246,10 @@ def _seen(run: RunContents) -> list[tuple[str, str]]:
     ]
 
 
-def cost_in_words(cost: Mapping[str, Any], answers: int) -> str:
+def cost_in_words(cost: Mapping[str, Any], answers: int, price: Price | None) -> str:
     """What a run cost by task; empty if its tokens have no price."""
     tasks = [f"{name} {in_money(each['money'])}" for name, each in cost.get("tasks", {}).items() if "money" in each]
-    lines = [line.removeprefix("Cost: ") for line in money_lines(cost, answers)]
+    lines = [line.removeprefix("Cost: ") for line in money_lines(cost, answers, price)]
     return "; ".join([*lines, *([f"by task: {', '.join(tasks)}"] if tasks else [])])
 
 

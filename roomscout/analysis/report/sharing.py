@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
-from urllib.parse import urlsplit
 
 from roomscout.runs.reader import RunReader
 
@@ -17,6 +16,7 @@ BLOB = re.compile(r"[A-Za-z0-9+/=]{200,}")
 """Images and meshes in base64, which hold pixels and places alone."""
 KEY = re.compile(r"\bsk-[\w-]{8,}|\bBearer [\w.+/=-]{12,}|(?<=://)[^/\s@\"'<>]+(?=@)")
 HOMES = re.compile(r"(?:file://)?/(?:home|Users)/[^/\s\"'<>\\]+")
+SERVER = re.compile(r"\w+://(?:[^/@]*@)?\[?([^/:\]]+)")
 LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 SHORTEST_KEY = 8
 
@@ -32,7 +32,7 @@ class Sharing:
             paths |= {scan.file for each in reader.begun if (scan := reader.scan(each)) is not None}
             hosts |= {facts.host, *(str(each.get("host", "")) for each in (*facts.resumed, *facts.merged))}
             urls = [*(facts.setting("base_url") or []), facts.setting("judge_url") or ""]
-            hosts |= {host for url in urls if _is_private(host := urlsplit(url).hostname or "")}
+            hosts |= {host[1] for url in urls if (host := SERVER.match(url)) and _is_private(host[1])}
             names = (facts.setting("api_key_env"), facts.setting("judge_key_env"))
             keys |= {os.environ.get(str(name), "") for name in names}
         paths |= {str(parent) for path in paths for parent in PurePath(path).parents if len(parent.parts) > 2}
