@@ -182,7 +182,7 @@ def sections_of(tables: Sequence[Sequence[Standing]]) -> list[Section]:
         notes = [f"{first.facts.questions:,} questions of {first.benchmark} (fingerprint {fingerprint})."]
         if first.covers:
             notes.append(f"Not a result of {first.scored_as or 'the benchmark'}: {first.covers}.")
-        notes += [*_protocol_lines(table), *_version_lines(table)]
+        notes += [*_protocol_lines(table), *_version_lines(table), *_hash_lines(table)]
         if number > 1:
             notes.append(f"Not comparable with table 1: {_apart(tables[0][0], first)}.")
         below = []
@@ -223,11 +223,19 @@ def _version_lines(table: Sequence[Standing]) -> list[str]:
     """What code and which checkpoint answered, as far as recorded; a line for all runs if it was the same."""
     versions: dict[str, list[str]] = {}
     for each in table:
-        known = known_by({**each.provenance, "version": None})
-        versions.setdefault(_versions_of(each.facts) + (f"; {known}" if known else ""), []).append(each.name)
+        versions.setdefault(_versions_of(each.facts), []).append(each.name)
     if len(versions) == 1:
         return [f"Answered by {next(iter(versions))}."]
     return [f"{', '.join(runs)}: answered by {those}." for those, runs in versions.items()]
+
+
+def _hash_lines(table: Sequence[Standing]) -> list[str]:
+    """The hashes by which the runs are known, as far as recorded; a line for all runs if they are the same."""
+    hashes: dict[str, list[str]] = {}
+    for each in table:
+        hashes.setdefault(known_by({**each.provenance, "version": None}), []).append(each.name)
+    alone = len(hashes) == 1
+    return [f"Hashes{'' if alone else ' of ' + ', '.join(runs)}: {known}." for known, runs in hashes.items() if known]
 
 
 def _versions_of(facts: RunFacts) -> str:
