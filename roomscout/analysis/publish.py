@@ -25,11 +25,13 @@ from roomscout.analysis.titles import answering, controls_of
 from roomscout.base.text import escaped, log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import SCANS_FROM, true_dataset
+from roomscout.data.questions import Question
 from roomscout.data.scans import ScanNotFound
 from roomscout.rendering.scene import SceneError
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.reader import named_run
+from roomscout.runs.records import ResultRow
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +204,7 @@ class Publication:
 def restricted(run: RunContents) -> list[str]:
     """The datasets of a run's scans whose owners give access on request, with their terms."""
     known = {**SCANS_FROM, **(run.benchmark.scans_from if run.benchmark else {})}
-    asked = (*run.rows.values(), *run.questions.values())
+    asked: list[Question | ResultRow] = [*run.rows.values(), *run.questions.values()]
     datasets = dict.fromkeys(true_dataset(each.dataset, each.scene_name) for each in asked)
     return [f"{name} ({known[name].terms})" for name in datasets if name in known and "request" in known[name].terms]
 

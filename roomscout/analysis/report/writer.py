@@ -157,7 +157,7 @@ def _write_embedded(run: RunContents, out: Path) -> None:
             file.writelines(map(shared.text, texts))
 
 
-def _pages(run: RunContents, plans: FloorPlans, link: Callable[[Path], str]) -> Iterator[tuple[Entry, dict[str, Any]]]:
+def _pages(run: RunContents, plans: FloorPlans, link: Link) -> Iterator[tuple[Entry, dict[str, Any]]]:
     """The entry and the page of each answer, one at a time."""
     lacking: dict[str, list[str]] = {}
     for episode in run.episodes:
