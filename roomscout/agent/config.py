@@ -192,6 +192,14 @@ FOREIGN = {
     "--width": "--image-size",
     "--height": "--image-size",
     "--gpus": "--tensor-parallel-size, with --engine vllm",
+    "--use-vllm": "--engine vllm",
+    "--verbose": "--log-root, below which the run.log of each run has every reply and move",
+    "--node-rank": "--shard I/N, with another I on each machine",
+    "--num-nodes": "--shard I/N, with this number as N",
+    "--num-processes": "--shard I/N, with this number as N, or --ray",
+    "--max-global-workers": "--concurrency",
+    "--input": "--questions, or --ply for a scan",
+    "--model-args": "--dtype, --device, --attention and others, each a flag",
 }
 """Flags of other tools, and what has that meaning here."""
 

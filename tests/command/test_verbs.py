@@ -120,7 +120,12 @@ def test_the_package_lists_its_public_names_only():
         ("--batch --max_turns 3", "did you mean --steps, which counts moves"),
         ("--batch 8", "did you mean --batch --batch-size 8?"),
         ("--output x", "did you mean --log-root?"),
-        ("--verbose", "there is no flag --verbose; --help lists the flags"),
+        ("--verbose", "there is no flag --verbose; did you mean --log-root, below which the run.log of"),
+        (
+            "--batch --node_rank 1",
+            "there is no flag --node-rank; did you mean --shard I/N, with another I on each machine?",
+        ),
+        ("--batch --model_args dtype=bfloat16", "did you mean --dtype, --device, --attention and others"),
         ("--retry-failed", "--retry-failed retries failed questions of an earlier run: it needs --continue"),
         ("--config none.yaml", "--config none.yaml: there is no such file"),
         ("run", "there is no verb run; did you mean ask or eval?"),
