@@ -87,7 +87,7 @@ def written(value: object) -> str:
     return f"[{', '.join(f'{each:g}' for each in numbers)}]" if 1 < len(numbers) <= 4 else shown(value)
 
 
-def _numbers(value: object) -> list[float]:
+def _numbers(value: Any) -> list[float]:
     """A number, those of a list, of an object with x and y or of a text such as "120, 80"; none of anything else."""
     if isinstance(value, dict) and set(value) == {"x", "y"}:
         value = [value["x"], value["y"]]
