@@ -162,7 +162,8 @@ def require_boxes(questions: Sequence[Question], scan_of: Callable[[Question], P
 
     Questions about one without them fail, as do those without a scan.
     """
-    known, first = KnownBoxes(), None
+    known = KnownBoxes()
+    first: BoxError | None = None
     for question in {question.scene: question for question in questions}.values():
         try:
             known_boxes(known, scan_of(question), question.scene_name)
