@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roomscout.agent.policies.movers import Move, Mover
-from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.policies.prompts import Prompts, explorer_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, with_kind
@@ -16,6 +16,7 @@ from roomscout.models import Reply
 from roomscout.models.conversation import Conversation
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
+from roomscout.rendering.modalities.modality import SCAN_ORIGIN
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import make_scene
 from roomscout.rooms import make_room
@@ -101,3 +102,21 @@ def test_without_translation_the_camera_only_turns_whoever_moves_it(mover: Mover
     turn = env.state.turns[0]
     assert turn.action == CameraAction(30.0) and turn.move is not None and turn.move.requested_m == 0
     assert env.state.observations[0].pose.position.tolist() == env.state.observations[1].pose.position.tolist()
+
+
+@pytest.mark.parametrize(
+    ("prompts", "in_scan"),
+    [
+        (Prompts(), False),
+        (Prompts(position="", extent=""), False),
+        (Prompts(position="", extent="x {x0:.1f} to {x1:.1f} m"), True),
+        (Prompts(position="You are at {x:.1f}, {y:.1f}."), True),
+        (explorer_prompts(), True),
+    ],
+)
+def test_maps_have_the_coordinates_that_the_prompt_tells(prompts: Prompts, in_scan: bool):
+    env = RoomEnv(Rules(prompts))
+    env.reset()
+    assert env.state.env is not None
+    start = env.state.observation.pose
+    assert env.state.env.sight.origin == (SCAN_ORIGIN if in_scan else start) != (start if in_scan else SCAN_ORIGIN)
