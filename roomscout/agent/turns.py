@@ -102,7 +102,8 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
             state.take_again(turn, following.shots if following else ())
             run.turn_taken()
         run.policy.recall(state)
-        if said := messages_of(state):  # none after the one message of all views or frames
+        at_once = state.rules.at_once or state.rules.video is not None
+        if (said := messages_of(state)) or not at_once:  # the one message of all views or frames is not built again
             run.log.messages(state.episode, said)
 
 

@@ -121,7 +121,8 @@ def episode(
 
 def by_turn(*episodes: tuple[Any, list[Any]], **settings: Any) -> dict[str, Any]:
     """What a summary says of these answers in a run of three moves."""
-    facts = SimpleNamespace(setting=({"moves": "model", "moves_of": None, "steps": 3} | settings).get)
+    setting = ({"moves": "model", "moves_of": None, "steps": 3} | settings).get
+    facts = SimpleNamespace(setting=setting, model_moves=setting("moves") == "model" and setting("moves_of") is None)
     forced = {row.episode: ForcedByTurn.of(turns) for row, turns in episodes}
     found = anytime([row for row, _ in episodes], forced, BENCHMARK, facts)  # type: ignore[arg-type]
     assert found is not None
@@ -341,7 +342,7 @@ class TestRuns:
         )
         assert with_it is not None and without is not None
         cost = with_it["cost"].pop("anytime")
-        times = ("generate_seconds", "seconds")
+        times = ("generate_seconds", "seconds", "tasks")  # what a task costs includes its forced answers
         assert {**with_it["cost"], **dict.fromkeys(times)} == {**without["cost"], **dict.fromkeys(times)}
         assert (cost["answers"], cost["generate_calls"], cost["images_encoded"]) == (6, 2, 0)
         assert 0 < cost["prefilled_tokens"] < 40 * 6

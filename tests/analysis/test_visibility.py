@@ -80,7 +80,7 @@ def test_without_boxes_there_is_nothing_to_see():
 
 def test_a_large_view_is_sampled_and_its_pixels_are_those_of_the_view():
     large = Intrinsics(2000, 1500, 1000.0)
-    assert sampled(large).width == 1000 and sampled(Intrinsics(640, 480, 300.0)).width == 640
+    assert sampled(large, 1000).width == 1000 and sampled(Intrinsics(640, 480, 300.0), 1000).width == 640
     assert pixels(scene_of(SHELL, CUBE), CUBES_BOX, camera=large)[0] == pytest.approx(500 * 500, rel=0.03)
 
 
