@@ -106,9 +106,9 @@ def test_a_batch_with_reuse_equals_each_row_alone_without(tiny: Tiny):
 
 
 @each_kind
-@pytest.mark.parametrize("kept", [1, 2])
-def test_conversations_that_show_the_last_views_have_the_same_replies_with_reuse(tiny: Tiny, kept: int):
+def test_conversations_that_show_the_last_views_have_the_same_replies_with_reuse(tiny: Tiny):
     """Equal to those of new conversations without reuse, whose last view is the only new one, in a batch of two."""
+    kept = 2
     backend, plain = tiny.backend(), tiny.backend(kv_reuse=False)
     conversations, different = [tiny.begin(0), tiny.begin(1, 9)], set()
     for turn in range(kept + 3):
