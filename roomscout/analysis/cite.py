@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.analysis.tables import counted, interval_in_words
@@ -14,6 +13,7 @@ from roomscout.data.benchmarks import Benchmark, true_dataset
 from roomscout.data.questions import Question, QuestionError
 from roomscout.runs import RunError
 from roomscout.runs.hashes import hashes_of, known_by
+from roomscout.runs.prices import name_of_model
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow, RunFacts
 from roomscout.scoring.summary import failed_in_words, overall_in_words
@@ -77,13 +77,7 @@ def _answering(facts: RunFacts) -> str:
     engines = {"openai": "behind an OpenAI-compatible server", "vllm": f"served by vLLM in {setting('dtype')}"}
     packages = versions["packages"].get("transformers") or ""
     engine = engines.get(setting("engine"), f"run by transformers {packages}".strip() + f" in {setting('dtype')}")
-    return f"With {code}, the model {_model_of(facts)}{revision}, {engine},"
-
-
-def _model_of(facts: RunFacts) -> str:
-    """The name of the model; of a folder its last part."""
-    model = str(facts.setting("model"))
-    return Path(model).name if Path(model).is_absolute() else model
+    return f"With {code}, the model {name_of_model(str(facts.setting('model')))}{revision}, {engine},"
 
 
 def _conditions(facts: RunFacts) -> str:
@@ -134,7 +128,7 @@ def bibliography(reader: RunReader, model_citation: FindCitation) -> str:
         datasets = filter(None, dict.fromkeys(true_dataset(each.dataset, each.scene_name) for each in asked))
         unknown = "% No citation is known of the scans called {}: add the one that their owners ask for.\n"
         entries += [bibtex_beside(BENCHMARKS, each) or unknown.format(each) for each in datasets]
-    model = _model_of(facts)
+    model = name_of_model(str(facts.setting("model")))
     if facts.asks_model and model != "embedded":  # the included one is part of RoomScout
         unknown = f"% No citation is known of the model {model}: add the one that its authors ask for.\n"
         entries.append(model_citation(model, facts.setting("engine")) or unknown)

@@ -41,6 +41,11 @@ class Price:
         )
 
 
+def name_of_model(model: str) -> str:
+    """The name of a model as people know it: a folder by its last part, so that no path of a machine is in it."""
+    return Path(model).name if Path(model).is_absolute() else model
+
+
 RATES = tuple(each.name for each in fields(Price) if each.name != "model")
 
 
@@ -51,7 +56,7 @@ def read_price(path: Path, model: str) -> Price:
     sentence that names the file.
     """
     prices = {name: _price(path, name, values) for name, values in _models(path).items()}
-    name = Path(model).name if Path(model).is_absolute() else model
+    name = name_of_model(model)
     if name not in prices:
         raise ValueError(
             f"{named(prices=path)} has no price of {name}, as the run calls its model, only of {', '.join(prices)}: "
