@@ -71,8 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     out = given.output.expanduser().absolute()
     require_outside_runs(out / "index.html")
     if out.exists() and not (given.force and (out / MARK).is_file()) and (out.is_file() or any(out.iterdir())):
-        ours = "replace it with --force" if (out / MARK).is_file() else "it is not one that publish wrote"
-        raise RunError(f"--output {out} exists: choose another, or {ours}".replace("or it", "as it"))
+        why = "or replace it with --force" if (out / MARK).is_file() else "as it is not one that publish wrote"
+        raise RunError(f"--output {out} exists: choose another, {why}")
     folders, _ = runs_in(named_run(folder, given.log_root.expanduser()) for folder in given.runs)
     if given.allow_code:
         load_code_of(folders)
@@ -155,10 +155,10 @@ class Publication:
                 return None
             return quote(str(copy.relative_to(report.parent)))
 
-        def replay_of(answer: str) -> str | None:
+        def link_to_replay(answer: str) -> str | None:
             return f"../{known[answer]}" if answer in known else None
 
-        write_linked(run, report, link, replay_of, self._sharing.text)
+        write_linked(run, report, link, link_to_replay, self._sharing.text)
         if terms:
             shutil.rmtree(files_folder(report) / "maps", ignore_errors=True)
         title, address = ", ".join([answering(run.facts), *controls_of(run.facts)]), f"runs/{quote(name)}.html"

@@ -165,10 +165,8 @@ def _boxes(prompts: Prompts, template: str, question: Question, observation: Obs
         height, heading = pose.z_m - observation.extent.floor_z_m, round(pose.heading_deg) % 180
         values = {"height": height, "length": length, "width": width, "tall": tall, "heading": heading}
         lines.append((box.name, prompts.box.format(name=name, x=pose.x_m, y=pose.y_m, **values)))
-    listed, start = (
-        "\n".join(line for _, line in sorted(lines[known:], key=itemgetter(0))),
-        origin.relative(observation.start),
-    )
+    listed = "\n".join(line for _, line in sorted(lines[known:], key=itemgetter(0)))
+    start = origin.relative(observation.start)
     place = {"start_x": start.x_m, "start_y": start.y_m, "start_heading": round(start.heading_deg) % 360}
     return template.format(objects=listed, **place)
 
