@@ -126,7 +126,7 @@ def _values_of(words: list[str]) -> dict[str, Any]:
         typed, _, value = given.partition("=")
         if "=" in given:
             following = [value, *following]
-        name, turns_on = _setting(typed)
+        name, turns_on = _setting(typed, following)
         taken = [each for each in alternatives(HINTS[name]) if each is not NoneType]
         if taken == [bool]:
             if following:
@@ -154,6 +154,8 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
             continue
         if word.startswith("-") and not word.startswith("--") and f"-{word}".partition("=")[0] in FLAGS:
             raise ConfigError(f"there is no flag {word}; did you mean -{word}, with two dashes?")
+        if re.match("-[a-z]", word) and (meant := FOREIGN.get(word) or FOREIGN.get(f"-{word}")):
+            raise ConfigError(f"there is no flag {word}; did you mean {meant}?")
         if re.fullmatch("-[a-zA-Z]", word):
             raise ConfigError(f"there is no flag {word}; flags are whole words, such as --model")
         if word.startswith("--"):
@@ -174,9 +176,15 @@ def _takes_word(typed: str, word: str) -> bool:
     return name is not None and any(word in get_args(each) for each in alternatives(HINTS[name]))
 
 
-def _setting(typed: str) -> tuple[str, bool]:
-    """The setting of a flag, and False for the `--no-` form of a switch; raises ConfigError if there is none."""
+def _setting(typed: str, values: Sequence[str]) -> tuple[str, bool]:
+    """The setting of a flag with these values, and False for the `--no-` form of a switch.
+
+    Raises ConfigError if there is none.
+    """
     wanted = typed.replace("_", "-")
+    pairs = [pair.split("=", 1) for value in values for pair in value.split(",") if "=" in pair]
+    if wanted in ("--model-args", "--gen-kwargs") and pairs:
+        raise ConfigError(f"there is no flag {typed}; {_as_flags(pairs)}")
     if wanted in FOREIGN:
         raise ConfigError(f"there is no flag {wanted}; did you mean {FOREIGN[wanted]}?")
     if wanted in FLAGS:
@@ -187,6 +195,15 @@ def _setting(typed: str) -> tuple[str, bool]:
     word = longer[0] if len(longer) == 1 else wanted[2:]
     fix = did_you_mean(word, names, "--help lists the flags", "--")
     raise ConfigError(f"there is no flag {typed}; {fix}")
+
+
+def _as_flags(pairs: Iterable[Sequence[str]]) -> str:
+    """The flags that the settings of another tool's `--model_args a=b,c=d` are here, and those that are none."""
+    ours = [(FOREIGN.get(flag(name), flag(name)).partition(",")[0], name, value) for name, value in pairs]
+    meant = " ".join(f"{known} {value}" for known, _, value in ours if known in FLAGS)
+    missing = ", ".join(name for known, name, _ in ours if known not in FLAGS)
+    parts = [f"did you mean {meant}?" if meant else "", f"nothing here is called {missing}" if missing else ""]
+    return " ".join(filter(None, parts))
 
 
 def _takes_no_value(switch: str, given: list[str]) -> str:
