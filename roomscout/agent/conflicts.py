@@ -53,6 +53,10 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{refill} keeps the batch full at every turn: it needs {max_batched_turns=all}",
     ),
     (
+        lambda s: s.batch_size != "auto" and s.max_batch_size != default_of("max_batch_size"),
+        "{max_batch_size} limits {batch_size=auto}: leave out one of {max_batch_size} and {batch_size=}",
+    ),
+    (
         lambda s: (s.renderer == "blind" or s.demo) and s.first_view == "sharpness",
         "{first_view=sharpness} cannot choose among grey views: leave it out with {renderer=blind} and {demo}",
     ),

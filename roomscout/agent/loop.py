@@ -146,7 +146,7 @@ class Announcer:
             self._turns, self._continuing = turns, set()
             return
         if not self._continuing:
-            log.info("SEQUENTIAL PHASE: %d at a time", min(self._scheduler.at_a_time, len(self._scheduler.begun)))
+            log.info("SEQUENTIAL PHASE: %d at a time", len(batch))
         for state in batch:
             if state.episode not in self._continuing:
                 log.debug("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
@@ -157,9 +157,9 @@ class Announcer:
 def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> Iterator[None]:
     """Log the size and the time of a batched turn taken inside this block, and handle its errors.
 
-    After the batched turns, logs only to run.log. Running out of memory halves the batch size of this phase
-    permanently; the turn is then still pending. After any other error of DECIDING, asks the questions one at a time,
-    so that only those at fault fail.
+    After the batched turns, logs only to run.log. Running out of memory halves the batch for conversations of this
+    length; the turn is then still pending. After any other error of DECIDING, asks the questions one at a time, so that
+    only those at fault fail.
     """
     level = logging.INFO if batch[0].turn < scheduler.max_batched_turns else logging.DEBUG
     log.log(level, "Processing %s in batch", counted(len(batch), "active question"))
@@ -171,7 +171,11 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
             batch[0].fail("model", str(error))
             return
         size = scheduler.shrink(batch)
-        log.warning("Out of memory with %d questions in a batch: continuing with %d (%s)", len(batch), size, error)
+        turn = max(state.turn for state in batch)
+        log.warning(
+            "Out of memory with %d questions in a batch: %d at a time from turn %d on (%s)",
+            len(batch), size, turn, error,
+        )  # fmt: skip
         return
     except DECIDING as error:
         if len(batch) > 1:

@@ -43,9 +43,6 @@ from roomscout.runs.prices import Price
 if TYPE_CHECKING:  # the module itself loads torch
     from roomscout.models.transformers.footprint import Footprint
 
-LARGEST_BATCH = 64
-"""Larger batches gain little, since a turn lasts as long as its longest reply."""
-
 TURN_TEXT_TOKENS = 160
 """Tokens of a turn's message with Qwen's tokenizer if it reports an error, a clamped value and a blocked move."""
 
@@ -64,10 +61,9 @@ for the question types of procedural rooms (docs/development/notes.md, 2026-11-2
 underestimate."""
 
 
-def fitting_batch(budget_bytes: int, question_bytes: int, questions: int) -> int:
-    """The largest batch that fits in the memory budget: at least 1, at most LARGEST_BATCH and `questions`."""
-    fitting = budget_bytes // question_bytes if question_bytes else LARGEST_BATCH
-    return max(1, min(fitting, LARGEST_BATCH, questions))
+def fitting_batch(budget_bytes: int, question_bytes: int, most: int) -> int:
+    """The largest batch that fits in the memory budget: at least 1, and at most `most`."""
+    return max(1, min(budget_bytes // question_bytes, most)) if question_bytes else most
 
 
 @dataclass(frozen=True)
@@ -151,7 +147,7 @@ def conversation_size(
 
 def plan_without_model(name: str, schedule: ScheduleSettings, episodes: int) -> Plan:
     """The plan for a policy without keys and values, called `name`."""
-    size = min(LARGEST_BATCH, episodes) if schedule.batch_size == "auto" else schedule.batch_size
+    size = min(schedule.max_batch_size, episodes) if schedule.batch_size == "auto" else schedule.batch_size
     return Plan(size, f"{_batch_size(size, episodes)}{name} needs no memory for keys and values")
 
 
@@ -252,13 +248,13 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
     copied = model.weight_bytes * weight_copies(settings.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
     question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
-    fitting = fitting_batch(budget, question, episodes)
+    fitting = fitting_batch(budget, question, min(schedule.max_batch_size, episodes))
     size = fitting if schedule.batch_size == "auto" else schedule.batch_size
     why = f"{_batch_size(size, episodes)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
     if copied:
         why += f", {as_bytes(copied)} for the weights' copies of compiled programs"
     if schedule.batch_size == "auto" and episodes > 1:
-        why += f", at most {LARGEST_BATCH}"
+        why += f", at most {schedule.max_batch_size}"
     if too_large:
         return Plan(size, f"Cannot run: {too_large}", model, conversation, budget, fits=False)
     exceeds = min(size, episodes) * question > budget

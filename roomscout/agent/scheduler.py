@@ -16,6 +16,9 @@ class Scheduler:
     With `refill` there are no cohorts and no second phase. A waiting question replaces each finished one, so the batch
     stays full while questions wait, and its questions are at different turns. In both modes a question's turns are in
     order, and questions begin in the given order.
+
+    A batch that ran out of memory limits batches at its latest turn and at later ones, where conversations are as long
+    or longer. Questions at earlier turns, such as those of the next cohort, still fill a batch.
     """
 
     def __init__(
@@ -32,11 +35,12 @@ class Scheduler:
         self.concurrency = concurrency
         self._waiting = deque(questions)
         self._begun: list[QuestionState] = []
+        self._limits: dict[int, int] = {}
 
     def admit(self) -> list[QuestionState]:
         """Admit waiting questions: the next cohort if the last one is finished; with refill, one per free place."""
         self._begun = self.begun
-        places = self.batch_size - len(self._begun) if self.refill or not self._begun else 0
+        places = self._most(self._begun) - len(self._begun) if self.refill or not self._begun else 0
         admitted = [self._waiting.popleft() for _ in range(min(max(places, 0), len(self._waiting)))]
         self._begun += admitted
         return admitted
@@ -65,26 +69,32 @@ class Scheduler:
         if not self.refill:
             turn = min((state.turn for state in due), default=0)
             due = [state for state in due if state.turn == turn]
-        return due[: self.batch_size]
+        return self._fitting(due[: self.batch_size])
 
     def next_few(self) -> list[QuestionState]:
-        """The questions of the next turn after the batched phase: the first `at_a_time` of the cohort."""
-        return self.begun[: self.at_a_time]
-
-    @property
-    def at_a_time(self) -> int:
-        """The number of questions per turn after the batched phase."""
-        return min(self.concurrency or self.batch_size, self.batch_size)
+        """The questions of the next turn after the batched phase: the first of the cohort."""
+        return self._fitting(self.begun[: min(self.concurrency or self.batch_size, self.batch_size)])
 
     def shrink(self, failed: Sequence[QuestionState]) -> int:
-        """Halve the batch size after the batch `failed` ran out of memory; returns the new size, at least 1.
+        """Halve the size of batches that are as long as `failed`, which ran out of memory; returns the new size, at
+        least 1.
 
-        Only the phase of that batch is affected: conversations of the second phase are longer, so its limit says
-        nothing about the first.
+        Sizes that failed are not tried again at the same turn or later ones, so each turn shrinks a few times at most.
         """
-        size = max(1, len(failed) // 2)
-        if any(state.turn < self.max_batched_turns for state in failed):
-            self.batch_size = size
-        else:
-            self.concurrency = size
+        size = self._limits[_latest_turn(failed)] = max(1, len(failed) // 2)
         return size
+
+    def _most(self, states: Sequence[QuestionState]) -> int:
+        """The largest batch for conversations as long as the longest of these."""
+        turn = _latest_turn(states)
+        return min([self.batch_size, *(size for failed_at, size in self._limits.items() if failed_at <= turn)])
+
+    def _fitting(self, states: list[QuestionState]) -> list[QuestionState]:
+        """The most of these states, from the first, that are not more than `_most`."""
+        while len(states) > self._most(states):
+            states = states[:-1]
+        return states
+
+
+def _latest_turn(states: Sequence[QuestionState]) -> int:
+    return max((state.turn for state in states), default=0)

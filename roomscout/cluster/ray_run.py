@@ -27,7 +27,6 @@ from roomscout.agent.evaluation import (
     open_or_name,
     report,
 )
-from roomscout.agent.planning import LARGEST_BATCH
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.prepared import Prepared, prepared
 from roomscout.agent.run_folder import saved_prompts
@@ -54,7 +53,7 @@ from roomscout.runs.merge import FoundPart, sessions_of, take_part
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import PARTS_FOLDER, QUESTIONS_FILE, RunReader, find_part, parts_of_ray_run
 from roomscout.runs.records import EpisodeId
-from roomscout.runs.settings import FILTERS
+from roomscout.runs.settings import FILTERS, MAX_BATCH_SIZE
 from roomscout.runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
@@ -279,7 +278,7 @@ def number_of_parts(questions: int, scenes: int, replicas: int) -> int:
 
     As many parts as still fill a batch each, at most MOST_ROUNDS per replica, and at most one per scene.
     """
-    rounds = max(1, min(MOST_ROUNDS, questions // (LARGEST_BATCH * replicas)))
+    rounds = max(1, min(MOST_ROUNDS, questions // (MAX_BATCH_SIZE * replicas)))
     return min(scenes, rounds * replicas)
 
 

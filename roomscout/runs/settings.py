@@ -47,6 +47,8 @@ from roomscout.runs.setting_types import (
 )
 
 MAX_BATCHED_TURNS = 4
+MAX_BATCH_SIZE = 64
+"""Larger batches gain little, since a turn lasts as long as its longest reply."""
 NUM_STEPS = 8
 CAMERA_HEIGHT_M = 1.6
 CAMERA_PITCH_DEG = -15.0
@@ -289,7 +291,9 @@ class ScheduleSettings(Section):
     max_batched_turns: Annotated[int, Ge(0)] | Literal["all"] = setting(MAX_BATCHED_TURNS, SPEED, "N|all")
     """Number of turns in lockstep batches; later turns run --concurrency questions at a time."""
     batch_size: Count | Literal["auto"] = setting("auto", SPEED, "N|auto", engines=("transformers",))
-    """Questions per batch; auto is as many as fit in memory, at most 64."""
+    """Questions per batch; auto is as many as fit in memory, at most --max-batch-size."""
+    max_batch_size: Count = setting(MAX_BATCH_SIZE, SPEED, "N", engines=("transformers",))
+    """The largest batch that --batch-size auto makes."""
     refill: bool = setting(False, SPEED, engines=("transformers",))
     """Replace each finished question of a batch with a waiting one; needs --max-batched-turns all."""
     concurrency: Count | Literal["auto"] = setting("auto", SPEED, "N|auto")

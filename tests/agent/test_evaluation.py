@@ -313,6 +313,32 @@ def test_out_of_memory_halves_the_batch_permanently_and_changes_nothing_else(
     assert max(backend.sizes) == 2
 
 
+class Crammed(Limited):
+    """Fits conversations of at most `room` views in all."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room, self.at_first = room, []
+
+    def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+        views = [conversation.views for conversation in conversations]
+        if sum(views) > self.room and len(views) > 1:
+            raise OutOfMemory(f"{sum(views)} views do not fit")
+        self.at_first += [len(views)] * (views == [1] * len(views))
+        return super().generate(conversations, reply_format)
+
+
+@pytest.mark.parametrize("schedule", [{"max_batched_turns": 99}, {"max_batched_turns": 1}])
+def test_the_batch_grows_again_when_the_next_questions_are_short(
+    rooms: RoomScans, one_by_one: Path, tmp_path: Path, schedule: dict[str, int], caplog
+):
+    backend = Crammed(room=5)
+    folder = run_with(backend, rooms, tmp_path, batch_size=3, **schedule)
+    assert trajectories(folder) == trajectories(one_by_one)
+    assert backend.at_first[:2] == [3, 3] and min(backend.sizes) == 1
+    assert "Out of memory with 2 questions in a batch: 1 at a time from turn 2 on" in caplog.text
+
+
 def test_a_question_at_fault_fails_alone(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
     for backend in (Limited(most=0), Limited(refused=[str(rooms.rows[1]["id"])])):
         folder = run_with(backend, rooms, tmp_path / str(backend.most), batch_size=4)

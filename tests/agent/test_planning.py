@@ -89,23 +89,27 @@ def test_a_conversation_counts_all_its_tokens():
     assert EIGHT_TURNS.tokens == 700 + 7 * 160 + 8 * (414 + 200)
 
 
-@pytest.mark.parametrize(
-    ("budget", "questions", "size"),
-    [(61 * GIB, 1000, 61), (0, 9, 1), (GIB // 2, 9, 1), (10**15, 9, 9), (10**15, 999, 64)],
-)
-def test_the_batch_fills_the_budget_within_its_limits(budget: int, questions: int, size: int):
-    assert fitting_batch(budget, GIB, questions) == size
+@pytest.mark.parametrize(("budget", "most", "size"), [(61 * GIB, 64, 61), (0, 9, 1), (GIB // 2, 9, 1), (10**15, 9, 9)])
+def test_the_batch_fills_the_budget_within_its_limits(budget: int, most: int, size: int):
+    assert fitting_batch(budget, GIB, most) == size
 
 
 @pytest.mark.parametrize(
-    ("asked", "free_gib", "size", "warned"),
-    [("auto", 10, 3, False), (2, 10, 2, False), (5, 10, 5, True), ("auto", 5.9, 1, True), ("auto", 3, 1, True)],
+    ("asked", "most", "free_gib", "size", "warned"),
+    [
+        ("auto", 64, 10, 3, False),
+        ("auto", 2, 10, 2, False),
+        (2, 64, 10, 2, False),
+        (5, 64, 10, 5, True),
+        ("auto", 64, 5.9, 1, True),
+        ("auto", 64, 3, 1, True),
+    ],
 )
 def test_the_batch_size_follows_from_the_memory_beside_the_weights(
-    rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch, asked, free_gib, size, warned
+    rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch, asked, most, free_gib, size, warned
 ):
     """4 GiB of weights and 1 GiB per question: of 10 GiB, half of the other 6 are for keys and values."""
-    config = rooms.config(tmp_path, model=str(shape_8b), batch_size=asked)
+    config = rooms.config(tmp_path, model=str(shape_8b), batch_size=asked, max_batch_size=most)
     questions = questions_of(config.what_to_run, config.questions)
     sizes = Footprint(
         "cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0, 4, 4), qwen_tokens, 4, int(free_gib * GIB)

@@ -123,4 +123,48 @@ def test_running_out_of_memory_in_the_second_phase_keeps_the_batch_size_of_the_f
         take_turn(state, last=False)
     assert scheduler.shrink(scheduler.next_few()) == 2
     assert len(scheduler.next_few()) == 2
-    assert scheduler.batch_size == 4
+    for state in scheduler.begun:
+        take_turn(state, last=True)
+    assert len(scheduler.admit()) == len(scheduler.next_batch()) == 4
+
+
+@given(LENGTHS, st.integers(1, 8), st.integers(0, 10), st.booleans(), st.integers(4, 30))
+def test_a_batch_that_ran_out_of_memory_is_never_tried_again_and_short_questions_fill_one(
+    lengths: list[int], batch_size: int, batched: int, refill: bool, room: int
+):
+    """A question takes as much memory as it has turns, and `room` is how much there is."""
+    states = [waiting(number) for number in range(len(lengths))]
+    scheduler = Scheduler(states, batch_size, 99 if refill else batched, refill)
+    failed, taken = list[tuple[int, int]](), list[tuple[int, int]]()
+    while scheduler.has_work:
+        scheduler.admit()
+        batch = scheduler.next_batch() or scheduler.next_few()
+        turn = max(state.turn for state in batch)
+        assert not any(len(batch) >= size and turn >= failed_at for failed_at, size in failed)
+        if len(batch) > 1 and sum(state.turn + 1 for state in batch) > room:
+            failed.append((turn, len(batch)))
+            scheduler.shrink(batch)
+            continue
+        due = [state for state in scheduler.begun if state.turn == turn]
+        limits = [max(1, size // 2) for failed_at, size in failed if failed_at <= turn]
+        if not refill and turn < batched:
+            assert len(batch) == min([batch_size, len(due), *limits])
+        taken += [(state.number, state.turn) for state in batch]
+        for state in batch:
+            take_turn(state, last=state.turn + 1 == lengths[state.number])
+    assert sorted(taken) == [(number, turn) for number, length in enumerate(lengths) for turn in range(length)]
+
+
+def test_the_next_cohort_fills_a_batch_again():
+    scheduler = Scheduler([waiting(number) for number in range(8)], batch_size=4, max_batched_turns=9)
+    sizes = []
+    while scheduler.has_work:
+        scheduler.admit()
+        batch = scheduler.next_batch()
+        if len(batch) == 4 and batch[0].turn == 2:
+            scheduler.shrink(batch)
+            continue
+        sizes.append((batch[0].turn, len(batch)))
+        for state in batch:
+            take_turn(state, last=state.turn == 2)
+    assert sizes == [(0, 4), (1, 4), (2, 2), (2, 2)] * 2
