@@ -34,7 +34,7 @@ from roomscout.data.scans import SCAN_SUFFIXES
 from roomscout.models.callables import backend_from, is_torch_module
 from roomscout.models.engines import make_backend
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.runs.settings import FILTERS
+from roomscout.runs.settings import DISPLAY_SETTINGS, FILTERS
 from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
 
 MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name not in ("policy", "engine"))
@@ -289,6 +289,8 @@ def config_in_python(values: Mapping[str, Any], settings: Mapping[str, Any]) -> 
             foreign = FOREIGN.get(flag(name), "").removeprefix("--").partition(",")[0].replace("-", "_")
             near = [foreign] if foreign in names else get_close_matches(name, names, n=1)
             raise ConfigError(f"there is no setting {name}{f'; did you mean {near[0]}?' if near else ''}")
+        if name in DISPLAY_SETTINGS:
+            raise ConfigError(f"{name} is of the command: in Python, log lines go where your logging sends them")
         if name in values or name in SECTIONS["what_to_run"]:
             raise ConfigError(f"{name} cannot be set here: the function's arguments select what to ask")
     return with_absolute_paths(config_from_dict({**values, **settings}))

@@ -193,7 +193,6 @@ FOREIGN = {
     "--height": "--image-size",
     "--gpus": "--tensor-parallel-size, with --engine vllm",
     "--use-vllm": "--engine vllm",
-    "--verbose": "--log-root, below which the run.log of each run has every reply and move",
     "--node-rank": "--shard I/N, with another I on each machine",
     "--num-nodes": "--shard I/N, with this number as N",
     "--num-processes": "--shard I/N, with this number as N, or --ray",

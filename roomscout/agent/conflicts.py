@@ -198,6 +198,7 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.prices is not None and (s.policy is not None or s.scripted),
         "{prices} are those of the tokens of a model: leave it out without a model",
     ),
+    (lambda s: s.verbose and s.quiet, "{verbose} prints more and {quiet} less: choose one"),
     (lambda s: s.budget is not None and s.prices is None, "{budget} counts what tokens cost: add {prices=FILE}"),
     (
         lambda s: s.budget is not None and s.ray,

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
@@ -23,11 +23,15 @@ from roomscout.runs import RunError
 from roomscout.runs.records import ResultRow
 from roomscout.scoring.summary import ScoresByType
 
+log = logging.getLogger(__name__)
 Handler = TypeVar("Handler", bound=logging.Handler)
 
 OUR_LOGGER = "roomscout"
 NOTEBOOK_EVERY_S = 0.3
 """Seconds between two drawings of a notebook's bar."""
+LINE_EVERY_S, LINE_EVERY_SHARE, LINE_REST_S = 60.0, 0.05, 5.0
+"""Where there is no bar, a line tells of progress after so many seconds or this share of the questions, but not sooner
+than LINE_REST_S after the last line."""
 TURNS_LOGGER = "roomscout.agent.turns"
 """Logs each reply and its action, at level DEBUG."""
 
@@ -59,11 +63,19 @@ console = _Console()
 
 
 class ConsoleHandler(logging.Handler):
-    """Prints log lines, with outside text escaped, above the progress bar if there is one."""
+    """Prints log lines from a level on, with outside text escaped, above the progress bar if there is one.
 
-    def __init__(self) -> None:
+    At level DEBUG they are those of run.log. At INFO, `with_turns` adds each reply and its action.
+    """
+
+    def __init__(self, level: int) -> None:
         super().__init__()
-        self.setFormatter(LogFormatter())
+        self.setFormatter(RunLogFormatter() if level == logging.DEBUG else LogFormatter())
+        self._least, self.with_turns = level, False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is printed."""
+        return record.levelno >= self._least or (self.with_turns and record.name == TURNS_LOGGER)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""
@@ -78,23 +90,22 @@ def print_to_console(content: RenderableType) -> None:
         console.on_broken_pipe()
 
 
-def log_to_console() -> None:
-    """Print the package's log lines to standard output, without details that only run.log has.
+def log_to_console(level: int = logging.INFO) -> None:
+    """Print the package's log lines from a level on to standard output: DEBUG adds the details of run.log, and RESULT
+    leaves out all but results, warnings and errors.
 
     Characters that the output's encoding lacks are printed as escapes.
     """
     replace_unencodable(sys.stdout)
-    handler = ConsoleHandler()
-    handler.setLevel(logging.INFO)
-    logging.getLogger().addHandler(handler)
+    logging.getLogger().addHandler(ConsoleHandler(level))
     _log_everything()
 
 
 def log_turns_to_console() -> None:
-    """Also print each reply and its action; call it once, after `log_to_console`."""
-    handler = ConsoleHandler()
-    handler.addFilter(lambda record: record.levelno < logging.INFO)
-    logging.getLogger(TURNS_LOGGER).addHandler(handler)
+    """Also print each reply and its action from now on."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, ConsoleHandler):
+            handler.with_turns = True
 
 
 def _log_everything() -> None:
@@ -241,11 +252,47 @@ class _NotebookBar:
         }
 
 
+class _ProgressLines:
+    """Logs how far a run is, now and then: "120 of 5130 questions, overall 43.1 %, 812 an hour, 6.2 hours left".
+
+    Questions `done` by earlier processes count, except in the rate and in what it says of the time left.
+    """
+
+    def __init__(self, total: int, done: int, level: int, clock: Callable[[], float]):
+        self._total, self._level, self._clock = total, level, clock
+        self._done_before = self._told = done
+        self._began, self._told_at = clock(), -math.inf
+
+    def tell(self, done: int, overall: Callable[[], str]) -> None:
+        """Log a line if one is due; `done` questions are finished now."""
+        now = self._clock()
+        enough = done - self._told >= LINE_EVERY_SHARE * self._total and now - self._told_at >= LINE_REST_S
+        due = enough or now - max(self._began, self._told_at) >= LINE_EVERY_S
+        if not due or self._total == 1 or done == self._told == self._total:
+            return
+        self._told, self._told_at = done, now
+        parts = [f"{done} of {self._total} questions", overall()]
+        if finished := done - self._done_before:
+            hourly = 3600 * finished / max(now - self._began, 1e-3)
+            left = _time_in_words((self._total - done) / hourly)
+            parts += [f"{hourly:.0f} an hour" if hourly >= 10 else f"{hourly:.2g} an hour", f"{left} left"]
+        log.log(self._level, "%s", ", ".join(filter(None, parts)))
+
+
+def _time_in_words(hours: float) -> str:
+    """A time as "6.2 hours", "12 minutes" or "30 seconds"."""
+    if hours >= 1:
+        return f"{hours:.1f} hours"
+    minutes = round(60 * hours)
+    return counted(minutes, "minute") if minutes else counted(round(3600 * hours), "second")
+
+
 class Progress:
     """Counts turns; on a terminal or in a notebook, shows a bar with the remaining time and the benchmark's overall.
 
+    Elsewhere, as in a file, `tell` logs lines; beside a bar, and if they are not to be `shown`, only run.log has them.
     A question counts as `turns_each` turns, however few it takes; if that is 1, the bar counts questions. Without a
-    `benchmark` it shows no overall.
+    `benchmark` it shows no overall. `total` counts questions.
     """
 
     def __init__(
@@ -255,7 +302,9 @@ class Progress:
         shown: bool = True,
         turns_each: int = 1,
         benchmark: Benchmark | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ):
+        self.total, self._done = total, len(rows)
         self._scores = ScoresByType(benchmark) if benchmark else None
         self._failed = 0
         self._turns_each = turns_each
@@ -270,10 +319,13 @@ class Progress:
             console=console,
             disable=not (shown and console.is_terminal),
         )
+        self._has_bar = not self._bar.disable or self._in_notebook is not None
+        level = logging.INFO if shown and not self._has_bar else logging.DEBUG
+        self._lines = _ProgressLines(total, self._done, level, clock)
         for row in rows:
             self._count(row)
         done = len(rows) * turns_each
-        self._task = self._bar.add_task("questions", total=total * turns_each, completed=done, score=self._overall)
+        self._task = self._bar.add_task("questions", total=total * turns_each, completed=done, score=self._beside_bar)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -293,9 +345,14 @@ class Progress:
     def finished(self, row: ResultRow) -> None:
         """Count one more finished question, with the turns that it did not need."""
         self._count(row)
+        self._done += 1
         left = self._turns_each - row.turns if self._turns_each > 1 else 1
-        self._bar.update(self._task, advance=left, score=self._overall)
+        self._bar.update(self._task, advance=left, score=self._beside_bar)
         self._draw_in_notebook()
+
+    def tell(self) -> None:
+        """Log how far the run is, if that is due; call it often."""
+        self._lines.tell(self._done, self._overall)
 
     def _count(self, row: ResultRow) -> None:
         self._failed += row.failed
@@ -307,13 +364,14 @@ class Progress:
             self._in_notebook.draw(self._bar.tasks[0])
 
     @property
+    def _beside_bar(self) -> str:
+        return self._overall() if self._has_bar else ""
+
     def _overall(self) -> str:
-        """The overall of the finished questions, as the final table has it; empty while there is none."""
-        if self._scores is None or (self._bar.disable and self._in_notebook is None):
-            return ""
+        """The overall of the finished questions, as the final table has it, and how many failed; empty without any."""
         try:
-            percents = self._scores.percents()
+            percents = self._scores.percents() if self._scores else {}
         except BenchmarkError:  # some aggregates need every type; the final table reports those that fail even then
-            return ""
-        failed = f", {self._failed} failed" if self._failed else ""
-        return f"overall {percents['overall']:.1f} %{failed}" if percents else ""
+            percents = {}
+        overall = f"overall {percents['overall']:.1f} %" if percents else ""
+        return ", ".join(filter(None, [overall, f"{self._failed} failed" if self._failed else ""]))

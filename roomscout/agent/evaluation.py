@@ -32,6 +32,7 @@ from roomscout.agent.turns import POLICY_CALLERS, Run
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.agent.watching import VideoState
 from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.text import RESULT
 from roomscout.base.wording import named
 from roomscout.data.questions import Asked
 from roomscout.data.scans import scene_order
@@ -97,7 +98,8 @@ def main_vsi_bench_loop(
             scheduler = schedule(asking, started, run_log)
             session = Session(run, scheduler)
             try:
-                answer_questions(scheduler, run, asking.episodes, show_progress, asking.benchmark)
+                shown = show_progress and not asking.config.output.quiet
+                answer_questions(scheduler, run, asking.episodes, shown, asking.benchmark)
             except RunError:
                 raise  # nothing more can be written
             except Exception as error:  # noqa: BLE001 (logged with its traceback; the run can be resumed)
@@ -183,10 +185,10 @@ def is_finished(asking: Prepared, run_log: RunWriter) -> bool:
 
 def finished_outcome(run_log: RunWriter) -> Outcome:
     """The outcome of a run whose questions are all finished, as from `report`."""
-    log.info("Nothing to do: every question of %s is finished", run_log.folder)
+    log.log(RESULT, "Nothing to do: every question of %s is finished", run_log.folder)
     outcome = report(run_log)
     if any(row.failed for row in outcome.rows):
-        log.info("Some questions failed; to retry them, add %s", named("retry_failed"))
+        log.log(RESULT, "Some questions failed; to retry them, add %s", named("retry_failed"))
     return outcome
 
 
@@ -223,7 +225,7 @@ def stopped(error: Exception, run_log: RunWriter, session: Session) -> Outcome:
             frames = frames.tb_next
         log.error("The traceback of the error:", exc_info=(type(raised), raised, frames))
     log.error("%s; finished turns are on disk. To resume:", what)
-    log.info("%s", run_log.resume_command)
+    log.log(RESULT, "%s", run_log.resume_command)
     run_log.export(session.facts())
     return Outcome(3, run_log.rows, run_log.folder, error)
 
@@ -244,7 +246,7 @@ def out_of_budget(asking: Prepared, budget: Budget, run_log: RunWriter, session:
         named(budget=budget.amount), in_money(budget.spent), counted(left, "answer"),
     )  # fmt: skip
     changed = changed_settings(saved_config(run_log.folder).as_json, asking.config.as_json)
-    log.info("%s", resume_command(run_log.folder, changed | {"budget": 2 * budget.amount}))
+    log.log(RESULT, "%s", resume_command(run_log.folder, changed | {"budget": 2 * budget.amount}))
     return Outcome(3, run_log.rows, run_log.folder)
 
 
@@ -254,8 +256,8 @@ def interrupted(run_log: RunWriter, session: Session | None, stack: ExitStack) -
         if session is not None:
             run_log.export(session.facts())
         stack.close()
-        log.info("Interrupted; finished turns are on disk. To resume:")
-        log.info("%s", run_log.resume_command)
+        log.log(RESULT, "Interrupted; finished turns are on disk. To resume:")
+        log.log(RESULT, "%s", run_log.resume_command)
         return Outcome(130, run_log.rows, run_log.folder)
 
 
@@ -263,7 +265,7 @@ def report(run_log: RunWriter, session: dict[str, Any] | None = None) -> Outcome
     """Write the exports, and print the scores of a run."""
     summary, rows = run_log.export(session), run_log.rows
     for line in closing_lines(run_log.folder, run_log.facts, summary, rows, run_log.benchmark):
-        log.info("%s", line)
+        log.log(RESULT, "%s", line)
     return Outcome(1 if any(row.failed for row in rows) or summary.get("errors") else 0, rows, run_log.folder)
 
 

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from dataclasses import replace
 from threading import Event
 
-from roomscout.agent.console import Progress, counted
+from roomscout.agent.console import LINE_EVERY_S, Progress, counted
 from roomscout.agent.policies import Policy
 from roomscout.agent.records import result_row
 from roomscout.agent.scheduler import Scheduler
@@ -24,6 +24,7 @@ from roomscout.agent.turns import (
     run_batched_turn,
 )
 from roomscout.base.interrupts import undone_on_failure
+from roomscout.base.text import RESULT
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question
@@ -92,10 +93,11 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
                 for state in begin(scheduler, run, progress):
                     turns = threads.submit(copy_context().run, complete_question_sequentially, state, run, stop)
                     running[turns] = state
-                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                for done in wait(running, LINE_EVERY_S, FIRST_COMPLETED).done:
                     state = running.pop(done)
                     done.result()
                     settle([state], run, progress)
+                progress.tell()
         finally:
             stop.set()
             if running:  # interrupted or stopped by an error: abandon pending replies
@@ -133,7 +135,7 @@ class Announcer:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._turns: list[int] = []
+        self._told: tuple[list[int], tuple[int, int] | None] = [], None
         self._continuing: set[EpisodeId] = set()
 
     def __call__(self, batch: Sequence[QuestionState]) -> None:
@@ -141,9 +143,11 @@ class Announcer:
         turns = sorted({state.turn for state in batch})
         most = self._scheduler.max_batched_turns
         if turns[0] < most:
-            if turns != self._turns:
-                log.info("BATCHED TURN %s/%d", "-".join(map(str, sorted({turns[0], turns[-1]}))), most - 1)
-            self._turns, self._continuing = turns, set()
+            cohort = self._scheduler.cohort
+            if (turns, cohort) != self._told:
+                which = f", cohort {cohort[0]} of {cohort[1]}" if cohort else ""
+                log.info("BATCHED TURN %s/%d%s", "-".join(map(str, sorted({turns[0], turns[-1]}))), most - 1, which)
+            self._told, self._continuing = (turns, cohort), set()
             return
         if not self._continuing:
             log.info("SEQUENTIAL PHASE: %d at a time", len(batch))
@@ -163,6 +167,8 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
     """
     level = logging.INFO if batch[0].turn < scheduler.max_batched_turns else logging.DEBUG
     log.log(level, "Processing %s in batch", counted(len(batch), "active question"))
+    if asking := sum(state.asks for state in batch):
+        log.log(level, "Running batch generation for %s...", counted(asking, "question"))
     started = time.perf_counter()
     try:
         yield
@@ -198,6 +204,7 @@ def in_words(row: ResultRow, question: Question) -> str:
 
 def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:
     """Write the results of finished questions and release their resources."""
+    answered = RESULT if progress.total == 1 else logging.INFO
     for state in states:
         if not state.is_final or run.log.is_done(state.question.id, state.sample):
             continue
@@ -208,9 +215,10 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
             level = logging.DEBUG if row.failed_part == "scan" else logging.ERROR
             log.log(level, "[%s] Failed (%s): %s", state.label, row.failed_part, row.error)
         elif state.answer is None:
-            log.info("[%s] No answer by the last turn", state.label)
+            log.log(answered, "[%s] No answer by the last turn", state.label)
         else:
-            log.info("[%s] Final answer: %s", state.label, in_words(row, state.question))
+            log.log(answered, "[%s] Final answer: %s", state.label, in_words(row, state.question))
         run.policy.forget(state)
         state.close()
         progress.finished(row)
+    progress.tell()

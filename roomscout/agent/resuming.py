@@ -16,7 +16,7 @@ from roomscout.base.text import on_disk
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.models import EMBEDDED
-from roomscout.runs.settings import ANSWER_SETTINGS, FILTERS, RECORD_SETTINGS, SETTINGS, flags_of
+from roomscout.runs.settings import ANSWER_SETTINGS, DISPLAY_SETTINGS, FILTERS, RECORD_SETTINGS, SETTINGS, flags_of
 
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"]
 
@@ -70,8 +70,8 @@ def _absolute(path: Path) -> Path:
 
 
 def changed_settings(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, as JSON values, that differ from those with which a run began."""
-    return {name: value for name, value in now.items() if value != begun[name]}
+    """The settings, as JSON values, that differ from those with which a run began, but not what is printed."""
+    return {name: value for name, value in now.items() if value != begun[name] and name not in DISPLAY_SETTINGS}
 
 
 def changed_flags(names: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

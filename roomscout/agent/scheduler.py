@@ -1,5 +1,6 @@
 """Schedules questions: in cohorts, first in lockstep and then a few at a time, or in one batch that is kept full."""
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -36,6 +37,7 @@ class Scheduler:
         self._waiting = deque(questions)
         self._begun: list[QuestionState] = []
         self._limits: dict[int, int] = {}
+        self._cohort = 0
 
     def admit(self) -> list[QuestionState]:
         """Admit waiting questions: the next cohort if the last one is finished; with refill, one per free place."""
@@ -43,6 +45,7 @@ class Scheduler:
         places = self._most(self._begun) - len(self._begun) if self.refill or not self._begun else 0
         admitted = [self._waiting.popleft() for _ in range(min(max(places, 0), len(self._waiting)))]
         self._begun += admitted
+        self._cohort += bool(admitted)
         return admitted
 
     def stop_admitting(self) -> None:
@@ -53,6 +56,12 @@ class Scheduler:
     def begun(self) -> list[QuestionState]:
         """The unfinished questions of the cohort."""
         return [state for state in self._begun if not state.is_final]
+
+    @property
+    def cohort(self) -> tuple[int, int] | None:
+        """Which cohort this is, from 1, and how many there are if all others are as large as the next one; None with
+        `refill`."""
+        return None if self.refill else (self._cohort, self._cohort + math.ceil(len(self._waiting) / self._most([])))
 
     @property
     def has_work(self) -> bool:

@@ -84,6 +84,7 @@ def first_look(config: RunConfig) -> Iterator[TurnViews]:
     """
     what, views, turns = config.what_to_run, config.views, TurnViews()
     seen = what.ply is not None and what.ply.is_file() and views.renderer != "blind" and not what.plan
+    seen = seen and not config.output.quiet
     if not seen or not console.is_terminal or not config.model.loads_weights:
         yield turns
         return

@@ -11,7 +11,7 @@ from roomscout.analysis.rows import add_choices, chosen_rows, print_lines
 from roomscout.analysis.run_argument import chosen_run
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
 from roomscout.analysis.tables import decimal, table_lines
-from roomscout.base.text import escaped, log_to_stream, replace_unencodable
+from roomscout.base.text import RESULT, escaped, log_to_stream, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import BenchmarkError
 from roomscout.runs import RunError
@@ -74,7 +74,7 @@ def log_split(folder: Path) -> None:
         log.warning("What was in view is not known: %s", sentence)
     by_sight = split(rows, seen.sights)
     if by_sight is not None and by_sight["types"]:
-        log.info("%s; to list them: roomscout failures %s", error_line(by_sight), shlex.quote(str(folder)))
+        log.log(RESULT, "%s; to list them: roomscout failures %s", error_line(by_sight), shlex.quote(str(folder)))
 
 
 def failure_lines(

@@ -65,6 +65,10 @@ def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
+RESULT = (logging.INFO + logging.WARNING) // 2
+"""The level of log lines that are results of the command, which --quiet also prints."""
+
+
 class LogFormatter(logging.Formatter):
     """Formats log records with `escaped` arguments; the format itself and tracebacks may have several lines."""
 

@@ -33,6 +33,7 @@ from roomscout.agent.run_folder import saved_prompts
 from roomscout.agent.startup import resolve
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.text import RESULT
 from roomscout.base.wording import named
 from roomscout.cluster.ray_cluster import (
     NO_NODE_FOR_S,
@@ -142,7 +143,7 @@ class RayRun:
         assert self.log is not None
         log.error("%s", why)
         for line in (*more, self.log.resume_command):
-            log.info("%s", line)
+            log.log(RESULT, "%s", line)
         return Outcome(status, self.log.rows, self.log.folder)
 
     def save_unfinished(self) -> None:
@@ -165,7 +166,8 @@ class RayRun:
         parts, stopped = self._parts, list[Part]()
         left = parts.pending
         log.info("RAY: %d parts, %d at a time", len(parts.questions), cluster.replicas.count)
-        with Progress(self._asking.episodes, self.log.rows, benchmark=self._asking.benchmark) as progress:
+        shown = not self._config.output.quiet
+        with Progress(self._asking.episodes, self.log.rows, shown, benchmark=self._asking.benchmark) as progress:
             watch = Watch(self.log, progress)
             for ended in cluster.outcomes(answer_part, {part: (parts.config(part), probe) for part in left}):
                 watch()
@@ -306,6 +308,7 @@ class Watch:
                 if row.episode not in self._seen and not self.run_log.is_done(row.id, row.sample):
                     self._progress.finished(row)
                 self._seen.add(row.episode)
+        self._progress.tell()
 
 
 # What a worker does, on whichever machine of the cluster it runs:

@@ -18,7 +18,15 @@ from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import argument_text, did_you_mean
 from roomscout.base.wording import flag
 from roomscout.data.question_files import QUESTION_FILES
-from roomscout.runs.settings import FILTERS, HINTS, SECTION_OF, SECTION_TYPES, SETTINGS
+from roomscout.runs.settings import (
+    DISPLAY_SETTINGS,
+    FILTERS,
+    HINTS,
+    SECTION_OF,
+    SECTION_TYPES,
+    SETTINGS,
+    default_of,
+)
 
 EXAMPLES = (
     '--ply room.ply --question "How many chair(s) are in this room?" --model embedded',
@@ -227,6 +235,7 @@ def resumed(saved: RunConfig, given: Given) -> RunConfig:
     settings = {name: value for name, value in given.settings.items() if name not in ("batch", "demo")}
     if (name := settings.pop("name", None)) not in (None, saved.output.name):
         raise ConfigError(f"--name {name} names a new run: leave it out to resume one")
+    saved = saved.having(**{name: default_of(name) for name in DISPLAY_SETTINGS})
     return as_begun(saved, saved.having(**settings)).checked()
 
 

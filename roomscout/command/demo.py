@@ -9,6 +9,7 @@ from roomscout.agent.builders import layouts_of, questions_of
 from roomscout.agent.checking import look_ahead
 from roomscout.agent.config import ConfigError, QuestionSettings, RunConfig, WhatToRun
 from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
+from roomscout.base.text import RESULT
 from roomscout.command.command_line import Given
 from roomscout.data.scans import scan_of
 from roomscout.models import EMBEDDED
@@ -38,18 +39,18 @@ def run_demo(config: RunConfig) -> list[Outcome]:
         return [look_ahead(config)]
     if config.views.renderer == "blind":
         return [main_vsi_bench_loop(config)]
-    log.info("BLIND: the questions with grey views, as a baseline")
+    log.log(RESULT, "BLIND: the questions with grey views, as a baseline")
     blind = main_vsi_bench_loop(config.having(renderer="blind"))
     if blind.status:
         return [blind]
-    log.info("SEEING: the same questions with real views")
+    log.log(RESULT, "SEEING: the same questions with real views")
     seeing = main_vsi_bench_loop(config)
     if seeing.status < 2 and seeing.folder is not None:
         for line in [
             overalls(seeing.folder),
             *next_steps(config.what_to_run, config.questions, config.views.scan_root, seeing.folder),
         ]:
-            log.info("%s", line)
+            log.log(RESULT, "%s", line)
     return [blind, seeing]
 
 

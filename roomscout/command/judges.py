@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roomscout.base.text import RESULT
 from roomscout.base.wording import words_of, words_of_judge
 
 if TYPE_CHECKING:
@@ -46,10 +47,10 @@ def judge_after_run(folder: Path, settings: "JudgeSettings") -> None:
     try:
         with words_of(words_of_judge()):
             ask = open_judge(settings.judge, settings.judge_url, settings.judge_key_env)
-            log.info("%s: %s", settings.judge, judge_run(folder, settings.judge, ask))
+            log.log(RESULT, "%s: %s", settings.judge, judge_run(folder, settings.judge, ask))
         reader = RunReader(folder)
         for line in format_summary(reader.summary or {}, reader.benchmark):
-            log.info("%s", line)
+            log.log(RESULT, "%s", line)
     except KeyboardInterrupt:
         log.warning("Interrupted: the run is complete, and the marks so far are kept. To continue: %s", again)
     except (RunError, BenchmarkError, ModelError) as error:

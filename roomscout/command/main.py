@@ -1,6 +1,7 @@
 """The command: flags in, exit status out."""
 
 import errno
+import logging
 import signal
 import sys
 from functools import partial
@@ -52,6 +53,7 @@ def main(argv: list[str]) -> int:
             with deferred_interrupts():
                 from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
                 from roomscout.agent.terminal_views import first_look
+                from roomscout.base.text import RESULT
                 from roomscout.command.reports import finish
                 from roomscout.data.questions import QuestionError
                 from roomscout.data.scans import ScanNotFound
@@ -59,11 +61,12 @@ def main(argv: list[str]) -> int:
                 from roomscout.rendering.renderers import RenderError
                 from roomscout.runs import RunError
             refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
-            log_to_console()
-            if config.what_to_run.ply is not None and config.what_to_run.continue_from is None:
+            what, output = config.what_to_run, config.output
+            quiet = output.quiet and not (what.plan or what.check_data)  # of which all lines are results
+            log_to_console(logging.DEBUG if output.verbose else RESULT if quiet else logging.INFO)
+            if what.ply is not None and what.continue_from is None:
                 config.checked()  # before anything is drawn
             with first_look(config) as views:
-                what = config.what_to_run
                 if (what.demo or what.interactive) and what.continue_from is None:
                     return answer_several(config, given, views)
                 answer, config = answering(config, given, views)
@@ -109,9 +112,7 @@ def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple
         return partial(look_ahead, config, folder), config
     if config.cluster.ray:
         return partial(answer_on_ray, config, folder), config
-    return partial(
-        main_vsi_bench_loop, config, folder, show_view=shown_turns(config.what_to_run.ply, config.views.renderer, views)
-    ), config
+    return partial(main_vsi_bench_loop, config, folder, show_view=shown_turns(config, views)), config
 
 
 def answer_several(config: "RunConfig", given: "Given", views: "TurnViews") -> int:
@@ -127,19 +128,20 @@ def answer_several(config: "RunConfig", given: "Given", views: "TurnViews") -> i
     from roomscout.agent.interactive import ask_repeatedly
 
     config = with_absolute_paths(config)
-    show_view = shown_turns(config.what_to_run.ply, config.views.renderer, views)
+    show_view = shown_turns(config, views)
     statuses = [finish(outcome, config) for outcome in ask_repeatedly(config, show_view)]
     return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
 
 
-def shown_turns(ply: Path | None, renderer: str, views: "TurnViews") -> "Callable[[QuestionState, Path], None] | None":
-    """Print each turn of --ply from now on; returns what shows its view, None for grey views and for other runs."""
+def shown_turns(config: "RunConfig", views: "TurnViews") -> "Callable[[QuestionState, Path], None] | None":
+    """Print each turn of --ply from now on, unless --quiet is given; returns what shows its view, None for grey views
+    and for other runs."""
     from roomscout.agent.console import log_turns_to_console
 
-    if ply is None:
+    if config.what_to_run.ply is None or config.output.quiet:
         return None
     log_turns_to_console()
-    return None if renderer == "blind" else views.show
+    return None if config.views.renderer == "blind" else views.show
 
 
 def failed(error: Exception, refusals: tuple[type[Exception], ...]) -> int:

@@ -67,12 +67,13 @@ HERE_OR_VLLM: tuple[EngineName, ...] = ("transformers", "vllm")
 
 
 class Role(Enum):
-    """What a setting decides. Only CALL, SPEED, PLACE and OUTPUT may change when a run is resumed.
+    """What a setting decides. Only CALL, DISPLAY, SPEED, PLACE and OUTPUT may change when a run is resumed.
 
     SPEED changes answers only through rounding, which depends on device, kernels and batch size.
     """
 
     CALL = "what one call of the command does"
+    DISPLAY = "what one call of the command prints: a resumed run does not keep it"
     QUESTION = "which questions are asked"
     SCORING = "how answers are counted and scored"
     ANSWERER = "what answers: runs may differ in it, since that is what one compares"
@@ -83,7 +84,7 @@ class Role(Enum):
     OUTPUT = "what is written of the answers at the end, and where"
 
 
-CALL, QUESTION, SCORING, ANSWERER, ANSWER, RECORD, SPEED, PLACE, OUTPUT = Role
+CALL, DISPLAY, QUESTION, SCORING, ANSWERER, ANSWER, RECORD, SPEED, PLACE, OUTPUT = Role
 
 
 @dataclass(frozen=True)
@@ -445,6 +446,10 @@ class OutputSettings(Section):
     summary, the report and --plan then say what the run costs."""
     budget: Annotated[float, Gt(0)] | None = setting(None, OUTPUT, "AMOUNT")
     """With --prices, begin no more questions once the run has cost this much; resume it with a larger amount."""
+    verbose: bool = setting(False, DISPLAY, study="never")
+    """Print all that run.log has, with times: each reply and move too."""
+    quiet: bool = setting(False, DISPLAY, study="never")
+    """Print only results, warnings and errors, and where the run folder is; show no progress."""
 
 
 @dataclass(frozen=True)
@@ -501,6 +506,7 @@ def names_of(*roles: Role) -> tuple[str, ...]:
 ANSWER_SETTINGS = names_of(QUESTION, SCORING, ANSWERER, ANSWER)
 """Settings that could change an answer or its score."""
 RECORD_SETTINGS = names_of(RECORD)
+DISPLAY_SETTINGS = names_of(DISPLAY)
 FILTERS = tuple(name for name in SECTIONS["questions"] if SETTINGS[name].role is QUESTION)
 """Settings that filter questions."""
 

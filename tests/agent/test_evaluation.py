@@ -93,7 +93,7 @@ def test_questions_of_a_cohort_share_their_batched_turns(rooms: RoomScans, tmp_p
 def test_the_log_names_the_phases_and_answers(rooms: RoomScans, tmp_path: Path):
     shown = run_main(rooms.flags(tmp_path, "--max-batched-turns", "2", "--batch-size", "3")).stdout
     lines = shown.splitlines()
-    assert "BATCHED TURN 0/1" in lines
+    assert "BATCHED TURN 0/1, cohort 1 of 3" in lines
     assert "Processing 3 active questions in batch" in lines
     assert any(re.fullmatch(r"SEQUENTIAL PHASE: [23] at a time", line) for line in lines)
     final = r"\[Q\d{3}\] Final answer: \S+( m| cm| m²)? \((\w+), truth (\S+), score [01](\.\d)?, \d turns?\)"
@@ -146,7 +146,10 @@ def test_a_line_of_run_log_has_a_short_prefix(rooms: RoomScans, tmp_path: Path):
     main_vsi_bench_loop(rooms.config(tmp_path, num_questions=2, steps=1))
     lines = (only_run(tmp_path) / "run.log").read_text(encoding="utf-8").splitlines()
     assert all(re.match(r"\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
-    assert {line[15:] for line in lines} >= {"BATCHED TURN 0/1", "Processing 2 active questions in batch"}
+    assert {line[15:] for line in lines} >= {
+        "BATCHED TURN 0/1, cohort 1 of 1",
+        "Processing 2 active questions in batch",
+    }
 
 
 def test_drivers_and_memory_are_in_run_log_and_not_on_the_terminal(rooms: RoomScans, tmp_path: Path):

@@ -120,7 +120,6 @@ def test_the_package_lists_its_public_names_only():
         ("--batch --max_turns 3", "did you mean --steps, which counts moves"),
         ("--batch 8", "did you mean --batch --batch-size 8?"),
         ("--output x", "did you mean --log-root?"),
-        ("--verbose", "there is no flag --verbose; did you mean --log-root, below which the run.log of"),
         (
             "--batch --node_rank 1",
             "there is no flag --node-rank; did you mean --shard I/N, with another I on each machine?",

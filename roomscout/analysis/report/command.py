@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roomscout.analysis.report.writer import Written, write_report
 from roomscout.analysis.run_argument import add_run, chosen_run
-from roomscout.base.text import log_to_stream
+from roomscout.base.text import RESULT, log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
 
@@ -43,4 +43,4 @@ def log_report(written: Written) -> None:
         log.warning("The report lacks what could not be read: %s", written.missing[0])
         if len(written.missing) > 1:
             log.warning("It names %d more at its top and on the pages of the questions", len(written.missing) - 1)
-    log.info("Report: %s", written.path)
+    log.log(RESULT, "Report: %s", written.path)
