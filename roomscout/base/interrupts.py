@@ -1,15 +1,36 @@
 """What SIGINT (Ctrl-C) and SIGTERM (job schedulers) do to a block of code.
 
-Outside these blocks, the command lets both raise KeyboardInterrupt in the main thread.
+Outside these blocks, the command lets both raise KeyboardInterrupt in the main thread: see `raise_at_interrupts`.
 """
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+REPEATED_S = 3.0
+"""Interrupts within this time after one belong to it: people and job schedulers often send two."""
+
+
+def raise_at_interrupts() -> None:
+    """Let SIGINT, unless it is ignored, and SIGTERM raise KeyboardInterrupt; for REPEATED_S, ignore those that follow.
+
+    A second one would interrupt what the first one makes a program do, such as saving its results.
+    """
+    raised_at = -REPEATED_S
+
+    def raise_once(number: int, frame: FrameType | None) -> None:
+        nonlocal raised_at
+        if time.monotonic() - raised_at >= REPEATED_S:
+            raised_at = time.monotonic()
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, raise_once)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, raise_once)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout import SCRIPT
-from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts
+from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_interrupts
 from roomscout.base.wording import words_of, words_of_verb
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
 
     0: all questions finished; 1: some failed; 2: cannot run, write or continue; 3: unexpected error; 130: interrupted.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as clusters send; stops a run like Ctrl-C
+    raise_at_interrupts()  # clusters send SIGTERM, which stops a run like Ctrl-C
     refusals: tuple[type[Exception], ...] = ()
     with words_of(words_of_verb(argv)):
         try:

@@ -136,7 +136,7 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(rooms: RoomScans,
     assert process.stdout.read().splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
 
 
-@pytest.mark.parametrize("pause", [0.0, *(pytest.param(each, marks=SLOW) for each in (0.01, 0.03, 0.1))])
+@pytest.mark.parametrize("pause", [0.0, *(pytest.param(each, marks=SLOW) for each in (0.002, 0.01, 0.03, 0.1))])
 def test_a_second_signal_changes_nothing(rooms: RoomScans, tmp_path: Path, pause: float):
     flags, turns = that_pauses(rooms, tmp_path)
     command = [sys.executable, str(COMMAND), *flags]
