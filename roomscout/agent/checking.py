@@ -17,6 +17,7 @@ from roomscout.data.question_files import listed
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.scans import OWN_ROOTS, ScanNotFound, format_scan_table, missing_scans, scan_of, scan_table
 from roomscout.rendering.scene import SceneError, load_scene
+from roomscout.runs.setting_types import ALL_GPUS
 
 log = logging.getLogger(__name__)
 
@@ -94,13 +95,13 @@ def log_origins(benchmark: Benchmark, datasets: Sequence[str] | None = None) -> 
 
 
 def workers_line(cluster: ClusterSettings) -> list[str]:
-    """How the plan of one worker relates to a run with --ray, as a line."""
-    if not cluster.ray:
+    """How the plan of one worker relates to a run with --ray or --gpus, as a line."""
+    if not (cluster.ray or cluster.on_gpus):
         return []
-    number = cluster.replicas
+    number = cluster.replicas if cluster.ray else "auto" if ALL_GPUS in cluster.gpus else len(cluster.gpus)
     workers = "its workers" if number == "auto" else counted(number, "worker")
     divisor = "their number" if number == "auto" else f"about {number}"
+    asked = named("ray") if cluster.ray else named(gpus=",".join(cluster.gpus))
     return [
-        f"With {named('ray')}: all of this is for one worker; {workers} share the questions, so divide the times by "
-        f"{divisor}"
+        f"With {asked}: all of this is for one worker; {workers} share the questions, so divide the times by {divisor}"
     ]

@@ -191,7 +191,6 @@ FOREIGN = {
     "--tp": "--tensor-parallel-size, with --engine vllm",
     "--width": "--image-size",
     "--height": "--image-size",
-    "--gpus": "--tensor-parallel-size, with --engine vllm",
     "--use-vllm": "--engine vllm",
     "--node-rank": "--shard I/N, with another I on each machine",
     "--num-nodes": "--shard I/N, with this number as N",

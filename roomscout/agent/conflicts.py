@@ -8,7 +8,7 @@ from typing import Any
 from roomscout.base.wording import Worded, named
 from roomscout.data.question_files import QUESTION_FILES
 from roomscout.runs.movers import TURNS_ONLY
-from roomscout.runs.setting_types import EXAMPLE_URL
+from roomscout.runs.setting_types import EXAMPLE_URL, NO_GPUS
 from roomscout.runs.settings import FILTERS, SECTIONS, SETTINGS, default_of
 
 Given = Any
@@ -201,14 +201,22 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
     (lambda s: s.verbose and s.quiet, "{verbose} prints more and {quiet} less: choose one"),
     (lambda s: s.budget is not None and s.prices is None, "{budget} counts what tokens cost: add {prices=FILE}"),
     (
-        lambda s: s.budget is not None and s.ray,
-        "{budget} is of one process, and the workers of {ray} do not know what the others spend: leave it out, or give "
-        "each part its own with {shard=I/N}",
+        lambda s: s.budget is not None and s.in_parts,
+        "{budget} is of one process, and the workers of {in_parts} do not know what the others spend: leave it out, or "
+        "give each part its own with {shard=I/N}",
     ),
     (lambda s: s.shard is not None and not s.batched, "{shard} is for {batch}: leave it out with {ask_or_demo}"),
-    (lambda s: s.ray and not s.batched, "{ray} is for {batch}: leave it out with {ask_or_demo}"),
-    (lambda s: s.ray and s.shard is not None, "{ray} splits the run into parts itself: leave out {shard}"),
-    (lambda s: s.ray and s.device.startswith("cuda:"), "{ray} gives each worker a GPU: leave out {device=}"),
+    (lambda s: s.ray and s.on_gpus, "{ray} and {gpus} both say who answers the parts of the run: choose one"),
+    (lambda s: s.in_parts and not s.batched, "{in_parts} is for {batch}: leave it out with {ask_or_demo}"),
+    (lambda s: s.in_parts and s.shard is not None, "{in_parts} splits the run into parts itself: leave out {shard}"),
+    (
+        lambda s: s.in_parts and s.device.startswith("cuda:"),
+        "{in_parts} gives each worker a GPU: leave out {device=}",
+    ),
+    (
+        lambda s: s.on_gpus and s.engine == "openai" and s.device != "cpu",
+        "{engine=openai} needs no GPU here: leave out {gpus}, or add {device=cpu} for so many processes on the CPU",
+    ),
     (
         lambda s: not s.ray and not s.resumes and (s.ray_address is not None or s.replicas != "auto"),
         "{ray_address} and {replicas} need {ray}",
@@ -255,5 +263,7 @@ def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
         "unused": ", ".join(changed([name for name, those in of_engine.items() if "transformers" in those])),
         "only_vllm": ", ".join(changed([name for name, those in of_engine.items() if those == ("vllm",)])),
         "only_server": "".join(changed([name for name, those in of_engine.items() if those == ("openai",)])[:1]),
+        "on_gpus": s.gpus != (NO_GPUS,),
+        "in_parts": named("ray") if s.ray else named(gpus=",".join(s.gpus)) if s.gpus != (NO_GPUS,) else "",
         "of_judge": "".join(changed(SECTIONS["judge"])[:1]),
     }

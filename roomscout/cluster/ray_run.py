@@ -1,8 +1,9 @@
-"""Runs on a Ray cluster: workers, by default one per GPU, answer the parts of a run, which are merged into its folder.
+"""Runs on a Ray cluster or on the GPUs of this machine: workers answer the parts of a run, which are merged into its
+folder.
 
 A worker runs the unmodified loop on a part, in its own process, with an ordinary run folder below the run's `parts`.
-Losing a worker therefore costs only its current turn: Ray calls another one, which resumes the part's folder. Losing
-the cluster ends the command with what the parts have, to be resumed.
+Losing a worker therefore costs only its current turn: Ray calls another one, which resumes the part's folder, and with
+--gpus the next start of the run does. Losing the cluster ends the command with what the parts have, to be resumed.
 """
 
 import logging
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.agent.builders import layouts_of
-from roomscout.agent.config import RunConfig
-from roomscout.agent.console import Progress, lines_kept_for_log
+from roomscout.agent.config import ClusterSettings, RunConfig
+from roomscout.agent.console import Progress, counted, lines_kept_for_log
 from roomscout.agent.evaluation import (
     Outcome,
     begin_or_resume,
@@ -35,6 +36,7 @@ from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT
 from roomscout.base.wording import named
+from roomscout.cluster.gpus import DIED, GpuWorkers, gpu_workers
 from roomscout.cluster.ray_cluster import (
     NO_NODE_FOR_S,
     POLL_S,
@@ -52,7 +54,7 @@ from roomscout.runs import RunError, RunInUse
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, sessions_of, take_part
 from roomscout.runs.provenance import changed_versions, current_versions
-from roomscout.runs.reader import PARTS_FOLDER, QUESTIONS_FILE, RunReader, find_part, parts_of_ray_run
+from roomscout.runs.reader import PARTS_FOLDER, QUESTIONS_FILE, RunReader, find_part, parts_of_run
 from roomscout.runs.records import EpisodeId
 from roomscout.runs.settings import FILTERS, MAX_BATCH_SIZE
 from roomscout.runs.writer import RunWriter
@@ -67,22 +69,23 @@ UNLOCKED_WITHIN_S = 180.0
 """How long a part may stay locked by a lost worker. NFS releases the locks of a dead machine after some 90 seconds."""
 
 
-def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: float = NO_NODE_FOR_S) -> Outcome:
-    """Answer every question of a run on a Ray cluster and score it, as `main_vsi_bench_loop` does in one process.
+def answer_in_parts(config: RunConfig, folder: Path | None = None, no_node_for_s: float = NO_NODE_FOR_S) -> Outcome:
+    """Answer every question of a run on the workers of --ray or --gpus and score it, as `main_vsi_bench_loop` does.
 
     `folder` is the run to resume, None for a new one. Status 2 if the cluster had no live node for a worker for
     `no_node_for_s` seconds, after one more try if it was started here, or if a part lost its worker too often; the run
     can then be resumed from its folder. Raises the errors of `main_vsi_bench_loop`, here or on a worker, and
     ClusterError if there is no run folder yet.
     """
-    require_ray()
+    if config.cluster.ray:
+        require_ray()
     asking = prepared(config, folder=folder)
     with ExitStack() as stack:
         stack.enter_context(lines_kept_for_log())
         if asking.makes_scans:  # the workers share them
             asking.make_scans()
             asking.report_scans()
-        run = RayRun(asking, stack)
+        run = RunInParts(asking, stack)
         if run.log is not None and is_finished(asking, run.log):
             return finished_outcome(run.log)
         try:
@@ -106,7 +109,7 @@ def answer_on_ray(config: RunConfig, folder: Path | None = None, no_node_for_s: 
         return report(run.log)
 
 
-class RayRun:
+class RunInParts:
     """A run that one cluster after another may answer; `log` is its folder, None before it has begun."""
 
     def __init__(self, asking: Prepared, stack: ExitStack):
@@ -127,6 +130,9 @@ class RayRun:
         except OSError as error:
             raise RunError(f"{named(log_root=log_root)}: cannot write there ({error.strerror})") from None
         settings, gpus_each = self._config.cluster, gpus_of_replica(self._config.model, self._config.vllm)
+        if not settings.ray:
+            with gpu_workers(settings.gpus, self._config.model.device, max(1, gpus_each)) as workers:
+                return self._answer_on(workers, Path(probe.name))
         try:
             with cluster_of(settings, gpus_each, no_node_for_s) as cluster:
                 return self._answer_on(cluster, Path(probe.name))
@@ -155,7 +161,7 @@ class RayRun:
                 take_part(self.log, FoundPart.read(folder))
         self.log.export(None)
 
-    def _answer_on(self, cluster: Cluster, probe: Path) -> list[Part]:
+    def _answer_on(self, cluster: Cluster | GpuWorkers, probe: Path) -> list[Part]:
         """Let the workers of a cluster answer all pending parts; returns those that an unexpected error stopped.
 
         Raises errors by which a worker refuses to run, such as ModelError, since the others would refuse, too.
@@ -165,8 +171,8 @@ class RayRun:
         assert self.log is not None
         parts, stopped = self._parts, list[Part]()
         left = parts.pending
-        log.info("RAY: %d parts, %d at a time", len(parts.questions), cluster.replicas.count)
-        shown = not self._config.output.quiet
+        count, shown = len(parts.questions), not self._config.output.quiet
+        log.info("%s, %d at a time", counted(count, "part"), min(cluster.replicas.count, count))
         with Progress(self._asking.episodes, self.log.rows, shown, benchmark=self._asking.benchmark) as progress:
             watch = Watch(self.log, progress)
             for ended in cluster.outcomes(answer_part, {part: (parts.config(part), probe) for part in left}):
@@ -177,29 +183,36 @@ class RayRun:
                         log.error("The worker of part %s stopped with an error", part)
                         raise status
                     if status > 1:
-                        log.error(
-                            "Part %s was stopped by an unexpected error: see run.log in %s", part, parts.folder(part)
-                        )
+                        where = parts.folder(part) or self.log.folder
+                        log.error("Part %s was stopped by an unexpected error: see run.log in %s", part, where)
                         stopped.append(part)
                     else:
                         parts.take(part)
                         log.info("Part %s is finished; parts left: %d", part, len(left))
         return stopped
 
-    def _begin(self, cluster: Cluster, probe: Path) -> "Parts":
+    def _begin(self, cluster: Cluster | GpuWorkers, probe: Path) -> "Parts":
         """Begin or resume the run folder, and cut the run into parts."""
         prompts, questions = None, self._asking.questions
         if self.log is None:
-            # This machine may have no GPU, so a worker resolves each "auto".
-            calls = cluster.outcomes(resolved, {None: (self._config, probe)})
+            # This machine may have no GPU, and this process shall not use any, so a worker resolves each "auto".
+            device = self._config.model.device
+            calls = cluster.outcomes(resolved, {None: (on_own_gpu(self._config), probe)})
             (found,) = (each for ended in calls for each in ended.values())
             if isinstance(found, Exception):
                 raise found
-            self._config = found
+            if found == DIED:
+                raise ClusterError(f"{named(gpus=' '.join(self._config.cluster.gpus))}: no worker can be started")
+            self._config = found.having(device=device)
             prompts = run_prompts(self._config) if self._config.model.asks_model else None
         self.log = begin_or_resume(self._asking, self.log, self._config, prompts, self._stack)
         log_unfamiliar(unfamiliar_questions(None, self._config.model, questions))
         parts = Parts(self.log, self._config, questions, cluster.replicas.count)
+        if len(parts.questions) < cluster.replicas.count:
+            scenes = counted(len({question.scene for question in questions}), "scene")
+            log.warning(
+                "%s: %d of %d workers have a part to answer", scenes, len(parts.questions), cluster.replicas.count
+            )
         parts.require_same_prompts()
         return parts
 
@@ -210,7 +223,7 @@ class Parts:
     def __init__(self, run_log: RunWriter, config: RunConfig, questions: Sequence[Question], replicas: int):
         self.run_log, self._config, self._root = run_log, config, run_log.folder / PARTS_FOLDER
         self._root.mkdir(exist_ok=True)
-        begun = (RunReader(folder).facts.part for folder in parts_of_ray_run(run_log.folder))
+        begun = (RunReader(folder).facts.part for folder in parts_of_run(run_log.folder))
         scenes = len({question.scene for question in questions})
         # As many as the run was begun with, whatever the replicas now.
         of = next((part.of for part in begun if part), 0) or number_of_parts(len(questions), scenes, replicas)
@@ -234,12 +247,12 @@ class Parts:
         """The settings for a part."""
         what = self._config.what_to_run
         changes: dict[str, Any] = {"log_root": self._root, "name": None, "shard": str(part), "prices": None}
-        changes |= {"ray": False, "ray_address": None, "replicas": "auto"}
+        changes |= {"ray": False, "ray_address": None, "replicas": "auto", "gpus": ClusterSettings.gpus}
         changes |= {"continue_from": what.continue_from if what.retry_failed else None}
         if RunReader(self.run_log.folder).has_questions:  # workers need no other file, and no filter
             changes |= {**dict.fromkeys(FILTERS, ()), "num_questions": None}
             changes |= {"questions": self.run_log.folder / QUESTIONS_FILE}
-        return self._config.having(**changes)
+        return on_own_gpu(self._config).having(**changes)
 
     def require_same_prompts(self) -> None:
         """Raise RunError if parts that have not begun would read other prompts than the run has recorded."""
@@ -275,6 +288,11 @@ class Parts:
             )
 
 
+def on_own_gpu(config: RunConfig) -> RunConfig:
+    """The settings of a worker, which with --gpus uses its GPU, or fails instead of using the CPU unasked."""
+    return config.having(device="cuda") if config.cluster.on_gpus and config.model.device == "auto" else config
+
+
 def number_of_parts(questions: int, scenes: int, replicas: int) -> int:
     """A multiple of the replicas, so that all stay busy to the end.
 
@@ -290,12 +308,12 @@ class Watch:
     def __init__(self, run_log: RunWriter, progress: Progress):
         self.run_log, self._progress, self._versions = run_log, progress, current_versions()
         self._others, self._seen = set[tuple[str, str]](), set[EpisodeId]()
-        readers = map(RunReader, parts_of_ray_run(run_log.folder))
+        readers = map(RunReader, parts_of_run(run_log.folder))
         self._resumed = {reader.folder: 1 + len(reader.facts.resumed) for reader in readers}
 
     def __call__(self) -> None:
         """Count the newly finished questions of all parts."""
-        for reader in map(RunReader, parts_of_ray_run(self.run_log.folder)):
+        for reader in map(RunReader, parts_of_run(self.run_log.folder)):
             facts = reader.facts
             if len(facts.resumed) > self._resumed.setdefault(reader.folder, 0):
                 log.warning("The worker of %s was lost; another one has resumed it", facts.part)

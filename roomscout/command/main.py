@@ -97,7 +97,7 @@ def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple
         from roomscout.agent.evaluation import main_vsi_bench_loop
         from roomscout.agent.resuming import with_absolute_paths
         from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
-        from roomscout.cluster.ray_run import answer_on_ray
+        from roomscout.cluster.ray_run import answer_in_parts
         from roomscout.command.command_line import resumed
     folder, config = None, with_absolute_paths(config)
     if config.what_to_run.continue_from is not None:
@@ -110,8 +110,8 @@ def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple
             config = config.having(continue_from=None, retry_failed=False)
     if config.what_to_run.plan or config.what_to_run.check_data:
         return partial(look_ahead, config, folder), config
-    if config.cluster.ray:
-        return partial(answer_on_ray, config, folder), config
+    if config.cluster.ray or config.cluster.on_gpus:
+        return partial(answer_in_parts, config, folder), config
     return partial(main_vsi_bench_loop, config, folder, show_view=shown_turns(config, views)), config
 
 

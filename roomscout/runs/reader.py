@@ -343,8 +343,8 @@ def find_part(log_root: Path, number: int, of: int, name: str | None = None) -> 
     return _newest_parts(log_root, name).get((number, of))
 
 
-def parts_of_ray_run(folder: Path) -> list[Path]:
-    """The newest run folder of each part of a run on Ray, in the order of the parts. Skips damaged ones."""
+def parts_of_run(folder: Path) -> list[Path]:
+    """The newest run folder of each part below a run, in the order of the parts. Skips damaged ones."""
     return [part for _, part in sorted(_newest_parts(folder / PARTS_FOLDER).items())]
 
 

@@ -21,6 +21,8 @@ GIVEN_NAMES = ("path", "boxes-seen", "boxes")
 """What --given can give."""
 NOTHING = "nothing"
 """The value of --tell that reveals nothing."""
+ALL_GPUS, NO_GPUS = "all", "none"
+GPU = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 EXAMPLE_URL = "http://localhost:8000/v1"
 SECRET_NAME = re.compile(r"(^|[_-])(key|code|sig|signature|token|secret|password|passwd|authorization)$", re.IGNORECASE)
@@ -156,6 +158,16 @@ def _given(value: Any) -> Any:
     return tuple(name for name in GIVEN_NAMES if name in names)
 
 
+def _gpus(value: Any) -> Any:
+    """The names of GPUs, from one text or several, with commas or without."""
+    names = _names(value) if isinstance(value, str | list | tuple) else [str(value)]
+    if names not in ([ALL_GPUS], [NO_GPUS]) and (not names or not all(map(GPU.fullmatch, names))):
+        raise ValueError(f"takes {ALL_GPUS}, or GPUs by number or UUID, such as 0,1; got {' '.join(names)}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"takes each GPU once, got {twice[0]} twice")
+    return tuple(names)
+
+
 def _run_name(name: str) -> str:
     if not RUN_NAME.fullmatch(name) or name == NEWEST:
         raise ValueError(
@@ -180,6 +192,7 @@ JudgeUrl = Annotated[str, AfterValidator(partial(_server_url, key_setting="judge
 VariableName = Annotated[str, AfterValidator(_variable_name)]
 ExtraBody = Annotated[str, BeforeValidator(_extra_body)]
 RunName = Annotated[str, AfterValidator(_run_name)]
+Gpus = Annotated[tuple[str, ...], BeforeValidator(_gpus)]
 See = Annotated[tuple[str, ...], BeforeValidator(_see)]
 Given = Annotated[tuple[str, ...], BeforeValidator(_given)]
 Tell = Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_tell)]

@@ -32,10 +32,12 @@ from roomscout.rendering.registry import RENDERER_NAMES
 from roomscout.runs import LOG_ROOT
 from roomscout.runs.movers import MOVERS
 from roomscout.runs.setting_types import (
+    NO_GPUS,
     Count,
     Device,
     ExtraBody,
     Given,
+    Gpus,
     JudgeUrl,
     PartName,
     RunName,
@@ -460,6 +462,9 @@ class ClusterSettings(Section):
     advice: ClassVar = "Advanced: for runs on several machines."
     shard: PartName | None = setting(None, QUESTION, "I/N", study="call")
     """Answer only part I of N, which consists of whole scenes; "roomscout merge" makes one run of the parts."""
+    gpus: Gpus = setting((NO_GPUS,), SPEED, "all|0,1|none")
+    """Answer parts of the run in one process for each of these GPUs (by number, as PyTorch counts, or UUID), or with
+    --device cpu in as many processes on the CPU, and merge them."""
     ray: bool = setting(False, SPEED)
     """Answer the parts of the run on a Ray cluster that shares --log-root and the scans; needs the extra "ray" (pip
     install -e ".[ray]")."""
@@ -468,6 +473,11 @@ class ClusterSettings(Section):
     replicas: Count | Literal["auto"] = setting("auto", SPEED, "N|auto")
     """With --ray, the number of workers; auto is one per GPU (per --tensor-parallel-size GPUs), or per machine if the
     model needs none."""
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether processes on this machine answer parts of the run."""
+        return self.gpus != (NO_GPUS,)
 
 
 SECTION_TYPES: dict[str, type[Section]] = {

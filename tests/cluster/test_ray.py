@@ -1,11 +1,9 @@
 """Runs on a Ray cluster of this machine: make test-ray installs ray and runs these tests, make test leaves them out."""
 
 import os
-import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, scores, trajectories
 from waiting import wait_until
+from workers import alive, first_part_with, kill_all, processes_of, started, turns_in, wait_for, worker_of
 
 from roomscout.runs.reader import RunReader, run_folders
 
@@ -27,56 +26,17 @@ import sys
 from roomscout.command.command_line import parse_command_line
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import log_to_console
-from roomscout.cluster.ray_run import answer_on_ray
+from roomscout.cluster.ray_run import answer_in_parts
 
 log_to_console()
-sys.exit(answer_on_ray(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=15.0).status)
+sys.exit(answer_in_parts(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=15.0).status)
 """
 """The command, except that it waits only 15 seconds for a live node."""
-
-
-def begun_parts(run: Path) -> list[Path]:
-    """Folders of the parts of a run that have finished a turn."""
-    return sorted({path.parents[1] for path in run.glob("parts/*/q*/turns.jsonl")})
-
-
-def worker_of(part: Path) -> int:
-    """The process that writes a part."""
-    found = re.match(r"process (\d+) on", (part / "run.lock").read_text())
-    assert found is not None
-    return int(found[1])
-
-
-def first_part_with(turns: int, process: subprocess.Popen[str], log_root: Path) -> Path:
-    """Wait until a part has so many turns; the other parts may not have begun."""
-    while process.poll() is None:
-        for run in log_root.glob("*_batched"):
-            for part in begun_parts(run):
-                if turns_in(part) >= turns:
-                    return part
-        time.sleep(0.01)
-    raise AssertionError(f"ended too early: {process.communicate()}")
-
-
-def turns_in(part: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in part.glob("q*/turns.jsonl"))
 
 
 def impatient(command: list[str]) -> list[str]:
     """The same command, run by IMPATIENT."""
     return [sys.executable, "-c", IMPATIENT, *command[2:]]
-
-
-def started(command: list[str], log_root: Path) -> subprocess.Popen[str]:
-    """Start a command; its processes are marked by their log root."""
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=COMMAND.parent,
-        env={**os.environ, "TEST_LOG_ROOT": str(log_root)},
-    )
 
 
 def slow(rooms: RoomScans, log_root: Path) -> list[str]:
@@ -85,12 +45,6 @@ def slow(rooms: RoomScans, log_root: Path) -> list[str]:
         *rooms.command(log_root, "--ray", "--replicas", "2", "--batch-size", "1"),
         "--image-size", "1600", "1200", "--focal", "750",
     ]  # fmt: skip
-
-
-def kill_all(pids: list[int]) -> None:
-    assert pids
-    for each in pids:
-        os.kill(each, signal.SIGKILL)
 
 
 def lose_node(log_root: Path) -> None:
@@ -104,33 +58,6 @@ def lose_node(log_root: Path) -> None:
 def lose_driver(log_root: Path) -> None:
     """Kill the process through which the command talks to Ray."""
     kill_all(processes_of(log_root, "roomscout.cluster.ray_driver"))
-
-
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    """Wait until a condition holds; the process must not end before."""
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there and not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def processes_of(log_root: Path, name: str = "") -> list[int]:
-    """The processes of a started command, of whatever session, whose command line contains `name`."""
-    mark, found = f"TEST_LOG_ROOT={log_root}\0".encode(), []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (folder / "environ").read_bytes() and name.encode() in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-        except OSError:  # it has ended
-            continue
-    return [each for each in found if alive(each)]
 
 
 def test_two_actors_equal_one_process_also_when_one_is_killed(
@@ -162,7 +89,7 @@ def test_an_interrupted_run_leaves_no_process_and_resumes_to_the_same_without_it
     assert not alive(worker) and not processes_of(tmp_path)
     own.questions.unlink()
     ended = run_command(shlex.split(said.splitlines()[-1]))
-    assert (ended.returncode, "RAY: 2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
+    assert (ended.returncode, "2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
     assert results(only_run(tmp_path)) == results(one_run)
     assert trajectories(only_run(tmp_path)) == trajectories(one_run)
 

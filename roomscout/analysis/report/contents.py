@@ -13,7 +13,7 @@ from roomscout.data.questions import Question, QuestionError
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.costs import costs
-from roomscout.runs.reader import RunReader, parts_of_ray_run
+from roomscout.runs.reader import RunReader, parts_of_run
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import Sight
 from roomscout.scoring.by_dataset import scores_by_dataset
@@ -183,7 +183,7 @@ class RunContents:
         final = frozenset(episode for episode, row in rows.items() if not row.failed)  # workers may retry failed ones
         parts: tuple[RunReader, ...] = ()
         if len(final) < facts.episodes:
-            parts = tuple(RunReader(part, damaged=missing) for part in parts_of_ray_run(folder))
+            parts = tuple(RunReader(part, damaged=missing) for part in parts_of_run(folder))
         for part in parts:
             rows |= {row.episode: row for row in part.rows if row.episode not in final}
         begun = _begun(reader, parts, final)

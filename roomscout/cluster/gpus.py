@@ -1,0 +1,205 @@
+"""The workers of --gpus: processes on this machine, one for each GPU or so many on its CPU, that answer parts of a run.
+
+    python -m roomscout.cluster.gpus FD
+
+is one of them. FD is its end of a `multiprocessing.Pipe`, on which it receives (function, arguments), and sends the
+value or the error of the call.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from roomscout.agent.config import ConfigError
+from roomscout.agent.console import counted
+from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.processes import environment
+from roomscout.base.wording import named
+from roomscout.cluster.ray_cluster import END_WITHIN_S, POLL_S, Replicas
+from roomscout.models import watchdog
+from roomscout.runs.setting_types import ALL_GPUS
+
+log = logging.getLogger(__name__)
+
+DIED = 3
+"""The status of a call whose worker died: that of a run that an unexpected error stopped."""
+
+
+class Worker:
+    """A process that makes one call, with `gpus` as its CUDA_VISIBLE_DEVICES unless that is None.
+
+    Its watchdog ends it, and all that it started, once this process closes it or dies. In a session of its own, no
+    Ctrl-C of the terminal reaches it.
+    """
+
+    def __init__(self, gpus: str | None, threads: int, call: tuple[Callable[..., Any], tuple[Any, ...]]):
+        self.gpus = gpus
+        self.connection, theirs = Pipe()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        command = [sys.executable, "-P", "-m", "roomscout.cluster.gpus", str(theirs.fileno())]
+        here = environment()
+        here.setdefault("OMP_NUM_THREADS", str(threads))
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", watchdog.__file__, *command],
+            pass_fds=[theirs.fileno()],
+            env=here if gpus is None else here | {"CUDA_VISIBLE_DEVICES": gpus},
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+        )
+        theirs.close()
+        with suppress(BrokenPipeError):  # it died: `outcome` says so
+            self.connection.send(call)
+
+    def outcome(self) -> Any:
+        """The value of the call, the error that it raised, or DIED, which is logged; only once `connection` has it."""
+        with suppress(EOFError, ConnectionResetError):
+            return self.connection.recv()
+        status = self._process.wait()
+        number = -status if status < 0 else status - 128
+        how = signal.Signals(number).name if number in set(signal.Signals) else f"exit status {status}"
+        self._output.seek(0)
+        said = self._output.read().decode(errors="replace").strip()
+        log.debug("output of the worker:\n%s", said)
+        last = f": {said.splitlines()[-1].strip()}" if said else ""
+        log.error("The worker on %s died (%s)%s", "the CPU" if self.gpus is None else f"GPU {self.gpus}", how, last)
+        return DIED
+
+    def stop(self) -> None:
+        """Have the watchdog end the worker, which has some seconds to note where it is."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def close(self) -> None:
+        """Wait until a stopped worker has ended."""
+        try:
+            self._process.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self.connection.close()
+        self._output.close()
+
+
+class GpuWorkers:
+    """Workers on this machine that answer parts as those of a `Cluster` do; `devices` are the `gpus` of each."""
+
+    def __init__(self, devices: Sequence[str | None]):
+        self._free = list(devices)
+        self._busy: dict[Any, Worker] = {}
+        cores = len(os.sched_getaffinity(0)) // len(devices)
+        self.replicas = Replicas(len(devices), 0, max(1, cores))
+
+    def outcomes(
+        self, function: Callable[..., Any], arguments: Mapping[Any, tuple[Any, ...]]
+    ) -> Iterator[dict[Any, Any]]:
+        """Call a function on a worker for each key; yields values and errors by key, also each POLL_S meanwhile."""
+        waiting = list(arguments)
+        while waiting or self._busy:
+            while waiting and self._free:
+                key = waiting.pop(0)
+                self._busy[key] = Worker(self._free.pop(0), self.replicas.cpus, (function, arguments[key]))
+            wait([worker.connection for worker in self._busy.values()], POLL_S)
+            done = {key: worker for key, worker in self._busy.items() if worker.connection.poll()}
+            ended = {key: worker.outcome() for key, worker in done.items()}
+            for key, worker in done.items():
+                self._end([self._busy.pop(key)])
+                self._free.append(worker.gpus)
+            yield ended
+
+    def close(self) -> None:
+        """End all workers; finished turns are on disk."""
+        with ignored_interrupts():
+            self._end(list(self._busy.values()))
+
+    @staticmethod
+    def _end(workers: Sequence[Worker]) -> None:
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.close()
+
+
+@contextmanager
+def gpu_workers(gpus: Sequence[str], device: str, gpus_each: int) -> Iterator[GpuWorkers]:
+    """The workers of --gpus, which end with the block; raises ConfigError."""
+    workers = GpuWorkers(devices_of(gpus, device, gpus_each))
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def devices_of(gpus: Sequence[str], device: str, gpus_each: int) -> list[str | None]:
+    """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU.
+
+    Numbers count the GPUs that this process sees, as PyTorch does. Raises ConfigError if there are too few.
+    """
+    asked = named(gpus=",".join(gpus))
+    if device == "cpu":
+        if ALL_GPUS in gpus:
+            raise ConfigError(
+                f"{asked} with {named(device='cpu')}: say how many processes by as many numbers, such as "
+                f"{named(gpus='0,1')}"
+            )
+        return [None] * len(gpus)
+    visible = visible_gpus()
+    if not visible:
+        raise ConfigError(
+            f"{asked}: PyTorch sees no GPU on this machine; leave it out, or add {named(device='cpu')} for processes "
+            "on the CPU"
+        )
+    chosen = visible if ALL_GPUS in gpus else [_visible(gpu, visible, asked) for gpu in gpus]
+    if len(chosen) % gpus_each:
+        raise ConfigError(
+            f"{asked}: each process takes {gpus_each} GPUs with {named(tensor_parallel_size=gpus_each)}, and "
+            f"{len(chosen)} cannot be divided among them: name a multiple"
+        )
+    return [",".join(chosen[first : first + gpus_each]) for first in range(0, len(chosen), gpus_each)]
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process sees, by the names in its CUDA_VISIBLE_DEVICES, else by number."""
+    import torch
+
+    count = torch.cuda.device_count()
+    mask = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return [str(number) for number in range(count)] if mask is None else mask.replace(" ", "").split(",")[:count]
+
+
+def _visible(gpu: str, visible: Sequence[str], asked: str) -> str:
+    """The name of one GPU of --gpus in CUDA_VISIBLE_DEVICES; raises ConfigError if this process does not see it."""
+    if gpu.isdecimal() and int(gpu) < len(visible):
+        return visible[int(gpu)]
+    if not gpu.isdecimal() and (gpu in visible or "CUDA_VISIBLE_DEVICES" not in os.environ):
+        return gpu
+    mask = ", of those in CUDA_VISIBLE_DEVICES" if "CUDA_VISIBLE_DEVICES" in os.environ else ""
+    raise ConfigError(f"{asked}: there is no GPU {gpu}: this process sees {counted(len(visible), 'GPU')}{mask}")
+
+
+def main(connection: Connection) -> None:
+    """Make the call that `connection` has, and send its value or error."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    function, arguments = connection.recv()
+    try:
+        outcome = function(*arguments)
+    except KeyboardInterrupt:
+        return
+    except Exception as error:  # noqa: BLE001 (raised again in the command)
+        error.add_note(traceback.format_exc())
+        outcome = error
+    connection.send(outcome)
+
+
+if __name__ == "__main__":
+    main(Connection(int(sys.argv[1])))

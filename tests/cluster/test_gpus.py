@@ -1,0 +1,191 @@
+"""Runs with --gpus: real processes on this machine's CPU, and which GPUs each would get."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import COMMAND, RoomScans, only_run, results, run_command, run_main, scores, trajectories
+from waiting import wait_until
+from workers import alive, first_part_with, processes_of, started, worker_of
+
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.base.wording import flag, words_of
+from roomscout.cluster.gpus import devices_of
+from roomscout.runs.reader import RunReader
+
+TWO = ("--gpus", "0,1", "--device", "cpu")
+
+
+def begun(rooms: RoomScans, log_root: Path, *flags: str, turns: int = 2) -> tuple[subprocess.Popen[str], Path]:
+    """A run in two processes, with views that take long, once a part has so many turns; and that part."""
+    large = ("--batch-size", "1", "--image-size", "1600", "1200", "--focal", "750")
+    process = started(rooms.command(log_root, *TWO, *large, *flags), log_root)
+    return process, first_part_with(turns, process, log_root)
+
+
+def answers(run: Path) -> list[str | None]:
+    return [row["answer"] for row in results(run)]
+
+
+def test_two_processes_equal_one(six_rooms: RoomScans, one_run: Path, tmp_path: Path):
+    ended = run_main(six_rooms.flags(tmp_path, *TWO))
+    assert (ended.returncode, "2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
+    run = only_run(tmp_path)
+    assert results(run) == results(one_run)
+    assert trajectories(run) == trajectories(one_run)
+    assert scores(run) == scores(one_run)
+    hosts = {RunReader(part).facts.part for part in sorted((run / "parts").glob("*shard*"))}
+    assert {str(each) for each in hosts} == {"part 1 of 2", "part 2 of 2"}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_all_processes_and_the_run_resumes_to_the_same(
+    six_rooms: RoomScans, one_run: Path, tmp_path: Path, how: signal.Signals
+):
+    process, part = begun(six_rooms, tmp_path)
+    worker = worker_of(part)
+    process.send_signal(how)
+    said, _ = process.communicate()
+    assert process.returncode == 130, said
+    assert not alive(worker) and not processes_of(tmp_path)
+    last = shlex.split(said.splitlines()[-1])
+    assert last == [sys.executable, str(COMMAND), "--continue", str(only_run(tmp_path))]
+    assert results(only_run(tmp_path)) != results(one_run)
+    ended = run_command(last)
+    assert (ended.returncode, "2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
+    assert answers(only_run(tmp_path)) == answers(one_run)
+
+
+def test_no_process_outlives_a_killed_command_and_its_run_resumes_in_one_process(
+    six_rooms: RoomScans, one_run: Path, tmp_path: Path
+):
+    process, _ = begun(six_rooms, tmp_path)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not processes_of(tmp_path))
+    flags = ["--continue", "recent", "--log-root", str(tmp_path), "--gpus", "none"]
+    ended = run_main(flags)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert answers(only_run(tmp_path)) == answers(one_run)
+
+
+def test_a_process_that_dies_is_reported_and_the_others_finish(six_rooms: RoomScans, one_run: Path, tmp_path: Path):
+    process, part = begun(six_rooms, tmp_path)
+    os.kill(worker_of(part), signal.SIGKILL)
+    said, _ = process.communicate()
+    assert process.returncode == 3, said
+    number = RunReader(part).facts.part.number
+    assert "The worker on the CPU died (SIGKILL)" in said
+    assert f"Part {3 - number}/2 is finished" in said and f"unexpected error: {number}/2" in said
+    assert said.splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
+    assert RunReader(only_run(tmp_path)).summary["asked"]["unfinished"] > 0
+    ended = run_main(["--continue", "recent", "--log-root", str(tmp_path)])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert answers(only_run(tmp_path)) == answers(one_run)
+
+
+def test_more_processes_than_scenes_are_not_started(rooms: RoomScans, tmp_path: Path):
+    ended = run_main(rooms.flags(tmp_path, "--gpus", "0,1,2", "--device", "cpu"))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "2 scenes: 2 of 3 workers have a part to answer" in ended.stdout + ended.stderr
+
+
+def test_what_a_process_refuses_ends_the_run_in_one_sentence(rooms: RoomScans, tmp_path: Path):
+    ended = run_main([*rooms.flags(tmp_path, *TWO), "--model", str(tmp_path / "nothing")])
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert ended.stderr.startswith("error: there is no checkpoint folder")
+
+
+@pytest.mark.slow
+def test_a_model_in_two_processes_answers_as_in_one(six_rooms: RoomScans, tmp_path: Path):
+    model = ("--model", "embedded", "--steps", "2", "--num-questions", "8", "--max-new-tokens", "40")
+    for logs, flags in ((tmp_path / "two", TWO), (tmp_path / "one", ())):
+        ended = run_command(six_rooms.command(logs, *model, *flags), env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert trajectories(only_run(tmp_path / "two")) == trajectories(only_run(tmp_path / "one"))
+
+
+@pytest.mark.parametrize(
+    ("mask", "gpus", "each", "devices"),
+    [
+        (None, ("all",), 1, ["0", "1", "2", "3"]),
+        (None, ("2", "0"), 1, ["2", "0"]),
+        (None, ("all",), 2, ["0,1", "2,3"]),
+        (None, ("GPU-1f2e",), 1, ["GPU-1f2e"]),
+        ("4,6,7,5", ("all",), 1, ["4", "6", "7", "5"]),
+        ("4,6,7,5", ("0", "3"), 1, ["4", "5"]),
+        ("GPU-a,GPU-b, GPU-c,GPU-d,GPU-beyond", ("all",), 2, ["GPU-a,GPU-b", "GPU-c,GPU-d"]),
+        ("GPU-a,GPU-b,GPU-c,GPU-d", ("GPU-b", "0"), 1, ["GPU-b", "GPU-a"]),
+    ],
+)
+def test_each_process_has_its_gpus_of_those_that_are_visible(mask, gpus, each, devices, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if mask is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+    assert devices_of(gpus, "auto", each) == devices
+
+
+@pytest.mark.parametrize(
+    ("mask", "gpus", "each", "words"),
+    [
+        (None, ("4",), 1, "--gpus 4: there is no GPU 4: this process sees 4 GPUs"),
+        ("4,6,7,5", ("4",), 1, "no GPU 4: this process sees 4 GPUs, of those in CUDA_VISIBLE_DEVICES"),
+        ("4,6,7,5", ("GPU-a",), 1, "no GPU GPU-a"),
+        (None, ("all",), 3, "each process takes 3 GPUs with --tensor-parallel-size 3, and 4 cannot be divided"),
+    ],
+)
+def test_gpus_that_are_not_there_are_refused(mask, gpus, each, words, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if mask is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+    with words_of(flag), pytest.raises(ConfigError, match=words):
+        devices_of(gpus, "auto", each)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPUs")
+def test_without_a_gpu_gpus_are_refused_in_one_sentence(rooms: RoomScans, tmp_path: Path):
+    for flags, words in (
+        (
+            ["--gpus", "all"],
+            "error: --gpus all: PyTorch sees no GPU on this machine; leave it out, or add --device cpu",
+        ),
+        (["--gpus", "0,1"], "error: --gpus 0,1: PyTorch sees no GPU on this machine"),
+        (["--gpus", "all", "--device", "cpu"], "error: --gpus all with --device cpu: say how many processes"),
+    ):
+        ended = run_main(rooms.flags(tmp_path, *flags))
+        assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+        assert ended.stderr.startswith(words)
+    assert not list(tmp_path.glob("*_batched"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"gpus": "0,0"}, "takes each GPU once, got 0 twice"),
+        ({"gpus": "first"}, "takes all, or GPUs by number or UUID, such as 0,1; got first"),
+        ({"gpus": "all,0"}, "got all 0"),
+        ({"gpus": "all", "shard": "1/2"}, "--gpus all splits the run into parts itself: leave out --shard"),
+        ({"gpus": "all", "ray": True}, "choose one"),
+        ({"gpus": "all", "device": "cuda:1"}, "--gpus all gives each worker a GPU: leave out --device cuda:1"),
+        (
+            {"gpus": "0,1", "engine": "openai", "base_url": ("http://h/v1",)},
+            "--engine openai needs no GPU here: leave out --gpus",
+        ),
+        ({"gpus": "all", "batch": False, "ply": "a.ply", "question": "?"}, "--gpus all is for --batch"),
+    ],
+)
+def test_gpus_that_do_not_go_with_other_settings_are_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        RunConfig.of(**{"batch": True} | settings).checked()
+
+
+def test_gpus_are_listed_with_commas_or_blanks():
+    assert RunConfig.of(gpus="0,1").cluster.gpus == RunConfig.of(gpus=("0", "1")).cluster.gpus == ("0", "1")
+    assert RunConfig.of(gpus=0).cluster.gpus == ("0",)
