@@ -200,6 +200,7 @@ def model_options(model: ModelSettings, max_new_tokens: int, plan: Plan) -> Mode
         kv_reuse=model.kv_reuse,
         tiles_per_view=model.tiles_per_view,
         logprobs=model.logprobs,
+        revision=model.revision,
         adapter=model.adapter,
         kv_cache_bytes=plan.kv_bytes,
         planned_tokens=plan.conversation.tokens if plan.conversation else 0,

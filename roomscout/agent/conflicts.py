@@ -41,6 +41,10 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{adapter} is added to a model's weights: leave it out without a model",
     ),
     (
+        lambda s: s.revision is not None and (s.policy is not None or s.scripted),
+        "{revision} is of a model's checkpoint: leave it out without a model",
+    ),
+    (
         lambda s: s.logprobs and (s.policy is not None or s.scripted),
         "{logprobs} are of the tokens that a model generates: leave it out without a model",
     ),

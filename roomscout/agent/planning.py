@@ -102,7 +102,7 @@ def frame_size(config: RunConfig, policy: Policy | None) -> FrameSize:
     elif config.model.loads_weights:
         from roomscout.models.transformers.footprint import checkpoint_family
 
-        views = checkpoint_family(checkpoint_of(config.model.model)).views
+        views = checkpoint_family(checkpoint_of(config.model.model, config.model.revision)).views
     else:
         views = None
     if not isinstance(views, Squares):
@@ -130,7 +130,7 @@ def conversation_size(
     from roomscout.models.transformers.loading import is_here
 
     longest = max(first_texts(config, questions, prompts), key=len)
-    name = checkpoint_of(config.model.model)
+    name = checkpoint_of(config.model.model, config.model.revision)
     estimated = config.what_to_run.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
     opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(name, longest)
     return ConversationSize(
@@ -205,7 +205,7 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
         return config.having_view(view)
     from roomscout.models.transformers.footprint import checkpoint_family, dtype_on
 
-    family = checkpoint_family(checkpoint_of(model.model))
+    family = checkpoint_family(checkpoint_of(model.model, model.revision))
     if config.views.image_size == "auto" and own_view_settings(model.model) is None:
         view = replace(view, image_size=family.default_view)
     if reason := family.why_not(*view.image_size):
@@ -232,7 +232,7 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
     from roomscout.models.transformers.footprint import footprint, footprint_on
     from roomscout.models.transformers.kv_cache import buffer_columns
 
-    checkpoint, tiles = checkpoint_of(settings.model), settings.tiles_per_view
+    checkpoint, tiles = checkpoint_of(settings.model, settings.revision), settings.tiles_per_view
     if plan_device is not None:
         model = footprint_on(plan_device, checkpoint, settings.dtype, tiles)
     else:
@@ -277,7 +277,7 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
 def require_packages(model: ModelSettings) -> None:
     """Raise ModelError if this machine lacks a requirement of --adapter, --constrained or --compile."""
     if model.adapter is not None:
-        require_adapter(model.adapter, checkpoint_of(model.model))
+        require_adapter(model.adapter, checkpoint_of(model.model, model.revision))
     if model.constrained and model.engine == "transformers":
         from roomscout.models.transformers.grammar import require_xgrammar
 

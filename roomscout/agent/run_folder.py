@@ -31,6 +31,7 @@ from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
 from roomscout.data.sources import Source
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.models.adapters import adapter_sha256
+from roomscout.models.engines import checkpoint_of
 from roomscout.models.transformers.source import hub_revision
 from roomscout.rendering.camera import Intrinsics
 from roomscout.runs import NEWEST, RunError
@@ -74,7 +75,8 @@ def begin_folder(
 
 def model_revision(model: ModelSettings, prompts: Prompts | VideoProtocol | None) -> str | None:
     """The commit of the checkpoint, if a model answers, which reads `prompts`, that this machine loads from the hub."""
-    return hub_revision(model.model) if prompts and model.engine != "openai" else None
+    there = prompts and model.engine != "openai"
+    return hub_revision(checkpoint_of(model.model, model.revision)) if there else None
 
 
 def require_new_name(output: OutputSettings, shard: str | None) -> None:
@@ -248,9 +250,10 @@ def _replies(config: RunConfig) -> str:
     constrained = ", constrained to a JSON schema" if model.engine == "openai" else ", constrained"
     asked = "" if server.system_role else ", system prompt in the first user message"
     asked += f", further parameters {server.extra_body}" if server.extra_body else ""
+    revision = f", revision {model.revision}" if model.revision else ""
     adapter = f", adapter {model.adapter.name} {adapter_sha256(model.adapter)[:12]}" if model.adapter else ""
     return (
-        f", {where}{adapter}, {_decoding(model)}, replies of {config.view.max_new_tokens} tokens at most"
+        f", {where}{revision}{adapter}, {_decoding(model)}, replies of {config.view.max_new_tokens} tokens at most"
         f"{constrained if model.constrained else ''}{asked}"
     )
 

@@ -33,6 +33,7 @@ from roomscout.base.wording import named
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import ScanLibrary, SceneLibrary
 from roomscout.models import ReplyFormat
+from roomscout.models.engines import checkpoint_of
 from roomscout.models.transformers.source import existing_source
 from roomscout.models.views import ViewSettings, own_view_settings
 from roomscout.rendering.renderers import Renderer, RendererStart
@@ -87,7 +88,8 @@ def resolve(asking: Prepared, prompts: Prompts, stack: ExitStack) -> Resolved:
         start = RendererStart(renderer_name(config, asking.asked.questions), cuda_device_of(config.model.device))
         stack.callback(start.close)
     if policy is None and config.model.loads_weights:
-        existing_source(config.model.model)  # a wrong name is refused before seconds of imports
+        # A wrong name is refused before seconds of imports.
+        existing_source(checkpoint_of(config.model.model, config.model.revision))
         _import_model_libraries()
     config = fitted_to_model(config, policy)
     if policy is None:

@@ -18,6 +18,7 @@ from roomscout.agent.config import RunConfig
 from roomscout.agent.console import console, print_to_console
 from roomscout.agent.state import QuestionState
 from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
+from roomscout.models.engines import checkpoint_of
 from roomscout.models.transformers.source import existing_source
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,8 @@ def first_look(config: RunConfig) -> Iterator[TurnViews]:
     if not seen or not console.is_terminal or not config.model.loads_weights:
         yield turns
         return
-    existing_source(config.model.model)  # a wrong name is refused before anything is drawn
+    # A wrong name is refused before anything is drawn.
+    existing_source(checkpoint_of(config.model.model, config.model.revision))
     settings = FirstLookSettings(str(what.ply), views.up_axis, views.scale, camera_of(config.view, views))
     with tempfile.TemporaryDirectory(prefix="roomscout_") as folder:
         path = Path(folder) / "first_view.png"

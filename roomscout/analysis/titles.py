@@ -11,9 +11,10 @@ from roomscout.runs.records import RunFacts
 
 
 def answering(facts: RunFacts) -> str:
-    """What answered: the model, by the last part of its name, and its adapter, or the policy."""
+    """What answered: the model, by the last part of its name, its revision and its adapter, or the policy."""
     named = [facts.setting("policy") or facts.setting("model"), facts.setting("adapter")]
-    return " + ".join(str(each).rstrip("/").rsplit("/", 1)[-1] for each in named if each)
+    model, *adapter = (str(each).rstrip("/").rsplit("/", 1)[-1] for each in named if each)
+    return " + ".join([f"{model}@{revision}" if (revision := facts.setting("revision")) else model, *adapter])
 
 
 def controls_of(facts: RunFacts) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from roomscout.base.processes import environment
 from roomscout.base.wording import named
 from roomscout.cluster.ray_cluster import END_WITHIN_S, POLL_S, Replicas
 from roomscout.models import watchdog
+from roomscout.models.gpus import visible_gpus
 from roomscout.runs.setting_types import ALL_GPUS
 
 log = logging.getLogger(__name__)
@@ -166,15 +167,6 @@ def devices_of(gpus: Sequence[str], device: str, gpus_each: int) -> list[str | N
             f"{len(chosen)} cannot be divided among them: name a multiple"
         )
     return [",".join(chosen[first : first + gpus_each]) for first in range(0, len(chosen), gpus_each)]
-
-
-def visible_gpus() -> list[str]:
-    """The GPUs that this process sees, by the names in its CUDA_VISIBLE_DEVICES, else by number."""
-    import torch
-
-    count = torch.cuda.device_count()
-    mask = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return [str(number) for number in range(count)] if mask is None else mask.replace(" ", "").split(",")[:count]
 
 
 def _visible(gpu: str, visible: Sequence[str], asked: str) -> str:

@@ -110,6 +110,7 @@ class ModelOptions:
       Conversations beyond that limit are recomputed, with the same replies. Buffers are allocated for `planned_tokens`
       per conversation; 0 lets them grow with each turn.
     - `tiles_per_view` is the maximum number of tiles per view, for families with tiles.
+    - `revision` is the branch, tag or commit of a hub checkpoint.
     - `adapter` is the folder of a PEFT adapter that is merged into the weights as they are loaded.
     - `logprobs` fills `Reply.logprobs`, in the transformers engine alone.
     """
@@ -125,6 +126,7 @@ class ModelOptions:
     kv_cache_bytes: int | None = None
     planned_tokens: int = 0
     tiles_per_view: int = 1
+    revision: str | None = None
     adapter: Path | None = None
     logprobs: bool = False
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from roomscout.base.wording import named
 from roomscout.models import ModelError
+from roomscout.models.transformers.source import id_and_revision
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -30,7 +31,7 @@ def require_adapter(adapter: Path, model: str) -> str | None:
         raise ModelError(f"{adapter / ADAPTER_FILE} cannot be read ({error}): save the adapter again") from None
     if not any((adapter / name).is_file() for name in WEIGHTS):
         raise ModelError(f"{named(adapter=adapter)} has no {WEIGHTS[0]}: copy or save the adapter again")
-    if base and Path(base).name.lower() != Path(model).name.lower():
+    if base and Path(base).name.lower() != Path(id_and_revision(model)[0]).name.lower():
         raise ModelError(
             f"the adapter {adapter} was trained on {base}, not on {model}: use {named(model=base)}, or, if both are "
             f"the same checkpoint, correct base_model_name_or_path in its {ADAPTER_FILE}"

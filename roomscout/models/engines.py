@@ -1,13 +1,33 @@
 """Maps model names to checkpoints and engines."""
 
-from roomscout.models import EMBEDDED, EXPLORER, Backend, ModelOptions, ServerOptions
+from pathlib import Path
+
+from roomscout.base.wording import named
+from roomscout.models import EMBEDDED, EXPLORER, Backend, ModelError, ModelOptions, ServerOptions
 from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.source import id_and_revision
 from roomscout.models.vllm import VllmOptions
 
 
-def checkpoint_of(model: str) -> str:
-    """The hub id or folder for a value of `--model`."""
-    return str(EXPLORER) if model == EMBEDDED else model
+def checkpoint_of(model: str, revision: str | None = None) -> str:
+    """The hub id or folder for a value of `--model`; with a value of `--revision`, the hub id as `id@revision`.
+
+    Raises ModelError for a revision of a folder.
+    """
+    if revision is None:
+        if (there := id_and_revision(model))[1] is not None:
+            raise ModelError(f"there is no checkpoint folder {model}; did you mean {_at(*there)}?")
+        return str(EXPLORER) if model == EMBEDDED else model
+    if model == EMBEDDED or Path(model).expanduser().is_dir():
+        raise ModelError(
+            f"{named(revision=revision)} is of a checkpoint on huggingface.co, and {model} is a folder: leave it out, "
+            f"or give {named('model')} a hub id"
+        )
+    return f"{model}@{revision}"
+
+
+def _at(model: str, revision: str | None) -> str:
+    return f"{named(model=model)} {named(revision=revision)}"
 
 
 def make_backend(
@@ -25,8 +45,10 @@ def make_backend(
         from roomscout.models.openai.backend import OpenAIBackend  # imports the client, which takes a second
 
         return OpenAIBackend(checkpoint_of(model), options or ModelOptions(), server)
+    options = options or ModelOptions()
+    checkpoint = checkpoint_of(model, options.revision)
     if vllm is not None:
         from roomscout.models.vllm.backend import VllmBackend
 
-        return VllmBackend(checkpoint_of(model), options or ModelOptions(), vllm)
-    return TransformersBackend.from_checkpoint(checkpoint_of(model), options or ModelOptions())
+        return VllmBackend(checkpoint, options, vllm)
+    return TransformersBackend.from_checkpoint(checkpoint, options)

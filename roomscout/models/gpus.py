@@ -1,5 +1,6 @@
-"""Memory and datasheet peaks of GPUs, for planning a run on another machine."""
+"""The GPUs of this machine, and memory and datasheet peaks of others, for planning a run there."""
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,3 +51,12 @@ Peaks are NVIDIA's. Bfloat16 figures "with sparsity" are halved:
 - RTX 4090: "NVIDIA Ada GPU Architecture" whitepaper, appendix A: 1,008 GB/s, 165.2 TFLOPS dense with FP32 accumulate
   (330.4 is with FP16 accumulate or with sparsity).
 """
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process sees, by the names in its CUDA_VISIBLE_DEVICES, else by number."""
+    import torch
+
+    count = torch.cuda.device_count()
+    mask = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return [str(number) for number in range(count)] if mask is None else mask.replace(" ", "").split(",")[:count]

@@ -45,6 +45,7 @@ SET_ELSEWHERE = {
 }
 """Parameters of requests that a run sets, and the setting, or how."""
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+REVISION = re.compile(r"\w[\w./-]*")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -177,6 +178,12 @@ def _run_name(name: str) -> str:
     return name
 
 
+def _revision(name: str) -> str:
+    if not REVISION.fullmatch(name):
+        raise ValueError(f"takes the name of a branch or tag, or a commit, got {name}")
+    return name
+
+
 def _variable_name(name: str) -> str:
     if not VARIABLE_NAME.fullmatch(name):
         raise ValueError("takes the name of an environment variable, not the key itself")
@@ -191,6 +198,7 @@ ServerUrl = Annotated[str, AfterValidator(partial(_server_url, key_setting="api_
 JudgeUrl = Annotated[str, AfterValidator(partial(_server_url, key_setting="judge_key_env"))]
 VariableName = Annotated[str, AfterValidator(_variable_name)]
 ExtraBody = Annotated[str, BeforeValidator(_extra_body)]
+RevisionName = Annotated[str, AfterValidator(_revision)]
 RunName = Annotated[str, AfterValidator(_run_name)]
 Gpus = Annotated[tuple[str, ...], BeforeValidator(_gpus)]
 See = Annotated[tuple[str, ...], BeforeValidator(_see)]

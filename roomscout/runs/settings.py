@@ -40,6 +40,7 @@ from roomscout.runs.setting_types import (
     Gpus,
     JudgeUrl,
     PartName,
+    RevisionName,
     RunName,
     See,
     ServerUrl,
@@ -240,6 +241,8 @@ class ModelSettings(Section):
     engine: EngineName = setting("transformers", ANSWERER)
     """Run the model in this process (transformers), ask servers at --base-url (openai), or start a vLLM server for the
     run (vllm)."""
+    revision: RevisionName | None = setting(None, ANSWERER, "NAME", engines=HERE_OR_VLLM)
+    """The branch, tag or commit of a hub checkpoint, for weights, configuration, tokenizer and chat template."""
     adapter: Path | None = setting(None, ANSWERER, "FOLDER", engines=HERE_OR_VLLM)
     """A PEFT adapter of the model, as "roomscout train" writes it, whose weights are added to those of the model."""
     prompts: Path | None = setting(None, ANSWER, "FILE.yaml")

@@ -15,6 +15,7 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
+    RevisionNotFoundError,
 )
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
@@ -23,7 +24,7 @@ from transformers.utils import logging
 from roomscout.base.wording import named
 from roomscout.models import EMBEDDED, ModelError
 from roomscout.models.transformers.families import family_of
-from roomscout.models.transformers.source import existing_source
+from roomscout.models.transformers.source import existing_source, id_and_revision
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -117,7 +118,7 @@ def load_checkpoint(
     `attention` is a value of `--attention`. Raises ModelError for a checkpoint that is missing, gated, unreachable,
     broken or unsupported.
     """
-    source = _source_of(model)
+    located = _located(model)
     config = checkpoint_config(model)
     _require_complete(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
@@ -126,7 +127,7 @@ def load_checkpoint(
     processor = checkpoint_processor(model)
     try:
         loaded, info = AutoModelForImageTextToText.from_pretrained(
-            source,
+            **located,
             dtype=dtype,
             device_map={"": device},
             attn_implementation=attention_implementations(attention),
@@ -179,9 +180,9 @@ def checkpoint_part(kind: Any, model: str) -> Any:
 
     Raises ModelError for a checkpoint that is missing, gated, unreachable or broken.
     """
-    source = _source_of(model)
+    located = _located(model)
     try:
-        return kind.from_pretrained(source)
+        return kind.from_pretrained(**located)
     except _LOADING_ERRORS as error:
         raise ModelError(_reason(model, error)) from error
 
@@ -191,21 +192,26 @@ def is_here(model: str, file: str) -> bool:
     folder = Path(model).expanduser()
     if folder.is_dir():
         return (folder / file).is_file()
-    return isinstance(try_to_load_from_cache(model, file), str)
+    source, revision = id_and_revision(model)
+    return isinstance(try_to_load_from_cache(source, file, revision=revision), str)
 
 
-def _source_of(model: str) -> str:
-    """A folder's expanded path, or a hub id unchanged; raises ModelError if there is no such checkpoint."""
-    source = existing_source(model)
-    if not is_here(source, "config.json"):
-        _require_on_hub(source)
-    return source
+def _located(model: str) -> dict[str, str]:
+    """Where `from_pretrained` finds a checkpoint: a folder's expanded path, or a hub id and its revision, if given.
+
+    Raises ModelError if there is no such checkpoint.
+    """
+    source, revision = id_and_revision(existing_source(model))
+    if not is_here(model, "config.json"):
+        _require_on_hub(model)
+    return {"pretrained_model_name_or_path": source} | ({} if revision is None else {"revision": revision})
 
 
 def _require_on_hub(model: str) -> None:
     """Raise ModelError unless the hub serves this checkpoint. Asks once; the hub's client would retry for a minute."""
+    source, revision = id_and_revision(model)
     try:
-        get_hf_file_metadata(hf_hub_url(model, "config.json"))
+        get_hf_file_metadata(hf_hub_url(source, "config.json", revision=revision))
     except (_TransportError, OSError, ValueError) as error:
         raise ModelError(_reason(model, error)) from error
 
@@ -220,6 +226,7 @@ def _reason(model: str, error: BaseException) -> str:
     for kinds, sentence in (
         (torch.OutOfMemoryError, f"does not fit on the device: use a smaller checkpoint or {named(device='cpu')}"),
         (GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`"),
+        (RevisionNotFoundError, f"does not exist on huggingface.co: check {named('revision')}"),
         (RepositoryNotFoundError, f"does not exist on huggingface.co (or is private): check {named('model')}"),
         (
             HFValidationError,

@@ -10,8 +10,15 @@ from roomscout.models import EMBEDDED, EXPLORER, ModelError
 from roomscout.models.transformers.families import FAMILIES
 
 
-def existing_source(model: str) -> str:
-    """A folder's expanded path, or a hub id unchanged, which may not exist.
+def id_and_revision(checkpoint: str) -> tuple[str, str | None]:
+    """The hub id and the revision of `id@revision`; any other checkpoint, such as a folder with an @, and None."""
+    model, at, revision = checkpoint.partition("@")
+    is_id = model.count("/") == 1 and not model.startswith(("/", ".", "~")) and not Path(checkpoint).is_dir()
+    return (model, revision) if at and revision and is_id else (checkpoint, None)
+
+
+def existing_source(checkpoint: str) -> str:
+    """A folder's expanded path, or a hub id, also `id@revision`, unchanged, which may not exist.
 
     Raises ModelError for a folder without a checkpoint, and for a name that is neither a folder nor a hub id.
     """
@@ -20,6 +27,7 @@ def existing_source(model: str) -> str:
             "transformers needs docstrings, which Python leaves out with PYTHONOPTIMIZE=2 or -OO: set "
             "PYTHONOPTIMIZE to 1 or less"
         )
+    model, _ = id_and_revision(checkpoint)
     path = EXPLORER if model == EMBEDDED else Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -43,18 +51,19 @@ def existing_source(model: str) -> str:
         )
     if Path(model).name == EXPLORER.name and model == f"{EXPLORER.parent.name}/{EXPLORER.name}":
         raise ModelError(f"there is no checkpoint folder {model} here: did you mean {named(model=EMBEDDED)}?")
-    return model
+    return checkpoint
 
 
-def hub_revision(model: str) -> str | None:
+def hub_revision(checkpoint: str) -> str | None:
     """The commit of a checkpoint in the hub's cache, of a hub id or of a folder there; None if it is not known."""
+    model, revision = id_and_revision(checkpoint)
     folder = Path(model).expanduser()
     if not folder.is_dir():
         if model.count("/") != 1:
             return None
         from huggingface_hub import try_to_load_from_cache
 
-        found = try_to_load_from_cache(model, "config.json")
+        found = try_to_load_from_cache(model, "config.json", revision=revision)
         if not isinstance(found, str):
             return None
         folder = Path(found).parent

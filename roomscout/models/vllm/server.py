@@ -23,6 +23,7 @@ from typing import Any
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.base.wording import named
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
+from roomscout.models.transformers.source import id_and_revision
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 
 log = logging.getLogger(__name__)
@@ -339,6 +340,7 @@ def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: 
         )
     if Path(model).expanduser().is_dir():
         model = str(Path(model).expanduser().absolute())
+    model, revision = id_and_revision(model)
     dtype = options.dtype if options.dtype != "auto" else "float32" if build.is_cpu else "bfloat16"
     command = [
         str(vllm.python), "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--dtype", dtype,
@@ -351,6 +353,8 @@ def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: 
         "--enable-prefix-caching" if options.kv_reuse else "--no-enable-prefix-caching",
         "--disable-uvicorn-access-log",
     ]  # fmt: skip
+    if revision is not None:
+        command += ["--revision", revision, "--tokenizer-revision", revision]
     if vllm.max_model_len is not None:
         command += ["--max-model-len", str(vllm.max_model_len)]
     if vllm.memory_share is not None:
