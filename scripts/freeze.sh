@@ -9,6 +9,6 @@ python_version=$(.venv/bin/python -c 'import platform; print(platform.python_ver
     echo "# To refresh: make clean; CONSTRAINTS= make test && make check && make constraints"
     echo "# NVIDIA's CUDA packages are left out: torch itself requires exact versions of them."
     .venv/bin/pip freeze --disable-pip-version-check 2>/dev/null | grep -E '^[A-Za-z0-9._-]+==' \
-        | grep -vE '^(nvidia|cuda)-' | LC_ALL=C sort -f
+        | grep -vP '^(nvidia-(?!ml-py)|cuda-)' | LC_ALL=C sort -f
 } > constraints.new
 mv constraints.new constraints.txt

@@ -70,6 +70,9 @@ else
     echo "pip cannot get uv from its package index: installing with pip, which takes longer" >&2
     install() { .venv/bin/pip install -q --disable-pip-version-check "$@"; }
 fi
+if [ "$(uname -m)" = x86_64 ] && .venv/bin/pip show -q open3d 2>/dev/null; then
+    .venv/bin/pip uninstall -q -y open3d open3d-cpu   # open3d-cpu has the same files, so both cannot be installed
+fi
 for file in "$@"; do
     echo "Installing $file into .venv with ${CONSTRAINTS:-the newest versions} (several GB, a few minutes, once)"
     install ${CONSTRAINTS:+-c "$CONSTRAINTS"} -r "$file"

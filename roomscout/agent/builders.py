@@ -30,6 +30,7 @@ from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.recorded_moves import RecordedMoves
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.state import Rules
+from roomscout.base.extras import require
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part, cut
@@ -111,8 +112,10 @@ def renderer_name(config: RunConfig, questions: Sequence[Question]) -> str:
 
 
 def films_of(config: RunConfig, video: VideoProtocol, size: FrameSize) -> FilmSettings:
-    """Which frames a run on videos shows, and of which size."""
+    """Which frames a run on videos shows, and of which size; raises ConfigError without the package that reads them."""
     videos, folder = config.controls.videos, config.controls.frames_of
+    if videos:
+        require(named("videos"), "av", error=ConfigError)
     root = videos or folder
     assert root is not None, "a run on videos has a folder of them"
     return FilmSettings(root, video.file if videos else "", config.frames, size)

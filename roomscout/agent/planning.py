@@ -36,6 +36,7 @@ from roomscout.models.engines import checkpoint_of
 from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
 from roomscout.models.transformers.families.family import Squares
 from roomscout.models.transformers.shapes import CHECKPOINTS
+from roomscout.models.transformers.source import require_libraries
 from roomscout.models.views import own_view_settings
 from roomscout.rendering.camera import Intrinsics
 from roomscout.runs.prices import Price
@@ -203,6 +204,7 @@ def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfi
     model, view = config.model, config.view
     if policy is not None or not model.loads_weights:
         return config.having_view(view)
+    require_libraries(model.model)
     from roomscout.models.transformers.footprint import checkpoint_family, dtype_on
 
     family = checkpoint_family(checkpoint_of(model.model, model.revision))

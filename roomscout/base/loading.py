@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from roomscout.base.extras import EXTRA_OF, how_to_install
 from roomscout.base.text import on_disk
 
 
@@ -35,7 +36,8 @@ def load_attribute(name: str, what: str = "NAME") -> Any:
         raise NotLoadable(f"{file}, line {error.lineno} is not Python ({error.msg}): fix it") from error
     except ModuleNotFoundError as error:
         if not error.name or not f"{source}.".startswith(f"{error.name}."):
-            raise NotLoadable(f"{source} raises {raised(error)} when it is imported: install or fix it") from error
+            fix = how_to_install(error.name) if error.name in EXTRA_OF else "install or fix it"
+            raise NotLoadable(f"{source} raises {raised(error)} when it is imported: {fix}") from error
         raise NotLoadable(
             f"{source} cannot be imported from {Path.cwd()} ({error}): run the command from the folder that contains "
             "it, or name its file"

@@ -1,6 +1,5 @@
 """A Ray cluster as the command sees it: how many workers it holds, calls on them, and whether it is still alive."""
 
-import importlib.util
 import logging
 import os
 import signal
@@ -196,15 +195,6 @@ def replicas_of(nodes: Sequence[Mapping[str, Any]], replicas: int | Literal["aut
             f"{named(replicas=count)}: the cluster has {sum(cpus)} CPU cores, and each replica needs at least one"
         )
     return Replicas(count, 0, max(shares))
-
-
-def require_ray() -> None:
-    """Raise ConfigError, with the command that installs it, without the package ray."""
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigError(
-            f'{named("ray")} needs the package ray: pip install "roomscout[ray]", or in a checkout '
-            'pip install -e ".[ray]"'
-        )
 
 
 def require_listening(address: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.agent.builders import layouts_of
-from roomscout.agent.config import ClusterSettings, RunConfig
+from roomscout.agent.config import ClusterSettings, ConfigError, RunConfig
 from roomscout.agent.console import Progress, counted, lines_kept_for_log
 from roomscout.agent.evaluation import (
     Outcome,
@@ -33,6 +33,7 @@ from roomscout.agent.prepared import Prepared, prepared
 from roomscout.agent.run_folder import saved_prompts
 from roomscout.agent.startup import resolve
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
+from roomscout.base.extras import require
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT
 from roomscout.base.wording import named
@@ -45,7 +46,6 @@ from roomscout.cluster.ray_cluster import (
     ClusterLost,
     cluster_of,
     gpus_of_replica,
-    require_ray,
 )
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question
@@ -78,7 +78,7 @@ def answer_in_parts(config: RunConfig, folder: Path | None = None, no_node_for_s
     ClusterError if there is no run folder yet.
     """
     if config.cluster.ray:
-        require_ray()
+        require(named("ray"), "ray", error=ConfigError)
     asking = prepared(config, folder=folder)
     with ExitStack() as stack:
         stack.enter_context(lines_kept_for_log())

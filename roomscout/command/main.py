@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout import SCRIPT
+from roomscout.base.extras import EXTRA_OF, needs
 from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_interrupts
 from roomscout.base.wording import words_of, words_of_verb
 
@@ -150,6 +151,8 @@ def failed(error: Exception, refusals: tuple[type[Exception], ...]) -> int:
 
     if isinstance(error, refusals):
         why = str(error)
+    elif isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
+        why = needs("this", error.name)
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:  # such as stdout in a file
         from roomscout.agent.console import discard_output
 

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.extras import require
 from roomscout.base.text import escaped
 from roomscout.base.wording import named
 
@@ -90,10 +91,11 @@ NumberedRow = tuple[int, Row | QuestionError]
 
 def hub_rows(dataset: HubDataset, columns: Iterable[str] = COLUMNS) -> Iterator[tuple[int, Row]]:
     """(number from 1, row) of a dataset on the hub; raises QuestionError if it cannot be loaded."""
+    name = dataset.repository
+    require(f"loading {name} from the Hugging Face hub", "datasets", error=QuestionError)
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
-    name = dataset.repository
     try:
         with _asking_hub_only_if_reachable(dataset):
             files = {"data_files": {dataset.split: list(dataset.files)}} if dataset.files else {}
@@ -385,6 +387,7 @@ def _delimiter(header: str, columns: Sequence[str]) -> str:
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[NumberedRow]:
+    require(f"the Parquet file {path}", "pyarrow", error=QuestionError)
     import pyarrow as pa
     import pyarrow.parquet as pq
 

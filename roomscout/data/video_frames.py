@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from roomscout.base.extras import importing
 from roomscout.base.shots import FRAME, Shot, fitting_size
 from roomscout.base.text import on_disk
 from roomscout.base.wording import named
@@ -178,10 +179,8 @@ def _decoded(path: Path, wanted: Sequence[int], size: FrameSize) -> tuple[dict[i
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     """A video and its stream; raises VideoError, also for what FFmpeg raises inside this block."""
-    try:
+    with importing("av", named("videos"), VideoError):
         import av
-    except ImportError:
-        raise VideoError(f"{named('videos')} needs PyAV: pip install av") from None
     try:
         with av.open(str(path)) as video:
             if not video.streams.video:

@@ -3,10 +3,10 @@
 import json
 import warnings
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roomscout.base.extras import require
 from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.transformers.source import id_and_revision
@@ -36,14 +36,8 @@ def require_adapter(adapter: Path, model: str) -> str | None:
             f"the adapter {adapter} was trained on {base}, not on {model}: use {named(model=base)}, or, if both are "
             f"the same checkpoint, correct base_model_name_or_path in its {ADAPTER_FILE}"
         )
-    require_peft()
+    require(named("adapter"), "peft", error=ModelError)
     return base
-
-
-def require_peft() -> None:
-    """Raise ModelError without the package peft."""
-    if find_spec("peft") is None:
-        raise ModelError('adapters need the package peft: install the extra "train" (pip install -e ".[train]")')
 
 
 def adapter_sha256(adapter: Path) -> str:

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,10 @@ def package_versions() -> dict[str, str | None]:
 
 
 def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    for each in (name, f"{name}-cpu"):  # as open3d is called without CUDA
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(each)
+    return None
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -13,14 +13,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
-
 from roomscout import Policy, Question, VectorEnv, explore
 from roomscout.agent.policies import Decision
 from roomscout.agent.state import QuestionState
+from roomscout.base.extras import importing
 from roomscout.data.questions import load_questions
 from roomscout.envs.actions import CameraAction
 from roomscout.rooms import QUESTIONS_FILE, write_rooms
+
+with importing("psutil", "this measurement", SystemExit):
+    import psutil
 
 TURN = '{"rotation_angle_degrees": 30, "answer": null, "done": false}'
 AT_ONCE = (1, 8, 64)

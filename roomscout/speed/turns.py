@@ -10,7 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import torch
+
+from roomscout.base.extras import importing
+
+with importing("torch", "this measurement", SystemExit):
+    import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen3VLForConditionalGeneration
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from roomscout.base.extras import importing
+
+with importing("torch", "this measurement", SystemExit):
+    import torch
 from roomscout.models import Backend, ModelOptions, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend

@@ -4,8 +4,10 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from roomscout.base.extras import require
 from roomscout.base.text import did_you_mean, escaped
-from roomscout.base.verbs import parser_of
+from roomscout.base.verbs import parser_of, refusing
+from roomscout.training.curriculum import CannotTrain
 
 TRAININGS = {
     "sft": ("roomscout.training.sft:main", "a vision-language model on the conversations of finished runs"),
@@ -15,10 +17,16 @@ TRAININGS = {
 """What can be trained: the function that takes the other arguments, which is imported when it is used, and a phrase."""
 
 
+TUNING_LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "trl", "peft", "matplotlib")
+
+
+@refusing(CannotTrain)
 def main(arguments: Sequence[str]) -> int:
     """Run a training; returns its exit status."""
     name, *others = arguments or ["--help"]
     if name in TRAININGS:
+        libraries = ("torch", "transformers", "matplotlib") if name == "explorer" else TUNING_LIBRARIES
+        require(f"roomscout train {name}", *libraries, error=CannotTrain)
         module, _, function = TRAININGS[name][0].partition(":")
         return int(getattr(importlib.import_module(module), function)(others))
     parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")

@@ -1,6 +1,5 @@
 """`roomscout train explorer`: train the included explorer from scratch, in one run that can be resumed."""
 
-import importlib.util
 import logging
 import os
 import sys
@@ -30,8 +29,6 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if not 0 < options.scale <= 1:
         raise CannotTrain(f"--scale is {options.scale:g}: it must be above 0 and at most 1")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise CannotTrain("plotting the curve needs matplotlib: pip install matplotlib")
     log_to_stream(sys.stdout, line="%(asctime)s %(message)s")
 
     import torch

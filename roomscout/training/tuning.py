@@ -5,11 +5,11 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.console import counted
+from roomscout.base.extras import require
 from roomscout.models import PROMPTS_FILE
 from roomscout.models.checkpoint_files import checkpoint_folder
 from roomscout.models.engines import checkpoint_of
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import PreTrainedModel, ProcessorMixin, Trainer
 
-PACKAGES = ("trl", "peft", "matplotlib")
 LANGUAGE_LAYERS = r".*language_model\..*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 """What LoRA changes: the linear layers of the language model, by their names in every family."""
 CURVE = "curve.png"
@@ -67,9 +66,8 @@ def add_tuning(parser: argparse.ArgumentParser, learning_rate: float) -> None:
 
 def require_ready(options: argparse.Namespace) -> None:
     """Raise TuningError if a package is missing, or if --output does not go with --resume."""
-    packages = (*PACKAGES, "tensorboard") if options.report_to == "tensorboard" else PACKAGES
-    if missing := [name for name in packages if find_spec(name) is None]:
-        raise TuningError(f'training needs {", ".join(missing)}: install the extra "train" (pip install -e ".[train]")')
+    if options.report_to == "tensorboard":
+        require("--report-to tensorboard", "tensorboard", error=TuningError)
     if options.lora_rank < 0:
         raise TuningError(f"--lora-rank {options.lora_rank}: it takes 0 (all weights) or more")
     begun = options.output.is_dir() and any(options.output.iterdir())

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import COMMAND, RoomScans, run_command, run_in_process, scripted
+from conftest import RoomScans, run_in_process, scripted
 
 from roomscout.analysis.exports.answers import plain_answer
 from roomscout.analysis.exports.command import FORMATS, main
@@ -157,14 +156,6 @@ def test_inspect_reads_why_a_question_failed(rooms: RoomScans, tmp_path: Path):
     log = read_by_inspect(export(run, "inspect", tmp_path / "run.eval"))
     errors = {str(sample.id): sample.error.message for sample in log.samples if sample.error is not None}
     assert errors == {row.id: row.error for row in RunReader(run).rows if row.failed}
-
-
-def test_without_inspect_the_package_is_named(run: Path, tmp_path: Path):
-    without = "import sys; sys.modules['inspect_ai'] = None; from roomscout.command.main import main; "
-    command = [sys.executable, "-c", without + "sys.exit(main(sys.argv[1:]))", "export", str(run), "--to", "inspect"]
-    done = run_command([*command, "--out", str(tmp_path / "run.eval")], cwd=COMMAND.parent)
-    wanted = 'error: --to inspect needs the package inspect-ai: pip install "roomscout[inspect]"\n'
-    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (2, wanted, [])
 
 
 def scored_by_lmms_eval(question_type: str, prediction: str, truth: str) -> float:

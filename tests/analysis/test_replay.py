@@ -2,9 +2,7 @@
 
 import io
 import json
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browsing import OpenPage
-from conftest import COMMAND, RoomScans, run_command
+from conftest import RoomScans
 from PIL import Image
 from test_report import MARKUP, OLD_RUN, contents_of, poisoned
 
@@ -415,21 +413,3 @@ def test_rerun_reads_the_box_of_each_named_object(recording: Recording, named: t
     ]
     for ours, theirs in zip(sorted(read), sorted(wanted), strict=True):
         assert ours[0] == theirs[0] and ours[1:] == pytest.approx(theirs[1:], abs=1e-5)
-
-
-def test_without_rerun_the_package_to_install_is_named(one_run: Path, tmp_path: Path):
-    (tmp_path / "rerun.py").write_text("raise ImportError('no module named rerun')\n")
-    command = [
-        sys.executable,
-        "-m",
-        "roomscout",
-        "replay",
-        str(one_run),
-        "q001",
-        "--rrd",
-        "--out",
-        str(tmp_path / "q.rrd"),
-    ]
-    ended = run_command(command, cwd=COMMAND.parent, env=os.environ | {"PYTHONPATH": str(tmp_path)})
-    assert ended.returncode == 2
-    assert 'pip install "roomscout[report]"' in ended.stderr and len(ended.stderr.splitlines()) == 1

@@ -86,7 +86,10 @@ def test_a_proxy_that_cannot_be_used_is_one_sentence_with_its_variable(
 @pytest.mark.skipif(find_spec("socksio") is not None, reason="socksio is installed")
 def test_a_socks_proxy_names_its_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1")
-    assert "all_proxy names a SOCKS proxy, which needs the package socksio" in refused(FAR)
+    assert (
+        "the SOCKS proxy in the environment variable all_proxy needs the package socksio: pip install socksio"
+        in refused(FAR)
+    )
 
 
 def test_only_the_proxy_of_the_url_matters(monkeypatch: pytest.MonkeyPatch, server: FaultyServer):

@@ -1,7 +1,6 @@
 """`roomscout train sft` and `grpo`: what is learned, and that training can be resumed and its result be used."""
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -40,16 +39,6 @@ def history(output: Path) -> list[dict]:
     """What the newest checkpoint of a training has logged."""
     newest = max(output.glob("checkpoint-*"), key=lambda each: int(each.name.rpartition("-")[2]))
     return json.loads((newest / "trainer_state.json").read_text())["log_history"]
-
-
-@pytest.mark.parametrize("package", ["peft", "trl"])
-@pytest.mark.parametrize("verb", ["sft", "grpo"])
-def test_a_missing_package_is_named_with_its_extra(package: str, verb: str, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    given = [str(tmp_path)] if verb == "sft" else []
-    assert main(["train", verb, *given, "--model", "embedded", "--output", str(tmp_path / "out")]) == 2
-    said = f'training needs {package}: install the extra "train" (pip install -e ".[train]")'
-    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 class TestSft:

@@ -18,6 +18,7 @@ from pydantic_core import to_json
 
 from roomscout.analysis.exports.answers import Exported, camera_path_of, finished, id_of, images_of
 from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.base.extras import importing
 from roomscout.base.text import escaped, escaped_text
 from roomscout.runs import RunError
 from roomscout.runs.records import Turn
@@ -35,10 +36,8 @@ def write(run: RunContents, out: Path) -> Exported:
     An image that is missing is named in its message. Raises RunError without inspect-ai. Has the images of one answer
     in memory at a time; the file takes the bytes of all.
     """
-    try:
+    with importing("inspect_ai", "--to inspect", RunError):
         from inspect_ai.log import condense_sample, write_eval_log
-    except ImportError:
-        raise RunError('--to inspect needs the package inspect-ai: pip install "roomscout[inspect]"') from None
     missing: list[Path] = []
     summaries = []
     zstandard = zipfile.ZIP_ZSTANDARD  # type: ignore[attr-defined]  # before Python 3.14, inspect-ai adds it

@@ -9,10 +9,11 @@ from pathlib import Path
 from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import page
-from roomscout.analysis.replay.rerun_file import require_rerun, write_rerun
+from roomscout.analysis.replay.rerun_file import write_rerun
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import replay_file
 from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.base.extras import importing
 from roomscout.base.files import replacing
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of, refusing
@@ -60,7 +61,8 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
     Logs where it is, and what could not be shown. Raises RunError, ScanNotFound or SceneError.
     """
     if rrd:
-        require_rerun()
+        with importing("rerun", "--rrd", RunError):
+            import rerun  # noqa: F401  # before anything is read
     run = RunContents.read(folder.absolute())
     suffix = ".rrd" if rrd else ".html"
     out = out and out.expanduser()

@@ -11,18 +11,9 @@ from roomscout.analysis.report.pages import forced_in_words
 from roomscout.base.shots import VIEW
 from roomscout.base.text import escaped
 from roomscout.rendering.simplify import simplified
-from roomscout.runs import RunError
 from roomscout.runs.records import Turn
 
 OBJECT_RGB = (199, 33, 184)
-
-
-def require_rerun() -> None:
-    """Raise RunError if the package that writes .rrd files is not installed."""
-    try:
-        import rerun  # noqa: F401
-    except ImportError as error:
-        raise RunError(f'--rrd needs rerun-sdk ({error}): pip install "roomscout[report]"') from None
 
 
 def write_rerun(replay: Replay, out: Path) -> None:

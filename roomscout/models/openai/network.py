@@ -7,12 +7,12 @@ import re
 import socket
 import ssl
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import getproxies
 
 import httpx2
 
+from roomscout.base.extras import is_installed, needs
 from roomscout.base.wording import named
 from roomscout.models import ModelError
 
@@ -124,11 +124,8 @@ def _proxy_of(target: httpx2.URL) -> tuple[httpx2.Proxy | None, str]:
             f"the environment variable {variable} does not hold a proxy's URL such as http://HOST:PORT, with a number "
             f"as its port: {fix}"
         )
-    if kind.startswith("socks") and find_spec("socksio") is None:
-        raise ModelError(
-            f"the environment variable {variable} names a SOCKS proxy, which needs the package socksio: install it "
-            f"with pip install socksio, {fix}"
-        )
+    if kind.startswith("socks") and not is_installed("socksio"):
+        raise ModelError(needs(f"the SOCKS proxy in the environment variable {variable}", "socksio") + f", {fix}")
     return proxy, variable
 
 

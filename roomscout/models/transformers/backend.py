@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyFormat, weight_copies
 from roomscout.models.conversation import Conversation
+from roomscout.models.transformers.source import require_libraries
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
@@ -107,6 +108,7 @@ class TransformersBackend:
         Imports torch and transformers. On a CPU, the process keeps freed memory from then on, see `keep_freed_memory`.
         Raises ModelError if the checkpoint cannot be loaded.
         """
+        require_libraries(checkpoint)
         from roomscout.models.transformers.loading import (
             keep_freed_memory,
             load_checkpoint,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import LogitsProcessor
 
+from roomscout.base.extras import importing
 from roomscout.base.wording import named
 from roomscout.models import ModelError
 
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
 
 def require_xgrammar() -> Any:
     """The xgrammar module; raises ModelError if it is not installed."""
-    try:
+    with importing("xgrammar", named("constrained"), ModelError):
         import xgrammar
-    except ImportError as error:
-        raise ModelError(f"{named('constrained')} needs the package xgrammar: pip install xgrammar") from error
     return xgrammar
 
 

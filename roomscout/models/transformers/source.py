@@ -5,9 +5,13 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 
+from roomscout.base.extras import require
 from roomscout.base.wording import named
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 from roomscout.models.transformers.families import FAMILIES
+
+LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "qwen_vl_utils")
+"""What loading a checkpoint and encoding views imports."""
 
 
 def id_and_revision(checkpoint: str) -> tuple[str, str | None]:
@@ -20,7 +24,8 @@ def id_and_revision(checkpoint: str) -> tuple[str, str | None]:
 def existing_source(checkpoint: str) -> str:
     """A folder's expanded path, or a hub id, also `id@revision`, unchanged, which may not exist.
 
-    Raises ModelError for a folder without a checkpoint, and for a name that is neither a folder nor a hub id.
+    Raises ModelError for a folder without a checkpoint, for a name that is neither a folder nor a hub id, and without
+    the libraries that load checkpoints.
     """
     if sys.flags.optimize > 1:
         raise ModelError(
@@ -28,6 +33,7 @@ def existing_source(checkpoint: str) -> str:
             "PYTHONOPTIMIZE to 1 or less"
         )
     model, _ = id_and_revision(checkpoint)
+    require_libraries(model)
     path = EXPLORER if model == EMBEDDED else Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -52,6 +58,11 @@ def existing_source(checkpoint: str) -> str:
     if Path(model).name == EXPLORER.name and model == f"{EXPLORER.parent.name}/{EXPLORER.name}":
         raise ModelError(f"there is no checkpoint folder {model} here: did you mean {named(model=EMBEDDED)}?")
     return checkpoint
+
+
+def require_libraries(model: str) -> None:
+    """Raise ModelError if a library is missing that loads checkpoints."""
+    require(named(model=model), *LIBRARIES, error=ModelError)
 
 
 def hub_revision(checkpoint: str) -> str | None:

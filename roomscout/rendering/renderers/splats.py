@@ -2,11 +2,11 @@
 
 import threading
 import weakref
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from roomscout.base.extras import how_to_install, is_installed
 from roomscout.base.wording import named
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.rasterise import BLUR_PX2, NEAR_M, rasterised
@@ -53,7 +53,7 @@ class GsplatRenderer(SplatRenderer):
     def __init__(self, cuda_device: int | None = None) -> None:
         """Use the GPU with this CUDA ordinal, else PyTorch's current one. Raises RenderError without gsplat."""
         if why := why_no_gsplat():
-            fix = "pip install gsplat on a machine with CUDA"
+            fix = how_to_install("gsplat")
             raise RenderError(f"the renderer gsplat does not start ({why}): {fix}, or use {named(renderer='splats')}")
         self._device = "cuda" if cuda_device is None else f"cuda:{cuda_device}"
         self._lock = threading.Lock()
@@ -86,7 +86,7 @@ class GsplatRenderer(SplatRenderer):
 
 def why_no_gsplat() -> str | None:
     """Why gsplat does not work here; None if it does."""
-    if find_spec("gsplat") is None:
+    if not is_installed("gsplat"):
         return "it is not installed"
     import torch
 

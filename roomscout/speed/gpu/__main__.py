@@ -16,8 +16,11 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-import torch
 
+from roomscout.base.extras import importing
+
+with importing("torch", "this measurement", SystemExit):
+    import torch
 from roomscout.speed.gpu.lab import Lab, open_lab
 from roomscout.speed.gpu.machine import machine
 from roomscout.speed.gpu.report import Results, markdown

@@ -6,13 +6,14 @@
 import base64
 import io
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
 from PIL import Image
 
+from roomscout.base.extras import importing
 from roomscout.training.environment import RoomEnv, Step
 
 
@@ -20,13 +21,9 @@ class LibraryMissing(ImportError):
     """A face's library is not installed; the message says how to install it."""
 
 
-@contextmanager
-def library(name: str, how: str) -> Iterator[None]:
-    """Raise LibraryMissing for a library, or one that it needs, that the block cannot import; `how` installs it."""
-    try:
-        yield
-    except ImportError as error:
-        raise LibraryMissing(f"roomscout.training.faces.{name} needs {name} ({error}): {how}") from error
+def library(name: str) -> AbstractContextManager[None]:
+    """Raise LibraryMissing for a library, or one that it needs, that the block cannot import."""
+    return importing(name, f"roomscout.training.faces.{name}", LibraryMissing)
 
 
 def shared_env(settings: Mapping[str, Any]) -> RoomEnv:

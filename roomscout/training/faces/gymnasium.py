@@ -13,7 +13,7 @@ from roomscout.training.environment import Message, RoomEnv, Step
 from roomscout.training.faces import library, plain_info
 from roomscout.training.vector import VectorEnv
 
-with library("gymnasium", 'pip install "roomscout[train]"'):
+with library("gymnasium"):
     import gymnasium as gym
     from gymnasium.vector.utils import batch_space
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 from roomscout.training.environment import Message, RoomEnv
 from roomscout.training.faces import library, plain_info, png_base64
 
-with library("openenv", "pip install openenv"):
+with library("openenv"):
     from openenv.core import EnvClient
     from openenv.core.client_types import StepResult
     from openenv.core.env_server import create_app

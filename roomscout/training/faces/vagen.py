@@ -9,7 +9,7 @@ from typing import Any
 from roomscout.training.environment import Message
 from roomscout.training.faces import library, shared_env
 
-with library("vagen", "pip install git+https://github.com/mll-lab-nu/VAGEN"):
+with library("vagen"):
     from vagen.envs.gym_image_env import GymImageEnv
 
 PLACEHOLDER = "<image>"

@@ -12,7 +12,7 @@ from typing import Any
 from roomscout.training.environment import Message
 from roomscout.training.faces import library, png_base64, shared_env
 
-with library("verifiers", "pip install verifiers"):
+with library("verifiers"):
     import verifiers.v1 as vf
     from pydantic import Field
 

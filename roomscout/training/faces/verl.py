@@ -19,7 +19,7 @@ from PIL import Image
 from roomscout.training.environment import Message, RoomEnv
 from roomscout.training.faces import library, shared_env
 
-with library("verl", "pip install verl"):
+with library("verl"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
     from verl.utils.profiler import simple_timer
 

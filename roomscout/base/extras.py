@@ -1,0 +1,62 @@
+"""Packages that not every use needs: the extra of ours that installs each, and the sentence for a missing one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+EXTRA_OF = {
+    **dict.fromkeys(("torch", "torchvision", "transformers", "accelerate", "qwen_vl_utils"), "models"),
+    **dict.fromkeys(("psutil", "pynvml"), "models"),
+    **dict.fromkeys(("datasets", "pyarrow"), "hub"),
+    "av": "video",
+    "ray": "ray",
+    **dict.fromkeys(("peft", "trl", "matplotlib", "gymnasium", "tensorboard"), "train"),
+    "rerun": "report",
+    "inspect_ai": "inspect",
+}
+"""The extra of pyproject.toml that installs a module."""
+PACKAGE_OF = {
+    "qwen_vl_utils": "qwen-vl-utils", "pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai",
+}  # fmt: skip
+"""What pip calls modules of another name."""
+FROM = {"gsplat": "gsplat on a machine with CUDA", "vagen": "git+https://github.com/mll-lab-nu/VAGEN"}
+"""What pip takes for modules that no extra installs, if it is not their name."""
+
+
+def how_to_install(*modules: str) -> str:
+    """The command that installs modules: those of extras, or others."""
+    wanted = {EXTRA_OF[each] for each in modules if each in EXTRA_OF}
+    if wanted:
+        extras = ",".join(sorted(wanted - {"models"} if "train" in wanted else wanted))  # train includes models
+        return f'pip install "roomscout[{extras}]", or in a checkout pip install -e ".[{extras}]"'
+    return f"pip install {' '.join(FROM.get(each, each) for each in modules)}"
+
+
+def needs(what: str, *modules: str) -> str:
+    """The sentence that `what` needs modules, and how to install them."""
+    names = ", ".join(PACKAGE_OF.get(each, each) for each in modules)
+    return f"{what} needs the package{'s' * (len(modules) > 1)} {names}: {how_to_install(*modules)}"
+
+
+def is_installed(module: str) -> bool:
+    """Whether a top-level module can be found, without importing it."""
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # of a finder that forbids it, or of a module in memory without a spec
+        return False
+
+
+def require(what: str, *modules: str, error: type[Exception]) -> None:
+    """Raise `error` with the modules that `what` needs and that are not installed, if any. Imports none of them."""
+    if lacking := [each for each in modules if not is_installed(each)]:
+        raise error(needs(what, *lacking))
+
+
+@contextmanager
+def importing(module: str, what: str, error: type[Exception]) -> Iterator[None]:
+    """Raise `error` if the block cannot import a module that `what` needs, or what that module needs."""
+    try:
+        yield
+    except ImportError as missing:
+        why = f" ({missing})" if is_installed(module) else ""
+        raise error(f"{needs(what, module)}{why}") from missing

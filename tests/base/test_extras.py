@@ -1,0 +1,183 @@
+"""The core without the packages of the extras: it runs, and what needs one of them says how to install it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COMMAND, RoomScans
+from faulty_servers import FaultyServer, scripted
+from scripted_model import random_policy
+
+from roomscout.base.extras import EXTRA_OF, PACKAGE_OF, how_to_install, importing
+
+ROOT = COMMAND.parent
+WITHOUT = """
+import contextlib, io, json, sys
+from importlib.machinery import PathFinder
+
+from roomscout.base.extras import EXTRA_OF
+
+class Hidden:
+    \"\"\"Finds no module of an extra, nor any in the folders of one.\"\"\"
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in EXTRA_OF:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden)
+from roomscout.command.main import main
+
+ended = []
+for command in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as err:
+        try: status = main(command)
+        except SystemExit as end: status = end.code
+    ended.append((status, err.getvalue()))
+json.dump([ended, sorted(set(EXTRA_OF) & set(sys.modules))], sys.stdout)
+"""
+
+
+def without_extras(commands: Sequence[Sequence[str]], folder: Path) -> tuple[list[tuple[int, str]], list[str]]:
+    """Exit status and stderr of commands in a process without the modules of extras, and those it imported anyway."""
+    environment = {name: value for name, value in os.environ.items() if name != "COVERAGE_PROCESS_START"}
+    environment |= {"PYTHONPATH": str(ROOT)}
+    code = [sys.executable, "-c", WITHOUT, json.dumps(commands)]
+    done = subprocess.run(code, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ended, imported = json.loads(done.stdout)
+    return [(status, err) for status, err in ended], imported
+
+
+def test_the_table_names_the_packages_of_the_extras_in_pyproject():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    names = {extra: [re.split(r"[<>=\[; ]", each)[0] for each in packages] for extra, packages in extras.items()}
+    ours = {"roomscout"}
+    packages = {(each, extra) for extra in set(names) - {"dev", "docs"} for each in set(names[extra]) - ours}
+    assert packages == {(PACKAGE_OF.get(module, module), extra) for module, extra in EXTRA_OF.items()}
+
+
+def test_no_package_of_an_extra_is_in_the_core():
+    core = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert not {re.split(r"[<>=;]", each)[0] for each in core} & {PACKAGE_OF.get(each, each) for each in EXTRA_OF}
+
+
+def test_a_server_and_policies_need_no_extra(rooms: RoomScans, tmp_path: Path):
+    scan = next(rooms.root.rglob("*.ply"))
+    with FaultyServer(scripted(random_policy())) as server:
+        asks = ["--engine", "openai", "--model", "served", "--base-url", server.url]
+        flags = ["--num-questions", "2", "--steps", "1"]
+        served = [*rooms.flags(tmp_path, "--name", "served", *flags), *asks]
+        commands: list[list[str]] = [
+            ["--help"],
+            ["rooms", str(tmp_path / "made"), "--rooms", "1"],
+            ["check", "--questions", str(rooms.questions), "--scan-root", str(rooms.root)],
+            ["preview", str(scan), "--out", str(tmp_path / "preview")],
+            served,
+            rooms.flags(tmp_path, "--name", "random", *flags),
+            *(rooms.flags(tmp_path, "--name", "part", "--shard", f"{part}/2", "--steps", "0") for part in (1, 2)),
+            ["merge", str(tmp_path / "whole"), *(str(tmp_path / f"part_shard{part}of2") for part in (1, 2))],
+            ["report", str(tmp_path / "served")],
+            ["compare", str(tmp_path / "served"), str(tmp_path / "random"), "--even-if", "protocol"],
+            ["leaderboard", str(tmp_path / "served")],
+            ["replay", str(tmp_path / "served"), "q001"],
+            ["failures", str(tmp_path / "served")],
+            ["rescore", str(tmp_path / "served")],
+            ["cite", str(tmp_path / "served")],
+            ["publish", str(tmp_path / "served"), "--output", str(tmp_path / "site")],
+        ]
+        ended, imported = without_extras(commands, tmp_path)
+    assert not [(command, *end) for command, end in zip(commands, ended, strict=True) if end[0] != 0]
+    assert imported == []
+
+
+def needing_extras(scans: RoomScans, folder: Path, run: Path) -> dict[str, list[list[str]]]:
+    """Commands that need each extra."""
+    asked = ["--questions", str(scans.questions), "--scan-root", str(scans.root), "--log-root", str(folder)]
+    (folder / "video" / "scannet").mkdir(parents=True)
+    for row in scans.rows:
+        (folder / "video" / "scannet" / f"{row['scene_name']}.mp4").touch()
+    (folder / "rows.parquet").write_bytes(b"PAR1")
+    (folder / "own.py").write_text("import torch\n")
+    video = ["--videos", str(folder / "video"), "--present", "video"]
+    to_train = ["--model", "embedded", "--output", str(folder / "out")]
+    return {
+        "models": [
+            ["eval", *asked, "--model", "embedded"],
+            ["plan", *asked, "--model", "embedded", "--plan-device", "h100"],
+            ["eval", *asked, "--model", "embedded", "--engine", "vllm"],
+            ["eval", *asked, "--policy", f"{folder / 'own.py'}:Own"],
+            ["ask", str(next(scans.root.rglob("*.ply"))), "What?", "--model", "embedded"],
+            ["demo", "--log-root", str(folder)],
+        ],
+        "hub": [["check", "--scan-root", str(scans.root)], ["check", "--questions", str(folder / "rows.parquet")]],
+        "video": [
+            ["eval", *asked, *video, "--engine", "openai", "--model", "a", "--base-url", "http://127.0.0.1:9/v1"]
+        ],
+        "ray": [["eval", *asked, "--ray", "--model", "scripted:random"]],
+        "train": [
+            ["train", "sft", str(run), *to_train],
+            ["train", "grpo", *to_train],
+            ["train", "explorer", str(folder / "explorer")],
+        ],
+        "report": [["replay", str(run), "q001", "--rrd"]],
+        "inspect": [["export", str(run), "--to", "inspect", "--out", str(folder / "run.eval")]],
+    }
+
+
+def test_what_needs_an_extra_says_so_in_a_sentence(rooms: RoomScans, one_run: Path, tmp_path: Path):
+    by_extra = needing_extras(rooms, tmp_path, one_run)
+    assert by_extra.keys() == set(EXTRA_OF.values())
+    commands = list(chain(*by_extra.values()))
+    extras = [extra for extra, several in by_extra.items() for _ in several]
+    ended, imported = without_extras(commands, tmp_path)
+    wrong = [
+        (command, status, said)
+        for command, extra, (status, said) in zip(commands, extras, ended, strict=True)
+        if status != 2 or not re.match(f'error: .* pip install "roomscout\\[{extra}\\]"', said.splitlines()[-1])
+    ]
+    assert not wrong and imported == []
+
+
+def test_python_gets_the_sentence_as_our_errors(rooms: RoomScans, tmp_path: Path):
+    code = WITHOUT.partition("from roomscout.command")[0] + (
+        "from roomscout import RoomEnv, VectorEnv, ask, load_policy\n"
+        "from roomscout.models import ModelError\n"
+        f"scan = {str(next(rooms.root.rglob('*.ply')))!r}\n"
+        "for call in (lambda: load_policy('embedded'), lambda: ask(scan, 'What?')):\n"
+        "    try: call()\n"
+        "    except ModelError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.count('pip install "roomscout[models]"') == done.stdout.count("\n") == 2, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("modules", "command"),
+    [
+        (["torch", "av"], 'pip install "roomscout[models,video]", or in a checkout pip install -e ".[models,video]"'),
+        (["torch", "trl"], 'pip install "roomscout[train]", or in a checkout pip install -e ".[train]"'),
+        (["xgrammar"], "pip install xgrammar"),
+        (["vagen"], "pip install git+https://github.com/mll-lab-nu/VAGEN"),
+    ],
+)
+def test_one_command_installs_what_is_missing(modules: list[str], command: str):
+    assert how_to_install(*modules) == command
+
+
+def test_a_package_that_is_there_but_cannot_be_imported_keeps_its_reason(tmp_path: Path, monkeypatch: Any):
+    (tmp_path / "av.py").write_text("raise ImportError('libx264.so.1: cannot open shared object file')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "av", raising=False)
+    with (
+        pytest.raises(ValueError, match=r"^--videos needs .*\(libx264\.so\.1: cannot open shared object file\)$"),
+        importing("av", "--videos", ValueError),
+    ):
+        import av  # noqa: F401
