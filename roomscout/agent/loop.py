@@ -65,8 +65,7 @@ def answer_questions(
                         with turn_of(batch, scheduler, run):
                             run_batched_turn(batch, run)
                     settle(batch, run, progress)
-                    if scheduler.refill:
-                        begin(scheduler, run, progress)
+                    begin(scheduler, run, progress)
 
 
 def answer_in_one_batch(
@@ -146,7 +145,8 @@ class Announcer:
             cohort = self._scheduler.cohort
             if (turns, cohort) != self._told:
                 which = f", cohort {cohort[0]} of {cohort[1]}" if cohort else ""
-                log.info("BATCHED TURN %s/%d%s", "-".join(map(str, sorted({turns[0], turns[-1]}))), most - 1, which)
+                at, last = "-".join(map(str, sorted({turns[0], turns[-1]}))), max(most - 1, turns[-1])
+                log.info("BATCHED TURN %s/%d%s", at, last, which)
             self._told, self._continuing = (turns, cohort), set()
             return
         if not self._continuing:

@@ -14,6 +14,9 @@ class Scheduler:
     `concurrency` questions at a time (None: all that fit in a batch). Then the next cohort begins. In the batched phase
     all questions of a batch are at the same turn: after a resume, those that are behind catch up first.
 
+    With `concurrency` None the last cohort does not wait: its questions take the places that the cohort before it
+    leaves, at mixed turns. A few left over after whole cohorts would otherwise cost as many calls as a whole one.
+
     With `refill` there are no cohorts and no second phase. A waiting question replaces each finished one, so the batch
     stays full while questions wait, and its questions are at different turns. In both modes a question's turns are in
     order, and questions begin in the given order.
@@ -38,14 +41,19 @@ class Scheduler:
         self._begun: list[QuestionState] = []
         self._limits: dict[int, int] = {}
         self._cohort = 0
+        self._last_joined = False
 
     def admit(self) -> list[QuestionState]:
-        """Admit waiting questions: the next cohort if the last one is finished; with refill, one per free place."""
+        """Admit waiting questions: the next cohort if the one before it is finished; with refill, and of the last
+        cohort, one per free place.
+        """
         self._begun = self.begun
-        places = self._most(self._begun) - len(self._begun) if self.refill or not self._begun else 0
+        joins = self.refill or (self.concurrency is None and len(self._waiting) <= self.batch_size)
+        places = self._most(self._begun) - len(self._begun) if joins or not self._begun else 0
         admitted = [self._waiting.popleft() for _ in range(min(max(places, 0), len(self._waiting)))]
+        self._cohort += bool(admitted) and not self._last_joined
+        self._last_joined |= bool(admitted and self._begun)
         self._begun += admitted
-        self._cohort += bool(admitted)
         return admitted
 
     def stop_admitting(self) -> None:
@@ -61,7 +69,8 @@ class Scheduler:
     def cohort(self) -> tuple[int, int] | None:
         """Which cohort this is, from 1, and how many there are if all others are as large as the next one; None with
         `refill`."""
-        return None if self.refill else (self._cohort, self._cohort + math.ceil(len(self._waiting) / self._most([])))
+        later = 0 if self._last_joined else math.ceil(len(self._waiting) / self._most([]))
+        return None if self.refill else (self._cohort, self._cohort + later)
 
     @property
     def has_work(self) -> bool:
@@ -74,6 +83,8 @@ class Scheduler:
 
     def next_batch(self) -> list[QuestionState]:
         """The questions of the next batched turn; empty once the cohort's batched phase is over."""
+        if self._last_joined:
+            return self._fitting(self.begun[: self.batch_size])
         due = [state for state in self.begun if state.turn < self.max_batched_turns]
         if not self.refill:
             turn = min((state.turn for state in due), default=0)

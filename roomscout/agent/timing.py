@@ -199,13 +199,16 @@ def scheduled_calls(schedule: ScheduleSettings, questions: int, batch: int, shar
     """The calls that agent/scheduler.py makes if these shares of the questions take each turn.
 
     A cohort of `batch` questions takes its batched turns together, shrinking as questions end, and its later turns
-    --concurrency at a time. With --refill, the batch is always full.
+    --concurrency at a time. The last cohort fills the places that the one before it leaves, if --concurrency is "auto".
+    With --refill, the batch is always full.
     """
     if schedule.refill:
         full = min(batch, questions)
         return [CallGroup(turn, full, questions * share / full) for turn, share in enumerate(shares)]
-    calls = []
-    for cohort, cohorts in ((batch, questions // batch), (questions % batch, 1)):
+    calls, cohorts_of = [], [(batch, float(questions // batch)), (questions % batch, 1.0)]
+    if schedule.concurrency == "auto" and questions > batch:
+        cohorts_of = [(batch, questions / batch)]
+    for cohort, cohorts in cohorts_of:
         for turn, share in enumerate(shares if cohort and cohorts else ()):
             active = cohort * share
             few = cohort if schedule.concurrency == "auto" else schedule.concurrency

@@ -90,11 +90,16 @@ def test_later_turns_keep_to_the_concurrency(lengths: list[int], batch_size: int
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(0, 10))
-def test_by_default_later_turns_run_all_remaining_questions_at_a_time(
+def test_by_default_later_turns_run_all_remaining_questions_at_a_time_before_the_last_cohort_begins(
     lengths: list[int], batch_size: int, batched: int
 ):
-    batches = schedule(lengths, batch_size, batched, concurrency=None)
+    batches, begun = schedule(lengths, batch_size, batched, concurrency=None), 0
+    assert all(len(batch) <= batch_size for batch in batches)
     for batch in batches:
+        begun += sum(turn == 0 for _, turn in batch)
+        if len(lengths) > batch_size and begun + batch_size >= len(lengths):
+            assert len(batch) == batch_size or begun == len(lengths)
+            continue
         cohort = batch[0][0] // batch_size
         turn = batch[0][1]
         left = [number for number, length in enumerate(lengths) if number // batch_size == cohort and length > turn]
@@ -128,13 +133,13 @@ def test_running_out_of_memory_in_the_second_phase_keeps_the_batch_size_of_the_f
     assert len(scheduler.admit()) == len(scheduler.next_batch()) == 4
 
 
-@given(LENGTHS, st.integers(1, 8), st.integers(0, 10), st.booleans(), st.integers(4, 30))
+@given(LENGTHS, st.integers(1, 8), st.integers(0, 10), st.booleans(), st.sampled_from([None, 8]), st.integers(4, 30))
 def test_a_batch_that_ran_out_of_memory_is_never_tried_again_and_short_questions_fill_one(
-    lengths: list[int], batch_size: int, batched: int, refill: bool, room: int
+    lengths: list[int], batch_size: int, batched: int, refill: bool, few: int | None, room: int
 ):
     """A question takes as much memory as it has turns, and `room` is how much there is."""
     states = [waiting(number) for number in range(len(lengths))]
-    scheduler = Scheduler(states, batch_size, 99 if refill else batched, refill)
+    scheduler = Scheduler(states, batch_size, 99 if refill else batched, refill, few)
     failed, taken = list[tuple[int, int]](), list[tuple[int, int]]()
     while scheduler.has_work:
         scheduler.admit()
@@ -147,7 +152,7 @@ def test_a_batch_that_ran_out_of_memory_is_never_tried_again_and_short_questions
             continue
         due = [state for state in scheduler.begun if state.turn == turn]
         limits = [max(1, size // 2) for failed_at, size in failed if failed_at <= turn]
-        if not refill and turn < batched:
+        if few and not refill and turn < batched:  # in lockstep to the last cohort
             assert len(batch) == min([batch_size, len(due), *limits])
         taken += [(state.number, state.turn) for state in batch]
         for state in batch:
@@ -156,7 +161,8 @@ def test_a_batch_that_ran_out_of_memory_is_never_tried_again_and_short_questions
 
 
 def test_the_next_cohort_fills_a_batch_again():
-    scheduler = Scheduler([waiting(number) for number in range(8)], batch_size=4, max_batched_turns=9)
+    states = [waiting(number) for number in range(8)]
+    scheduler = Scheduler(states, batch_size=4, max_batched_turns=9, concurrency=4)
     sizes = []
     while scheduler.has_work:
         scheduler.admit()
