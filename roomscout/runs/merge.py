@@ -2,13 +2,14 @@
 
 import logging
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from roomscout.base.wording import named
 from roomscout.data.answers import AnswerKind
+from roomscout.data.questions import Question
 from roomscout.runs import RunError
 from roomscout.runs.baselines import same_protocol
 from roomscout.runs.marks import Mark
@@ -84,8 +85,11 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
     folder.mkdir()
     run = RunWriter(folder, "the same command")
     try:
+        kinds = None
         if own := next((reader for part in parts if (reader := RunReader(part.folder)).has_questions), None):
-            run.save_questions(own.questions)  # line n is question n, in every part
+            questions = own.questions
+            run.save_questions(questions)  # line n is question n, in every part
+            kinds = kinds_by_id(questions)
         if guesses := merged_guesses(parts):
             run.save_guesses(guesses)
         if marks := merged_marks(parts):
@@ -93,7 +97,7 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
         run.describe(merged_facts(parts))
         linked = []
         for part in parts:
-            linked.append(take_part(run, part))
+            linked.append(take_part(run, part, kinds))
             run.add_sessions(sessions_of(part.folder))
         log.info("Images: %s", "hard links to those of the parts" if all(linked) else "copies, on another file system")
         return run.export(None)
@@ -125,24 +129,30 @@ def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
     ]
 
 
-def take_part(run: RunWriter, part: FoundPart) -> bool:
+def take_part(run: RunWriter, part: FoundPart, kinds: Mapping[str, AnswerKind] | None = None) -> bool:
     """Copy the episodes of a part that are pending in `run`; returns whether all images are hard links.
 
+    `kinds` are those of the answers by question id, by default read from the part, whose file has all questions.
     Copies an episode's journal before its result, so that after an interrupt no finished one lacks turns.
     """
     done = {episode for episode, row in part.rows.items() if run.is_done(row.id, row.sample)}
     pending = part.begun - done
     linked = [run.adopt(episode, part.folder) for episode in sorted(pending)]
-    kinds = kinds_of(RunReader(part.folder))
-    for episode in sorted(pending & part.rows.keys()):
-        run.result(rescored(part.rows[episode], kinds, part.folder))
+    if kinds is None:
+        kinds = kinds_of(RunReader(part.folder))
+    run.results([rescored(part.rows[episode], kinds, part.folder) for episode in sorted(pending & part.rows.keys())])
     return all(linked)
+
+
+def kinds_by_id(questions: Iterable[Question]) -> dict[str, AnswerKind]:
+    """The kinds of the answers to questions."""
+    return {question.id: question.kind for question in questions}
 
 
 def kinds_of(reader: RunReader) -> dict[str, AnswerKind]:
     """The kinds of a run's answers, by question id; for a run of an earlier version those of its benchmark's types."""
     if reader.has_questions:
-        return {question.id: question.kind for question in reader.questions}
+        return kinds_by_id(reader.questions)
     types = ((row.id, reader.benchmark.type_of(row.question_type)) for row in reader.rows)
     return {id: known.kind for id, known in types if known is not None}
 

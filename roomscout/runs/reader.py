@@ -83,6 +83,12 @@ class RunReader:
         )
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of run.json and results.jsonl, which grow when the run is resumed and with each result."""
+        files = (self.folder / "run.json", self.folder / "results.jsonl")
+        return tuple(file.stat().st_size if file.exists() else 0 for file in files)
+
+    @property
     def benchmark(self) -> Benchmark:
         """The benchmark of the run, with labels and title for its questions, and its judge in the label.
 

@@ -221,8 +221,13 @@ class RunWriter:
 
     def result(self, row: ResultRow) -> None:
         """Write the result of a finished episode after all its turns."""
-        self._enqueue(_append, self.folder / "results.jsonl", row.to_json(), durable=True)
-        self._rows[row.id, row.sample] = row
+        self.results([row])
+
+    def results(self, rows: Sequence[ResultRow]) -> None:
+        """Write several results at once: waiting for the disk costs as much for all of them as for one."""
+        if rows:
+            self._enqueue(_append, self.folder / "results.jsonl", *(row.to_json() for row in rows), durable=True)
+        self._rows |= {(row.id, row.sample): row for row in rows}
 
     def adopt(self, episode: EpisodeId, run: Path) -> bool:
         """Copy an episode's turns from another run; returns whether its images are hard links rather than copies.
@@ -307,9 +312,10 @@ class RunWriter:
 
     def _turns_counted_in(self, spent: dict[EpisodeId, dict[str, Any]], scans: set[str]) -> Iterator[Turn]:
         """All turns, each read once; fills in what each answer took, and the SHA-256 of the scans."""
+        price = self._reader.facts.price
         for episode in self._reader.begun:
             turns = self._reader.turns(episode)
-            spent[episode] = of_answer(turns, self._reader.facts.price)
+            spent[episode] = of_answer(turns, price)
             scans |= {turn.scan.sha256 for turn in turns if turn.scan is not None}
             yield from turns
 
@@ -513,9 +519,9 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
-def _append(path: Path, record: dict[str, Any], durable: bool = False) -> None:
+def _append(path: Path, *records: dict[str, Any], durable: bool = False) -> None:
     with open(path, "a", encoding="utf-8", opener=open_own) as handle:
-        handle.write(json.dumps(record) + "\n")
+        handle.writelines(json.dumps(record) + "\n" for record in records)
         handle.flush()
         if durable:
             os.fsync(handle.fileno())
