@@ -34,11 +34,11 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.serve import runs as serve_runs
 from roomscout.analysis.serve.live import LiveRun
 from roomscout.analysis.serve.runs import RunList
-from roomscout.analysis.serve.server import server_on
 from roomscout.analysis.serve.site import MOST_OPENED, FolderSite
 from roomscout.analysis.study.cells import Study, only_one
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import csv_cell, in_markdown
+from roomscout.base.web import server_on
 from roomscout.data.benchmarks import Benchmark, QuestionType
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.data.question import UNDECLARED

@@ -24,8 +24,8 @@ from waiting import PATIENCE_S, wait_until
 from roomscout.analysis.serve.live import LiveRun
 from roomscout.analysis.serve.progress import QUIET_S
 from roomscout.analysis.serve.runs import RunList
-from roomscout.analysis.serve.server import server_on
 from roomscout.analysis.serve.site import site_of
+from roomscout.base.web import server_on
 from roomscout.command.main import main
 from roomscout.runs.reader import RunReader
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.analysis.run_argument import add_run, chosen_run
-from roomscout.analysis.serve.server import ADDRESS, PortError, server_on
 from roomscout.analysis.serve.site import site_of
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of, refusing
+from roomscout.base.web import ADDRESS, PortError, server_on
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)

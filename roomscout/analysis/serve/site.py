@@ -1,46 +1,29 @@
 """The addresses that the server knows, and what is at each. No address is a path on the disk."""
 
-import json
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from importlib import resources
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
 
 from roomscout.analysis.report.pages import script
 from roomscout.analysis.report.writer import SCRIPTS, STYLES, assets
 from roomscout.analysis.serve.live import LiveRun
 from roomscout.analysis.serve.runs import RunList, address_of
+from roomscout.base.web import JAVASCRIPT, PNG, Page, Site
 from roomscout.runs import RunError
 from roomscout.runs.reader import run_folders
 
 LIVE_SCRIPT = "live.js"
 MOST_OPENED = 4
 """The most runs of a folder whose questions and answers are kept in memory; others are read again."""
-HTML, JAVASCRIPT, PNG = "text/html; charset=utf-8", "text/javascript; charset=utf-8", "image/png"
 TYPES = {".css": "text/css; charset=utf-8", ".js": JAVASCRIPT}
 
 
-@dataclass(frozen=True)
-class Page:
-    """What is at an address, and its media type; `moved` is the address where it is instead."""
-
-    content: bytes = b""
-    kind: str = HTML
-    moved: str = ""
-
-
-class Site(Protocol):
-    """Pages by address."""
-
-    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
-        """The page for decoded path segments, of which the last is empty for a folder; None if unknown."""
-
-
-class RunSite:
+class RunSite(Site):
     """The report of one run."""
+
+    errors = (RunError,)
 
     def __init__(self, run: LiveRun):
         self._run = run
@@ -51,7 +34,7 @@ class RunSite:
             case [""]:
                 return Page(self._run.page().encode())
             case ["state.json"]:
-                return _json(self._run.changes(query.get("since", [""])[0]))
+                return Page.of_json(self._run.changes(query.get("since", [""])[0]))
             case ["data", "index.js"]:
                 return Page(script("index", self._run.index()).encode(), JAVASCRIPT)
             case ["data", file] if file.endswith(".js"):
@@ -70,8 +53,10 @@ class RunSite:
         return None
 
 
-class FolderSite:
+class FolderSite(Site):
     """The list of the runs in a folder, and the report of each, which is read when it is opened."""
+
+    errors = (RunError,)
 
     def __init__(self, runs: RunList, drafts: Path):
         self._runs, self._drafts = runs, drafts
@@ -85,7 +70,7 @@ class FolderSite:
             case [""]:
                 return Page(self._runs.page().encode())
             case ["state.json"]:
-                return _json(self._runs.changes(query.get("since", [""])[0]))
+                return Page.of_json(self._runs.changes(query.get("since", [""])[0]))
             case ["assets", file]:
                 return _asset(file)
             case ["runs", name, *rest]:
@@ -118,10 +103,6 @@ def site_of(folder: Path, drafts: Path) -> Site:
     if not folder.is_dir():
         raise RunError(f"there is no folder {folder}")
     raise RunError(f"{folder} is not a run folder: it has no run.json, and no folder in it has one")
-
-
-def _json(value: Any) -> Page:
-    return Page(json.dumps(value, separators=(",", ":")).encode(), "application/json")
 
 
 def _png(path: Path | None) -> Page | None:

@@ -1,0 +1,176 @@
+"""A small HTTP server: for browsers that name this computer as the host, or for those that have a token."""
+
+import hmac
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, unquote_to_bytes
+
+from roomscout.base.text import escaped
+from roomscout.base.wording import named
+
+log = logging.getLogger(__name__)
+
+ADDRESS = "127.0.0.1"
+HOSTS = (ADDRESS, "localhost")
+"""The names of this computer that requests may use. A page elsewhere whose name leads here by DNS uses its own."""
+REST_S = 0.2
+"""How long the server waits before it tries again to accept a connection."""
+LARGEST_BODY = 1 << 16
+"""Bytes of what a page may post."""
+TEXT, HTML, JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
+JAVASCRIPT, PNG = "text/javascript; charset=utf-8", "image/png"
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",  # else a page elsewhere could load the data as scripts
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class PortError(Exception):
+    """The server cannot use the port, or the address."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is at an address, and its media type; `moved` is the address where it is instead."""
+
+    content: bytes = b""
+    kind: str = HTML
+    moved: str = ""
+    status: int = 200
+
+    @classmethod
+    def of_json(cls, value: Any, status: int = 200) -> "Page":
+        """A value as JSON."""
+        return cls(json.dumps(value, separators=(",", ":")).encode(), JSON, status=status)
+
+
+class Site:
+    """Pages by address. `errors` are those that a page may raise: their sentence is shown."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = ()
+    takes_posts: ClassVar[bool] = False
+
+    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+        """The page for decoded path segments, of which the last is empty for a folder; None if unknown."""
+        raise NotImplementedError
+
+    def post(self, path: list[str], query: dict[str, list[str]], body: Any) -> Page | None:
+        """What follows from the parsed JSON that a page posts to an address; only if the site `takes_posts`."""
+        raise NotImplementedError
+
+
+def server_on(port: int, site: Site, host: str = ADDRESS, token: str = "") -> ThreadingHTTPServer:
+    """A server that listens on a port of a host, on any free one for 0; raises PortError.
+
+    With a `token`, each request needs it as the parameter `token`; without one, it must name this computer as the host.
+    """
+
+    class Requests(_Requests):
+        pages, key = site, token
+
+    try:
+        return _Server((host, port), Requests)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        if host not in HOSTS and "in use" not in why:
+            raise PortError(f"{named(host=host)} cannot be used ({why}): name an address of this computer") from None
+        raise PortError(f"{named(port=port)} cannot be used ({why}): name another, or 0 for any free one") from None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True  # browsers keep connections open
+
+    def server_bind(self) -> None:
+        """Bind without a DNS query for the name of this computer."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.socket.getsockname()
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection. Without a free descriptor this waits, since the server would ask again at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(REST_S)
+            raise
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log the traceback of an unexpected error; browsers that leave a page are none."""
+        if not isinstance(sys.exception(), ConnectionError):
+            log.error("An unexpected error of the server; it goes on.", exc_info=True)
+
+
+class _Requests(BaseHTTPRequestHandler):
+    protocol_version, server_version, sys_version = "HTTP/1.1", "RoomScout", ""
+    timeout = 60
+    pages: Site
+    key: str
+
+    def do_GET(self) -> None:
+        """Answer with a page of the site."""
+        self._answer(self.pages.page)
+
+    def do_POST(self) -> None:
+        """Hand the JSON in the body to the site, and answer with its page.
+
+        Pages elsewhere cannot post JSON here: browsers ask first, with a request that this server does not know.
+        """
+        length = self.headers.get("Content-Length", "")
+        if not self.pages.takes_posts:
+            self.send_error(501)
+        elif self.headers.get_content_type() != JSON or not length.isdecimal() or int(length) > LARGEST_BODY:
+            self.close_connection = True  # its body is not read
+            self._send(400, Page(b"Post JSON of at most 64 kB.", TEXT))
+        else:
+            content = self.rfile.read(int(length))
+            try:
+                body = json.loads(content)
+            except (ValueError, RecursionError):
+                self._send(400, Page(b"This is not JSON.", TEXT))
+                return
+            self._answer(lambda names, query: self.pages.post(names, query, body))
+
+    def _answer(self, page_at: Callable[[list[str], dict[str, list[str]]], Page | None]) -> None:
+        path, _, text = self.path.partition("?")
+        query = parse_qs(text)
+        if self.key and not hmac.compare_digest(query.get("token", [""])[0].encode(), self.key.encode()):
+            self._send(403, Page(b"Open this page at the address with the token that the command printed.", TEXT))
+            return
+        if not self.key and self.headers.get("Host", "").rsplit(":", 1)[0].lower() not in HOSTS:
+            self._send(403, Page(b"Open this page as http://localhost or http://127.0.0.1.", TEXT))
+            return
+        names = [os.fsdecode(unquote_to_bytes(name)) for name in path.removeprefix("/").split("/")]
+        try:
+            page = page_at(names, query)
+        except self.pages.errors as error:
+            self._send(500, Page(escaped(f"{error}.").encode(), TEXT))
+            return
+        if page is None:
+            self._send(404, Page(b"There is no such page.", TEXT))
+        else:
+            self._send(301 if page.moved else page.status, page)
+
+    def _send(self, status: int, page: Page) -> None:
+        self.send_response(status)
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        if page.moved:
+            self.send_header("Location", page.moved)
+        self.send_header("Content-Type", page.kind)
+        self.send_header("Content-Length", str(len(page.content)))
+        self.end_headers()
+        self.wfile.write(page.content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log a request for developers alone."""
+        log.debug(format, *args)
