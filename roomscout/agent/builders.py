@@ -21,6 +21,7 @@ from roomscout.agent.config import (
     WhatToRun,
 )
 from roomscout.agent.planning import Plan
+from roomscout.agent.play.policy import HUMAN, HumanPolicy
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.controls import CONTROLS, SCRIPTED
 from roomscout.agent.policies.model import ModelPolicy
@@ -127,7 +128,10 @@ def with_policy(policy: Policy | None, config: RunConfig) -> tuple[Policy | None
     if policy is None and model.model.startswith(SCRIPTED) and model.policy is None:
         return control_named(model.model, model.seed), config
     if policy is None and model.policy is not None:
-        policy = named_policy(model.policy, model.seed)
+        if model.policy == HUMAN:
+            policy = HumanPolicy(config.play, config.questions.samples)
+        else:
+            policy = named_policy(model.policy, model.seed)
         if model.model not in (ModelSettings.model, policy_name(policy)):
             raise ConfigError(f"{named(policy=model.policy)} replaces the model: leave out {named(model=model.model)}")
     if policy is None:

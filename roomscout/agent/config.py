@@ -27,6 +27,7 @@ from roomscout.runs.settings import (
     JudgeSettings,
     ModelSettings,
     OutputSettings,
+    PlaySettings,
     QuestionSettings,
     RenderSettings,
     ScheduleSettings,
@@ -57,6 +58,7 @@ class RunConfig:
     server: ServerSettings = field(default_factory=ServerSettings)
     vllm: VllmSettings = field(default_factory=VllmSettings)
     judge: JudgeSettings = field(default_factory=JudgeSettings)
+    play: PlaySettings = field(default_factory=PlaySettings)
     output: OutputSettings = field(default_factory=OutputSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
 

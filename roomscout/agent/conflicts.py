@@ -21,6 +21,14 @@ IN_A_SCAN = (
 )
 """Settings that have no meaning for frames of a video; --renderer, --scan-root and --steps are not looked at."""
 
+OF_MODEL = tuple(
+    name
+    for section in ("model", "schedule", "server", "vllm")
+    for name in SECTIONS[section]
+    if name not in ("model", "policy", "prompts", "seed", "steps")
+)
+"""Settings that mean nothing to a person."""
+
 CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
     (
         lambda s: s.batch and s.question is not None and Path(s.question).suffix in QUESTION_FILES,
@@ -32,8 +40,17 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.ply is not None and s.question is None and not s.interactive,
         "{ply} needs a question to ask: add {question=TEXT}, or {interactive} to type it",
     ),
+    (lambda s: s.of_play and not s.human, "{of_play} is about people who answer: add {policy=human}, or leave it out"),
+    (lambda s: s.human and s.on_video, "{policy=human} shows views of a scan: leave out {present=video}"),
+    (lambda s: s.human and s.in_parts, "{policy=human} has one page for all of a run: leave out {in_parts}"),
+    (lambda s: s.human and s.interactive, "{policy=human} has one page for all of a run: leave out {interactive}"),
+    (lambda s: s.human and s.verbose, "{verbose} prints truths while people answer: leave it out; run.log has it all"),
     (
-        lambda s: s.prompts is not None and (s.policy is not None or s.scripted),
+        lambda s: s.human and s.of_model and not s.resumes,
+        "{of_model} is about a model: leave it out with {policy=human}",
+    ),
+    (
+        lambda s: s.prompts is not None and s.unread,
         "{prompts} are the words that a model reads: leave it out without a model",
     ),
     (
@@ -49,7 +66,7 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{logprobs} are of the tokens that a model generates: leave it out without a model",
     ),
     (
-        lambda s: s.actions != default_of("actions") and (s.policy is not None or s.scripted),
+        lambda s: s.actions != default_of("actions") and s.unread,
         "{actions} is how a model says how to move the camera: leave it out without a model",
     ),
     (
@@ -106,7 +123,7 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{present=video} shows a model frames of videos, with the benchmark's own words: leave out {in_scan}",
     ),
     (
-        lambda s: s.keep_views is not None and (s.policy is not None or s.scripted),
+        lambda s: s.keep_views is not None and s.unread,
         "{keep_views} is how many turns a model sees again: leave it out without a model",
     ),
     (
@@ -269,5 +286,9 @@ def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
         "only_server": "".join(changed([name for name, those in of_engine.items() if those == ("openai",)])[:1]),
         "on_gpus": s.gpus != (NO_GPUS,),
         "in_parts": named("ray") if s.ray else named(gpus=",".join(s.gpus)) if s.gpus != (NO_GPUS,) else "",
+        "human": s.policy == "human",
+        "unread": scripted or s.policy not in (None, "human"),
+        "of_play": "".join(changed(SECTIONS["play"])[:1]),
+        "of_model": "".join(changed(OF_MODEL)[:1]),
         "of_judge": "".join(changed(SECTIONS["judge"])[:1]),
     }

@@ -285,4 +285,5 @@ def schedule(asking: Prepared, started: Started, journal: Journal) -> Scheduler:
         for sample in pending_samples(journal, question.id, asking.config.questions.samples)
     ]
     few, refill = None if settings.concurrency == "auto" else settings.concurrency, settings.refill or policy.concurrent
-    return Scheduler(states, started.plan.batch_size, settings.last_batched_turn + 1, refill, few)
+    policy.expect(states)
+    return Scheduler(states, started.plan.batch_size, settings.last_batched_turn + 1, refill, few, policy.lane)

@@ -42,7 +42,8 @@ def answer_questions(
     """Answer all questions of a scheduler. `total` includes those finished earlier; `benchmark` scores the bar."""
     alone = total == 1  # nothing to batch it with, so no batch is announced
     most_turns = 1 + max((state.steps for state in scheduler.upcoming()), default=0)
-    with Progress(total, run.log.rows, show_progress and not alone, most_turns, benchmark) as progress:
+    shown = None if run.policy.is_blinded else benchmark
+    with Progress(total, run.log.rows, show_progress and not alone, most_turns, shown) as progress:
         run = replace(run, turn_taken=progress.turn_taken)
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
@@ -83,7 +84,7 @@ def answer_in_one_batch(
 
 def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:
     """Answer each question on its own thread, at most `batch_size` at a time; the policy's engine batches them."""
-    if scheduler.batch_size > 1:
+    if scheduler.batch_size > 1 and not run.policy.is_blinded:
         log.info("CONCURRENT: %d questions at a time, batched by the engine", scheduler.batch_size)
     stop, running = Event(), dict[Future[None], QuestionState]()
     with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
@@ -217,7 +218,8 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
         elif state.answer is None:
             log.log(answered, "[%s] No answer by the last turn", state.label)
         else:
-            log.log(answered, "[%s] Final answer: %s", state.label, in_words(row, state.question))
+            level = logging.DEBUG if run.policy.is_blinded else answered
+            log.log(level, "[%s] Final answer: %s", state.label, in_words(row, state.question))
         run.policy.forget(state)
         state.close()
         progress.finished(row)

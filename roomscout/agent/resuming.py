@@ -24,7 +24,7 @@ COMMAND = [str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"]
 def with_absolute_paths(config: RunConfig) -> RunConfig:
     """The configuration with absolute paths and `~` expanded, so that the run can be resumed from any folder."""
     what, asked, model = config.what_to_run, config.questions, config.model
-    is_name = model.model == EMBEDDED or model.model.startswith("scripted:")
+    is_name = model.policy is not None or model.model == EMBEDDED or model.model.startswith("scripted:")
     folder = _absolute(Path(model.model))
     return config.having(
         ply=what.ply and _absolute(what.ply),

@@ -1,8 +1,8 @@
 """Schedules questions: in cohorts, first in lockstep and then a few at a time, or in one batch that is kept full."""
 
 import math
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from roomscout.agent.state import QuestionState
 
@@ -21,6 +21,9 @@ class Scheduler:
     stays full while questions wait, and its questions are at different turns. In both modes a question's turns are in
     order, and questions begin in the given order.
 
+    With lanes (`Policy.lane`), a question begins only once fewer of its lane are in progress than the lane takes; those
+    of other lanes overtake it.
+
     A batch that ran out of memory limits batches at its latest turn and at later ones, where conversations are as long
     or longer. Questions at earlier turns, such as those of the next cohort, still fill a batch.
     """
@@ -32,11 +35,13 @@ class Scheduler:
         max_batched_turns: float,
         refill: bool = False,
         concurrency: int | None = None,
+        lane: Callable[[QuestionState], tuple[Hashable, int] | None] = lambda state: None,
     ):
         self.batch_size = batch_size
         self.max_batched_turns = max_batched_turns
         self.refill = refill
         self.concurrency = concurrency
+        self._lane = lane
         self._waiting = deque(questions)
         self._begun: list[QuestionState] = []
         self._limits: dict[int, int] = {}
@@ -50,11 +55,23 @@ class Scheduler:
         self._begun = self.begun
         joins = self.refill or (self.concurrency is None and len(self._waiting) <= self.batch_size)
         places = self._most(self._begun) - len(self._begun) if joins or not self._begun else 0
-        admitted = [self._waiting.popleft() for _ in range(min(max(places, 0), len(self._waiting)))]
+        admitted = self._taken(places)
         self._cohort += bool(admitted) and not self._last_joined
         self._last_joined |= bool(admitted and self._begun)
         self._begun += admitted
         return admitted
+
+    def _taken(self, places: int) -> list[QuestionState]:
+        """The first waiting questions whose lanes have room, at most `places`; they wait no longer."""
+        taken, overtaken = list[QuestionState](), list[QuestionState]()
+        busy = Counter(map(self._lane, self._begun))
+        while self._waiting and len(taken) < places:
+            state = self._waiting.popleft()
+            lane = self._lane(state)
+            (taken if lane is None or busy[lane] < lane[1] else overtaken).append(state)
+            busy[lane] += 1
+        self._waiting.extendleft(reversed(overtaken))
+        return taken
 
     def stop_admitting(self) -> None:
         """Leave out the waiting questions; those in progress go on."""

@@ -21,6 +21,7 @@ from roomscout.agent.builders import (
 )
 from roomscout.agent.config import ModelSettings, RunConfig
 from roomscout.agent.planning import Plan, fitted_to_model, frame_size, plan_run, plan_without_model
+from roomscout.agent.play.policy import HumanPolicy
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts, run_prompts
@@ -69,7 +70,7 @@ class Started:
     @property
     def prompts(self) -> Prompts | None:
         """The prompts that the policy's model reads; None without a model, and for frames of videos."""
-        return self.rules.prompts if isinstance(self.policy, ModelPolicy) and self.rules.video is None else None
+        return self.rules.prompts if self.policy.reads_prompts and self.rules.video is None else None
 
     def run(self, journal: Journal, turn_begins: Callable[[QuestionState], None] = lambda state: None) -> Run:
         """The run, recorded in a journal."""
@@ -136,6 +137,8 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     if policy is None:
         policy = model_policy(config, plan, prompts)
         stack.callback(policy.close)
+    elif isinstance(policy, HumanPolicy):
+        stack.enter_context(policy.serving())
     elif isinstance(policy, ModelPolicy):
         prompts = policy.prompts.with_advice_of(asking.benchmark)
         prompts = prompts.under(config.controls, config.view.tell, config.views.see)

@@ -71,6 +71,9 @@ def _answering(facts: RunFacts) -> str:
     setting, versions = facts.setting, facts.last_versions
     commit = versions["git_revision"]
     code = f"RoomScout {versions['packages'].get('roomscout') or ''}".strip() + (f" at {commit[:12]}" if commit else "")
+    if facts.by_people:
+        people = len(facts.setting("annotator")) or 1
+        return f"With {code}, {'a person' if people == 1 else f'{people} people'} in place of a model"
     if not facts.asks_model:
         return f"With {code}, the policy {setting('policy') or setting('model')}, without a model,"
     revision = f" (revision {found[:12]})" if (found := versions.get("model_revision")) else ""
@@ -89,7 +92,7 @@ def _conditions(facts: RunFacts) -> str:
         else f"The renderer {renderer} draws {' and '.join(facts.setting('see'))}. "
     )
     at = f"Replies are sampled at temperature {temperature:g}" if facts.asks_model else "The policy draws at random"
-    return drawn + (f"{at} with seed {seed}. " if temperature or not facts.asks_model else "")
+    return drawn + (f"{at} with seed {seed}. " if (temperature or not facts.asks_model) and not facts.by_people else "")
 
 
 def _scoring(reader: RunReader, benchmark: Benchmark) -> str:

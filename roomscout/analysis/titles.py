@@ -11,8 +11,9 @@ from roomscout.runs.records import RunFacts
 
 
 def answering(facts: RunFacts) -> str:
-    """What answered: the model, by the last part of its name, its revision and its adapter, or the policy."""
-    named = [facts.setting("policy") or facts.setting("model"), facts.setting("adapter")]
+    """What answered: the model, by the last part of its name, its revision and its adapter, the policy, or people."""
+    policy = None if facts.by_people else facts.setting("policy")
+    named = [policy or facts.setting("model"), facts.setting("adapter")]
     model, *adapter = (str(each).rstrip("/").rsplit("/", 1)[-1] for each in named if each)
     return " + ".join([f"{model}@{revision}" if (revision := facts.setting("revision")) else model, *adapter])
 

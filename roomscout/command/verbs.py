@@ -43,7 +43,7 @@ class Verb:
 
 
 RUN_SECTIONS = (
-    "questions", "views", "model", "schedule", "output", "controls", "server", "vllm", "judge", "cluster",
+    "questions", "views", "model", "schedule", "output", "controls", "server", "vllm", "judge", "play", "cluster",
 )  # fmt: skip
 """The sections of RunConfig with what a run of many questions takes."""
 EXAMPLE_QUESTION = "How many chairs are in this room?"
@@ -75,13 +75,13 @@ def _resume(arguments: Sequence[str]) -> list[str]:
     return ["--continue", *(runs or ["recent"]), *flags]
 
 
-def _only_flags(verb: str, stands_for: str) -> Callable[[Sequence[str]], list[str]]:
+def _only_flags(verb: str, *stands_for: str) -> Callable[[Sequence[str]], list[str]]:
     """What makes the flags of a verb that takes flags only."""
 
     def flags(arguments: Sequence[str]) -> list[str]:
         words, _ = _words_and_flags(arguments)
         if not words:
-            return [stands_for, *arguments]
+            return [*stands_for, *arguments]
         word = words[0]
         if Path(word).suffix in QUESTION_FILES:
             meant = _command(verb, "--questions", word)
@@ -138,12 +138,21 @@ VERBS = {
         flags=_only_flags("eval", "--batch"),
         sections=RUN_SECTIONS,
     ),
+    "play": Verb(
+        "Answer the questions of a run yourself, or have people do so, in a browser: a person in place of the model.",
+        (
+            "roomscout play --questions rooms/questions.jsonl --scan-root rooms --num-questions 4",
+            "roomscout play --benchmark rooms --num-questions 20 --annotator anna ben --samples 2",
+        ),
+        flags=_only_flags("play", "--batch", "--policy", "human"),
+        sections=("questions", "play", "views", "schedule", "output", "controls", "judge"),
+    ),
     "resume": Verb(
         "Continue a run where it stopped: the newest, or the one in a folder.",
         ("roomscout resume", "roomscout resume experiment_logs/20261123_211500_batched --retry-failed"),
         "[RUN] [FLAGS]",
         _resume,
-        ("what_to_run", "output", "schedule", "views", "model", "server", "vllm", "judge", "cluster"),
+        ("what_to_run", "output", "schedule", "views", "model", "server", "vllm", "judge", "play", "cluster"),
     ),
     "plan": Verb(
         "Print the size, memory and expected time of a run without starting it.",

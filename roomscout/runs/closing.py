@@ -11,6 +11,7 @@ from roomscout.runs.anytime import anytime_lines
 from roomscout.runs.hashes import known_by
 from roomscout.runs.prices import Price, in_money
 from roomscout.runs.records import ResultRow, RunFacts
+from roomscout.scoring.agreement import agreement_lines
 from roomscout.scoring.by_dataset import format_by_dataset
 from roomscout.scoring.samples import format_samples
 from roomscout.scoring.summary import format_summary, part_lines, reference_lines
@@ -22,7 +23,12 @@ def closing_lines(
     """The scores of a run in the words of its benchmark, or of a single question, and where the run is."""
     scored = [row for row in rows if row.score is not None]
     if facts.config["ply"] is None:
-        lines = [*format_summary(summary, benchmark), *missing_baseline(summary, facts), *format_samples(summary)]
+        lines = [
+            *format_summary(summary, benchmark),
+            *missing_baseline(summary, facts),
+            *format_samples(summary),
+            *agreement_lines(summary),
+        ]
         lines += [
             *format_by_dataset(summary),
             *anytime_lines(summary),

@@ -492,6 +492,11 @@ class RunFacts(Record):
         return self.setting("policy") is None and not self.config["model"].startswith("scripted:")
 
     @property
+    def by_people(self) -> bool:
+        """Whether people decide."""
+        return bool(self.setting("policy") == "human")
+
+    @property
     def name(self) -> str | None:
         """The name that --name gave the run, if any."""
         return self.config.get("name")

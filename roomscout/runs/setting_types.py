@@ -47,6 +47,7 @@ SET_ELSEWHERE = {
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REVISION = re.compile(r"\w[\w./-]*")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+ANNOTATOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 def _device(name: str) -> str:
@@ -169,6 +170,15 @@ def _gpus(value: Any) -> Any:
     return tuple(names)
 
 
+def _annotators(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not ANNOTATOR.fullmatch(name):
+            raise ValueError(f"takes letters, digits, '.', '_' and '-', at most 40 of them; got {name}")
+        if names.count(name) > 1:
+            raise ValueError(f"takes each name once, got {name} twice")
+    return names
+
+
 def _run_name(name: str) -> str:
     if not RUN_NAME.fullmatch(name) or name == NEWEST:
         raise ValueError(
@@ -203,4 +213,5 @@ RunName = Annotated[str, AfterValidator(_run_name)]
 Gpus = Annotated[tuple[str, ...], BeforeValidator(_gpus)]
 See = Annotated[tuple[str, ...], BeforeValidator(_see)]
 Given = Annotated[tuple[str, ...], BeforeValidator(_given)]
+Annotators = Annotated[tuple[str, ...], AfterValidator(_annotators)]
 Tell = Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_tell)]

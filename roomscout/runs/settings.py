@@ -33,6 +33,7 @@ from roomscout.runs import LOG_ROOT
 from roomscout.runs.movers import MOVERS
 from roomscout.runs.setting_types import (
     NO_GPUS,
+    Annotators,
     Count,
     Device,
     ExtraBody,
@@ -249,7 +250,8 @@ class ModelSettings(Section):
     """A YAML file with templates of what the model reads; by default the checkpoint's own prompts.yaml, else the
     built-in ones."""
     policy: str | None = setting(None, ANSWERER, "NAME|MODULE:CLASS")
-    """A policy to use instead of a model: random, or your own class as module:Class or path/to/file.py:Class."""
+    """A policy to use instead of a model: random, human (a person, as by "roomscout play"), or your own class as
+    module:Class or path/to/file.py:Class."""
     dtype: DtypeName = setting("auto", ANSWERER, resolved=True, engines=HERE_OR_VLLM)
     """Data type of the weights; auto is bfloat16 on CUDA and float32 elsewhere."""
     device: Device = setting("auto", SPEED, "DEVICE")
@@ -432,6 +434,22 @@ class JudgeSettings(Section):
 
 
 @dataclass(frozen=True)
+class PlaySettings(Section):
+    """The people who answer, and the page on which they do."""
+
+    title: ClassVar = "people"
+    advice: ClassVar = "Only with --policy human."
+    annotator: Annotators = setting((), ANSWERER, "NAME ...", study="never")
+    """The people who answer, by names without blanks, such as initials. The answers are dealt out to them: with as many
+    --samples as people, everybody answers each question; with one, each question goes to one of them."""
+    host: str = setting("127.0.0.1", PLACE, "ADDRESS", study="never")
+    """The address at which the page is served, such as 0.0.0.0 for all of this computer's; the page then needs a token,
+    which is in the address that is printed."""
+    port: Annotated[int, Ge(0), Lt(65536)] = setting(8766, PLACE, study="never")
+    """The port of the page; 0 for any free one."""
+
+
+@dataclass(frozen=True)
 class OutputSettings(Section):
     """Where the run folder goes, its name, its report, and what it may cost."""
 
@@ -493,6 +511,7 @@ SECTION_TYPES: dict[str, type[Section]] = {
     "server": ServerSettings,
     "vllm": VllmSettings,
     "judge": JudgeSettings,
+    "play": PlaySettings,
     "output": OutputSettings,
     "cluster": ClusterSettings,
 }

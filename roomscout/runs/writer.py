@@ -28,6 +28,7 @@ from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.sources import Source
 from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs import RunError
+from roomscout.runs.annotators import annotator_of
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, by_task, costs, in_money_of, of_answer
@@ -40,6 +41,7 @@ from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, SI
 from roomscout.runs.recorded_benchmarks import record_of
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, image_name
 from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
+from roomscout.scoring.agreement import agreement_of, by_annotator
 from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.by_dataset import scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
@@ -346,6 +348,13 @@ class RunWriter:
                 summary["samples"] = summarize_samples(rows, kinds, benchmark, facts.samples)
             except AnswerKindError as of_kind:
                 errors.append(f"no scores over the samples: {of_kind}")
+            try:
+                summary["agreement"] = agreement_of(rows, {each.id: each for each in self._reader.questions})
+            except AnswerKindError as of_kind:
+                errors.append(f"no agreement of the samples: {of_kind}")
+        if people := facts.setting("annotator"):
+            dealt = [annotator_of(each.episode, people, facts.samples) for each in answered]
+            summary["annotators"] = by_annotator([*zip(dealt, rows, strict=True)], benchmark)
         if marks := self._reader.marks:
             summary["judge"] = {"model": marks.judge, "prompts_sha256": marks.prompts_sha256}
         if baselines := known_baselines(self._reader, benchmark):

@@ -152,7 +152,7 @@ def test_the_package_lists_its_public_names_only():
         ("ask /nowhere.ply What?", "error: /nowhere.ply does not exist: check the path"),
         ("ask room.ply What? --num-questions 3", "error: ask asks one question: leave out --questions and its filters"),
         ("asc room.ply What?", "there is no verb asc; did you mean ask?"),
-        ("fly", "there is no verb fly; use ask, eval, resume, "),
+        ("fly", "there is no verb fly; use ask, eval, play, resume, "),
         ("ask --steps 2", "ask takes a scan and a question"),
     ],
 )

@@ -1,7 +1,7 @@
 """The interface of policies, which decide each question's next action."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -56,6 +56,10 @@ class Policy(Protocol):
     name: str = ""
     """The policy's name in run.json and summary.json. Only a policy of the same name can resume a run."""
     concurrent: bool = False
+    reads_prompts: bool = False
+    """Whether it is asked in the words of the run's prompts, which the run then records."""
+    is_blinded: bool = False
+    """Whether no truth and no score may be shown before the run has ended, since a person decides."""
     settings: Mapping[str, Any] = MappingProxyType({})
     """The RunConfig settings of this policy, to be saved in run.json."""
 
@@ -79,6 +83,14 @@ class Policy(Protocol):
     def moves(self, question: Question, sample: int, most: int) -> int:
         """How many moves this episode has; by default `most`, the run's --steps."""
         return most
+
+    def expect(self, states: "Sequence[QuestionState]") -> None:
+        """Prepare for the episodes that a run asks from now on; called before the first begins."""
+        return None
+
+    def lane(self, state: "QuestionState") -> tuple[Hashable, int] | None:
+        """Whose turn an episode waits for, if not anybody's, and how many of theirs may be in progress at once."""
+        return None
 
     def begin(self, state: "QuestionState") -> None:
         """Prepare for a question at its first view; raises SceneError to fail it."""

@@ -21,6 +21,8 @@ class ModelPolicy(Policy):
     `reply_format`.
     """
 
+    reads_prompts = True
+
     def __init__(
         self, backend: Backend, reply_format: ReplyFormat | None = None, prompts: Prompts | None = None
     ) -> None:

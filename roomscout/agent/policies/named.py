@@ -19,8 +19,8 @@ def named_policy(name: str, seed: int) -> Policy:
         )
     if ":" not in name:
         raise ConfigError(
-            f"{named(policy=name)}: there is no such policy; there is {', '.join(CONTROLS)}, or name your own class as "
-            "module:Class or path/to/file.py:Class"
+            f"{named(policy=name)}: there is no such policy; there is {', '.join(CONTROLS)} and human, or name your "
+            "own class as module:Class or path/to/file.py:Class"
         )
     try:
         found = load_attribute(name, "Class")

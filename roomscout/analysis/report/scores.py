@@ -287,6 +287,8 @@ def judge_command(run: RunContents) -> str:
 
 def _engine(run: RunContents) -> str:
     setting = run.facts.setting
+    if run.facts.by_people:
+        return "none: people decide"
     if setting("policy") or str(setting("model")).startswith("scripted:"):
         return "none: a policy of code decides"
     if setting("engine") == "openai":

@@ -1,0 +1,1 @@
+"""A person in place of a model: the policy that waits for one, and the page that asks."""

@@ -1,0 +1,192 @@
+"""The policy that asks people: each turn waits until the page of its person has a reply."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from secrets import token_urlsafe
+from socket import gethostname
+from threading import Event, Lock, Thread
+from typing import Any
+from urllib.parse import urlencode
+
+from roomscout.agent.actions.space import ActionSpaceError, shown
+from roomscout.agent.config import ConfigError, PlaySettings
+from roomscout.agent.console import print_to_console
+from roomscout.agent.play.controls import aimed, controls_of
+from roomscout.agent.play.page import PlaySite, turn_shown
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.state import QuestionState
+from roomscout.base.shots import Shot
+from roomscout.base.web import HOSTS, PortError, server_on
+from roomscout.data.question import AnswerKindError
+from roomscout.models import ModelError, Reply
+from roomscout.runs.annotators import annotator_of
+from roomscout.runs.records import EpisodeId
+
+HUMAN = "human"
+"""What --policy calls it."""
+QUESTIONS_AHEAD = 2
+"""The questions of a person that are begun: one is answered while the next one is prepared."""
+GAP_S = 5.0
+"""The most seconds that count between two requests of a page: one that asks later was closed meanwhile."""
+
+
+@dataclass
+class Asked:
+    """A turn that waits for a reply. `seconds` are those for which its page was open and in use."""
+
+    state: QuestionState
+    turn: dict[str, Any]
+    shots: list[Shot]
+    replied: Event = field(default_factory=Event)
+    outcome: Decision | AnswerKindError | ActionSpaceError | None = None
+    seconds: float = 0.0
+    seen_at: float | None = None
+
+    def see(self, in_use: bool) -> None:
+        """Count the time since the page last asked, if it was in use then."""
+        now = time.monotonic()
+        if self.seen_at is not None:
+            self.seconds += min(now - self.seen_at, GAP_S)
+        self.seen_at = now if in_use else None
+
+
+@dataclass
+class Seat:
+    """A person's questions that are begun, oldest first, the turns that wait for a reply, and how many are left."""
+
+    begun: list[EpisodeId] = field(default_factory=list)
+    asked: dict[EpisodeId, Asked] = field(default_factory=dict)
+    left: int = 0
+
+
+class HumanPolicy(Policy):
+    """Shows each question to the person that it is dealt to, on a page, and reads the replies like a model's.
+
+    `samples` is how many answers each question has. Thread-safe.
+    """
+
+    concurrent, reads_prompts, is_blinded = True, True, True
+
+    def __init__(self, settings: PlaySettings, samples: int) -> None:
+        self.annotators = settings.annotator or ("",)
+        self.name = ":".join(filter(None, [HUMAN, "+".join(self.annotators)]))
+        self.settings = {"batch_size": QUESTIONS_AHEAD * len(self.annotators)}
+        self._play, self._samples = settings, samples
+        self._seats = {name: Seat() for name in self.annotators}
+        self._lock, self._closed = Lock(), False
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve the page inside this block, and print its addresses; raises ConfigError if the port cannot be used."""
+        host, token = self._play.host, "" if self._play.host in HOSTS else token_urlsafe(16)
+        try:
+            server = server_on(self._play.port, PlaySite(self), host, token)
+        except PortError as error:
+            raise ConfigError(str(error)) from None
+        thread = Thread(target=server.serve_forever, args=(0.1,), name="page")
+        thread.start()
+        try:
+            place = gethostname() if host == "0.0.0.0" else host
+            for name in self.annotators:  # not logged: whoever reads the log of the run shall not have the token
+                query = urlencode([(key, text) for key, text in (("annotator", name), ("token", token)) if text])
+                address = f"http://{place}:{server.server_port}/{'?' if query else ''}{query}"
+                print_to_console(f"{f'{name}: o' if name else 'O'}pen {address} in a browser (Ctrl-C ends the session)")
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+    def lane(self, state: QuestionState) -> tuple[str, int]:
+        """The person whose question this is."""
+        return annotator_of(state.episode, self.annotators, self._samples), QUESTIONS_AHEAD
+
+    def expect(self, states: Sequence[QuestionState]) -> None:
+        """Count what each person is going to be asked."""
+        for state in states:
+            self._seat(state).left += 1
+
+    def begin(self, state: QuestionState) -> None:
+        """Queue a question behind those that its person has."""
+        self._seat(state).begun.append(state.episode)
+
+    def recall(self, state: QuestionState) -> None:
+        """Rebuild the conversation from the recorded turns."""
+        state.recall()
+
+    def forget(self, state: QuestionState) -> None:
+        """Go on to the person's next question."""
+        seat = self._seat(state)
+        seat.left -= 1
+        seat.begun = [each for each in seat.begun if each != state.episode]
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        """One decision for each question, when its person has made it; raises ModelError once the policy is closed."""
+        return [self._decision(state) for state in states]
+
+    def close(self) -> None:
+        """Stop waiting for people."""
+        with self._lock:
+            self._closed = True
+            for asked in [each for seat in self._seats.values() for each in seat.asked.values()]:
+                asked.replied.set()
+
+    def _decision(self, state: QuestionState) -> Decision:
+        asked, waiting = Asked(state, *turn_shown(state)), self._seat(state).asked
+        moves = state.rules.mover is None and not state.is_last_turn
+        asked.turn |= controls_of(state) if moves else {"fields": [], "shortcuts": []}
+        with self._lock:
+            waiting[state.episode] = asked
+            if self._closed:
+                asked.replied.set()
+        asked.replied.wait()
+        del waiting[state.episode]
+        if isinstance(asked.outcome, Exception):
+            raise asked.outcome
+        if asked.outcome is None:
+            raise ModelError("the session ended before a reply")
+        return asked.outcome
+
+    def _seat(self, state: QuestionState) -> Seat:
+        return self._seats[self.lane(state)[0]]
+
+    # For the page, from the threads of its server.
+
+    def current(self, annotator: str) -> tuple[Asked | None, int]:
+        """The turn that waits for a person's reply, if any, and how many questions are left for them."""
+        seat = self._seats[annotator]
+        asked = seat.asked.get(seat.begun[0]) if seat.begun else None
+        return (None if asked is None or asked.replied.is_set() else asked), seat.left
+
+    def aim(self, asked: Asked, x: float, y: float) -> dict[str, float]:
+        """The numbers that turn the camera to a pixel of the view, by their fields."""
+        with self._lock:
+            return aimed(asked.state, asked.turn, x, y)
+
+    def reply(self, asked: Asked, values: dict[str, Any], answer: object) -> str:
+        """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing.
+
+        It is written as a model would write it, and read in the same way. What cannot be read takes no turn.
+        """
+        question, done = asked.state.question, answer is not None
+        moves = {name: values.get(name, key.still) for name, key in asked.state.rules.space.keys.items()}
+        text = json.dumps({**moves, "answer": answer, "done": done}, ensure_ascii=False)
+        with self._lock:
+            if asked.replied.is_set():
+                return ""
+            asked.see(True)
+            try:
+                if (done or asked.state.is_last_turn) and question.parse_answer(answer) is None:
+                    return question.why_invalid(shown(answer))
+                reply = Reply(text.encode(errors="replace").decode(), seconds=round(asked.seconds, 3))
+                decision = asked.state.read(reply)
+                if decision.error is not None:
+                    return decision.error
+                asked.outcome = decision
+            except (AnswerKindError, ActionSpaceError) as error:
+                asked.outcome = error
+            asked.replied.set()
+        return ""

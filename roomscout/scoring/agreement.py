@@ -1,0 +1,79 @@
+"""How much several answers to a question agree, and what each person of a run of people scores."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from statistics import median
+from typing import Any
+
+from roomscout.data.answers import AnswerKind
+from roomscout.data.benchmarks import Benchmark, mean
+from roomscout.data.question import Question, kind_code
+from roomscout.scoring.intervals import intervals_of
+from roomscout.scoring.summary import Row, aggregate, rounded
+
+
+def agreement_of(rows: Iterable[Row], questions: Mapping[str, Question]) -> dict[str, dict[str, Any]]:
+    """The mean pairwise agreement of the answers to each question, in percent by the kind of its answer.
+
+    Rows need `id` and `answer`; `questions` are by id. Two answers agree by the score that one would have if the other
+    were the truth, averaged over both ways round: for letters, yes or no and texts 1 if they are equal, for numbers the
+    mean relative accuracy. Where one cannot be a truth (a number of 0), and for kinds that need a judge, 1 if they are
+    equal. Missing answers are left out; each question with two or more counts once. Needs no ground truth. Raises
+    AnswerKindError.
+    """
+    answers: dict[str, list[str]] = {}
+    for row in rows:
+        if row["answer"] is not None:
+            answers.setdefault(row["id"], []).append(row["answer"])
+    found: dict[str, list[float]] = {}
+    for id, given in answers.items():
+        if len(given) > 1:
+            question = questions[id]
+            pairs = [_agree(question, *pair) for pair in combinations(given, 2)]
+            found.setdefault(question.kind.name, []).append(mean(pairs))
+    return {
+        name: {"questions": len(of_kind), "percent": rounded(100 * mean(of_kind))} for name, of_kind in found.items()
+    }
+
+
+def _agree(question: Question, first: str, second: str) -> float:
+    """The agreement of two answers, 0 to 1."""
+    kind = question.kind
+    with kind_code(kind, "wrong_truth"):
+        scored = not kind.needs_judge and not any(kind.wrong_truth(each, question.letters) for each in (first, second))
+    with kind_code(kind, "score"):
+        score = kind.score if scored else lambda answer, truth: AnswerKind.score(kind, answer, truth)
+        return (score(first, second) + score(second, first)) / 2
+
+
+def by_annotator(rows: Sequence[tuple[str, Row]], benchmark: Benchmark) -> dict[str, dict[str, Any]]:
+    """By person: their "answers", the overall in "percent", its "interval" if there is one, and the median "seconds".
+
+    Rows are those of `scoring.summarize`, each with the name of its person. Raises BenchmarkError.
+    """
+    found = {}
+    for name in dict.fromkeys(name for name, _ in rows):
+        own = [row for each, row in rows if each == name]
+        percents = aggregate(own, benchmark)
+        interval = intervals_of(own, benchmark).get("percent", {}).get("overall")
+        found[name] = {
+            "answers": len(own),
+            "percent": rounded(percents["overall"]) if percents else None,
+            **({"interval": interval} if interval else {}),
+            "seconds": round(median(row["seconds"] for row in own), 1),
+        }
+    return found
+
+
+def agreement_lines(summary: Mapping[str, Any]) -> list[str]:
+    """The agreement and the scores of people of a run's summary, as lines of text."""
+    lines = [
+        f"Agreement of answers, {name}: {each['percent']:.1f} % (pairwise; questions: {each['questions']})"
+        for name, each in summary.get("agreement", {}).items()
+    ]
+    for name, each in summary.get("annotators", {}).items():
+        score = "" if each["percent"] is None else f"{each['percent']:.1f} %, "
+        if "interval" in each:
+            score = "{:.1f} % ({:.1f} to {:.1f}), ".format(each["percent"], *each["interval"])
+        lines.append(f"{name}: {score}{each['answers']} answers, {each['seconds']:g} s each (median)")
+    return lines

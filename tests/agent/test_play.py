@@ -1,0 +1,378 @@
+"""People in place of a model: a game in headless Chromium, and what its server takes and sends."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import PHONE, OpenPage
+from conftest import COMMAND, RoomScans, only_run, run_main
+from waiting import wait_until
+
+from roomscout.agent.actions import action_spaces
+from roomscout.agent.config import PlaySettings
+from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.play.controls import aimed, controls_of
+from roomscout.agent.play.page import turn_shown
+from roomscout.agent.play.policy import GAP_S, Asked, HumanPolicy
+from roomscout.agent.state import QuestionState, Rules
+from roomscout.data.questions import Question, load_questions
+from roomscout.envs.library import CameraSettings, ScanLibrary
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.runs.annotators import annotator_of
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId
+
+TRUTH = "73.625"
+"""A ground truth that nothing else of a page says."""
+
+
+@pytest.fixture(scope="module")
+def few(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
+    """A question with a number, one with options and one with yes or no, about one room."""
+    rows = [row for row in rooms.rows if row["scene_name"] == rooms.rows[0]["scene_name"]]
+    number = next(row for row in rows if row["options"] is None) | {"id": "1", "ground_truth": TRUTH}
+    choice = next(row for row in rows if row["options"]) | {"id": "2"}
+    yes_no = number | {"id": "3", "question_type": "presence", "question": "Is there a bed?", "ground_truth": "yes"}
+    path = tmp_path_factory.mktemp("few") / "few.jsonl"
+    kinds = [{}, {}, {"answer_kind": "yes_no"}]
+    rows = [row | more for row, more in zip([number, choice, yes_no], kinds, strict=True)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return RoomScans(rooms.root, path)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@dataclass
+class Session:
+    """A run of people that is served."""
+
+    port: int
+    log_root: Path
+
+    def ask(self, path: str, body: Any = None, **query: Any) -> tuple[int, Any]:
+        """The status and the JSON, or the bytes, at an address; posts the body if there is one."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        address = f"/{path}?{'&'.join(f'{name}={value}' for name, value in query.items())}"
+        posted = {} if body is None else {"body": json.dumps(body), "headers": {"Content-Type": "application/json"}}
+        connection.request("GET" if body is None else "POST", address, **posted)
+        reply = connection.getresponse()
+        content = reply.read()
+        is_json = reply.getheader("Content-Type") == "application/json"
+        return reply.status, json.loads(content) if is_json else content
+
+    def turn(self, after: str = "", **query: Any) -> dict[str, Any]:
+        """The turn that a person is asked, once it is not the one `after` which they replied."""
+
+        def new() -> dict[str, Any]:
+            found = self.ask("state.json", **query)[1]
+            return found if found.get("key", after) != after else {}
+
+        return wait_until(new)
+
+    def reply(self, turn: dict[str, Any], answer: str | None = None, who: str = "", **values: Any) -> tuple[int, Any]:
+        """Post a reply to a turn."""
+        query = {"annotator": who} if who else {}
+        return self.ask("reply.json", {"key": turn["key"], "values": values, "answer": answer}, **query)
+
+
+@pytest.fixture
+def play(few: RoomScans, tmp_path: Path) -> Iterator[Callable[..., Session]]:
+    """Begins a run in this process, which has ended when all is answered; fails if it does not end."""
+    runs: list[threading.Thread] = []
+
+    def begin(**settings: Any) -> Session:
+        port = free_port()
+        config = few.config(tmp_path, model="Qwen/Qwen3-VL-8B-Instruct", policy="human", port=port, report=False)
+        runs.append(threading.Thread(target=main_vsi_bench_loop, args=(config.having(**settings),)))
+        runs[-1].start()
+        wait_until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
+        return Session(port, tmp_path)
+
+    yield begin
+    for run in runs:
+        run.join(60)
+        assert not run.is_alive()
+
+
+@contextmanager
+def opened(browser: Any, address: str, **options: Any) -> Iterator[OpenPage]:
+    shown = OpenPage(browser, address, allowed=("http://127.0.0.1:", "data:"), **options)
+    yield shown
+    ended = ("ERR_CONNECTION_REFUSED", "state.json", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET")
+    assert not [each for each in shown.problems if not any(word in each for word in ended)]
+    shown.page.close()
+
+
+def until_turn(shown: OpenPage, turn: int) -> None:
+    shown.until(f"document.getElementById('place').textContent === 'Turn {turn}' && !document.hidden")
+
+
+def until_question(shown: OpenPage, question: str) -> None:
+    shown.until(f"document.getElementById('question').textContent === {json.dumps(question)}")
+
+
+def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
+    play: Callable[..., Session], few: RoomScans, browser: Any
+):
+    session, sent = play(), []
+    with opened(browser, f"http://127.0.0.1:{session.port}/") as shown:
+        shown.page.on("response", lambda reply: sent.append(reply))
+        press = shown.page.keyboard.press
+        until_turn(shown, 0)
+        for key in ("ArrowLeft", "ArrowLeft", "ArrowUp", "ArrowUp", "ArrowDown", "Enter"):
+            press(key)
+        until_turn(shown, 1)
+        press("7")  # the field of the answer takes it
+        press("Enter")
+        until_question(shown, few.rows[1]["question"])
+        assert "2 questions left" in shown.page.inner_text("#live")
+        press("b")
+        press("Enter")
+        until_question(shown, "Is there a bed?")
+        press("y")
+        press("Enter")
+        shown.until("document.querySelector('main').innerText.includes('Thank you')")
+        texts = [reply.text() for reply in sent if "images/" not in reply.url]
+    assert len(texts) > 5 and not any(
+        word in text for text in texts for word in (TRUTH, "truth", "score", "scene_name")
+    )
+    reader = RunReader(only_run(session.log_root))
+    assert [(row.answer, row.status, row.turns) for row in reader.rows] == [
+        ("7", "answered", 2), ("B", "answered", 1), ("yes", "answered", 1),
+    ]  # fmt: skip
+    first = reader.turns(EpisodeId(1))[0]
+    assert first.action.rotation_angle_degrees == 30 and first.action.forward_meters == 0.25
+    assert all(0 < row.seconds < 60 for row in reader.rows)
+    assert reader.facts.prompts is not None and reader.facts.config["model"] == "human"
+    assert [each["role"] for each in reader.messages(EpisodeId(1))] == ["system", *["user", "assistant"] * 2]
+
+
+def test_a_phone_shows_all_of_it_and_a_click_turns_to_what_it_points_at(play: Callable[..., Session], browser: Any):
+    session = play(num_questions=1, see="rgb depth")
+    with opened(browser, f"http://127.0.0.1:{session.port}/", **PHONE) as shown:
+        until_turn(shown, 0)
+        shown.page.wait_for_function("[...document.images].every((each) => each.naturalWidth)")
+        assert shown.page.locator("#views figure").all_inner_texts() == ["rgb", "depth"]
+        assert not shown.scrolling()
+        box = shown.page.locator("#views img").first.bounding_box()
+        shown.page.locator("#views img").first.click(position={"x": box["width"] - 2, "y": box["height"] / 2})
+        field = shown.page.locator("[name=rotation_angle_degrees]")
+        wait_until(field.input_value)
+        assert -60 < float(field.input_value()) < -40  # the right edge of a view 94 degrees wide
+        shown.page.locator("#move .send").click()
+        until_turn(shown, 1)
+        shown.page.locator("#before summary").click()
+        assert not shown.scrolling()
+        shown.page.locator("[name=answer]").fill("2")
+        shown.page.locator("#answer .send").click()
+        shown.until("document.querySelector('main').innerText.includes('Thank you')")
+
+
+def test_answers_are_dealt_to_people_who_reply_in_any_order(play: Callable[..., Session]):
+    session = play(annotator=["anna", "ben"], samples=2, num_questions=2)
+    assert session.ask("state.json")[1] == {"annotators": ["anna", "ben"]}
+    for person, answers in (("ben", ("4", "A")), ("anna", ("5", "A"))):  # ben goes on while anna is away
+        key = ""
+        for answer in answers:
+            turn = session.turn(key, annotator=person)
+            assert session.reply(turn, answer, person)[0] == 200
+            assert session.reply(turn, "9", person)[0] == 409
+            key = turn["key"]
+    wait_until(lambda: (only_run(session.log_root) / "summary.json").exists())
+    reader = RunReader(only_run(session.log_root))
+    assert {row.folder: row.answer for row in reader.rows} == {
+        "q001": "5", "q001_s2": "4", "q002": "A", "q002_s2": "A",
+    }  # fmt: skip
+    summary = reader.summary
+    assert summary is not None and reader.facts.config["model"] == "human:anna+ben"
+    assert summary["agreement"] == {
+        "number": {"questions": 1, "percent": 60},
+        "letter": {"questions": 1, "percent": 100},
+    }
+    assert {name: each["answers"] for name, each in summary["annotators"].items()} == {"anna": 2, "ben": 2}
+
+
+def test_what_cannot_be_read_takes_no_turn_and_the_last_turn_takes_an_answer(play: Callable[..., Session]):
+    session = play(num_questions=1, steps=1)
+    turn = session.turn()
+    why = session.reply(turn, "many")[1]["error"]
+    assert "not a plain number" in why and "must be a number" in session.reply(turn, forward_meters="far")[1]["error"]
+    assert session.reply(turn, rotation_angle_degrees=720)[0] == 200
+    last = session.turn(turn["key"])
+    assert last["last"] and not last["fields"] and "720 -> 180" in last["messages"][-1]["text"]
+    assert session.reply(last)[0] == 422
+    assert session.ask("aim.json", key=last["key"], x=1, y=1) == (200, {})
+    assert session.ask("images/99", key=last["key"])[0] == session.ask("images/0", key=turn["key"])[0] == 404
+    assert session.reply(last, "3") == (200, {"left": 0})
+    wait_until(lambda: (only_run(session.log_root) / "summary.json").exists())
+    first = RunReader(only_run(session.log_root)).turns(EpisodeId(1))[0]
+    assert first.clamped == ("rotation_angle_degrees 720 -> 180",)
+
+
+def test_a_video_of_moves_shows_views_and_asks_for_the_answer_alone(play: Callable[..., Session]):
+    session = play(num_questions=1, steps=2, moves="spin")
+    key = ""
+    for turn in range(2):
+        shown = session.turn(key)
+        assert not shown["fields"] and shown["turn"] == turn
+        session.reply(shown)
+        key = shown["key"]
+    assert session.reply(session.turn(key), "3")[0] == 200
+
+
+@pytest.fixture(scope="module")
+def library(few: RoomScans) -> Iterator[ScanLibrary]:
+    made = ScanLibrary(RaycastRenderer(), CameraSettings((160, 96), 75.0, 1.6, -15.0, "visibility"), few.root)
+    yield made
+    made.close()
+
+
+def state_of(question: Question, library: ScanLibrary, **rules: Any) -> QuestionState:
+    state = QuestionState(1, question, 8, rules=Rules(**rules))
+    state.reset(library)
+    return state
+
+
+def test_a_turn_is_the_same_whatever_the_truth_is(few: RoomScans, library: ScanLibrary):
+    question = load_questions(few.questions)[0]
+    other = replace(question, ground_truth="1", dataset="elsewhere", id="another", scan=str(few.root / "x.ply"))
+    state = state_of(question, library)
+    shown = turn_shown(state)[0] | controls_of(state)
+    state.question, state.conversation = other, state._empty_conversation()
+    assert turn_shown(state)[0] | controls_of(state) == shown
+
+
+@pytest.mark.parametrize("name", action_spaces())
+@pytest.mark.parametrize("translation", [True, False])
+def test_each_space_has_controls_that_do_what_they_say(
+    name: str, translation: bool, few: RoomScans, library: ScanLibrary
+):
+    state = state_of(load_questions(few.questions)[0], library, space=action_spaces()[name], translation=translation)
+    controls = controls_of(state)
+    keys = {each["key"]: each for each in controls["shortcuts"] if each["key"]}
+    assert {"ArrowLeft", "ArrowRight"} <= set(keys) and ("ArrowUp" in keys) <= translation
+    policy, seen = HumanPolicy(PlaySettings(), 1), {each["name"]: each for each in controls["fields"]}
+    for shortcut in controls["shortcuts"]:
+        asked = Asked(state, {}, [])
+        value = shortcut.get("add") or shortcut.get("set") or shortcut["append"]
+        assert policy.reply(asked, {shortcut["field"]: value}, None) == ""
+        assert asked.outcome is not None and asked.outcome.action.in_words == shortcut["label"]  # type: ignore[union-attr]
+        assert list(json.loads(asked.outcome.reply.text)) == [*state.rules.space.keys, "answer", "done"]  # type: ignore[union-attr]
+    turned = aimed(state, controls, 159, 48)
+    assert all("degrees" in field and field in seen for field in turned)
+    assert bool(turned) == (keys["ArrowLeft"].get("add") is not None)
+
+
+def test_an_own_space_of_other_units_has_steps_of_the_same_size(few: RoomScans, library: ScanLibrary):
+    from roomscout.agent.actions.space import ActionSpace, Key
+    from roomscout.envs.actions import CameraMove
+
+    space = ActionSpace(
+        "quarters", {"quarters": Key()}, "-", lambda fields, _: (CameraMove(90 * fields["quarters"]), ())
+    )  # type: ignore[operator]
+    controls = controls_of(state_of(load_questions(few.questions)[0], library, space=space))
+    assert [each["add"] for each in controls["shortcuts"]] == [pytest.approx(1 / 6), pytest.approx(-1 / 6)]
+
+
+def test_time_away_from_the_page_is_nobodys(few: RoomScans, library: ScanLibrary):
+    asked = Asked(state_of(load_questions(few.questions)[0], library), {}, [])
+    asked.see(True)
+    asked.seen_at -= 3600.0  # type: ignore[operator]
+    asked.see(False)
+    assert GAP_S <= asked.seconds < GAP_S + 1
+    asked.see(True)
+    assert asked.seconds < GAP_S + 1
+
+
+def test_everybody_gets_as_many_answers_and_no_question_twice():
+    people, dealt = ("a", "b", "c"), {}
+    for number in range(1, 4):
+        dealt[number] = [annotator_of(EpisodeId(number, sample), people, 2) for sample in (1, 2)]
+    assert all(len(set(each)) == 2 for each in dealt.values())
+    assert sorted(name for names in dealt.values() for name in names) == ["a", "a", "b", "b", "c", "c"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ("--annotator a/b", "--annotator takes letters, digits"),
+        ("--annotator anna anna", "--annotator takes each name once, got anna twice"),
+        ("--present video --videos .", "--policy human shows views of a scan: leave out --present video"),
+        ("--temperature 0.5", "--temperature is about a model: leave it out with --policy human"),
+        ("--engine openai --base-url http://x/v1", "--engine is about a model"),
+        ("--batch-size 4", "--batch-size is about a model"),
+        ("--port 70000", "--port takes a whole number"),
+        ("--verbose", "--verbose prints truths while people answer"),
+        ("--gpus 0,1", "has one page for all of a run: leave out --gpus 0,1"),
+        ("--host nowhere.invalid", "--host nowhere.invalid cannot be used"),
+        ("--anytime", "--anytime asks a model for an answer after each turn, and human cannot be asked"),
+        ("--policy random --annotator anna", "--annotator is about people who answer: add --policy human"),
+    ],
+)
+def test_what_does_not_go_with_people_is_refused(flags: str, why: str, few: RoomScans, tmp_path: Path):
+    flags = f"--questions {few.questions} --scan-root {few.root} --log-root {tmp_path} --renderer raycast {flags}"
+    refused = run_main(["play", *flags.split()])
+    assert refused.returncode == 2 and why in refused.stderr and len(refused.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@contextmanager
+def served_by_the_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process of a command that serves a page, and what it has printed up to the address."""
+    command = [sys.executable, str(COMMAND), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, next(line for line in process.stdout if "open http" in line.lower() or "error" in line)
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_question_goes_on_at_its_turn_after_the_server_was_killed(few: RoomScans, tmp_path: Path):
+    port = free_port()
+    session = Session(port, tmp_path)
+    flags = ["--questions", str(few.questions), "--scan-root", str(few.root), "--log-root", str(tmp_path)]
+    flags += ["--renderer", "raycast", "--image-size", "160", "96", "--num-questions", "1", "--port", str(port)]
+    with served_by_the_command("play", *flags, "--no-report") as (process, said):
+        assert f"Open http://127.0.0.1:{port}/ in a browser" in said
+        turn = session.turn()
+        session.reply(turn, rotation_angle_degrees=90)
+        shown = session.turn(turn["key"])
+        other = run_main(["resume", str(only_run(tmp_path))])
+        assert other.returncode == 2 and "is being written by" in other.stderr
+        again = run_main(["play", *flags])
+        assert again.returncode == 2 and f"--port {port} cannot be used (address already in use)" in again.stderr
+        process.send_signal(signal.SIGKILL)
+    with served_by_the_command("resume", str(only_run(tmp_path)), "--no-report") as (process, _):
+        assert session.turn() == shown
+        assert session.reply(shown, "3")[0] == 200
+        assert process.stdout is not None
+        printed = process.stdout.read()
+        assert process.wait() == 0 and "mean of" in printed and "Final answer" not in printed
+    assert [row.turns for row in RunReader(only_run(tmp_path)).rows] == [2]
+
+
+def test_beyond_this_computer_the_page_needs_the_token_that_is_printed(capsys: pytest.CaptureFixture[str]):
+    policy = HumanPolicy(PlaySettings(("anna",), "0.0.0.0", 0), 1)
+    with policy.serving():
+        printed = re.search(r"anna: open http://\S+:(\d+)/\?annotator=anna&token=(\S+)", capsys.readouterr().out)
+        assert printed is not None
+        session = Session(int(printed[1]), Path())
+        assert session.ask("")[0] == session.ask("state.json", annotator="anna")[0] == 403
+        assert session.ask("state.json", annotator="anna", token=printed[2]) == (200, {"left": 0})
