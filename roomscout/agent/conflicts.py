@@ -25,9 +25,9 @@ OF_MODEL = tuple(
     name
     for section in ("model", "schedule", "server", "vllm")
     for name in SECTIONS[section]
-    if name not in ("model", "policy", "prompts", "seed", "steps")
+    if name not in ("model", "policy", "prompts", "seed", "steps", "max_new_tokens")
 )
-"""Settings that mean nothing to a person."""
+"""Settings that mean nothing to a person. The length of replies is a part of the protocol."""
 
 CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
     (

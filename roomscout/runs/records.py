@@ -5,7 +5,7 @@ docs/run-folder.md documents each key.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cache
@@ -80,6 +80,13 @@ class EpisodeId(NamedTuple):
 
     number: int
     sample: int = 1
+
+    def dealt_to(self, people: Sequence[str], samples: int) -> str:
+        """Who of several people answers it, if each question has `samples` answers: these are dealt out like cards.
+
+        With as many samples as people, everybody answers each question once; with one, the questions are divided.
+        """
+        return people[((self.number - 1) * samples + self.sample - 1) % len(people)]
 
     def __str__(self) -> str:
         """The name of its folder: "q001", and "q001_s2" for the second answer."""

@@ -47,6 +47,7 @@ SET_ELSEWHERE = {
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REVISION = re.compile(r"\w[\w./-]*")
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+MOST_ANNOTATORS = 32
 ANNOTATOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
@@ -171,6 +172,8 @@ def _gpus(value: Any) -> Any:
 
 
 def _annotators(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > MOST_ANNOTATORS:
+        raise ValueError(f"takes at most {MOST_ANNOTATORS} names, got {len(names)}")
     for name in names:
         if not ANNOTATOR.fullmatch(name):
             raise ValueError(f"takes letters, digits, '.', '_' and '-', at most 40 of them; got {name}")

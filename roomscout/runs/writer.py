@@ -28,7 +28,6 @@ from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.sources import Source
 from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs import RunError
-from roomscout.runs.annotators import annotator_of
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, by_task, costs, in_money_of, of_answer
@@ -353,7 +352,7 @@ class RunWriter:
             except AnswerKindError as of_kind:
                 errors.append(f"no agreement of the samples: {of_kind}")
         if people := facts.setting("annotator"):
-            dealt = [annotator_of(each.episode, people, facts.samples) for each in answered]
+            dealt = [each.episode.dealt_to(people, facts.samples) for each in answered]
             summary["annotators"] = by_annotator([*zip(dealt, rows, strict=True)], benchmark)
         if marks := self._reader.marks:
             summary["judge"] = {"model": marks.judge, "prompts_sha256": marks.prompts_sha256}

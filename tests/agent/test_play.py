@@ -20,18 +20,19 @@ from conftest import COMMAND, RoomScans, only_run, run_main
 from waiting import wait_until
 
 from roomscout.agent.actions import action_spaces
-from roomscout.agent.config import PlaySettings
+from roomscout.agent.config import PlaySettings, RunConfig, config_from_dict
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.play.controls import aimed, controls_of
 from roomscout.agent.play.page import turn_shown
 from roomscout.agent.play.policy import GAP_S, Asked, HumanPolicy
 from roomscout.agent.state import QuestionState, Rules
+from roomscout.command.command_line import parse_command_line
 from roomscout.data.questions import Question, load_questions
 from roomscout.envs.library import CameraSettings, ScanLibrary
 from roomscout.rendering.renderers.raycast import RaycastRenderer
-from roomscout.runs.annotators import annotator_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
+from roomscout.runs.settings import flags_giving
 
 TRUTH = "73.625"
 """A ground truth that nothing else of a page says."""
@@ -158,6 +159,9 @@ def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
     first = reader.turns(EpisodeId(1))[0]
     assert first.action.rotation_angle_degrees == 30 and first.action.forward_meters == 0.25
     assert all(0 < row.seconds < 60 for row in reader.rows)
+    again = parse_command_line(flags_giving(reader.facts.config)).over(RunConfig()).checked()
+    assert again.having(log_root=session.log_root) == config_from_dict(reader.facts.config)
+    assert "| human |" in run_main(["leaderboard", str(reader.folder)]).stdout
     assert reader.facts.prompts is not None and reader.facts.config["model"] == "human"
     assert [each["role"] for each in reader.messages(EpisodeId(1))] == ["system", *["user", "assistant"] * 2]
 
@@ -224,15 +228,25 @@ def test_what_cannot_be_read_takes_no_turn_and_the_last_turn_takes_an_answer(pla
     assert first.clamped == ("rotation_angle_degrees 720 -> 180",)
 
 
-def test_a_video_of_moves_shows_views_and_asks_for_the_answer_alone(play: Callable[..., Session]):
-    session = play(num_questions=1, steps=2, moves="spin")
-    key = ""
-    for turn in range(2):
+@pytest.mark.parametrize(
+    ("settings", "images"),
+    [
+        ({"moves": "spin"}, [1, 2, 3]),
+        ({"moves": "spin", "present": "once"}, [3]),
+        ({"keep_views": 1}, [1, 2, 2]),
+        ({"actions": "discrete", "see": "rgb map"}, [2, 4, 6]),
+    ],
+)
+def test_a_person_sees_the_images_that_a_model_sees(
+    settings: dict[str, Any], images: list[int], play: Callable[..., Session]
+):
+    session, key = play(num_questions=1, steps=2, **settings), ""
+    for number in images:
         shown = session.turn(key)
-        assert not shown["fields"] and shown["turn"] == turn
-        session.reply(shown)
-        key = shown["key"]
-    assert session.reply(session.turn(key), "3")[0] == 200
+        key, seen = shown["key"], [image["number"] for message in shown["messages"] for image in message["images"]]
+        assert len(seen) == number and bool(shown["fields"]) == ("moves" not in settings and not shown["last"])
+        assert session.ask(f"images/{seen[-1]}", key=key)[1][:4] == b"\x89PNG"
+        assert session.reply(shown, "3" if shown["last"] else None)[0] == 200
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +316,7 @@ def test_time_away_from_the_page_is_nobodys(few: RoomScans, library: ScanLibrary
 def test_everybody_gets_as_many_answers_and_no_question_twice():
     people, dealt = ("a", "b", "c"), {}
     for number in range(1, 4):
-        dealt[number] = [annotator_of(EpisodeId(number, sample), people, 2) for sample in (1, 2)]
+        dealt[number] = [EpisodeId(number, sample).dealt_to(people, 2) for sample in (1, 2)]
     assert all(len(set(each)) == 2 for each in dealt.values())
     assert sorted(name for names in dealt.values() for name in names) == ["a", "a", "b", "b", "c", "c"]
 
@@ -317,6 +331,7 @@ def test_everybody_gets_as_many_answers_and_no_question_twice():
         ("--engine openai --base-url http://x/v1", "--engine is about a model"),
         ("--batch-size 4", "--batch-size is about a model"),
         ("--port 70000", "--port takes a whole number"),
+        (f"--annotator {' '.join(map(str, range(33)))}", "--annotator takes at most 32 names"),
         ("--verbose", "--verbose prints truths while people answer"),
         ("--gpus 0,1", "has one page for all of a run: leave out --gpus 0,1"),
         ("--host nowhere.invalid", "--host nowhere.invalid cannot be used"),

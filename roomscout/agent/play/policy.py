@@ -22,7 +22,6 @@ from roomscout.base.shots import Shot
 from roomscout.base.web import HOSTS, PortError, server_on
 from roomscout.data.question import AnswerKindError
 from roomscout.models import ModelError, Reply
-from roomscout.runs.annotators import annotator_of
 from roomscout.runs.records import EpisodeId
 
 HUMAN = "human"
@@ -73,7 +72,6 @@ class HumanPolicy(Policy):
     def __init__(self, settings: PlaySettings, samples: int) -> None:
         self.annotators = settings.annotator or ("",)
         self.name = ":".join(filter(None, [HUMAN, "+".join(self.annotators)]))
-        self.settings = {"batch_size": QUESTIONS_AHEAD * len(self.annotators)}
         self._play, self._samples = settings, samples
         self._seats = {name: Seat() for name in self.annotators}
         self._lock, self._closed = Lock(), False
@@ -102,7 +100,7 @@ class HumanPolicy(Policy):
 
     def lane(self, state: QuestionState) -> tuple[str, int]:
         """The person whose question this is."""
-        return annotator_of(state.episode, self.annotators, self._samples), QUESTIONS_AHEAD
+        return state.episode.dealt_to(self.annotators, self._samples), QUESTIONS_AHEAD
 
     def expect(self, states: Sequence[QuestionState]) -> None:
         """Count what each person is going to be asked."""

@@ -30,7 +30,11 @@ class Sharing:
             facts = reader.facts
             paths |= {str(reader.folder.absolute()), str(reader.folder.resolve()), *_paths_in(facts.config)}
             paths |= {scan.file for each in reader.begun if (scan := reader.scan(each)) is not None}
-            hosts |= {facts.host, *(str(each.get("host", "")) for each in (*facts.resumed, *facts.merged))}
+            hosts |= {
+                facts.host,
+                str(facts.setting("host") or ""),
+                *(str(each.get("host", "")) for each in (*facts.resumed, *facts.merged)),
+            }
             urls = [*(facts.setting("base_url") or []), facts.setting("judge_url") or ""]
             hosts |= {host[1] for url in urls if (host := SERVER.match(url)) and _is_private(host[1])}
             names = (facts.setting("api_key_env"), facts.setting("judge_key_env"))
