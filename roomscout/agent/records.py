@@ -1,5 +1,6 @@
 """Makes the records of a run folder from the states of questions."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,9 +50,13 @@ def result_row(state: QuestionState) -> ResultRow:
     )
 
 
-def record_turn(journal: Journal, state: QuestionState, library: SceneLibrary | FilmLibrary) -> None:
-    """Record a question's last turn, and with turn 0 its scan file, if any; raises the errors of `journal.turn`."""
+def record_turn(
+    journal: Journal, state: QuestionState, library: SceneLibrary | FilmLibrary, waited: Mapping[str, float]
+) -> None:
+    """Record a question's last turn, with what the engine `waited` before it, and with turn 0 its scan file, if any;
+    raises the errors of `journal.turn`."""
     turn = state.turns[-1]
+    turn = replace(turn, seconds=replace(turn.seconds, **waited))
     if turn.turn == 0 and (file := library.scan_file(state.question)) is not None:
         turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256, **state.question.frame.columns))
     journal.turn(state.episode, turn, messages_of(state))

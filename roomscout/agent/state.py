@@ -140,7 +140,7 @@ class QuestionState:
     @property
     def elapsed_s(self) -> float:
         """Wall seconds of all turns. A batched call counts in full for each of its questions."""
-        return sum(turn.reply.seconds + turn.seconds.render for turn in self.turns)
+        return sum(turn.elapsed_s for turn in self.turns)
 
     @property
     def share_s(self) -> float:
@@ -166,9 +166,13 @@ class QuestionState:
 
     def reset(self, library: SceneLibrary | FilmLibrary) -> None:
         """Begin at view 0 of the question's scene; raises ScanNotFound, SceneError or RenderError."""
+        self.begin(self.opened(library))
+
+    def opened(self, library: SceneLibrary | FilmLibrary) -> ExplorationEnv:
+        """An environment at view 0 of the question's scene, from which to `begin`; raises what `reset` raises."""
         env = self.new_env(library)
         env.reset(self.question)
-        self.begin(env)
+        return env
 
     def new_env(self, library: SceneLibrary | FilmLibrary) -> ExplorationEnv:
         """An environment for this question, whose maps have the coordinates that the prompts tell."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from threading import Event
 from typing import Any
@@ -16,6 +16,7 @@ from roomscout.agent.budget import Budget
 from roomscout.agent.policies import Decision, Policy, PolicyError
 from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
+from roomscout.agent.waiting import EngineClock
 from roomscout.base.loading import raised
 from roomscout.data.question import AnswerKindError
 from roomscout.data.scans import ScanNotFound
@@ -61,7 +62,7 @@ class Run:
     With `anytime`, each turn that does not end its question also records what would be answered if it did.
     `turn_begins` is called before each question of a batch takes a turn, again if the turn is taken again after an
     error. `turn_taken` is called after each turn, also for those that a resumed question has taken before. `budget`
-    counts what turns cost; None without one.
+    counts what turns cost; None without one. `clock` measures how long an engine waits that takes batches.
     """
 
     library: SceneLibrary | FilmLibrary
@@ -72,6 +73,7 @@ class Run:
     turn_begins: Callable[[QuestionState], None] = lambda state: None
     turn_taken: Callable[[], None] = lambda: None
     budget: Budget | None = None
+    clock: EngineClock = field(default_factory=EngineClock)
 
 
 @contextmanager
@@ -93,7 +95,8 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
     with failing(state):
         recorded = run.log.turns_of(state.episode)
         if not recorded:
-            state.reset(run.library)
+            with run.clock.waiting_for_views():
+                state.reset(run.library)
             run.policy.begin(state)
             return
         state.return_to(run.library, recorded[0])
@@ -116,7 +119,7 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     for state in states:
         run.turn_begins(state)
     asked = [state for state in states if state.asks]
-    with policy_errors(run.policy, "decide", asked):
+    with run.clock.call(), policy_errors(run.policy, "decide", asked):
         found = run.policy.decide(asked) if asked else []
     require_decisions(found, run.policy, "decide", asked)
     found_of = dict(zip((state.episode for state in asked), found, strict=True))
@@ -124,14 +127,16 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     require_answers(decisions, run.policy, "decide", states)
     forced = forced_answers(states, decisions, run)
     batch = tuple(state.question.id for state in states)
+    waited = {} if run.policy.concurrent else run.clock.waited
     pending = [
         run.pool.submit(copy_context().run, state.carry_out, decision, batch, answer)
         for state, decision, answer in zip(states, decisions, forced, strict=True)
     ]
     for state, future in zip(states, pending, strict=True):
         with failing(state):
-            turn = future.result()
-            record_turn(run.log, state, run.library)
+            with run.clock.waiting_for_views():
+                turn = future.result()
+            record_turn(run.log, state, run.library, waited)
             run.turn_taken()
             if run.budget is not None:
                 run.budget.spend(turn)
@@ -150,7 +155,7 @@ def forced_answers(
     ]
     if not continuing:
         return [None] * len(states)
-    with policy_errors(run.policy, "answer_now", continuing):
+    with run.clock.call(), policy_errors(run.policy, "answer_now", continuing):
         found = run.policy.answer_now(continuing)
     require_decisions(found, run.policy, "answer_now", continuing)
     assert found is not None, "a run begins only with a policy that can answer"

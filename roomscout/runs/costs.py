@@ -10,6 +10,21 @@ from roomscout.runs.records import ForcedAnswer, Turn
 MODEL_PARTS = ("preprocess", "prefill", "decode")
 """Parts of a generate() call, which all questions of a batch share."""
 
+WAITS = ("wait_views", "wait_other")
+"""What an engine that takes batches waited before a generate() call, for views and for all else."""
+
+PART_NAMES = {
+    "preprocess": "preparing inputs",
+    "prefill": "prefill",
+    "decode": "decoding",
+    "replies": "waiting for replies",
+    "wait_views": "waiting for views",
+    "wait_other": "other waiting",
+    "render": "moving and rendering",
+    "write": "writing",
+}
+"""The parts of a run's time in words."""
+
 OWN_PARTS = ("render", "write")
 """Parts of each question alone; those of a batch run in parallel."""
 
@@ -24,12 +39,14 @@ COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded
 def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
     """The sums over all turns, for summary.json.
 
-    `seconds` by part: those of a batched call count once, those of render and write add up although they overlap.
+    `seconds` by part: those of a batched call and of the wait before it count once, those of render and write add up
+    although they overlap. "replies" are those of calls whose engine does not tell prefill and decoding apart, as
+    servers do not; they overlap too where questions are asked one by one.
     `prefilled_tokens` counts prompt tokens that were computed rather than reused. `mean_batch` is the mean number of
     questions per call, `batch_fill` its ratio to `batch_size`. "anytime" has the same of the forced answers after the
     turns, which nothing else includes; absent if there are none.
     """
-    seconds = dict.fromkeys((*MODEL_PARTS, *OWN_PARTS), 0.0)
+    seconds = dict.fromkeys((*MODEL_PARTS, "replies", *WAITS, *OWN_PARTS), 0.0)
     counts = dict.fromkeys(COUNTED, 0)
     rows, calls, generate_s = 0, 0.0, 0.0
     forced: list[ForcedAnswer] = []
@@ -39,8 +56,10 @@ def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
         share = 1 / len(turn.batch)
         rows, calls = rows + 1, calls + share
         generate_s += share * turn.reply.seconds
-        for part in MODEL_PARTS:
+        for part in (*MODEL_PARTS, *WAITS):
             seconds[part] += share * getattr(turn.seconds, part)
+        if not turn.seconds.prefill + turn.seconds.decode:
+            seconds["replies"] += share * max(0.0, turn.reply.seconds - turn.seconds.preprocess)
         for part in OWN_PARTS:
             seconds[part] += getattr(turn.seconds, part)
         for name in COUNTED:
@@ -60,6 +79,11 @@ def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
     }
 
 
+def seconds_of(cost: Mapping[str, Any]) -> float:
+    """The seconds of all parts of `costs` in which something was done."""
+    return sum(value for part, value in cost["seconds"].items() if part not in WAITS)
+
+
 def of_answer(turns: Sequence[Turn], price: Price | None) -> dict[str, Any]:
     """The tokens and the seconds of one answer, its share of batched calls, and with a `price` its money.
 
@@ -68,7 +92,7 @@ def of_answer(turns: Sequence[Turn], price: Price | None) -> dict[str, Any]:
     found = costs(turns, None)
     forced = found.get("anytime", {})
     tokens = {name: found[name] + forced.get(name, 0) for name in TOKENS}
-    seconds = sum(found["seconds"].values()) + forced.get("generate_seconds", 0.0)
+    seconds = seconds_of(found) + forced.get("generate_seconds", 0.0)
     return {**tokens, "seconds": round(seconds, 3), **({"money": round(price.of(tokens), 9)} if price else {})}
 
 

@@ -15,6 +15,7 @@ from roomscout.data.questions import Question, QuestionError, fingerprint, load_
 from roomscout.data.sources import Source, named_by, source_of_earlier
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.contents import CheckedSummary, Message, parsed, read_json, require_form
+from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
 from roomscout.runs.records import (
@@ -205,6 +206,12 @@ class RunReader:
     def sights(self) -> dict[EpisodeId, Sight]:
         """What was in view in each answer; empty unless it was computed, see `roomscout.analysis.seeing`."""
         return {sight.episode: sight for sight in self._records(self.folder / SIGHTS_FILE, Sight.from_json)}
+
+    @property
+    def gpu_samples(self) -> list[GpuSamples]:
+        """What the GPUs did in the processes that worked on the run, and on its parts."""
+        folders = [self.folder, *parts_of_run(self.folder)]
+        return [line for each in folders for line in self._records(each / HARDWARE_FILE, GpuSamples.from_json)]
 
     @property
     def begun(self) -> list[EpisodeId]:

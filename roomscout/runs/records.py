@@ -171,9 +171,11 @@ def _as_marked(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[st
 
 @dataclass(frozen=True)
 class TurnSeconds:
-    """Seconds by part. The first three are of the whole batch's call, the others of the question alone.
+    """Seconds by part. The first three are of the whole batch's call, `render` and `write` of the question alone.
 
-    `render` is the wall time of the move and of rendering the next view. RunWriter sets `write`.
+    `render` is the wall time of the move and of rendering the next view. RunWriter sets `write`. `wait_views` and
+    `wait_other` are of an engine that takes batches: how long it had nothing to do before this call, since views or
+    scans were not there yet or for another reason, such as records. They are of the whole batch, too.
     """
 
     preprocess: float
@@ -181,6 +183,8 @@ class TurnSeconds:
     decode: float
     render: float
     write: float = 0.0
+    wait_views: OmittedIfEmpty[float] = 0.0
+    wait_other: OmittedIfEmpty[float] = 0.0
 
 
 @dataclass(frozen=True)
@@ -319,6 +323,11 @@ class Turn(Record):
             raise ValueError("its move is of no length")
         if not all(0 <= value <= LARGEST for value in (self.reply.seconds, *vars(self.seconds).values())):
             raise ValueError("its seconds are not those of a turn")
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall seconds of the turn, with the whole of a batched call."""
+        return self.reply.seconds + self.seconds.render
 
     @property
     def is_final(self) -> bool:

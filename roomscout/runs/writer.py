@@ -31,6 +31,7 @@ from roomscout.runs import RunError
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, by_task, costs, in_money_of, of_answer
+from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, hardware_of
 from roomscout.runs.hashes import hashes_of
 from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
@@ -49,6 +50,8 @@ from roomscout.scoring.summary import AggregateError, summarize
 
 log = logging.getLogger(__name__)
 
+JOURNALS = ("results.jsonl", MARKS_FILE, HARDWARE_FILE)
+"""Beside the journals of turns."""
 PNG_THREADS = 2
 MOST_WRITES_AHEAD = 256
 """Bounds the images in memory when the disk is slower than the model."""
@@ -74,7 +77,7 @@ class RunWriter:
         self._added: list[dict[str, Any]] = []
         self._lock = locked(folder / "run.lock", "start a new run")
         try:
-            for journal in (folder / "results.jsonl", folder / MARKS_FILE, *folder.glob("q*/turns.jsonl")):
+            for journal in (*(folder / name for name in JOURNALS), *folder.glob("q*/turns.jsonl")):
                 _cut_torn_line(journal)
             self._rows = {(row.id, row.sample): row for row in self._reader.recorded_rows}
         except RunError:
@@ -230,6 +233,10 @@ class RunWriter:
             self._enqueue(_append, self.folder / "results.jsonl", *(row.to_json() for row in rows), durable=True)
         self._rows |= {(row.id, row.sample): row for row in rows}
 
+    def sample(self, samples: GpuSamples) -> None:
+        """Append what a GPU did to hardware.jsonl."""
+        self._enqueue(_append, self.folder / HARDWARE_FILE, samples.to_json())
+
     def adopt(self, episode: EpisodeId, run: Path) -> bool:
         """Copy an episode's turns from another run; returns whether its images are hard links rather than copies.
 
@@ -294,11 +301,14 @@ class RunWriter:
             summary |= self._scores(rows, plain, part, sights, forced, str(error))
         spent: dict[EpisodeId, dict[str, Any]] = {}
         scans: set[str] = set()
-        cost = costs(self._turns_counted_in(spent, scans), batch_size)
+        seconds: list[float] = []
+        cost = costs(self._turns_counted_in(spent, scans, seconds), batch_size)
         tasks = by_task(
             (benchmark.task_of(row.question_type), spent[row.episode]) for row in answered if row.episode in spent
         )
         summary |= {"cost": cost | in_money_of(cost, facts.price) | {"tasks": tasks}, "sessions": sessions}
+        if hardware := hardware_of(cost, seconds, sessions, self._reader.gpu_samples):
+            summary["hardware"] = hardware
         summary["provenance"] = hashes_of(facts, scans)
         self._replace("results.json", json.dumps(rows, indent=2))
         more: dict[EpisodeId, dict[str, Any]] = {episode: columns_of(sight) for episode, sight in sights.items()}
@@ -311,13 +321,16 @@ class RunWriter:
         self._replace("summary.json", json.dumps(summary, indent=2))
         return summary
 
-    def _turns_counted_in(self, spent: dict[EpisodeId, dict[str, Any]], scans: set[str]) -> Iterator[Turn]:
-        """All turns, each read once; fills in what each answer took, and the SHA-256 of the scans."""
+    def _turns_counted_in(
+        self, spent: dict[EpisodeId, dict[str, Any]], scans: set[str], seconds: list[float]
+    ) -> Iterator[Turn]:
+        """All turns, each read once; fills in what each answer took, the SHA-256 of the scans, and all seconds."""
         price = self._reader.facts.price
         for episode in self._reader.begun:
             turns = self._reader.turns(episode)
             spent[episode] = of_answer(turns, price)
             scans |= {turn.scan.sha256 for turn in turns if turn.scan is not None}
+            seconds += [turn.elapsed_s for turn in turns]
             yield from turns
 
     def _scores(

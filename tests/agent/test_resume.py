@@ -268,11 +268,11 @@ def test_nothing_is_written_after_a_failed_write(rooms: RoomScans, tmp_path: Pat
 
 
 def summary(folder: Path) -> dict:
-    """summary.json without the run's costs, and without what only the command adds."""
+    """summary.json without the times and costs of the run, and without what only the command adds."""
     return {
         key: value
         for key, value in json.loads((folder / "summary.json").read_text()).items()
-        if key not in ("cost", "sessions", "sight")
+        if key not in ("cost", "hardware", "sessions", "sight")
     }
 
 

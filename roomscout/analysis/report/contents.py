@@ -1,6 +1,6 @@
 """Reads a run into the plain values that a report shows; writes nothing."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from roomscout.data.questions import Question, QuestionError
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.costs import costs
+from roomscout.runs.hardware import GpuSamples, hardware_of
 from roomscout.runs.reader import RunReader, parts_of_run
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import Sight
@@ -32,6 +33,7 @@ OUTCOMES = {
     "pending": "not begun",
 }
 """The outcomes of a question, with their meaning."""
+COUNTS = ("turns", "prefilled_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries")
 Content = TypeVar("Content")
 LARGEST_SHOWN = 1e15
 """No plot has room for larger numbers."""
@@ -42,7 +44,7 @@ class Entry:
     """An answer without its turns: what the table and the plots show.
 
     `numbers` are the answer and the truth if both are numbers that a plot can show, in `unit`. `cost` is its share of
-    the run's seconds and tokens, as `costs` returns them.
+    the run's seconds and tokens, as `costs` returns them, and `turn_seconds` are those of each turn.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Entry:
     turns: int
     distance_m: float
     cost: dict[str, Any]
+    turn_seconds: tuple[float, ...]
     sight: str | None = None
     """What was in view, a key of SIGHTS; None if that is not known."""
 
@@ -125,6 +128,7 @@ class QuestionContents:
             turns=len(self.turns),
             distance_m=self.distance_m,
             cost=costs(self.turns, None),
+            turn_seconds=tuple(turn.elapsed_s for turn in self.turns),
             sight=self.sight.verdict if self.sight else None,
         )
 
@@ -306,12 +310,26 @@ def _summary(
 
 
 def totals(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The sums of the answers' costs: "seconds" by part, and counts of turns, tokens, images and retries."""
+    """The sums of the answers' costs: "seconds" by part and of calls, counts of turns, tokens, images and retries, and
+    the mean number of questions per call."""
     seconds: dict[str, float] = {}
-    counts: dict[str, int] = {}
+    counts: dict[str, Any] = {}
+    calls = 0.0
     for entry in entries:
         for part, value in entry.cost["seconds"].items():
             seconds[part] = seconds.get(part, 0.0) + value
-        for name in ("turns", "prefilled_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries"):
+        for name in (*COUNTS, "generate_seconds"):
             counts[name] = counts.get(name, 0) + entry.cost[name]
-    return {"seconds": seconds, **counts}
+        calls += entry.cost["turns"] / (entry.cost["mean_batch"] or 1)
+    return {"seconds": seconds, **counts, "mean_batch": round(counts["turns"] / calls, 3) if calls else None}
+
+
+def hardware_shown(
+    entries: Sequence[Entry], sessions: Sequence[Mapping[str, Any]], samples: Sequence[GpuSamples]
+) -> dict[str, Any]:
+    """What `hardware_of` says of the turns so far, also while a run goes on."""
+    cost = totals(entries)
+    size = sessions[-1].get("batch_size") if sessions else None
+    fill = round(cost["mean_batch"] / size, 3) if size and cost["mean_batch"] else None
+    turns = [seconds for entry in entries for seconds in entry.turn_seconds]
+    return hardware_of(cost | {"batch_fill": fill}, turns, sessions, samples)

@@ -1,7 +1,9 @@
 """The plots of a report."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
@@ -10,19 +12,21 @@ from roomscout.analysis.report.scores import interval_of, percent_by_baseline
 from roomscout.analysis.report.svg import Dot, Drawing, Scale, number, steps_axis, ticks, x_axis, y_axis
 from roomscout.analysis.tables import counted
 from roomscout.base.text import escaped
+from roomscout.runs.costs import PART_NAMES
+from roomscout.runs.hardware import GpuSamples
 
 WIDTH, HEIGHT = 440, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 26, 44
 ROW = 26
 BASELINE_MARKS = {"blind": "blind", "most_frequent": "most frequent answer"}
 """The baselines that a plot shows, and their names in its legend."""
-PARTS = {
-    "preprocess": "preparing inputs",
-    "prefill": "prefill",
-    "decode": "decoding",
-    "render": "moving and rendering",
-    "write": "writing",
+GPU_PLOTS = {
+    "utilisation_percent": ("GPU utilisation", "%"),
+    "memory_mib": ("GPU memory", "MiB"),
+    "power_w": ("GPU power", "W"),
 }
+MOST_POINTS = 240
+"""The most points of a curve over time; others are averaged."""
 TOKENS = {"reused_tokens": "prompt, reused", "prefilled_tokens": "prompt, computed", "generated_tokens": "generated"}
 MOST_BINS = 24
 
@@ -36,8 +40,8 @@ class Plot:
     note: str
 
 
-def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any]) -> list[Plot]:
-    """The plots of a run's answers, without those that have nothing to show. One answer alone has none."""
+def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any], samples: Sequence[GpuSamples] = ()) -> list[Plot]:
+    """The plots of a run's answers and GPUs, without those that have nothing to show. One answer alone has none."""
     finished = [entry for entry in entries if entry.outcome not in ("unfinished", "pending")]
     if len(finished) < 2:
         return []
@@ -52,10 +56,10 @@ def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any]) -> list[Plot]
         *_numbers(scored),
         _bars(
             "Seconds by part",
-            {name: totals(entries)["seconds"].get(part, 0.0) for part, name in PARTS.items()},
+            {name: value for part, name in PART_NAMES.items() if (value := totals(entries)["seconds"].get(part))},
             "seconds",
-            "Summed over all turns. The seconds of a batched call count once; those of moving, rendering and writing "
-            "overlap with others.",
+            "Summed over all turns. The seconds of a batched call, and those that it waited before, count once; those "
+            "of moving, rendering and writing overlap with others.",
         ),
         _bars(
             "Tokens by kind",
@@ -63,6 +67,7 @@ def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any]) -> list[Plot]
             "tokens",
             f"Summed over {counted(totals(entries).get('turns', 0), 'turn')}.",
         ),
+        *(_over_time(figure, samples) for figure in GPU_PLOTS),
     ]
     return [plot for plot in found if plot is not None]
 
@@ -253,11 +258,36 @@ def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot
     return Plot(title, drawing, note)
 
 
+def _over_time(figure: str, samples: Sequence[GpuSamples]) -> Plot | None:
+    """A figure of the GPUs by the minutes that they worked on the run, as a mean over them."""
+    by_gpu: dict[tuple[str, str], list[float | None]] = {}
+    for each in samples:
+        by_gpu.setdefault((each.host, each.gpu), []).extend(getattr(each, figure))
+    longest = max(map(len, by_gpu.values()), default=0)
+    step = max(1, math.ceil(longest / MOST_POINTS))
+    points = []
+    for first in range(0, longest, step):
+        known = [value for values in by_gpu.values() for value in values[first : first + step] if value is not None]
+        points += [((first + min(step, longest - first) / 2) / 60, fmean(known))] if known else []
+    if len(points) < 2:
+        return None
+    title, unit = GPU_PLOTS[figure]
+    drawing = Drawing(WIDTH, HEIGHT, f"{title} over time")
+    across = Scale(0, longest / 60, LEFT, WIDTH - RIGHT)
+    up = Scale(0, 100, HEIGHT - BOTTOM, TOP) if unit == "%" else _upwards(max(value for _, value in points))
+    y_axis(drawing, up, ticks(0, up.high, 5), LEFT, WIDTH - RIGHT, unit)
+    for (x, value), (next_x, following) in pairwise(points):
+        drawing.line(across(x), up(value), across(next_x), up(following), "whisker")
+    steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, longest / 60, 6)], up(0), "minutes")
+    gpus = f"Mean over {len(by_gpu)} GPUs, sampled" if len(by_gpu) > 1 else "Sampled"
+    return Plot(title, drawing, f"{gpus} once a second while the run worked.")
+
+
 def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def _upwards(most: int) -> Scale:
+def _upwards(most: float) -> Scale:
     return Scale(0, max(most, 1) * 1.08, HEIGHT - BOTTOM, TOP)
 
 

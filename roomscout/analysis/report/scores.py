@@ -178,6 +178,28 @@ def _against(overall: ScoreRow, name: str, percent: float) -> str:
     return ""
 
 
+def hardware_in_words(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What `hardware_of` says, as pairs of a name and a text; escaped for display."""
+    if not found:
+        return []
+    turn, gpus, batch = found["turn_seconds"], found.get("gpus", {}), found["mean_batch"]
+    full = f", {100 * found['batch_fill']:.0f} % of the batch size" if "batch_fill" in found else ""
+    shown = {
+        "utilisation_percent": "busy {mean:.0f} % of the time",
+        "memory_mib": "at most {max:,.0f} MiB of memory",
+        "power_w": "{mean:.0f} W on average, at most {max:.0f} W",
+    }
+    facts = [
+        ("Time", found.get("bottleneck", "")),
+        ("A turn", f"median {turn['median']:.2f} s, 95 % within {turn['p95']:.2f} s"),
+        ("Batches", f"{batch:.1f} questions a call on average{full}" if batch > 1 else ""),
+        ("Tokens", f"{found['tokens_per_second']:,.0f} generated per second" if "tokens_per_second" in found else ""),
+        (", ".join(filter(None, gpus.get("names", ()))) or "GPU",
+         "; ".join(words.format(**gpus[name]) for name, words in shown.items() if name in gpus)),
+    ]  # fmt: skip
+    return [(escaped(name), escaped(text)) for name, text in facts if text]
+
+
 def title_in_words(run: RunContents) -> str:
     """The title of a run's page; escaped for display."""
     return title_of(run.facts, run.benchmark, run.summary)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from PIL import Image
 
 from roomscout.analysis.outputs import require_outside_runs
-from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
+from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents, hardware_shown
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import Link, index_of, page_of, replay_file, script, script_json
 from roomscout.analysis.report.plots import plots_of
@@ -26,6 +26,7 @@ from roomscout.analysis.report.scores import (
     cautions,
     datasets_of,
     facts_in_words,
+    hardware_in_words,
     judge_command,
     lead_of,
     scores_of,
@@ -201,7 +202,7 @@ def _data_address(path: Path, kind: str) -> str | None:
 
 def page_values(run: RunContents, entries: list[Entry]) -> dict[str, Any]:
     """What the template shows of a run, apart from the addresses of its assets."""
-    scores, facts = scores_of(run.summary), facts_in_words(run)
+    scores, facts, samples = scores_of(run.summary), facts_in_words(run), run.reader.gpu_samples
     try:
         command = escaped(shlex.join(["roomscout", *flags_giving(run.facts.config)]))
     except ValueError as error:
@@ -226,7 +227,8 @@ def page_values(run: RunContents, entries: list[Entry]) -> dict[str, Any]:
         "missing": list(map(escaped, dict.fromkeys(run.missing))),
         "datasets": datasets_of(run.summary),
         "by_sight": _by_sight(run.summary),
-        "plots": plots_of(entries, run.summary),
+        "hardware": hardware_in_words(hardware_shown(entries, run.summary.get("sessions", ()), samples)),
+        "plots": plots_of(entries, run.summary, samples),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if any(e.outcome == name for e in entries)},
         "sights": {name: meaning for name, meaning in SIGHTS.items() if any(e.sight == name for e in entries)},
         "only": entries[0].name if entries and run.facts.episodes == 1 else "",

@@ -23,7 +23,7 @@ from roomscout.runs import RunError
 from roomscout.runs.reader import journal_path
 from roomscout.runs.records import EpisodeId, SavedShot
 
-BLOCKS = ("title", "about", "missing", "scores", "cautions", "plots")
+BLOCKS = ("title", "about", "missing", "scores", "cautions", "hardware", "plots")
 """The blocks of the template that change while a run goes on."""
 REST_S = 1.0
 """The shortest time between two looks at the disk."""

@@ -7,11 +7,12 @@ from datetime import datetime
 from pathlib import Path
 
 from roomscout.analysis.report.contents import RunContents
+from roomscout.runs.hardware import HARDWARE_FILE
 from roomscout.runs.reader import MARKS_FILE, PARTS_FOLDER, SIGHTS_FILE, journal_path, run_folders
 
 QUIET_S = 120.0
 """A run that has written nothing for so long is reported as quiet."""
-FILES = ("run.json", "results.jsonl", "summary.json", SIGHTS_FILE, MARKS_FILE)
+FILES = ("run.json", "results.jsonl", "summary.json", SIGHTS_FILE, MARKS_FILE, HARDWARE_FILE)
 """What tells whether a run has changed, apart from the turns of unfinished answers."""
 
 Stamp = tuple[int, int] | None

@@ -1,0 +1,103 @@
+"""What the NVIDIA GPUs of this process do, once a second: utilisation, memory and power, by NVIDIA's library NVML."""
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from datetime import datetime
+from threading import Event, Thread
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 1.0
+SAMPLES_PER_LINE = 60
+PATIENCE_S = 2.0
+"""How long a hanging driver may delay the end of a run."""
+READ = {
+    "utilisation_percent": ("nvmlDeviceGetUtilizationRates", lambda found: found.gpu),
+    "memory_mib": ("nvmlDeviceGetMemoryInfo", lambda found: found.used >> 20),
+    "power_w": ("nvmlDeviceGetPowerUsage", lambda found: round(found / 1000)),  # NVML has milliwatts
+}
+"""NVML's function for each figure, and what makes the figure of its result."""
+Samples = dict[str, Any]
+"""A line of hardware.jsonl."""
+
+
+@contextmanager
+def sampled_gpus(device: str, count: int, write: Callable[[Samples], None]) -> Iterator[None]:
+    """Sample `count` GPUs, the first of which is `device` ("auto", "cuda" or "cuda:1"), inside this block.
+
+    About once a minute, and at the end of the block, `write` is given the samples of each GPU. Without a GPU or
+    NVIDIA's package, nothing happens, and run.log says so.
+    """
+    stop = Event()
+    arguments = _sample, chosen_gpus(device, count), write, stop
+    thread = Thread(target=copy_context().run, args=arguments, name="gpu-sampler", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+
+
+def chosen_gpus(device: str, count: int) -> list[str]:
+    """The entries of CUDA_VISIBLE_DEVICES, by default indices, of `count` GPUs from `device` on, as far as they exist.
+
+    As in CUDA, the first invalid entry hides all behind it.
+    """
+    first = int(device.partition(":")[2] or 0)
+    if (value := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
+        return [str(number) for number in range(first, first + count)]
+    entries: list[str] = []
+    for entry in map(str.strip, value.split(",")):
+        if not (entry.isdecimal() or entry.startswith(("GPU-", "MIG-"))):
+            break
+        entries.append(entry)
+    return entries[first : first + count]
+
+
+def _sample(entries: Sequence[str], write: Callable[[Samples], None], stop: Event) -> None:
+    """Sample GPUs until `stop` is set."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except ImportError:
+        log.debug("No figures of GPUs: nvidia-ml-py is not installed")
+        return
+    except pynvml.NVMLError as error:
+        log.debug("No figures of GPUs: %s", error)
+        return
+    failed = set[str]()
+
+    def ask(function: str, *arguments: Any) -> Any:
+        """What a function of NVML returns; None, with a line in run.log at the first time, if it fails."""
+        try:
+            return getattr(pynvml, function)(*arguments)
+        except (pynvml.NVMLError, AttributeError) as error:  # the package or the driver may be older
+            if function not in failed:
+                log.debug("%s: %s", function, error)
+            failed.add(function)
+            return None
+
+    gpus = []
+    for entry in entries:
+        by = ("Index", int(entry)) if entry.isdecimal() else ("UUID", entry)
+        if (handle := ask(f"nvmlDeviceGetHandleBy{by[0]}", by[1])) is not None:
+            name = ask("nvmlDeviceGetName", handle) or ""
+            gpus.append((handle, {"host": socket.gethostname(), "gpu": entry, "name": name}))
+    while gpus and not stop.is_set():
+        lines = [{"at": datetime.now().astimezone().isoformat(timespec="seconds")} | about for _, about in gpus]
+        for _ in range(SAMPLES_PER_LINE):
+            for (handle, _), line in zip(gpus, lines, strict=True):
+                for figure, (function, value_of) in READ.items():
+                    found = ask(function, handle)
+                    line.setdefault(figure, []).append(None if found is None else value_of(found))
+            if stop.wait(EVERY_S):
+                break
+        for line in lines:
+            write(line)

@@ -1,0 +1,131 @@
+"""What the hardware did in a run: seconds by part, what its engine waited for, and its GPUs."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import RoomScans, run_command, run_in_process
+from scripted_model import ScriptedBackend, random_policy
+
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.analysis.report.writer import write_report
+from roomscout.models import Reply, ReplyFormat
+from roomscout.models.conversation import Conversation
+from roomscout.runs.hardware import HARDWARE_FILE, bottleneck
+from roomscout.runs.merge import merge
+from roomscout.runs.reader import RunReader
+
+FAKE = Path(__file__).parents[1] / "fixtures" / "fake_nvml"
+NOTHING = dict.fromkeys(("preprocess", "prefill", "decode", "replies", "wait_views", "wait_other", "render"), 0.0)
+
+
+class Engine(ScriptedBackend):
+    """An engine whose calls take a moment, which it splits into prefill and decoding unless it is a server."""
+
+    def __init__(self, concurrent: bool = False) -> None:
+        super().__init__(random_policy())
+        self.concurrent = concurrent
+
+    def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+        time.sleep(0.02)
+        split = {} if self.concurrent else {"prefill_seconds": 0.005, "decode_seconds": 0.015}
+        texts = [each.text for each in super().generate(conversations, reply_format)]
+        return [Reply(text, generated_tokens=8, seconds=0.02, **split) for text in texts]
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    found = RunReader(folder).summary
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [
+        (
+            {"prefill": 10, "decode": 50, "wait_views": 34, "wait_other": 6, "render": 90},
+            "The bottleneck is decoding (50 % of the time); the GPU waited 34 % for views",
+        ),
+        (
+            {"decode": 30, "wait_views": 60, "wait_other": 10},
+            "The bottleneck is waiting for views; the GPU waited 60 % for views",
+        ),
+        (
+            {"replies": 91, "render": 9},
+            "The bottleneck is waiting for replies (91 % of the time); views took 9 %",
+        ),
+        ({"prefill": 10, "decode": 50, "render": 90}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_bottleneck_is_what_took_most_of_the_time(seconds, sentence):
+    assert bottleneck(NOTHING | seconds, "the GPU") == sentence
+
+
+def test_a_run_in_lockstep_records_what_its_engine_waited_for(rooms: RoomScans, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, batch_size=3, steps=2, device="cpu"), ModelPolicy(Engine()))
+    reader, summary = RunReader(folder), summary_of(folder)
+    assert all(turn.seconds.wait_views + turn.seconds.wait_other > 0 for turn in reader.all_turns())
+    waited = {(turn.batch, turn.turn, turn.seconds.wait_views, turn.seconds.wait_other) for turn in reader.all_turns()}
+    assert len(waited) == summary["cost"]["generate_calls"], "the questions of a batch waited together"
+    found, session = summary["hardware"], summary["sessions"][0]["seconds"]
+    calls = [value for part, value in found["seconds"].items() if part not in ("render", "write")]
+    assert sum(calls) <= session and found["seconds"]["wait_views"] > 0
+    assert "the engine waited" in found["bottleneck"] and found["bottleneck"].endswith("% for views")
+    assert 0.02 <= found["turn_seconds"]["median"] <= found["turn_seconds"]["p95"]
+    assert found["tokens_per_second"] == pytest.approx(8 * found["mean_batch"] / 0.02, rel=0.01)
+    assert (found["mean_batch"], found["batch_fill"]) == (summary["cost"]["mean_batch"], summary["cost"]["batch_fill"])
+    assert "gpus" not in found and not (folder / HARDWARE_FILE).exists()
+
+
+def test_of_a_server_only_its_replies_are_known(rooms: RoomScans, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, batch_size=3, steps=2), ModelPolicy(Engine(concurrent=True)))
+    found = summary_of(folder)["hardware"]
+    turns = summary_of(folder)["cost"]["turns"]
+    assert found["seconds"]["replies"] == pytest.approx(0.02 * turns)
+    assert found["seconds"]["prefill"] == found["seconds"]["wait_views"] == 0
+    assert "; views took " in found["bottleneck"]
+    assert found["tokens_per_second"] == pytest.approx(
+        8 * turns / summary_of(folder)["sessions"][0]["seconds"], rel=0.1
+    )
+
+
+def test_a_run_of_an_earlier_version_has_its_figures_without_a_bottleneck(rooms: RoomScans, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, num_questions=2, steps=1), ModelPolicy(Engine()))
+    for journal in folder.glob("q*/turns.jsonl"):
+        lines = [json.loads(line) for line in journal.read_text().splitlines()]
+        for line in lines:
+            del line["seconds"]["wait_views"], line["seconds"]["wait_other"]
+        journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_report(folder).path.read_text()
+    assert "What the hardware did" in page and "median" in page and "bottleneck" not in page
+
+
+def test_gpus_are_sampled_survive_a_resume_and_a_merge_and_are_shown(rooms: RoomScans, tmp_path: Path):
+    variables = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    variables |= {"PYTHONPATH": os.pathsep.join([str(FAKE), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    parts = []
+    for part in ("1/2", "2/2"):
+        command = rooms.command(tmp_path / "parts", "--steps", "1", "--name", "run", "--shard", part)
+        ended = run_command(command, env=variables)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        parts.append(tmp_path / "parts" / f"run_shard{part.replace('/', 'of')}")
+    first = RunReader(parts[0])
+    before = first.gpu_samples
+    assert {each.name for each in before} == {"Fake GPU 0"} and before[0].utilisation_percent[0] == 70
+    gpus = summary_of(parts[0])["hardware"]["gpus"]
+    assert gpus["memory_mib"] == {"mean": 20480.0, "max": 20480} and gpus["power_w"]["max"] == 312
+    (parts[0] / "results.jsonl").unlink()
+    (parts[0] / HARDWARE_FILE).write_text((parts[0] / HARDWARE_FILE).read_text() + '{"at": "torn')
+    again = rooms.command(tmp_path / "parts", "--continue", str(parts[0]), "--shard", "1/2")
+    assert run_command(again, env=variables).returncode == 0
+    assert first.gpu_samples[: len(before)] == before and len(first.gpu_samples) > len(before)
+    merge(tmp_path / "merged", parts)
+    both = [*first.gpu_samples, *RunReader(parts[1]).gpu_samples]
+    assert RunReader(tmp_path / "merged").gpu_samples == both
+    page = write_report(tmp_path / "merged").path.read_text()
+    assert "Fake GPU 0" in page and "busy 70 % of the time" in page
