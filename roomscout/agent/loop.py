@@ -4,11 +4,12 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from threading import Event
 
+from roomscout.agent.ahead import Ahead
 from roomscout.agent.console import LINE_EVERY_S, Progress, counted
 from roomscout.agent.policies import Policy
 from roomscout.agent.records import result_row
@@ -43,8 +44,11 @@ def answer_questions(
     alone = total == 1  # nothing to batch it with, so no batch is announced
     most_turns = 1 + max((state.steps for state in scheduler.upcoming()), default=0)
     shown = None if run.policy.is_blinded else benchmark
-    with Progress(total, run.log.rows, show_progress and not alone, most_turns, shown) as progress:
-        run = replace(run, turn_taken=progress.turn_taken)
+    with (
+        Progress(total, run.log.rows, show_progress and not alone, most_turns, shown) as progress,
+        closing(Ahead(run.library, run.log)) as ahead,
+    ):
+        run = replace(run, turn_taken=progress.turn_taken, ahead=ahead)
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
             return
@@ -105,7 +109,7 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
 
 
 def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:
-    """Start the questions that may begin now, and preload the next scans. Returns those in progress.
+    """Start the questions that may begin now, and prepare the next ones. Returns those in progress.
 
     Once the run's budget is spent, none may begin any more.
     """
@@ -118,6 +122,8 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
     settle(admitted, run, progress)
     if admitted:
         run.library.load_ahead(state.question for state in scheduler.upcoming())
+        if run.ahead is not None:
+            run.ahead.prepare(scheduler.upcoming())
     return [state for state in admitted if not state.is_final]
 
 

@@ -1,5 +1,6 @@
 """Where questions take place: scans from files, or a scene in memory, and views of them."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -74,6 +75,8 @@ class SceneLibrary(Protocol):
 
     camera: CameraSettings
     renderer: Renderer
+    cache_bytes: float
+    """How much memory scans may take that no question in progress uses."""
 
     def scene_of(self, question: Question) -> Scene:
         """The question's scene; raises ScanNotFound or SceneError."""
@@ -140,6 +143,7 @@ class ScanLibrary:
     ) -> None:
         self.renderer = renderer
         self.camera = camera
+        self.cache_bytes: float = cache_bytes
         self._scan_root, self._ply, self._layouts = scan_root, ply, layouts
         self._scenes = SceneCache(cache_bytes, up_axis, scale, as_points=not draws_splats(renderer.name))
         self._sha256: dict[Path, str] = {}
@@ -147,6 +151,7 @@ class ScanLibrary:
         self._boxes: dict[tuple[Path, str, ScanFrame], tuple[ObjectBox, ...]] = {}
         self._known_boxes, self._boxes_lock = KnownBoxes(), Lock()
         self._first_views: OrderedDict[FirstViewKey, Future[FirstView]] = OrderedDict()
+        self._views_lock = Lock()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
 
     def close(self) -> None:
@@ -206,11 +211,12 @@ class ScanLibrary:
         return FirstViewKey(self.scan_of(question), question.frame, question.start)
 
     def _first_view(self, key: FirstViewKey) -> Future[FirstView]:
-        if key not in self._first_views:
-            self._first_views[key] = self._loader.submit(copy_context().run, self._load_first_view, key)
-            if len(self._first_views) > FIRST_VIEWS_KEPT:
-                self._first_views.popitem(last=False)
-        return self._first_views[key]
+        with self._views_lock:
+            if key not in self._first_views:
+                self._first_views[key] = self._loader.submit(copy_context().run, self._load_first_view, key)
+                if len(self._first_views) > FIRST_VIEWS_KEPT:
+                    self._first_views.popitem(last=False)
+            return self._first_views[key]
 
     def _load_first_view(self, key: FirstViewKey) -> FirstView:
         scene = self._scenes.get(key.path, key.frame.up_axis, key.frame.scale)
@@ -236,6 +242,7 @@ class OneSceneLibrary:
     ) -> None:
         self.renderer = renderer
         self.camera = camera
+        self.cache_bytes = math.inf  # the scene is there anyway
         self._scene, self._starts = scene, starts
 
     def scene_of(self, question: Question) -> Scene:

@@ -47,7 +47,7 @@ class EndlessRooms:
     def __init__(
         self, renderer: Renderer, camera: CameraSettings, levels: Sequence[str] = (), types: Sequence[str] = ()
     ) -> None:
-        self.renderer, self.camera = renderer, camera
+        self.renderer, self.camera, self.cache_bytes = renderer, camera, 0.0
         self._levels, self._types = list(levels) or [FURNISHED.name], list(types) or list(QUESTIONS_PER_TYPE)
         for what, given, known in (("level", self._levels, LEVELS), ("type", self._types, QUESTIONS_PER_TYPE)):
             if unknown := [name for name in given if name not in known]:

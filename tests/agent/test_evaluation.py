@@ -5,11 +5,13 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from threading import Barrier, Event
+from threading import enumerate as threads
 
 import numpy as np
 import pytest
@@ -490,3 +492,53 @@ def test_a_run_survives_an_output_that_takes_no_more(rooms: RoomScans, tmp_path:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "Final answer" in (only_run(tmp_path / "runs") / "run.log").read_text()
+
+
+class Asleep(ScriptedBackend):
+    """An engine that sleeps, so that the views of the next questions are there before it replies."""
+
+    def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+        time.sleep(0.3)
+        return super().generate(conversations, reply_format)
+
+
+@pytest.mark.parametrize("cache", [0.0, 4.0])
+def test_views_drawn_ahead_are_those_that_would_be_drawn_in_time(
+    rooms: RoomScans, one_by_one: Path, tmp_path: Path, cache
+):
+    config = rooms.config(tmp_path, batch_size=2, max_batched_turns="all", scene_cache_gib=cache)
+    folder = run_in_process(config, ModelPolicy(Asleep(random_policy())))
+    assert trajectories(folder) == trajectories(one_by_one)
+    assert results(folder) == results(one_by_one)
+
+
+def test_an_error_while_views_are_drawn_ahead_belongs_to_its_question(rooms: RoomScans, tmp_path: Path, caplog):
+    rows = [row | {"id": f"{number}"} for number, row in enumerate(rooms.rows)]
+    rows[3]["scene_name"] = "room_seed5_404"
+    rows[5] |= {"start": {"x_m": 1000.0, "y_m": 0.0, "heading_deg": 0.0}}
+    file = tmp_path / "asked.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = rooms.config(tmp_path / "runs", questions=file, batch_size=2, steps=1)
+    folder = run_in_process(config, ModelPolicy(Asleep(random_policy())))
+    failed = {row.id: row.failed_part for row in RunReader(folder).rows if row.failed}
+    assert failed == {"3": "scan", "5": "scene"}
+
+
+def test_an_interrupt_while_views_are_drawn_ahead_leaves_a_run_to_resume(
+    rooms: RoomScans, one_by_one: Path, tmp_path: Path
+):
+    class Interrupted(Asleep):
+        calls = 0
+
+        def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+            self.calls += 1
+            if self.calls == 3:
+                raise KeyboardInterrupt
+            return super().generate(conversations, reply_format)
+
+    config = rooms.config(tmp_path, batch_size=2)
+    assert main_vsi_bench_loop(config, policy=ModelPolicy(Interrupted(random_policy()))).status == 130
+    folder = only_run(tmp_path)
+    assert not [each.name for each in threads() if each.name.startswith("first-views")]
+    assert main_vsi_bench_loop(config, folder, ModelPolicy(Asleep(random_policy()))).status == 0
+    assert trajectories(folder) == trajectories(one_by_one)

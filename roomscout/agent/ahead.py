@@ -1,0 +1,50 @@
+"""Loads the scans and draws the first views of the next questions while the engine works on others."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+
+from roomscout.agent.state import QuestionState
+from roomscout.envs.environment import ExplorationEnv
+from roomscout.envs.films import FilmLibrary
+from roomscout.envs.library import SceneLibrary
+from roomscout.runs.journal import Journal
+from roomscout.runs.records import EpisodeId
+
+
+class Ahead:
+    """Environments of questions that have not begun, made on one thread, so that turns keep the threads for views.
+
+    Makes no more once their scans take as much memory as the library's cache. Leaves out questions about videos, which
+    their library decodes ahead, and those with recorded turns, which do not begin at view 0.
+    """
+
+    def __init__(self, library: SceneLibrary | FilmLibrary, journal: Journal) -> None:
+        self._library, self._journal = library, journal
+        self._opened: dict[EpisodeId, Future[ExplorationEnv | None]] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="first-views")
+
+    def prepare(self, states: Sequence[QuestionState]) -> None:
+        """Make the environments of these questions, which begin next, in the background."""
+        for state in states:
+            if state.episode not in self._opened:
+                self._opened[state.episode] = self._thread.submit(copy_context().run, self._open, state)
+
+    def take(self, state: QuestionState) -> ExplorationEnv | None:
+        """The environment of a question that begins now; None if it is still to be made. Raises what `reset` raises."""
+        future = self._opened.pop(state.episode, None)
+        return None if future is None or future.cancel() else future.result()
+
+    def close(self) -> None:
+        """Make no more; waits for the one that is being made."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _open(self, state: QuestionState) -> ExplorationEnv | None:
+        library = self._library
+        if isinstance(library, FilmLibrary) or self._journal.turns_of(state.episode):
+            return None
+        done = [each for each in list(self._opened.values()) if each.done() and not each.cancelled()]
+        scenes = {id(env.scene): env.scene for each in done if not each.exception() and (env := each.result())}
+        if sum(scene.nbytes for scene in scenes.values()) >= library.cache_bytes:
+            return None
+        return state.opened(library)
