@@ -15,11 +15,9 @@ from roomscout.scoring.summary import Row, aggregate, rounded
 def agreement_of(rows: Iterable[Row], questions: Mapping[str, Question]) -> dict[str, dict[str, Any]]:
     """The mean pairwise agreement of the answers to each question, in percent by the kind of its answer.
 
-    Rows need `id` and `answer`; `questions` are by id. Two answers agree by the score that one would have if the other
-    were the truth, averaged over both ways round: for letters, yes or no and texts 1 if they are equal, for numbers the
-    mean relative accuracy. Where one cannot be a truth (a number of 0), and for kinds that need a judge, 1 if they are
-    equal. Missing answers are left out; each question with two or more counts once. Needs no ground truth. Raises
-    AnswerKindError.
+    Two answers agree by the score that one would have if the other were the truth, both ways round: 1 for equal letters
+    and texts, for numbers the mean relative accuracy. Where one cannot be a truth (a number of 0), and for kinds that
+    need a judge, 1 if they are equal. Each question with two answers or more counts once. Raises AnswerKindError.
     """
     answers: dict[str, list[str]] = {}
     for row in rows:

@@ -5,6 +5,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from roomscout.agent.play.controls import aimed
 from roomscout.agent.state import QuestionState
 from roomscout.base.shots import Shot
 from roomscout.base.text import escaped_text
@@ -32,26 +33,23 @@ def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
         messages.append({"role": message.role, "text": escaped_text(message.text), "images": images})
         shots += message.shots
     with question.kind_code("form"):
-        answer = {"form": question.kind.form(question.letters), "unit": question.kind.unit}
+        answer: dict[str, Any] = {"form": question.kind.form(question.letters), "unit": question.kind.unit}
     yes_no = ["yes", "no"] if isinstance(question.kind, YesNo) else []
     options = [(each, f"{each}. {escaped_text(question.text_of(each))}") for each in question.letters]
     turn = {"key": f"{state.episode}-{state.turn}", "turn": state.turn, "last": state.is_last_turn}
     turn |= {"question": escaped_text(question.question), "messages": messages}
-    more = {
-        "options": options or [(each, each) for each in yes_no] or None,
-        "number": isinstance(question.kind, Number),
-    }
-    return turn | {"answer": answer | more}, shots
+    answer |= {"options": options or [(each, each) for each in yes_no], "number": isinstance(question.kind, Number)}
+    return turn | {"answer": answer}, shots
 
 
 @cache
 def page() -> bytes:
     """The page, which holds its styles and its script."""
     package = resources.files("roomscout")
-    text = (package / "agent/play/assets/play.html").read_text()
+    text = (package / "agent/play/assets/play.html").read_bytes()
     for place, names in ASSETS.items():
-        text = text.replace(f"/* {place} */", "\n".join((package / name).read_text() for name in names))
-    return text.encode()
+        text = text.replace(f"/* {place} */".encode(), b"\n".join((package / name).read_bytes() for name in names))
+    return text
 
 
 class PlaySite(Site):
@@ -73,13 +71,14 @@ class PlaySite(Site):
         if path == ["state.json"]:
             if asked is None:
                 return Page.of_json({"left": left})
-            asked.see(given.get("in_use") == "1")
+            if given.get("in_use") == "1":
+                asked.see()
             known = given.get("has") == asked.turn["key"]
             return Page.of_json({"left": left, **({"key": asked.turn["key"]} if known else asked.turn)})
         if asked is None or given.get("key") != asked.turn["key"]:
             return None
         if path == ["aim.json"] and all(re.fullmatch("[0-9]{1,5}", given.get(each, "")) for each in "xy"):
-            return Page.of_json(self._policy.aim(asked, float(given["x"]), float(given["y"])))
+            return Page.of_json(aimed(asked.state, asked.turn, float(given["x"]), float(given["y"])))
         number = path[1] if path[0] == "images" and len(path) == 2 else ""
         if re.fullmatch("[0-9]{1,4}", number) and int(number) < len(asked.shots):
             return Page(asked.shots[int(number)].png, PNG)
@@ -91,8 +90,8 @@ class PlaySite(Site):
         if path != ["reply.json"] or name not in self._policy.annotators or not isinstance(body, dict):
             return None
         asked, left = self._policy.current(name)
-        if asked is None or body.get("key") != asked.turn["key"]:
-            return Page.of_json({"error": "this turn has a reply already"}, 409)
+        if asked is None or left is None or body.get("key") != asked.turn["key"]:
+            return Page.of_json({"error": "this turn is not waiting for a reply: try again if it stays"}, 409)
         values, answer = body.get("values"), body.get("answer")
         why = self._policy.reply(asked, values if isinstance(values, dict) else {}, answer)
         return Page.of_json({"error": why}, 422) if why else Page.of_json({"left": left - (answer is not None)})

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from urllib.parse import urlencode
 from roomscout.agent.actions.space import ActionSpaceError, shown
 from roomscout.agent.config import ConfigError, PlaySettings
 from roomscout.agent.console import print_to_console
-from roomscout.agent.play.controls import aimed, controls_of
+from roomscout.agent.play.controls import controls_of
 from roomscout.agent.play.page import PlaySite, turn_shown
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
@@ -29,7 +30,7 @@ HUMAN = "human"
 QUESTIONS_AHEAD = 2
 """The questions of a person that are begun: one is answered while the next one is prepared."""
 GAP_S = 5.0
-"""The most seconds that count between two requests of a page: one that asks later was closed meanwhile."""
+"""The most seconds that count between two requests of a page in use: one that asks later was closed or idle."""
 
 
 @dataclass
@@ -44,21 +45,11 @@ class Asked:
     seconds: float = 0.0
     seen_at: float | None = None
 
-    def see(self, in_use: bool) -> None:
-        """Count the time since the page last asked, if it was in use then."""
+    def see(self) -> None:
+        """Count the time since the page was last in use, now that it is."""
         now = time.monotonic()
-        if self.seen_at is not None:
-            self.seconds += min(now - self.seen_at, GAP_S)
-        self.seen_at = now if in_use else None
-
-
-@dataclass
-class Seat:
-    """A person's questions that are begun, oldest first, the turns that wait for a reply, and how many are left."""
-
-    begun: list[EpisodeId] = field(default_factory=list)
-    asked: dict[EpisodeId, Asked] = field(default_factory=dict)
-    left: int = 0
+        self.seconds += min(now - (self.seen_at or now), GAP_S)
+        self.seen_at = now
 
 
 class HumanPolicy(Policy):
@@ -73,7 +64,9 @@ class HumanPolicy(Policy):
         self.annotators = settings.annotator or ("",)
         self.name = ":".join(filter(None, [HUMAN, "+".join(self.annotators)]))
         self._play, self._samples = settings, samples
-        self._seats = {name: Seat() for name in self.annotators}
+        self._left: dict[str, int] = {}
+        self._begun: dict[str, list[EpisodeId]] = {name: [] for name in self.annotators}
+        self._asked: dict[EpisodeId, Asked] = {}
         self._lock, self._closed = Lock(), False
 
     @contextmanager
@@ -104,12 +97,12 @@ class HumanPolicy(Policy):
 
     def expect(self, states: Sequence[QuestionState]) -> None:
         """Count what each person is going to be asked."""
-        for state in states:
-            self._seat(state).left += 1
+        dealt = Counter(self.lane(state)[0] for state in states)
+        self._left = {name: dealt[name] for name in self.annotators}
 
     def begin(self, state: QuestionState) -> None:
         """Queue a question behind those that its person has."""
-        self._seat(state).begun.append(state.episode)
+        self._begun[self.lane(state)[0]].append(state.episode)
 
     def recall(self, state: QuestionState) -> None:
         """Rebuild the conversation from the recorded turns."""
@@ -117,52 +110,41 @@ class HumanPolicy(Policy):
 
     def forget(self, state: QuestionState) -> None:
         """Go on to the person's next question."""
-        seat = self._seat(state)
-        seat.left -= 1
-        seat.begun = [each for each in seat.begun if each != state.episode]
-
-    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-        """One decision for each question, when its person has made it; raises ModelError once the policy is closed."""
-        return [self._decision(state) for state in states]
+        name, _ = self.lane(state)
+        self._left[name] -= 1
+        self._begun[name] = [each for each in self._begun[name] if each != state.episode]
 
     def close(self) -> None:
         """Stop waiting for people."""
         with self._lock:
             self._closed = True
-            for asked in [each for seat in self._seats.values() for each in seat.asked.values()]:
+            for asked in self._asked.values():
                 asked.replied.set()
 
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        """One decision for each question, when its person has made it; raises ModelError once the policy is closed."""
+        return [self._decision(state) for state in states]
+
     def _decision(self, state: QuestionState) -> Decision:
-        asked, waiting = Asked(state, *turn_shown(state)), self._seat(state).asked
-        moves = state.rules.mover is None and not state.is_last_turn
+        asked, moves = Asked(state, *turn_shown(state)), state.rules.mover is None and not state.is_last_turn
         asked.turn |= controls_of(state) if moves else {"fields": [], "shortcuts": []}
         with self._lock:
-            waiting[state.episode] = asked
+            self._asked[state.episode] = asked
             if self._closed:
                 asked.replied.set()
         asked.replied.wait()
-        del waiting[state.episode]
+        with self._lock:
+            del self._asked[state.episode]
         if isinstance(asked.outcome, Exception):
             raise asked.outcome
         if asked.outcome is None:
             raise ModelError("the session ended before a reply")
         return asked.outcome
 
-    def _seat(self, state: QuestionState) -> Seat:
-        return self._seats[self.lane(state)[0]]
-
-    # For the page, from the threads of its server.
-
-    def current(self, annotator: str) -> tuple[Asked | None, int]:
-        """The turn that waits for a person's reply, if any, and how many questions are left for them."""
-        seat = self._seats[annotator]
-        asked = seat.asked.get(seat.begun[0]) if seat.begun else None
-        return (None if asked is None or asked.replied.is_set() else asked), seat.left
-
-    def aim(self, asked: Asked, x: float, y: float) -> dict[str, float]:
-        """The numbers that turn the camera to a pixel of the view, by their fields."""
-        with self._lock:
-            return aimed(asked.state, asked.turn, x, y)
+    def current(self, annotator: str) -> tuple[Asked | None, int | None]:
+        """The turn that waits for a person's reply, if any, and how many questions are left, None before the start."""
+        asked = next((self._asked.get(each) for each in self._begun[annotator][:1]), None)
+        return (None if asked is None or asked.replied.is_set() else asked), self._left.get(annotator)
 
     def reply(self, asked: Asked, values: dict[str, Any], answer: object) -> str:
         """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing.
@@ -175,7 +157,7 @@ class HumanPolicy(Policy):
         with self._lock:
             if asked.replied.is_set():
                 return ""
-            asked.see(True)
+            asked.see()
             try:
                 if (done or asked.state.is_last_turn) and question.parse_answer(answer) is None:
                     return question.why_invalid(shown(answer))

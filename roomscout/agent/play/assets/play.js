@@ -46,7 +46,7 @@
       : input(each.name, each.number))));
     at("views").querySelector("img").onclick = aim;
     at("form").textContent = `The answer is ${form}. Type it, then press Enter.`;
-    at("choices").replaceChildren(...(options || [[null, unit]]).map(([value, text]) => make("label", {},
+    at("choices").replaceChildren(...(options.length ? options : [[null, unit]]).map(([value, text]) => make("label", {},
       value === null ? input("answer", number) : make("input", { type: "radio", name: "answer", value }), ` ${text}`)));
     at("question").focus({ preventScroll: true });
   }
@@ -99,10 +99,10 @@
     else {
       at("live").textContent = found.left ? `${found.left} question${found.left === 1 ? "" : "s"} left` : "";
       if (found.messages) show(found);
-      else if (!found.left) say(THANKS);
+      else if (found.left === 0) say(THANKS);
       else if (!found.key && !turn) say("The view is being drawn…");
     }
-    timer = setTimeout(look, found && found.left && !found.key ? SOON_MS : EVERY_MS);
+    timer = setTimeout(look, found && found.left !== 0 && !found.key ? SOON_MS : EVERY_MS);
   }
 
   at("move").onsubmit = () => { send(null); return false; };
@@ -119,7 +119,7 @@
     else if (key === "Enter" && !turn.last) send(null);
     else if (option) { option.checked = true; option.focus(); }
     else {
-      if (/^[\w.-]$/.test(key) && !turn.answer.options) at("choices").querySelector("input").focus();
+      if (/^[\w.-]$/.test(key) && !turn.answer.options.length) at("choices").querySelector("input").focus();
       return;
     }
     event.preventDefault();
