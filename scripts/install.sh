@@ -28,6 +28,7 @@ has_library 'libEGL\.so\.1' || need libegl1                # open3d, --renderer 
 has_library 'libudev\.so\.1' || need libudev1              # open3d
 has_library 'libidn2\.so\.0' || need libidn2-0             # open3d
 has_library 'libEGL_\(mesa\|nvidia\)' || want libgl1-mesa-dri   # --renderer pyrender: a driver behind libegl1
+has_library 'libXrender\.so\.1' || want libxrender1           # --renderer pyrender: pyglet
 has_library 'libvulkan\.so\.1' || want libvulkan1          # --renderer open3d
 case "$*" in *dev*) has_file /usr/bin/chromium /usr/bin/google-chrome || want chromium ;; esac   # tests of reports
 has_file /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json || want mesa-vulkan-drivers

@@ -53,7 +53,7 @@ def require(what: str, *modules: str, error: type[Exception]) -> None:
 
 
 @contextmanager
-def importing(module: str, what: str, error: type[Exception]) -> Iterator[None]:
+def importing(module: str, what: str, error: type[BaseException]) -> Iterator[None]:
     """Raise `error` if the block cannot import a module that `what` needs, or what that module needs."""
     try:
         yield

@@ -31,7 +31,7 @@ class RendererEntry:
 RENDERERS = {
     "raycast": RendererEntry("raycast:RaycastRenderer"),
     "pyrender": RendererEntry(
-        "pyrender_egl:PyrenderPainter", True, "apt-get install libegl1 libgl1-mesa-dri", "raycast"
+        "pyrender_egl:PyrenderPainter", True, "apt-get install libegl1 libgl1-mesa-dri libxrender1", "raycast"
     ),
     "open3d": RendererEntry(
         "open3d_filament:FilamentPainter", True, "apt-get install libvulkan1 mesa-vulkan-drivers", "raycast"

@@ -62,7 +62,8 @@ def existing_source(checkpoint: str) -> str:
 
 def require_libraries(model: str) -> None:
     """Raise ModelError if a library is missing that loads checkpoints."""
-    require(named(model=model), *LIBRARIES, error=ModelError)
+    name = EMBEDDED if model == str(EXPLORER) else model
+    require(named(model=name), *LIBRARIES, error=ModelError)
 
 
 def hub_revision(checkpoint: str) -> str | None:
