@@ -189,7 +189,7 @@ def model_policy(config: RunConfig, plan: Plan, prompts: Prompts) -> ModelPolicy
     if model.engine == "openai":
         a_turn, on_video = config.images_a_turn, config.controls.on_video
         server = server_options(config.server, model.constrained, images, a_turn, on_video)
-    vllm = vllm_options(config.vllm, images) if model.engine == "vllm" else None
+    vllm = vllm_options(config.vllm, images, plan.tensor_parallel) if model.engine == "vllm" else None
     backend = make_backend(model.model, model_options(model, config.view.max_new_tokens, plan), server, vllm)
     return ModelPolicy(backend, action_format(model.constrained), prompts)
 
@@ -199,6 +199,8 @@ def model_options(model: ModelSettings, max_new_tokens: int, plan: Plan) -> Mode
     return ModelOptions(
         dtype=model.dtype,
         device=model.device,
+        quantize=model.quantize,
+        memory_fraction=model.memory_fraction,
         max_new_tokens=max_new_tokens,
         temperature=model.temperature,
         seed=model.seed,
@@ -244,13 +246,12 @@ def api_key_of(server: ServerSettings) -> str | None:
     return key or None
 
 
-def vllm_options(vllm: VllmSettings, images: int) -> VllmOptions:
-    """The server of --engine vllm, for conversations of at most `images` images."""
+def vllm_options(vllm: VllmSettings, images: int, gpus: int) -> VllmOptions:
+    """The server of --engine vllm on so many GPUs, for conversations of at most `images` images."""
     return VllmOptions(
         images=images,
         python=vllm.vllm_python or VLLM_PYTHON,
-        tensor_parallel_size=vllm.tensor_parallel_size,
-        memory_share=vllm.gpu_memory_utilization,
+        tensor_parallel_size=gpus,
         max_model_len=vllm.max_model_len,
     )
 

@@ -54,16 +54,20 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{prompts} are the words that a model reads: leave it out without a model",
     ),
     (
-        lambda s: s.adapter is not None and (s.policy is not None or s.scripted),
-        "{adapter} is added to a model's weights: leave it out without a model",
+        lambda s: s.quantize is not None and s.engine == "vllm",
+        "{quantize} is for {engine=transformers}: leave it out, or serve a checkpoint with quantized weights",
     ),
     (
-        lambda s: s.revision is not None and (s.policy is not None or s.scripted),
-        "{revision} is of a model's checkpoint: leave it out without a model",
+        lambda s: s.quantize is not None and (s.adapter is not None or s.compile),
+        "{adapter} and {compile} need weights that are not quantized: leave out {quantize=}",
     ),
     (
-        lambda s: s.logprobs and (s.policy is not None or s.scripted),
-        "{logprobs} are of the tokens that a model generates: leave it out without a model",
+        lambda s: s.tensor_parallel_size == "auto" and s.in_parts,
+        "{in_parts} needs to know how many GPUs each worker takes: give {tensor_parallel_size=N}",
+    ),
+    (
+        lambda s: s.of_answerer and (s.policy is not None or s.scripted),
+        "{of_answerer} has no meaning without a model: leave it out",
     ),
     (
         lambda s: s.actions != default_of("actions") and s.unread,
@@ -215,10 +219,6 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         lambda s: s.interactive and s.moves_of is not None,
         "{moves_of} repeats the moves of questions asked before: leave it out with {interactive}",
     ),
-    (
-        lambda s: s.prices is not None and (s.policy is not None or s.scripted),
-        "{prices} are those of the tokens of a model: leave it out without a model",
-    ),
     (lambda s: s.verbose and s.quiet, "{verbose} prints more and {quiet} less: choose one"),
     (lambda s: s.budget is not None and s.prices is None, "{budget} counts what tokens cost: add {prices=FILE}"),
     (
@@ -290,5 +290,6 @@ def _described(settings: Mapping[str, Any]) -> dict[str, Any]:
         "unread": scripted or s.policy not in (None, "human"),
         "of_play": "".join(changed(SECTIONS["play"])[:1]),
         "of_model": "".join(changed(OF_MODEL)[:1]),
+        "of_answerer": "".join(changed(("adapter", "revision", "quantize", "logprobs", "prices"))[:1]),
         "of_judge": "".join(changed(SECTIONS["judge"])[:1]),
     }

@@ -101,7 +101,7 @@ def main_vsi_bench_loop(
             session = Session(run, scheduler)
             try:
                 shown = show_progress and not asking.config.output.quiet
-                with gpus_of(started.config, run_log):
+                with gpus_of(started.config.model.device, started.plan.tensor_parallel, run_log):
                     answer_questions(scheduler, run, asking.episodes, shown, asking.benchmark)
             except RunError:
                 raise  # nothing more can be written
@@ -234,9 +234,9 @@ def stopped(error: Exception, run_log: RunWriter, session: Session) -> Outcome:
 
 
 @contextmanager
-def gpus_of(config: RunConfig, run_log: RunWriter) -> Iterator[None]:
+def gpus_of(device: str, count: int, run_log: RunWriter) -> Iterator[None]:
     """Record what the run's GPUs do inside this block, if it may use any."""
-    if config.model.device == "cpu":
+    if device == "cpu":
         yield
         return
 
@@ -244,8 +244,7 @@ def gpus_of(config: RunConfig, run_log: RunWriter) -> Iterator[None]:
         with suppress(RunError, RuntimeError):  # as the next turn raises; or a hanging driver outlived the run
             run_log.sample(GpuSamples.from_json(samples))
 
-    count = config.vllm.tensor_parallel_size if config.model.engine == "vllm" else 1
-    with sampled_gpus(config.model.device, count, write):
+    with sampled_gpus(device, count, write):
         yield
 
 

@@ -22,18 +22,19 @@ from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.timing import (
     ConversationSize,
     expected_run_shape,
+    expected_time,
     longest_run_shape,
     seems_to_reason,
     sent_tokens,
-    time_lines,
 )
+from roomscout.base.extras import require
 from roomscout.base.wording import named
 from roomscout.data.questions import Question
 from roomscout.data.video_frames import FrameSize
 from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
 from roomscout.models.adapters import require_adapter
 from roomscout.models.engines import checkpoint_of
-from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, RESERVED_BYTES
+from roomscout.models.gpus import CARDS, FLOP_SHARE, GPUS, MEMORY_SHARE, first_gpu, visible_gpus
 from roomscout.models.transformers.families.family import Squares
 from roomscout.models.transformers.shapes import CHECKPOINTS
 from roomscout.models.transformers.source import require_libraries
@@ -71,8 +72,9 @@ def fitting_batch(budget_bytes: int, question_bytes: int, most: int) -> int:
 class Plan:
     """The batch size of a run, its derivation in words (`why`), and the sizes behind it, None without a model.
 
-    `kv_bytes` is the memory for keys and values. `fits` is False if the weights are too large for their GPU, and
-    `exceeds_memory` is True if the batch size was given and needs more memory than there is for keys and values.
+    `kv_bytes` is the memory for keys and values, `question_bytes` what a question takes of it. `fits` is False if the
+    weights are too large for their GPU, and `exceeds_memory` is True if the batch size was given and needs more memory
+    than there is for keys and values.
     """
 
     batch_size: int
@@ -80,8 +82,11 @@ class Plan:
     model: "Footprint | None" = None
     conversation: ConversationSize | None = None
     kv_bytes: int | None = None
+    question_bytes: int = 0
     fits: bool = True
     exceeds_memory: bool = False
+    tensor_parallel: int = 1
+    """The number of GPUs over which vLLM splits the model."""
 
 
 def first_texts(config: RunConfig, questions: Sequence[Question], prompts: Prompts) -> list[str]:
@@ -168,10 +173,31 @@ def _at_a_time(schedule: ScheduleSettings, questions: int) -> int:
     return min(CONCURRENCY if schedule.concurrency == "auto" else schedule.concurrency, questions)
 
 
+def gpus_to_split(name: str, model: "Footprint", conversation: ConversationSize, visible: int) -> int:
+    """The smallest power of two of the `visible` GPUs that divides the attention heads, and that has memory for the
+    weights and one conversation; 1 on a CPU. Raises ModelError if there is none."""
+    if model.device.startswith("cpu"):
+        return 1
+    needed = model.weight_bytes + conversation.tokens * model.work.kv_bytes_per_token + model.work.state_bytes
+    for gpus in (2**power for power in range(visible.bit_length())):
+        if needed <= gpus * model.free_bytes and model.attention_heads % gpus == 0:
+            return gpus
+    raise ModelError(
+        f"{named(tensor_parallel_size='auto')}: {name} needs {as_bytes(needed)} with one question, and no power of two "
+        f"of {counted(visible, 'GPU')} with {as_bytes(model.free_bytes)} each has that and divides its "
+        f"{model.attention_heads} attention heads: use more or larger GPUs, or a smaller checkpoint"
+    )
+
+
 def plan_for_vllm(
-    vllm: VllmSettings, schedule: ScheduleSettings, questions: int, model: "Footprint", conversation: ConversationSize
+    vllm: VllmSettings,
+    schedule: ScheduleSettings,
+    questions: int,
+    model: "Footprint",
+    conversation: ConversationSize,
+    split: int,
 ) -> Plan:
-    """The plan for a vLLM server, which allocates memory to conversations itself.
+    """The plan for a vLLM server on `split` GPUs, which allocates memory to conversations itself.
 
     Raises ConfigError if --max-model-len is too short for a single turn.
     """
@@ -188,8 +214,9 @@ def plan_for_vllm(
     # A CPU build allocates all of it at the start. With twice the need, no turn evicts what another one will reuse.
     needed = 2 * size * (longest * model.work.kv_bytes_per_token + model.work.state_bytes)
     budget = min(needed, max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE)))
-    why = f"{counted(size, 'question')} at a time in a vLLM server, which forms the batches"
-    return Plan(size, why, model, conversation, budget)
+    on = f" on {counted(split, 'GPU')}" if split > 1 or vllm.tensor_parallel_size == "auto" else ""
+    why = f"{counted(size, 'question')} at a time in a vLLM server{on}, which forms the batches"
+    return Plan(size, why, model, conversation, budget, tensor_parallel=split)
 
 
 def fitted_to_model(config: RunConfig, policy: Policy | None = None) -> RunConfig:
@@ -232,21 +259,37 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
     if settings.engine == "openai":
         return plan_for_server(config.server, schedule, episodes)
     from roomscout.models.transformers.footprint import footprint, footprint_on
-    from roomscout.models.transformers.kv_cache import buffer_columns
 
     checkpoint, tiles = checkpoint_of(settings.model, settings.revision), settings.tiles_per_view
+    limits = settings.quantize, settings.memory_fraction
     if plan_device is not None:
-        model = footprint_on(plan_device, checkpoint, settings.dtype, tiles)
+        model = footprint_on(plan_device, checkpoint, settings.dtype, tiles, *limits)
     else:
         require_packages(settings)
-        model = footprint(checkpoint, settings.dtype, settings.device, tiles)
+        model = footprint(checkpoint, settings.dtype, settings.device, tiles, *limits)
     if settings.engine == "vllm":
-        conversation = conversation_size(config, questions, model, prompts)
-        return plan_for_vllm(config.vllm, schedule, episodes, model, conversation)
+        conversation, split = conversation_size(config, questions, model, prompts), config.vllm.tensor_parallel_size
+        if split == "auto":
+            visible = len(visible_gpus()) - (first_gpu(settings.device) or 0)
+            split = gpus_to_split(settings.model, model, conversation, visible)
+        return plan_for_vllm(config.vllm, schedule, episodes, model, conversation, split)
     too_large = why_too_large(settings.model, model)
     if too_large and not config.what_to_run.plan:
         raise ModelError(too_large)
-    conversation = conversation_size(config, questions, model, prompts)
+    return plan_on(model, conversation_size(config, questions, model, prompts), settings, schedule, episodes)
+
+
+def plan_on(
+    model: "Footprint",
+    conversation: ConversationSize,
+    settings: ModelSettings,
+    schedule: ScheduleSettings,
+    episodes: int,
+) -> Plan:
+    """The plan for a model in this process, on the device of its footprint."""
+    from roomscout.models.transformers.kv_cache import buffer_columns
+
+    too_large = why_too_large(settings.model, model)
     copied = model.weight_bytes * weight_copies(settings.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
     question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
@@ -258,11 +301,11 @@ def plan_run(config: RunConfig, questions: Sequence[Question], prompts: Prompts)
     if schedule.batch_size == "auto" and episodes > 1:
         why += f", at most {schedule.max_batch_size}"
     if too_large:
-        return Plan(size, f"Cannot run: {too_large}", model, conversation, budget, fits=False)
+        return Plan(size, f"Cannot run: {too_large}", model, conversation, budget, question, fits=False)
     exceeds = min(size, episodes) * question > budget
     if exceeds:
         why += "; MORE than fits: conversations will be recomputed each turn, or memory will run out"
-    return Plan(size, why, model, conversation, budget, exceeds_memory=exceeds)
+    return Plan(size, why, model, conversation, budget, question, exceeds_memory=exceeds)
 
 
 def why_too_large(name: str, model: "Footprint") -> str | None:
@@ -277,9 +320,11 @@ def why_too_large(name: str, model: "Footprint") -> str | None:
 
 
 def require_packages(model: ModelSettings) -> None:
-    """Raise ModelError if this machine lacks a requirement of --adapter, --constrained or --compile."""
+    """Raise ModelError if this machine lacks a requirement of --adapter, --quantize, --constrained or --compile."""
     if model.adapter is not None:
         require_adapter(model.adapter, checkpoint_of(model.model, model.revision))
+    if model.quantize is not None:
+        require(named("quantize"), "bitsandbytes", error=ModelError)
     if model.constrained and model.engine == "transformers":
         from roomscout.models.transformers.grammar import require_xgrammar
 
@@ -296,7 +341,7 @@ def plan_lines(config: RunConfig, questions: Sequence[Question], price: Price | 
 
     With the `price` of the model's tokens, also what the run costs.
     """
-    config = fitted_to_model(config)
+    asked, config = config.model.dtype, fitted_to_model(config)
     settings, plan_device = config.model, config.what_to_run.plan_device
     plan = plan_run(config, questions, run_prompts(config))
     scans, what = {question.scene for question in questions}, "video" if config.controls.on_video else "scan"
@@ -316,33 +361,47 @@ def plan_lines(config: RunConfig, questions: Sequence[Question], price: Price | 
     from roomscout.models.transformers.footprint import measure_rates, rates_of
 
     model, conversation = plan.model, plan.conversation
-    reserved = f" beside {as_bytes(RESERVED_BYTES)} for CUDA" if plan_device else ""
     estimated = f", text at {CHARACTERS_PER_TOKEN:g} characters a token" if conversation.estimated else ""
     lines += [
         f"Tokens: at most {conversation.tokens} a question, {conversation.tokens * episodes} in all "
         f"({conversation.image_tokens // images} an image, {conversation.reply_tokens} a reply{estimated})",
-        f"Memory on {model.device}: {as_bytes(model.free_bytes)} free{reserved}, {as_bytes(model.weight_bytes)} for "
-        f"{model.parameters / 1e6:,.1f} million parameters in {model.dtype}",
+        f"Memory on {model.device}: {as_bytes(model.free_bytes)} usable with "
+        f"{named(memory_fraction=settings.memory_fraction)}, {as_bytes(model.weight_bytes)} for "
+        f"{model.parameters / 1e6:,.1f} million parameters in {settings.quantize or model.dtype}",
         plan.why,
     ]
+    cards = card_lines(config, asked, conversation, episodes)
     if not plan.fits:
-        return lines
+        return [*lines, *cards]
     if plan_device is None:
         rates, source = measure_rates(settings.device, settings.dtype), "measured here"
     else:
         rates, title = rates_of(plan_device), GPUS[plan_device].title
         source = f"{MEMORY_SHARE:g} and {FLOP_SHARE:g} of the {title}'s peaks"
-    return lines + time_lines(
-        settings,
-        config.schedule,
-        episodes,
-        plan.batch_size,
-        model,
-        conversation,
-        rates,
-        source,
-        config.controls.anytime,
-    )
+    size = settings, config.schedule, episodes, plan.batch_size, model, conversation
+    return [*lines, *expected_time(*size, rates, source, config.controls.anytime)[1], *cards]
+
+
+def card_lines(config: RunConfig, dtype: str, conversation: ConversationSize, episodes: int) -> list[str]:
+    """A table of the run's plan on one GPU of each usual size, in bfloat16 unless another `dtype` is asked for."""
+    from roomscout.models.transformers.footprint import footprint_on, rates_of
+
+    settings, schedule, fraction = config.model, config.schedule, config.model.memory_fraction
+    checkpoint = checkpoint_of(settings.model, settings.revision)
+    model = footprint_on("h200", checkpoint, dtype, settings.tiles_per_view, settings.quantize)
+    kind = settings.quantize or model.dtype
+    rows = [[f"On one GPU, {kind}", "usable", "weights", "a question", "batch size", "time expected"]]
+    for card, gpu in CARDS.items():
+        model = replace(model, device=gpu, free_bytes=GPUS[gpu].usable_bytes(fraction))
+        plan = plan_on(model, conversation, settings, schedule, episodes)
+        rates = rates_of(gpu) if dtype != "float32" else None  # datasheets have no such peaks for it
+        size = settings, schedule, episodes, plan.batch_size, model, conversation
+        time, _ = expected_time(*size, rates, "", config.controls.anytime)
+        fits = [f"{plan.batch_size}{' (too many)' * plan.exceeds_memory}", time]
+        known = [as_bytes(each) for each in (model.free_bytes, model.weight_bytes, plan.question_bytes)]
+        rows.append([f"{card} ({GPUS[gpu].title})", *known, *(fits if plan.fits else ["does not fit", "-"])])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
 
 def server_token_lines(config: RunConfig, questions: Sequence[Question], price: Price | None = None) -> list[str]:

@@ -41,7 +41,7 @@ from roomscout.runs.movers import GIVEN_PATH, MOVERS
 from roomscout.runs.prices import Price
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
-from roomscout.runs.settings import ANSWER_SETTINGS, RECORD_SETTINGS
+from roomscout.runs.settings import ANSWER_SETTINGS, RECORD_SETTINGS, SETTINGS
 from roomscout.runs.writer import RunWriter, named_folder, new_run_folder
 from roomscout.scoring.baselines import Guesses
 
@@ -179,9 +179,13 @@ def require_same_scans(
 
 
 def saved_config(folder: Path) -> RunConfig:
-    """The configuration that a run was begun with; raises RunError or ConfigError if run.json is missing or damaged."""
+    """The configuration that a run was begun with, without settings of other versions that it left unset.
+
+    Raises RunError or ConfigError if run.json is missing or damaged.
+    """
     facts = RunReader(folder).facts
-    return config_from_dict({**facts.config, "tell": facts.setting("tell")}, str(folder / "run.json"))
+    known = {name: value for name, value in facts.config.items() if name in SETTINGS or value is not None}
+    return config_from_dict({**known, "tell": facts.setting("tell")}, str(folder / "run.json"))
 
 
 def saved_prompts(folder: Path) -> Prompts:
@@ -246,7 +250,7 @@ def _replies(config: RunConfig) -> str:
     """How a model makes its replies, for a protocol."""
     model, server = config.model, config.server
     engine = "" if model.engine == "transformers" else f"engine {model.engine}"
-    where = ", ".join(filter(None, [engine, "" if model.engine == "openai" else model.dtype]))
+    where = ", ".join(filter(None, [engine, "" if model.engine == "openai" else model.dtype, model.quantize]))
     constrained = ", constrained to a JSON schema" if model.engine == "openai" else ", constrained"
     asked = "" if server.system_role else ", system prompt in the first user message"
     asked += f", further parameters {server.extra_body}" if server.extra_body else ""

@@ -253,7 +253,7 @@ def run_seconds(
     return seconds
 
 
-def time_lines(
+def expected_time(
     settings: ModelSettings,
     schedule: ScheduleSettings,
     questions: int,
@@ -263,13 +263,14 @@ def time_lines(
     rates: "Rates | None",
     source: str,
     anytime: bool = False,
-) -> list[str]:
-    """The expected time, that of the longest possible run, the rooflines of both, and the assumptions.
+) -> tuple[str, list[str]]:
+    """The expected time, "-" without rates; and in lines also that of the longest possible run, the rooflines of both,
+    and the assumptions.
 
     `source` says where the rates come from.
     """
     if rates is None:
-        return [f"Time: unknown, too little memory is free on {model.device} to measure its speed"]
+        return "-", [f"Time: unknown, too little memory is free on {model.device} to measure its speed"]
     pace = PACES["cpu" if model.device.startswith("cpu") else "cuda", settings.compile]
 
     def seconds(shape: RunShape, pace: Pace) -> str:
@@ -280,8 +281,9 @@ def time_lines(
     expected, longest = expected_run_shape(conversation), longest_run_shape(conversation)
     floor = f", at least {1e3 * pace.step_layer_s:g} ms a layer" if pace.step_layer_s else ""
     extra = f" plus {1e3 * pace.step_s:g} ms" if pace.step_s else ""
-    return [
-        f"Time expected: {seconds(expected, pace)} ({expected.turns:g} of {conversation.turns} turns a question, "
+    time = seconds(expected, pace)
+    return time, [
+        f"Time expected: {time} ({expected.turns:g} of {conversation.turns} turns a question, "
         f"{expected.reply_tokens:g} tokens a reply)",
         f"Time at most: {seconds(longest, pace)} (all turns, {conversation.reply_tokens} tokens in every reply)",
         f"Lower bounds of the two (roofline): {seconds(expected, ROOFLINE)} and {seconds(longest, ROOFLINE)}",

@@ -11,11 +11,13 @@ from roomscout.runs.records import RunFacts
 
 
 def answering(facts: RunFacts) -> str:
-    """What answered: the model, by the last part of its name, its revision and its adapter, the policy, or people."""
+    """What answered: the model, by the last part of its name, its revision, quantization and adapter, or a policy, or
+    people."""
     policy = None if facts.by_people else facts.setting("policy")
     named = [policy or facts.setting("model"), facts.setting("adapter")]
     model, *adapter = (str(each).rstrip("/").rsplit("/", 1)[-1] for each in named if each)
-    return " + ".join([f"{model}@{revision}" if (revision := facts.setting("revision")) else model, *adapter])
+    model += f"@{facts.setting('revision')}" if facts.setting("revision") else ""
+    return " + ".join(filter(None, [model, facts.setting("quantize"), *adapter]))
 
 
 def controls_of(facts: RunFacts) -> tuple[str, ...]:

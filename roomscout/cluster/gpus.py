@@ -21,7 +21,7 @@ from typing import Any
 
 from roomscout.agent.config import ConfigError
 from roomscout.agent.console import counted
-from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.interrupts import ignored_interrupts, raise_at_interrupts
 from roomscout.base.processes import environment
 from roomscout.base.wording import named
 from roomscout.cluster.ray_cluster import END_WITHIN_S, POLL_S, Replicas
@@ -181,7 +181,7 @@ def _visible(gpu: str, visible: Sequence[str], asked: str) -> str:
 
 def main(connection: Connection) -> None:
     """Make the call that `connection` has, and send its value or error."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    raise_at_interrupts()
     function, arguments = connection.recv()
     try:
         outcome = function(*arguments)

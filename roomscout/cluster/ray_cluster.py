@@ -167,7 +167,8 @@ def cluster_of(settings: ClusterSettings, gpus_each: int, no_node_for_s: float =
 
 def gpus_of_replica(model: ModelSettings, vllm: VllmSettings) -> int:
     """The GPUs that a worker takes on a cluster that has some."""
-    return vllm.tensor_parallel_size if model.device != "cpu" and model.loads_weights else 0
+    split = 1 if vllm.tensor_parallel_size == "auto" else vllm.tensor_parallel_size  # refused with "auto"
+    return split if model.device != "cpu" and model.loads_weights else 0
 
 
 def replicas_of(nodes: Sequence[Mapping[str, Any]], replicas: int | Literal["auto"], gpus_each: int) -> Replicas:

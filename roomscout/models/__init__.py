@@ -23,6 +23,7 @@ LONGEST_WAIT_S = 60.0
 """How long a request waits at most where the server asks for a delay; with RETRIES, 8 minutes in all."""
 LARGEST_RESPONSE = 16 << 20
 """Bytes of a server's response, decompressed. A chat completion of 10,000 tokens has about 50 kB."""
+MEMORY_FRACTION = 0.9
 KV_SHARE = 0.5
 """Share of the memory left after loading the weights that the KV cache may fill; the rest is for activations."""
 
@@ -100,6 +101,7 @@ class ModelOptions:
     """How to load a model and generate with it; raises ValueError, naming the flag, for values that cannot work.
 
     - `dtype` is "auto", "float32", "bfloat16" or "float16"; `device` is "auto", "cpu", "cuda" or "cuda:<number>".
+    - `quantize` is None, "4bit" (NF4) or "8bit" (LLM.int8()): what bitsandbytes makes of the weights of linear layers.
     - `attention` is "auto", "sdpa", "eager" or "flash_attention_2"; the latter applies to the image encoder, while text
       keeps "sdpa".
     - `max_new_tokens` is the longest reply. Decoding is greedy at `temperature` 0; above it, random numbers depend only
@@ -109,6 +111,7 @@ class ModelOptions:
       conversation is released, up to `kv_cache_bytes` (None: half of the memory that is free once the model is loaded).
       Conversations beyond that limit are recomputed, with the same replies. Buffers are allocated for `planned_tokens`
       per conversation; 0 lets them grow with each turn.
+    - `memory_fraction` is the fraction of a GPU's memory, or on a CPU of the machine's, that all of this may take.
     - `tiles_per_view` is the maximum number of tiles per view, for families with tiles.
     - `revision` is the branch, tag or commit of a hub checkpoint.
     - `adapter` is the folder of a PEFT adapter that is merged into the weights as they are loaded.
@@ -117,6 +120,7 @@ class ModelOptions:
 
     dtype: str = "auto"
     device: str = "auto"
+    quantize: str | None = None
     attention: str = "auto"
     max_new_tokens: int = 512
     temperature: float = 0.0
@@ -125,6 +129,7 @@ class ModelOptions:
     kv_reuse: bool = True
     kv_cache_bytes: int | None = None
     planned_tokens: int = 0
+    memory_fraction: float = MEMORY_FRACTION
     tiles_per_view: int = 1
     revision: str | None = None
     adapter: Path | None = None

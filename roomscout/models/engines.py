@@ -15,8 +15,8 @@ def checkpoint_of(model: str, revision: str | None = None) -> str:
     Raises ModelError for a revision of a folder.
     """
     if revision is None:
-        if (there := id_and_revision(model))[1] is not None:
-            raise ModelError(f"there is no checkpoint folder {model}; did you mean {_at(*there)}?")
+        if id_and_revision(model)[1] is not None:
+            raise ModelError(f"there is no checkpoint folder {model}: a hub checkpoint takes {named('revision')}")
         return str(EXPLORER) if model == EMBEDDED else model
     if model == EMBEDDED or Path(model).expanduser().is_dir():
         raise ModelError(
@@ -24,10 +24,6 @@ def checkpoint_of(model: str, revision: str | None = None) -> str:
             f"or give {named('model')} a hub id"
         )
     return f"{model}@{revision}"
-
-
-def _at(model: str, revision: str | None) -> str:
-    return f"{named(model=model)} {named(revision=revision)}"
 
 
 def make_backend(

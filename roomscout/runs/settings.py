@@ -254,6 +254,9 @@ class ModelSettings(Section):
     module:Class or path/to/file.py:Class."""
     dtype: DtypeName = setting("auto", ANSWERER, resolved=True, engines=HERE_OR_VLLM)
     """Data type of the weights; auto is bfloat16 on CUDA and float32 elsewhere."""
+    quantize: Literal["4bit", "8bit"] | None = setting(None, ANSWERER, engines=("transformers",))
+    """Quantize the weights as they are loaded, to a quarter or half of bfloat16 (needs bitsandbytes); saves memory, not
+    time."""
     device: Device = setting("auto", SPEED, "DEVICE")
     """The device of the model: auto, cpu, cuda or cuda:N."""
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = setting("auto", SPEED, engines=("transformers",))
@@ -267,6 +270,8 @@ class ModelSettings(Section):
     """Random seed of sampling, of --demo's rooms and of scripted:random."""
     constrained: bool = setting(ServerOptions.constrained, ANSWER)
     """Constrain replies to well-formed actions, by xgrammar in this process or by a JSON schema at a server."""
+    memory_fraction: Share = setting(ModelOptions.memory_fraction, SPEED, "FLOAT", engines=HERE_OR_VLLM)
+    """The fraction of each GPU's memory that the run may take in all, on a CPU of the machine's memory."""
     compile: bool = setting(ModelOptions.compile, SPEED, engines=("transformers",))
     """Compile decoding steps, which can take minutes and pays off in long runs; needs a C++ compiler, and Triton on
     CUDA."""
@@ -409,11 +414,10 @@ class VllmSettings(Section):
     advice: ClassVar = "Advanced: only with --engine vllm."
     vllm_python: Path | None = setting(None, PLACE, "FILE", engines=("vllm",))
     """With --engine vllm, the Python of the environment with vLLM; by default that of scripts/install_vllm.sh."""
-    tensor_parallel_size: Count = setting(VllmOptions.tensor_parallel_size, SPEED, engines=("vllm",))
-    """With --engine vllm, the number of GPUs to split the model over."""
-    gpu_memory_utilization: Share | None = setting(None, SPEED, "FLOAT", engines=("vllm",))
-    """With --engine vllm, the fraction of each GPU's memory for the server (by default vLLM's own), or on a CPU the
-    fraction of the machine's memory (by default half of what is free)."""
+    tensor_parallel_size: Count | Literal["auto"] = setting(
+        VllmOptions.tensor_parallel_size, SPEED, "N|auto", engines=("vllm",)
+    )
+    """With --engine vllm, the number of GPUs to split the model over; auto is the smallest power of two that fits."""
     max_model_len: Count | None = setting(None, SPEED, "N", engines=("vllm",))
     """With --engine vllm, the maximum context length in tokens; by default enough for --steps."""
 
@@ -575,7 +579,7 @@ def flags_giving(saved: Mapping[str, Any]) -> list[str]:
 
     Raises ValueError if this version does not know one of them.
     """
-    if unknown := [name for name in saved if name not in SETTINGS]:
+    if unknown := [name for name, value in saved.items() if name not in SETTINGS and value is not None]:
         raise ValueError(f"run.json: there is no setting {unknown[0]}")
     values = {name: saved.get(name, earlier(name)) for name in SETTINGS}
     return flags_of({name: value for name, value in values.items() if value != _as_json(default_of(name))})

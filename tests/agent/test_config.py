@@ -301,7 +301,7 @@ def test_a_filter_without_a_value_is_refused(flags):
         ("--steps=", "--steps is given without a value: it takes a whole number of at least 0"),
         ("--samples 1 2", "--samples takes one value, got 1 2"),
         ("--samples many", "--samples takes a whole number of at least 1, got many"),
-        ("--plan-device k80", "--plan-device takes h200, h100, a100-80, a100-40, l40s or rtx4090, got k80"),
+        ("--plan-device k80", "--plan-device takes h200, h100, a100-80, a100-40, l40s, rtx4090 or rtx4080, got k80"),
         ("--question How many", "--question takes one value, got How many: put quotes around a text"),
         ("--refill true", "--refill takes no value: leave out true"),
         ("--kv_reuse=false", "--kv_reuse takes no value: write --no-kv-reuse"),

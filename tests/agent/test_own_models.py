@@ -106,7 +106,7 @@ class OnlyGenerates:
             'engine="vllm" starts with a run: pass engine and model to ask or explore',
         ),
         ("m", {"engine": "openai"}, ConfigError, "it needs base_url"),
-        ("scripted:random", {"logprobs": True}, ConfigError, "logprobs are of the tokens that a model generates"),
+        ("scripted:random", {"logprobs": True}, ConfigError, "logprobs has no meaning without a model"),
     ],
 )
 def test_a_model_that_cannot_be_used_is_refused(model: Any, settings: dict[str, Any], error: Any, words: str):

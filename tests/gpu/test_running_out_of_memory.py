@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from roomscout.agent.planning import fitting_batch
-from roomscout.models import KV_SHARE, OutOfMemory
+from roomscout.models import KV_SHARE, ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.footprint import work_of
 from roomscout.models.transformers.kv_cache import buffer_columns
-from roomscout.models.transformers.loading import free_bytes
+from roomscout.models.transformers.loading import usable_bytes
 from roomscout.speed.gpu.lab import Bench, Counted, Engine, Lab, LongReplies, counting
 from roomscout.speed.turns import Workload
 
@@ -177,7 +177,11 @@ def test_the_planned_batch_fits_at_full_length(lab: Lab, record_property: Record
     question_bytes = work_of(bench.model, lab.dtype.itemsize).kv_bytes_per_token * buffer_columns(tokens_each)
     lab.free_memory()
     # A CPU's memory would fit more rows than it can compute in reasonable time.
-    budget = int(free_bytes(lab.device) * KV_SHARE) if lab.is_cuda else int(question_bytes * (sizes.planned_rows + 0.5))
+    budget = (
+        int(usable_bytes(lab.device, ModelOptions.memory_fraction) * KV_SHARE)
+        if lab.is_cuda
+        else int(question_bytes * (sizes.planned_rows + 0.5))
+    )
     rows = fitting_batch(budget, question_bytes, sizes.planned_rows)
     workload = LongReplies(rows, sizes.turns, sizes.image_size, reply_tokens)
     engine = bench.engine(tokens=tokens, kv_bytes=budget, planned_tokens=tokens_each)

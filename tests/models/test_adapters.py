@@ -99,7 +99,7 @@ class TestRefused:
             load_policy("m", engine="openai", base_url=["http://localhost:1/v1"], adapter="somewhere")
 
     def test_without_a_model(self):
-        with pytest.raises(ConfigError, match="adapter is added to a model's weights"):
+        with pytest.raises(ConfigError, match="adapter has no meaning without a model"):
             load_policy("scripted:random", adapter="somewhere")
 
     def test_a_folder_without_one(self, tiny, tmp_path):

@@ -147,8 +147,8 @@ class TestStart:
             build_of(tmp_path / "python")
 
     def test_a_server_on_gpus_gets_no_flag_for_cpus(self):
-        options = VllmOptions(9, tensor_parallel_size=2, memory_share=0.8, max_model_len=9000)
-        command = server_command("org/model", ModelOptions(), options, Build("0.33.0", False), 1234)
+        options = VllmOptions(9, tensor_parallel_size=2, max_model_len=9000)
+        command = server_command("org/model", ModelOptions(memory_fraction=0.8), options, Build("0.33.0", False), 1234)
         assert not {"--enforce-eager", "--block-size", "--kv-cache-memory-bytes"} & set(command)
         assert command[command.index("--dtype") + 1] == "bfloat16"
         assert command[command.index("--tensor-parallel-size") + 1] == "2"
@@ -170,12 +170,12 @@ class TestStart:
     @pytest.mark.parametrize(
         ("line", "status", "words"),
         [
-            ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", 1, "--gpu-memory-utilization"),
-            ("ValueError: No available memory for the cache blocks.", 1, "--gpu-memory-utilization"),
+            ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", 1, "--memory-fraction"),
+            ("ValueError: No available memory for the cache blocks.", 1, "--memory-fraction"),
             (
                 "ValueError: Available memory is less than requested memory for kv (8 GiB)",
                 1,
-                "--gpu-memory-utilization",
+                "--memory-fraction",
             ),
             ("api_server.py: error: unrecognized arguments: --enable-scale-out", 2, "install_vllm.sh"),
             ("RuntimeError: Failed to infer device type, please set", 1, "nvidia-smi"),
@@ -488,8 +488,8 @@ class TestServer:
         from roomscout.models.vllm.backend import VllmBackend
 
         monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
-        with pytest.raises(ModelError, match=r"(?s)--gpu-memory-utilization.*utilization.*--engine transformers"):
-            VllmBackend(str(EXPLORER), OPTIONS, VllmOptions(2, Path(VLLM_PYTHON), memory_share=0.999))
+        with pytest.raises(ModelError, match=r"(?s)--memory-fraction.*--engine transformers"):
+            VllmBackend(str(EXPLORER), replace(OPTIONS, kv_cache_bytes=2**45), VllmOptions(2, Path(VLLM_PYTHON)))
 
     def test_a_command_that_is_killed_leaves_no_server_and_resumes(self, both, rooms, tmp_path):
         command = [

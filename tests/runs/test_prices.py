@@ -91,7 +91,7 @@ def test_a_model_on_the_hub_is_not_taken_for_its_last_part(prices: Path):
 
 def test_settings_that_need_each_other_or_a_model_are_refused(rooms: RoomScans, prices: Path, tmp_path: Path):
     config = rooms.config(tmp_path / "runs")
-    with pytest.raises(ConfigError, match="--prices are those of the tokens of a model: leave it out without a model"):
+    with pytest.raises(ConfigError, match="--prices has no meaning without a model: leave it out"):
         config.having(prices=prices).checked()
     with pytest.raises(ConfigError, match=r"--budget counts what tokens cost: add --prices FILE"):
         config.having(budget=1.0).checked()

@@ -40,7 +40,7 @@ def _about(run: Answers) -> str:
     return f"{run.path} ({', '.join([*known, *([controls] if controls else [])])})"
 
 
-ABOUT = ("model", "revision", "policy", "engine", "dtype")
+ABOUT = ("model", "revision", "policy", "engine", "dtype", "quantize")
 """What the first lines say of a run, before its controls."""
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SET_BY_LOADING = ("dtype", "device", "attention", "quantize", "revision", "adapter")
+"""Options that are facts of a model once it is loaded."""
+
 
 class TransformersBackend:
     """Replies with a model of a supported family: one that is loaded already, or with `from_checkpoint` a checkpoint's.
@@ -29,7 +32,7 @@ class TransformersBackend:
     (unless theirs is "eager"), and of its generation settings only end and padding tokens apply. Between calls all of
     this is as the caller left it.
 
-    `options` has `dtype`, `device` and `attention` "auto" and no `adapter`: the model has them already. With
+    `options` has the defaults of SET_BY_LOADING: the model has them already. With
     `kv_cache_bytes` None, keys and values may fill half of the memory that is free now: set it if training needs more
     later. `name` is recorded in run.json; by default it is the model's name_or_path, else its class. `frozen` promises
     that the weights never change, so that compiled steps on a CPU may use a faster copy of them.
@@ -56,15 +59,14 @@ class TransformersBackend:
         from roomscout.models.transformers.encoding import ConversationEncoder
         from roomscout.models.transformers.families import family_of
         from roomscout.models.transformers.given_model import require_model, require_processor
-        from roomscout.models.transformers.loading import free_bytes
+        from roomscout.models.transformers.loading import usable_bytes
         from roomscout.models.transformers.runner import GenerationOptions, ModelRunner, Steps
         from roomscout.models.transformers.steps import require_compiler
 
         options = options or ModelOptions()
         require_model(model)
         require_processor(processor, model)
-        fixed = ("dtype", "device", "attention", "adapter")
-        if given := [each for each in fixed if getattr(options, each) != getattr(ModelOptions, each)]:
+        if given := [each for each in SET_BY_LOADING if getattr(options, each) != getattr(ModelOptions, each)]:
             raise ModelError(f"{', '.join(given)} cannot be set for a loaded model: leave it out, or change the model")
         if options.compile and model.config.get_text_config()._attn_implementation == "eager":
             raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
@@ -82,7 +84,7 @@ class TransformersBackend:
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
         if kv_bytes is None:
             copies = model.get_memory_footprint() * weight_copies(compiled and frozen, str(where))
-            kv_bytes = max(0, int((free_bytes(where) - copies) * KV_SHARE))
+            kv_bytes = max(0, int((usable_bytes(where, options.memory_fraction) - copies) * KV_SHARE))
         steps: Steps = "eager"
         if compiled:
             steps = "compiled graphs" if where.type == "cuda" else "compiled"
@@ -109,6 +111,8 @@ class TransformersBackend:
         Raises ModelError if the checkpoint cannot be loaded.
         """
         require_libraries(checkpoint)
+        import torch
+
         from roomscout.models.transformers.loading import (
             keep_freed_memory,
             load_checkpoint,
@@ -124,12 +128,14 @@ class TransformersBackend:
         dtype = resolve_dtype(options.dtype, device)
         if device.type == "cpu":
             keep_freed_memory()
-        model, processor = load_checkpoint(checkpoint, dtype, device, options.attention)
+        else:
+            torch.cuda.set_per_process_memory_fraction(options.memory_fraction, device)
+        model, processor = load_checkpoint(checkpoint, dtype, device, options.attention, options.quantize)
         if options.adapter is not None:
             from roomscout.models.adapters import with_adapter
 
             model = with_adapter(model, options.adapter, checkpoint)
-        options = replace(options, dtype="auto", device="auto", attention="auto", adapter=None)
+        options = replace(options, **{name: getattr(ModelOptions, name) for name in SET_BY_LOADING})
         return cls(model, processor, options, name=checkpoint, frozen=True)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:

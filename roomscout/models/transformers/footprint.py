@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
+from roomscout.models import MEMORY_FRACTION
 from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, GpuName
 from roomscout.models.transformers.families import family_of, require_tiles
 from roomscout.models.transformers.families.family import Family
@@ -15,11 +16,11 @@ from roomscout.models.transformers.kv_cache import kv_token_bytes
 from roomscout.models.transformers.loading import (
     checkpoint_config,
     checkpoint_part,
-    free_bytes,
     is_here,
     is_out_of_memory,
     resolve_device,
     resolve_dtype,
+    usable_bytes,
 )
 from roomscout.models.transformers.shapes import CHECKPOINTS
 from roomscout.models.transformers.untrained import make_config
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 _MATRIX_SIDE = {"cuda": 8192, "cpu": 1024}
+_STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
+"""Bytes of a quantized weight: NF4 has a float32 scale for each 64 of them."""
 _COPY_BYTES = {"cuda": 2**31, "cpu": 2**27}
 
 
@@ -46,12 +49,13 @@ class Work:
 
     A token passes through `token_parameters` of the language model (`layers` layers), an image patch through
     `patch_parameters` of the image encoder (`encoder_layers` layers); a parameter takes `number_bytes`. A conversation
-    takes `kv_bytes_per_token` over all layers, plus a constant `state_bytes`.
+    takes `kv_bytes_per_token` over all layers, plus a constant `state_bytes`. `number_bytes` is a mean if weights are
+    quantized.
     """
 
     token_parameters: int
     patch_parameters: float
-    number_bytes: int
+    number_bytes: float
     kv_bytes_per_token: int
     layers: int
     encoder_layers: int
@@ -80,7 +84,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Footprint:
-    """A checkpoint's size and work on a device, and the bytes that are free there before it is loaded.
+    """A checkpoint's size and work on a device, and the bytes that may be used there before it is loaded.
 
     `image_tokens(width, height)` counts a view's tokens, each of `patches_per_token` patches. `keeps_kv` says whether
     keys and values can be reused across turns.
@@ -95,6 +99,7 @@ class Footprint:
     patches_per_token: int
     free_bytes: int
     keeps_kv: bool = True
+    attention_heads: int = 1
 
 
 def dtype_on(device: str, dtype: str) -> str:
@@ -102,17 +107,22 @@ def dtype_on(device: str, dtype: str) -> str:
     return str(resolve_dtype(dtype, resolve_device(device))).removeprefix("torch.")
 
 
-def footprint(model: str, dtype: str, device: str, tiles_per_view: int = 1) -> Footprint:
+def footprint(
+    model: str, dtype: str, device: str, tiles: int = 1, quantize: str | None = None, fraction: float = MEMORY_FRACTION
+) -> Footprint:
     """The footprint of a checkpoint (hub id or folder) on a device of this machine; raises ModelError if the device or
     the checkpoint's configuration is not available."""
     where = resolve_device(device)
-    return _footprint(model, resolve_dtype(dtype, where), str(where), free_bytes(where), tiles_per_view)
+    return _footprint(model, resolve_dtype(dtype, where), str(where), usable_bytes(where, fraction), tiles, quantize)
 
 
-def footprint_on(gpu: GpuName, model: str, dtype: str, tiles_per_view: int = 1) -> Footprint:
+def footprint_on(
+    gpu: GpuName, model: str, dtype: str, tiles: int = 1, quantize: str | None = None, fraction: float = MEMORY_FRACTION
+) -> Footprint:
     """The footprint of a checkpoint on an idle GPU that this machine need not have; raises ModelError if the
     checkpoint's configuration is not available."""
-    return _footprint(model, resolve_dtype(dtype, torch.device("cuda")), gpu, GPUS[gpu].free_bytes, tiles_per_view)
+    where = torch.device("cuda")
+    return _footprint(model, resolve_dtype(dtype, where), gpu, GPUS[gpu].usable_bytes(fraction), tiles, quantize)
 
 
 def rates_of(gpu: GpuName) -> Rates:
@@ -133,28 +143,43 @@ def _config_of(model: str) -> "PreTrainedConfig":
     return checkpoint_config(model)
 
 
-def _footprint(model: str, dtype: torch.dtype, device: str, free: int, tiles: int) -> Footprint:
+def _footprint(model: str, dtype: torch.dtype, device: str, usable: int, tiles: int, quantize: str | None) -> Footprint:
     config = _config_of(model)
     with torch.device("meta"):
         weightless = AutoModelForImageTextToText.from_config(config)
     parameters, family = _count_parameters(weightless), family_of(config)
     require_tiles(family, tiles)
+    saved = sum(each.numel() for each in linear_weights(weightless).values()) if quantize else 0
     return Footprint(
         device=device,
         dtype=str(dtype).removeprefix("torch."),
         parameters=parameters,
-        weight_bytes=parameters * dtype.itemsize,
-        work=work_of(weightless, dtype.itemsize),
+        weight_bytes=parameters * dtype.itemsize - int(saved * (dtype.itemsize - _STORED_BYTES.get(quantize, 0))),
+        work=work_of(weightless, dtype.itemsize, quantize),
         image_tokens=lambda width, height: family.views.tokens(config, width, height, tiles),
         patches_per_token=family.patches_per_token,
-        free_bytes=free,
+        free_bytes=usable,
         keeps_kv=family.supports_kv_reuse(config),
+        attention_heads=config.get_text_config().num_attention_heads,
     )
 
 
-def work_of(model: "PreTrainedModel", number_bytes: int) -> Work:
+def linear_weights(model: "PreTrainedModel") -> dict[str, torch.Tensor]:
+    """The weights that `--quantize` quantizes by name: those of linear layers but the head."""
+    head = model.get_output_embeddings()
+    return {
+        f"{name}.weight": module.weight
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not head
+    }
+
+
+def work_of(model: "PreTrainedModel", number_bytes: int, quantize: str | None = None) -> Work:
     """A model's work, computed from its weights' shapes. Excludes embedding lookups, counts mergers once per token and,
-    in a mixture of experts, only the experts that a token is routed to."""
+    in a mixture of experts, only the experts that a token is routed to.
+
+    In each step for several rows, bitsandbytes writes a copy of 4-bit weights in `number_bytes`, and reads it.
+    """
     text, family = model.config.get_text_config(), family_of(model.config)
     sizes = {name: weight.numel() for name, weight in model.named_parameters()}
 
@@ -169,11 +194,18 @@ def work_of(model: "PreTrainedModel", number_bytes: int) -> Work:
     inactive = experts - experts * text.num_experts_per_tok // text.num_experts if experts else 0
     head = _count_parameters(model.get_submodule(family.head))
     mergers = sum(_count_parameters(model.get_submodule(merger)) for merger in family.mergers)
+    token_parameters = parameters_in(family.language_model, family.lookups) - inactive + head
+    quantized = sum(
+        weight.numel()
+        for name, weight in (linear_weights(model) if quantize else {}).items()
+        if name.startswith(f"{family.language_model}.")
+    )
+    in_step = _STORED_BYTES.get(quantize, 0) + (2 * number_bytes if quantize == "4bit" else 0)
     return Work(
-        token_parameters=parameters_in(family.language_model, family.lookups) - inactive + head,
+        token_parameters=token_parameters,
         patch_parameters=parameters_in(family.image_encoder, family.lookups + family.mergers)
         + mergers / family.patches_per_token,
-        number_bytes=number_bytes,
+        number_bytes=number_bytes + (in_step - number_bytes) * quantized / token_parameters,
         kv_bytes_per_token=kv_token_bytes(text, number_bytes),
         layers=text.num_hidden_layers,
         encoder_layers=len(model.get_submodule(family.image_layers)),

@@ -3,6 +3,7 @@
 import ctypes
 import json
 from importlib import import_module
+from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig, GenerationConfig
 from transformers.utils import logging
 
 from roomscout.base.wording import named
@@ -77,14 +78,18 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return _DTYPES[name]
 
 
-def free_bytes(device: torch.device) -> int:
-    """Memory that is free now on the device; for the CPU, in the machine."""
+def usable_bytes(device: torch.device, memory_fraction: float) -> int:
+    """Memory that this process may still take: what is free on the device, for the CPU in the machine, within this
+    fraction of all that it has."""
     if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # in PyTorch's allocator
-        return torch.cuda.mem_get_info(device)[0] + unused
+        free, total = torch.cuda.mem_get_info(device)
+        taken = torch.cuda.memory_allocated(device)
+        free += torch.cuda.memory_reserved(device) - taken  # unused in PyTorch's allocator
+        return max(0, min(free, int(memory_fraction * total) - taken))
     import psutil  # GPU machines may lack it
 
-    return psutil.virtual_memory().available
+    memory = psutil.virtual_memory()
+    return min(memory.available, int(memory_fraction * memory.total))
 
 
 def keep_freed_memory() -> None:
@@ -111,18 +116,20 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def load_checkpoint(
-    model: str, dtype: torch.dtype, device: torch.device, attention: str
+    model: str, dtype: torch.dtype, device: torch.device, attention: str, quantize: str | None = None
 ) -> tuple["PreTrainedModel", "ProcessorMixin"]:
     """The model in eval mode and the processor of a checkpoint (hub id or folder).
 
-    `attention` is a value of `--attention`. Raises ModelError for a checkpoint that is missing, gated, unreachable,
-    broken or unsupported.
+    `attention` and `quantize` are values of these settings. Raises ModelError for a checkpoint that is missing, gated,
+    unreachable, broken or unsupported.
     """
     located = _located(model)
     config = checkpoint_config(model)
     _require_complete(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
         raise ModelError(f"{named(attention=attention)} works only on CUDA, in bfloat16 or float16: use sdpa")
+    if quantize is not None and getattr(config, "quantization_config", None):
+        raise ModelError(f"{model} has quantized weights already: leave out {named(quantize=quantize)}")
     logging.disable_progress_bar()
     processor = checkpoint_processor(model)
     try:
@@ -131,9 +138,12 @@ def load_checkpoint(
             dtype=dtype,
             device_map={"": device},
             attn_implementation=attention_implementations(attention),
+            quantization_config=quantization(quantize, dtype),
             output_loading_info=True,
         )
     except ImportError as error:
+        if quantize is not None:
+            raise ModelError(f"{named(quantize=quantize)} cannot be used here ({_first_line(error)})") from error
         if getattr(config, "quantization_config", None):
             raise ModelError(f"{model} is quantized, which needs another package ({_first_line(error)})") from error
         raise ModelError(
@@ -144,7 +154,22 @@ def load_checkpoint(
     if info["missing_keys"] or info["mismatched_keys"]:
         count = len(info["missing_keys"]) + len(info["mismatched_keys"])
         raise ModelError(f"{model} is broken: {count} of its weights are missing or misshapen; download it again")
+    for module in loaded.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            # Packing fails for shapes such as those of Qwen3-VL's image encoder, and makes CPUs compute in bfloat16.
+            module.support_avx512bf16_for_cpu = False
     return loaded.eval(), processor
+
+
+def quantization(quantize: str | None, dtype: torch.dtype) -> BitsAndBytesConfig | None:
+    """How bitsandbytes quantizes linear layers but the head for a value of `--quantize`: "8bit" as LLM.int8() (T.
+    Dettmers et al., 2022), "4bit" as NF4 (QLoRA, 2023), computed in `dtype`."""
+    if quantize is None:
+        return None
+    getLogger("bitsandbytes.autograd._functions").setLevel("ERROR")  # warns at each call that 8bit computes in float16
+    if quantize == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
 
 
 def attention_implementations(attention: str) -> str | dict[str, str] | None:

@@ -11,14 +11,12 @@ VLLM_PYTHON = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
 class VllmOptions:
     """How a vLLM server is started.
 
-    `python` is the Python of an environment with vLLM. A conversation has at most `images` images. `memory_share` is
-    the fraction of each GPU's memory that the server may take, or of the machine's memory with a CPU build. None means
-    vLLM's default on GPUs; on a CPU, keys and values get `ModelOptions.kv_cache_bytes`. `max_model_len` is the longest
-    conversation in tokens, including its reply; None is the checkpoint's own limit.
+    `python` is the Python of an environment with vLLM. A conversation has at most `images` images.
+    `max_model_len` is the longest conversation in tokens, including its reply; None is the checkpoint's own limit. On a
+    CPU, keys and values get `ModelOptions.kv_cache_bytes`.
     """
 
     images: int
     python: Path = VLLM_PYTHON
     tensor_parallel_size: int = 1
-    memory_share: float | None = None
     max_model_len: int | None = None

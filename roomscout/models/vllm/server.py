@@ -23,6 +23,7 @@ from typing import Any
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.base.wording import named
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
+from roomscout.models.gpus import first_gpu
 from roomscout.models.transformers.source import id_and_revision
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 
@@ -357,29 +358,23 @@ def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: 
         command += ["--revision", revision, "--tokenizer-revision", revision]
     if vllm.max_model_len is not None:
         command += ["--max-model-len", str(vllm.max_model_len)]
-    if vllm.memory_share is not None:
-        command += ["--gpu-memory-utilization", str(vllm.memory_share)]
-    if build.is_cpu:
+    if not build.is_cpu:
+        command += ["--gpu-memory-utilization", str(options.memory_fraction)]
+    else:
         command += ["--block-size", str(CPU_BLOCK_TOKENS), "--enforce-eager"]
-        if vllm.memory_share is None and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
+        if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
             # vLLM's default is nearly all memory of the machine.
             command += ["--kv-cache-memory-bytes", str(cpu_kv_bytes(options))]
     return command
 
 
 def cpu_kv_bytes(options: ModelOptions) -> int:
-    """Memory for keys and values on a CPU: as planned, else a share of the free memory."""
+    """Memory for keys and values on a CPU: as planned, else a share of what is usable."""
     if options.kv_cache_bytes is not None:
         return options.kv_cache_bytes
-    import psutil
+    from roomscout.models.transformers.loading import resolve_device, usable_bytes
 
-    return int(psutil.virtual_memory().available * KV_SHARE)
-
-
-def first_gpu(device: str) -> int | None:
-    """The number in a `--device` value, None without one."""
-    _, _, number = device.partition(":")
-    return int(number) if number.isdecimal() else None
+    return int(usable_bytes(resolve_device("cpu"), options.memory_fraction) * KV_SHARE)
 
 
 def server_environment(key: str, model: str, gpu: int | None, gpus: int) -> dict[str, str]:
@@ -418,7 +413,7 @@ def why_not_started(lines: Sequence[str], status: int, model: str, python: Path)
     """Why a server exited before it accepted requests, how to fix that, and the end of its log."""
     if said(lines, _OUT_OF_MEMORY):
         why = (
-            f"{model} does not fit in its memory: change {named('gpu_memory_utilization')}, lower "
+            f"{model} does not fit in its memory: change {named('memory_fraction')}, lower "
             f"{named('max_model_len')}, or spread the model over more GPUs with {named('tensor_parallel_size')}"
         )
     elif said(lines, ["Failed to infer device type"]):
@@ -426,7 +421,7 @@ def why_not_started(lines: Sequence[str], status: int, model: str, python: Path)
     elif said(lines, ["unrecognized arguments", "No module named vllm.entrypoints"]):
         why = f"the vLLM of {python} is not the version that this package supports: run `{INSTALL}`"
     elif status == 137:
-        why = f"it was killed (SIGKILL), probably because memory ran out: lower {named('gpu_memory_utilization')}"
+        why = f"it was killed (SIGKILL), probably because memory ran out: lower {named('memory_fraction')}"
     else:
         why = f"it exited with status {status}"
     return (

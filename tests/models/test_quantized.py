@@ -1,0 +1,88 @@
+"""Weights that bitsandbytes quantizes as they are loaded; without the package, the sentence that says so."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import RoomScans, run_command, run_in_process, trajectories
+from untrained_checkpoints import write_untrained_checkpoint
+
+from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.agent.run_folder import config_to_resume
+from roomscout.models import ModelError, ModelOptions
+from roomscout.models.transformers.footprint import footprint, linear_weights
+from roomscout.models.transformers.loading import load_checkpoint
+from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.runs.reader import RunReader
+
+CPU = torch.device("cpu")
+needs_bitsandbytes = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="needs bitsandbytes")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Wide enough that NF4 saves memory, and with shapes in the image encoder that are no multiples of its blocks."""
+    return str(write_untrained_checkpoint(tmp_path_factory.mktemp("wide"), sizes=ModelSizes(hidden=128, head_dim=32)))
+
+
+@needs_bitsandbytes
+@pytest.mark.parametrize("quantize", ["4bit", "8bit"])
+def test_the_plan_knows_which_weights_are_quantized(checkpoint: str, quantize: str):
+    loaded, _ = load_checkpoint(checkpoint, torch.float32, CPU, "auto", quantize)
+    plain, _ = load_checkpoint(checkpoint, torch.float32, CPU, "auto")
+    made = {f"{name}.weight" for name, each in loaded.named_modules() if type(each).__module__.startswith("bitsand")}
+    assert made == linear_weights(plain).keys()
+    planned = footprint(checkpoint, "float32", "cpu", 1, quantize).weight_bytes
+    assert planned == pytest.approx(loaded.get_memory_footprint(return_buffers=False), rel=0.06)
+
+
+@needs_bitsandbytes
+def test_quantized_weights_change_answers_and_cannot_change_in_a_run(rooms: RoomScans, checkpoint: str, tmp_path: Path):
+    few = {"model": checkpoint, "num_questions": 2, "steps": 1, "max_new_tokens": 12, "renderer": "blind"}
+    runs = {
+        name: run_in_process(rooms.config(tmp_path / str(name), quantize=name, **few))
+        for name in (None, "4bit", "8bit")
+    }
+    assert trajectories(runs[None]) != trajectories(runs["4bit"])
+    assert ", float32, 4bit, " in RunReader(runs["4bit"]).facts.protocol
+    with pytest.raises(ConfigError, match="--quantize would change answers of this run"):
+        config_to_resume(runs["4bit"], rooms.config(tmp_path / "4bit", quantize="8bit", **few))
+
+
+@needs_bitsandbytes
+def test_weights_that_are_quantized_are_not_quantized_again(checkpoint: str, tmp_path: Path):
+    loaded, processor = load_checkpoint(checkpoint, torch.float32, CPU, "auto", "4bit")
+    loaded.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="has quantized weights already: leave out --quantize 8bit"):
+        load_checkpoint(str(tmp_path), torch.float32, CPU, "auto", "8bit")
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
+def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(rooms: RoomScans, tmp_path: Path):
+    ended = run_command(rooms.command(tmp_path, "--model", "embedded", "--quantize", "4bit"))
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert ended.stderr == "error: --quantize needs the package bitsandbytes: pip install bitsandbytes\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"engine": "openai", "base_url": ("http://h/v1",)}, "leave out --quantize with --engine openai"),
+        ({"engine": "vllm"}, "--quantize is for --engine transformers"),
+        ({"compile": True}, "--adapter and --compile need weights that are not quantized"),
+        ({"adapter": Path("a")}, "--adapter and --compile need weights that are not quantized"),
+        ({"model": "scripted:random"}, "--quantize has no meaning without a model"),
+    ],
+)
+def test_what_cannot_be_quantized_is_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        RunConfig.of(batch=True, quantize="4bit", **settings).checked()
+
+
+def test_a_loaded_model_is_not_quantized(checkpoint: str):
+    from roomscout.models.transformers.backend import TransformersBackend
+
+    with pytest.raises(ModelError, match="quantize cannot be set for a loaded model"):
+        TransformersBackend(*load_checkpoint(checkpoint, torch.float32, CPU, "auto"), ModelOptions(quantize="4bit"))
