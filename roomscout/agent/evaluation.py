@@ -3,8 +3,8 @@
 import logging
 import resource
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,10 +37,9 @@ from roomscout.base.wording import named
 from roomscout.data.questions import Asked
 from roomscout.data.scans import scene_order
 from roomscout.data.sources import source_of
-from roomscout.models.nvml import Samples, sampled_gpus
+from roomscout.models.nvml import sampled_gpus
 from roomscout.runs import RunError
 from roomscout.runs.closing import closing_lines
-from roomscout.runs.hardware import GpuSamples
 from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
 from roomscout.runs.prices import in_money
 from roomscout.runs.reader import RunReader, image_name
@@ -101,7 +100,8 @@ def main_vsi_bench_loop(
             session = Session(run, scheduler)
             try:
                 shown = show_progress and not asking.config.output.quiet
-                with gpus_of(started.config.model.device, started.plan.tensor_parallel, run_log):
+                device, gpus = started.config.model.device, started.plan.tensor_parallel
+                with sampled_gpus(device, gpus, run_log.sample):
                     answer_questions(scheduler, run, asking.episodes, shown, asking.benchmark)
             except RunError:
                 raise  # nothing more can be written
@@ -231,21 +231,6 @@ def stopped(error: Exception, run_log: RunWriter, session: Session) -> Outcome:
     log.log(RESULT, "%s", run_log.resume_command)
     run_log.export(session.facts())
     return Outcome(3, run_log.rows, run_log.folder, error)
-
-
-@contextmanager
-def gpus_of(device: str, count: int, run_log: RunWriter) -> Iterator[None]:
-    """Record what the run's GPUs do inside this block, if it may use any."""
-    if device == "cpu":
-        yield
-        return
-
-    def write(samples: Samples) -> None:
-        with suppress(RunError, RuntimeError):  # as the next turn raises; or a hanging driver outlived the run
-            run_log.sample(GpuSamples.from_json(samples))
-
-    with sampled_gpus(device, count, write):
-        yield
 
 
 def budget_of(asking: Prepared, run_log: RunWriter) -> Budget | None:

@@ -28,7 +28,7 @@ Samples = dict[str, Any]
 
 @contextmanager
 def sampled_gpus(device: str, count: int, write: Callable[[Samples], None]) -> Iterator[None]:
-    """Sample `count` GPUs, the first of which is `device` ("auto", "cuda" or "cuda:1"), inside this block.
+    """Sample `count` GPUs, the first of which is `device` ("auto", "cuda:1"), inside this block; none for "cpu".
 
     About once a minute, and at the end of the block, `write` is given the samples of each GPU. Without a GPU or
     NVIDIA's package, nothing happens, and run.log says so.
@@ -47,8 +47,10 @@ def sampled_gpus(device: str, count: int, write: Callable[[Samples], None]) -> I
 def chosen_gpus(device: str, count: int) -> list[str]:
     """The entries of CUDA_VISIBLE_DEVICES, by default indices, of `count` GPUs from `device` on, as far as they exist.
 
-    As in CUDA, the first invalid entry hides all behind it.
+    None on the CPU. As in CUDA, the first invalid entry hides all behind it.
     """
+    if device == "cpu":
+        return []
     first = int(device.partition(":")[2] or 0)
     if (value := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
         return [str(number) for number in range(first, first + count)]
@@ -62,6 +64,8 @@ def chosen_gpus(device: str, count: int) -> list[str]:
 
 def _sample(entries: Sequence[str], write: Callable[[Samples], None], stop: Event) -> None:
     """Sample GPUs until `stop` is set."""
+    if not entries:
+        return
     try:
         import pynvml
 

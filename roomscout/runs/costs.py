@@ -43,19 +43,20 @@ def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
     although they overlap. "replies" are those of calls whose engine does not tell prefill and decoding apart, as
     servers do not; they overlap too where questions are asked one by one.
     `prefilled_tokens` counts prompt tokens that were computed rather than reused. `mean_batch` is the mean number of
-    questions per call, `batch_fill` its ratio to `batch_size`. "anytime" has the same of the forced answers after the
-    turns, which nothing else includes; absent if there are none.
+    questions per call, `batch_fill` its ratio to `batch_size`, `turn_seconds` a list of the wall seconds of each turn.
+    "anytime" has the same of the forced answers after the turns, which nothing else includes; absent if there are none.
     """
     seconds = dict.fromkeys((*MODEL_PARTS, "replies", *WAITS, *OWN_PARTS), 0.0)
     counts = dict.fromkeys(COUNTED, 0)
     rows, calls, generate_s = 0, 0.0, 0.0
-    forced: list[ForcedAnswer] = []
+    forced, turn_seconds = list[ForcedAnswer](), list[float]()
     for turn in turns:
         if turn.forced is not None:
             forced.append(turn.forced)
         share = 1 / len(turn.batch)
         rows, calls = rows + 1, calls + share
         generate_s += share * turn.reply.seconds
+        turn_seconds.append(turn.elapsed_s)
         for part in (*MODEL_PARTS, *WAITS):
             seconds[part] += share * getattr(turn.seconds, part)
         if not turn.seconds.prefill + turn.seconds.decode:
@@ -72,6 +73,7 @@ def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
         "mean_batch": mean_batch,
         "batch_fill": round(mean_batch / batch_size, 3) if mean_batch and batch_size else None,
         "generate_seconds": round(generate_s, 3),
+        "turn_seconds": turn_seconds,
         "seconds": {part: round(value, 3) for part, value in seconds.items()},
         "prefilled_tokens": prefilled,
         **counts,

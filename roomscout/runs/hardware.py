@@ -34,17 +34,14 @@ class GpuSamples(Record):
 
 
 def hardware_of(
-    cost: Mapping[str, Any],
-    turns: Sequence[float],
-    sessions: Sequence[Mapping[str, Any]],
-    samples: Sequence[GpuSamples],
+    cost: Mapping[str, Any], sessions: Sequence[Mapping[str, Any]], samples: Sequence[GpuSamples]
 ) -> dict[str, Any]:
-    """What the hardware did, for summary.json, from `costs` and the seconds of all `turns`; {} without turns.
+    """What the hardware did, for summary.json, from `costs`; {} without turns.
 
     `tokens_per_second` counts generated tokens, for an engine that takes batches while it had a call, else over the
     wall time of the `sessions`.
     """
-    if not turns:
+    if not (turns := cost["turn_seconds"]):
         return {}
     busy = cost["generate_seconds"] if _takes_batches(cost["seconds"]) else sum(each["seconds"] for each in sessions)
     on_gpu = any(each.get("peak_device_memory_bytes") for each in sessions) if sessions else bool(samples)

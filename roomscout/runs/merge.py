@@ -100,7 +100,7 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
             linked.append(take_part(run, part, kinds))
             run.add_sessions(sessions_of(part.folder))
             for samples in RunReader(part.folder).gpu_samples:
-                run.sample(samples)
+                run.sample(samples.to_json())
         log.info("Images: %s", "hard links to those of the parts" if all(linked) else "copies, on another file system")
         return run.export(None)
     finally:

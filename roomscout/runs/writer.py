@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -233,9 +234,10 @@ class RunWriter:
             self._enqueue(_append, self.folder / "results.jsonl", *(row.to_json() for row in rows), durable=True)
         self._rows |= {(row.id, row.sample): row for row in rows}
 
-    def sample(self, samples: GpuSamples) -> None:
-        """Append what a GPU did to hardware.jsonl."""
-        self._enqueue(_append, self.folder / HARDWARE_FILE, samples.to_json())
+    def sample(self, samples: Mapping[str, Any]) -> None:
+        """Append what a GPU did to hardware.jsonl; leaves a failure to the next write of something else."""
+        with suppress(RunError, RuntimeError):  # the latter if a driver hung until this writer was closed
+            self._enqueue(_append, self.folder / HARDWARE_FILE, GpuSamples.from_json(samples).to_json())
 
     def adopt(self, episode: EpisodeId, run: Path) -> bool:
         """Copy an episode's turns from another run; returns whether its images are hard links rather than copies.
@@ -301,14 +303,14 @@ class RunWriter:
             summary |= self._scores(rows, plain, part, sights, forced, str(error))
         spent: dict[EpisodeId, dict[str, Any]] = {}
         scans: set[str] = set()
-        seconds: list[float] = []
-        cost = costs(self._turns_counted_in(spent, scans, seconds), batch_size)
+        cost = costs(self._turns_counted_in(spent, scans), batch_size)
+        hardware = hardware_of(cost, sessions, self._reader.gpu_samples)
+        del cost["turn_seconds"]
         tasks = by_task(
             (benchmark.task_of(row.question_type), spent[row.episode]) for row in answered if row.episode in spent
         )
         summary |= {"cost": cost | in_money_of(cost, facts.price) | {"tasks": tasks}, "sessions": sessions}
-        if hardware := hardware_of(cost, seconds, sessions, self._reader.gpu_samples):
-            summary["hardware"] = hardware
+        summary |= {"hardware": hardware} if hardware else {}
         summary["provenance"] = hashes_of(facts, scans)
         self._replace("results.json", json.dumps(rows, indent=2))
         more: dict[EpisodeId, dict[str, Any]] = {episode: columns_of(sight) for episode, sight in sights.items()}
@@ -321,16 +323,13 @@ class RunWriter:
         self._replace("summary.json", json.dumps(summary, indent=2))
         return summary
 
-    def _turns_counted_in(
-        self, spent: dict[EpisodeId, dict[str, Any]], scans: set[str], seconds: list[float]
-    ) -> Iterator[Turn]:
-        """All turns, each read once; fills in what each answer took, the SHA-256 of the scans, and all seconds."""
+    def _turns_counted_in(self, spent: dict[EpisodeId, dict[str, Any]], scans: set[str]) -> Iterator[Turn]:
+        """All turns, each read once; fills in what each answer took, and the SHA-256 of the scans."""
         price = self._reader.facts.price
         for episode in self._reader.begun:
             turns = self._reader.turns(episode)
             spent[episode] = of_answer(turns, price)
             scans |= {turn.scan.sha256 for turn in turns if turn.scan is not None}
-            seconds += [turn.elapsed_s for turn in turns]
             yield from turns
 
     def _scores(

@@ -42,6 +42,7 @@ def sampled(device: str = "auto", count: int = 1, at_least: int = 1) -> list[dic
     [
         (None, "auto", 1, ["0"]),
         (None, "cuda:1", 1, ["1"]),
+        (None, "cpu", 1, []),
         (None, "auto", 2, ["0", "1"]),
         ("1", "cuda", 1, ["1"]),
         ("1,0", "cuda:1", 1, ["0"]),

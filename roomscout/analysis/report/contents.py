@@ -44,7 +44,7 @@ class Entry:
     """An answer without its turns: what the table and the plots show.
 
     `numbers` are the answer and the truth if both are numbers that a plot can show, in `unit`. `cost` is its share of
-    the run's seconds and tokens, as `costs` returns them, and `turn_seconds` are those of each turn.
+    the run's seconds and tokens, as `costs` returns them.
     """
 
     name: str
@@ -60,7 +60,6 @@ class Entry:
     turns: int
     distance_m: float
     cost: dict[str, Any]
-    turn_seconds: tuple[float, ...]
     sight: str | None = None
     """What was in view, a key of SIGHTS; None if that is not known."""
 
@@ -128,7 +127,6 @@ class QuestionContents:
             turns=len(self.turns),
             distance_m=self.distance_m,
             cost=costs(self.turns, None),
-            turn_seconds=tuple(turn.elapsed_s for turn in self.turns),
             sight=self.sight.verdict if self.sight else None,
         )
 
@@ -331,5 +329,5 @@ def hardware_shown(
     cost = totals(entries)
     size = sessions[-1].get("batch_size") if sessions else None
     fill = round(cost["mean_batch"] / size, 3) if size and cost["mean_batch"] else None
-    turns = [seconds for entry in entries for seconds in entry.turn_seconds]
-    return hardware_of(cost | {"batch_fill": fill}, turns, sessions, samples)
+    turns = [seconds for entry in entries for seconds in entry.cost["turn_seconds"]]
+    return hardware_of(cost | {"batch_fill": fill, "turn_seconds": turns}, sessions, samples)
