@@ -71,16 +71,17 @@ def main_vsi_bench_loop(
     policy: Policy | None = None,
     asked: Asked | None = None,
     show_progress: bool = True,
-    started: Started | None = None,
+    begin: Callable[[Prepared, ExitStack], Started] | None = None,
     show_view: Callable[[QuestionState, Path], None] | None = None,
 ) -> Outcome:
     """Answer every question of a run and score it.
 
     `folder` is the run to resume, None for a new one. `policy` replaces the model that `config` names, `asked` the
-    questions that it names for a new run. With `show_progress`, a terminal has a bar. `started` has the model and the
-    scans of earlier runs, which outlive this one. `show_view` is called with each question that takes a turn, and with
-    the file that its view is going to be saved to. Raises ConfigError, QuestionError, ScanNotFound, RenderError,
-    ModelError or RunError if the run cannot begin, and RunError if its folder can no longer be written.
+    questions that it names for a new run. With `show_progress`, a terminal has a bar. `begin` loads what the run needs,
+    or returns the model and the scans of earlier runs, which outlive this one. `show_view` is called with each question
+    that takes a turn, and with the file that its view is going to be saved to. Raises ConfigError, QuestionError,
+    ScanNotFound, RenderError, ModelError or RunError if the run cannot begin, and RunError if its folder can no longer
+    be written.
     """
     asking = prepared(config, policy, asked, folder)
     with ExitStack() as stack:
@@ -91,7 +92,7 @@ def main_vsi_bench_loop(
         session = None
         try:
             unfamiliar = unfamiliar_questions(asking.policy, asking.config.model, asking.questions)
-            started = started or start(asking, stack)
+            started = (begin or start)(asking, stack)
             run_log = begin_or_resume(asking, run_log, started.config, started.prompts, stack)
             log_unfamiliar(unfamiliar)
             run = started.run(run_log, partial(_show, show_view, run_log.folder) if show_view else lambda state: None)

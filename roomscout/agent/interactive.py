@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from roomscout.agent.builders import asked_of
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.console import console
 from roomscout.agent.evaluation import Outcome, main_vsi_bench_loop
-from roomscout.agent.prepared import prepared
-from roomscout.agent.startup import start
+from roomscout.agent.prepared import Prepared, prepared
+from roomscout.agent.startup import Started, start
 from roomscout.agent.state import QuestionState
 from roomscout.base.text import escaped
 from roomscout.data.questions import QuestionError
@@ -43,8 +44,12 @@ def ask_repeatedly(
             except (ConfigError, QuestionError) as error:
                 console.print(escaped(f"error: {error}"), markup=False, highlight=False)
                 continue
-            begun = replace(started, config=current)
-            yield main_vsi_bench_loop(current, policy=asking.policy, asked=asked, started=begun, show_view=show_view)
+            again = partial(_begun, replace(started, config=current))
+            yield main_vsi_bench_loop(current, policy=asking.policy, asked=asked, begin=again, show_view=show_view)
+
+
+def _begun(started: Started, asking: Prepared, stack: ExitStack) -> Started:
+    return started
 
 
 def _each_question(first: str | None) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,7 +127,7 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
     if (video := config.video) is not None:
         films = films_of(config, video, frame_size(config, policy))
         shown = {} if asking.folder is None else frames_shown(asking.folder)
-        library = FilmLibrary(films, int(config.views.scene_cache_gib * 2**30), shown)
+        library = FilmLibrary(films, _cache_bytes(config), shown)
     else:
         assert renderer is not None, "scans are rendered"
         library = library_of(config, renderer)
@@ -149,6 +149,23 @@ def start(asking: Prepared, stack: ExitStack) -> Started:
         asking.make_scans()
         asking.report_scans()
     return Started(config, plan, library, policy, rules, pool)
+
+
+def start_part(started: Started, asking: Prepared) -> Started:
+    """What `start` returned for a part of a run, for another part of it: loads no model again.
+
+    Raises ConfigError or RunError if --moves-of names a run that cannot be repeated.
+    """
+    config, library = asking.config, started.library
+    if isinstance(library, FilmLibrary) and asking.folder is not None:
+        library = FilmLibrary(library.settings, _cache_bytes(config), frames_shown(asking.folder))
+    policy = started.policy if asking.policy is None else asking.policy
+    rules = replace(started.rules, mover=mover_of(config, asking.questions))
+    return replace(started, config=config, library=library, policy=policy, rules=rules)
+
+
+def _cache_bytes(config: RunConfig) -> int:
+    return int(config.views.scene_cache_gib * 2**30)
 
 
 def frames_shown(folder: Path) -> dict[tuple[str, str], str]:

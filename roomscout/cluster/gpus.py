@@ -2,8 +2,8 @@
 
     python -m roomscout.cluster.gpus FD
 
-is one of them. FD is its end of a `multiprocessing.Pipe`, on which it receives (function, arguments), and sends the
-value or the error of the call.
+is one of them. FD is its end of a `multiprocessing.Pipe`, on which it receives a class, of which it makes an object,
+then names of methods with their arguments. It sends the value or the error of each call.
 """
 
 import logging
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -24,7 +24,7 @@ from roomscout.agent.console import counted
 from roomscout.base.interrupts import ignored_interrupts, raise_at_interrupts
 from roomscout.base.processes import environment
 from roomscout.base.wording import named
-from roomscout.cluster.ray_cluster import END_WITHIN_S, POLL_S, Replicas
+from roomscout.cluster.ray_cluster import END_WITHIN_S, POLL_S, REUSABLE, Replicas
 from roomscout.models import watchdog
 from roomscout.models.gpus import visible_gpus
 from roomscout.runs.setting_types import ALL_GPUS
@@ -36,13 +36,13 @@ DIED = 3
 
 
 class Worker:
-    """A process that makes one call, with `gpus` as its CUDA_VISIBLE_DEVICES unless that is None.
+    """A process with an object of this `kind`, and with `gpus` as its CUDA_VISIBLE_DEVICES unless that is None.
 
     Its watchdog ends it, and all that it started, once this process closes it or dies. In a session of its own, no
     Ctrl-C of the terminal reaches it.
     """
 
-    def __init__(self, gpus: str | None, threads: int, call: tuple[Callable[..., Any], tuple[Any, ...]]):
+    def __init__(self, gpus: str | None, threads: int, kind: type):
         self.gpus = gpus
         self.connection, theirs = Pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
@@ -59,8 +59,12 @@ class Worker:
             start_new_session=True,
         )
         theirs.close()
+        self.call(kind)
+
+    def call(self, *message: Any) -> None:
+        """Send the worker its class, or a method and its arguments."""
         with suppress(BrokenPipeError):  # it died: `outcome` says so
-            self.connection.send(call)
+            self.connection.send(message)
 
     def outcome(self) -> Any:
         """The value of the call, the error that it raised, or DIED, which is logged; only once `connection` has it."""
@@ -98,30 +102,35 @@ class GpuWorkers:
     def __init__(self, devices: Sequence[str | None]):
         self._free = list(devices)
         self._busy: dict[Any, Worker] = {}
+        self._idle: list[Worker] = []
         cores = len(os.sched_getaffinity(0)) // len(devices)
         self.replicas = Replicas(len(devices), 0, max(1, cores))
 
-    def outcomes(
-        self, function: Callable[..., Any], arguments: Mapping[Any, tuple[Any, ...]]
-    ) -> Iterator[dict[Any, Any]]:
-        """Call a function on a worker for each key; yields values and errors by key, also each POLL_S meanwhile."""
+    def outcomes(self, kind: type, method: str, arguments: Mapping[Any, tuple[Any, ...]]) -> Iterator[dict[Any, Any]]:
+        """Call a method of a free worker for each key; yields values and errors by key, also each POLL_S meanwhile."""
         waiting = list(arguments)
         while waiting or self._busy:
-            while waiting and self._free:
+            while waiting and (self._idle or self._free):
                 key = waiting.pop(0)
-                self._busy[key] = Worker(self._free.pop(0), self.replicas.cpus, (function, arguments[key]))
+                idle = self._idle.pop() if self._idle else Worker(self._free.pop(0), self.replicas.cpus, kind)
+                idle.call(method, arguments[key])
+                self._busy[key] = idle
             wait([worker.connection for worker in self._busy.values()], POLL_S)
             done = {key: worker for key, worker in self._busy.items() if worker.connection.poll()}
             ended = {key: worker.outcome() for key, worker in done.items()}
             for key, worker in done.items():
-                self._end([self._busy.pop(key)])
-                self._free.append(worker.gpus)
+                del self._busy[key]
+                if len(waiting) > len(self._idle) and ended[key] in REUSABLE:
+                    self._idle.append(worker)
+                else:
+                    self._end([worker])
+                    self._free.append(worker.gpus)
             yield ended
 
     def close(self) -> None:
         """End all workers; finished turns are on disk."""
         with ignored_interrupts():
-            self._end(list(self._busy.values()))
+            self._end([*self._busy.values(), *self._idle])
 
     @staticmethod
     def _end(workers: Sequence[Worker]) -> None:
@@ -180,17 +189,21 @@ def _visible(gpu: str, visible: Sequence[str], asked: str) -> str:
 
 
 def main(connection: Connection) -> None:
-    """Make the call that `connection` has, and send its value or error."""
+    """Make the calls that `connection` has, and send their values or errors."""
     raise_at_interrupts()
-    function, arguments = connection.recv()
     try:
-        outcome = function(*arguments)
-    except KeyboardInterrupt:
+        (kind,) = connection.recv()
+        worker = kind()
+        while True:
+            method, arguments = connection.recv()
+            try:
+                outcome = getattr(worker, method)(*arguments)
+            except Exception as error:  # noqa: BLE001 (raised again in the command)
+                error.add_note(traceback.format_exc())
+                outcome = error
+            connection.send(outcome)
+    except (EOFError, KeyboardInterrupt):
         return
-    except Exception as error:  # noqa: BLE001 (raised again in the command)
-        error.add_note(traceback.format_exc())
-        outcome = error
-    connection.send(outcome)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """How often Ray's process tells that the cluster is alive."""
+REUSABLE = (0, 1)
+"""The values of calls after which a worker takes another one; after an error its process may be in any state."""
 CONNECT_WITHIN_S = 10.0
 START_WITHIN_S = 100.0
 """How long Ray may take to start or join a cluster. Some 5 seconds are usual."""
@@ -86,15 +88,13 @@ class Cluster:
                 "its ~/.ray/auth_token to this machine"
             )
 
-    def outcomes(
-        self, function: Callable[..., Any], arguments: Mapping[Any, tuple[Any, ...]]
-    ) -> Iterator[dict[Any, Any]]:
-        """Call a function on a worker for each key; yields values and errors by key as calls end.
+    def outcomes(self, worker: type, method: str, arguments: Mapping[Any, tuple[Any, ...]]) -> Iterator[dict[Any, Any]]:
+        """Call a method of an object on a worker for each key; yields values and errors by key as calls end.
 
-        Also yields once a second meanwhile. At most `replicas.count` calls are in progress at a time.
+        Also yields once a second meanwhile. There are at most `replicas.count` workers. A free one takes the next call.
         """
         try:
-            self._connection.send((function, arguments, self.replicas))
+            self._connection.send((worker, method, arguments, self.replicas))
         except OSError:
             raise self._ended() from None
         left = len(arguments)

@@ -6,19 +6,20 @@ Ray's native code takes over SIGTERM, and exits or hangs its process when a clus
 to save its run, so Ray has this process to itself. FD is one end of a `multiprocessing.Pipe`; the end of file stops
 this process. An empty ADDRESS starts a cluster on this machine with so many CPU cores.
 
-Sends Ray's list of the cluster's nodes, or a sentence if it cannot connect. Then receives (function, arguments by key,
-`Replicas`), and calls the function on a worker for each key; Ray retries the calls of lost workers. Sends the values or
-errors of ended calls by key, and none of them once a second while a live node could hold a worker.
+Sends Ray's list of the cluster's nodes, or a sentence if it cannot connect. Then receives (class of a worker, name of
+its method, arguments by key, `Replicas`), and calls the method of a free worker for each key, in their order; another
+worker takes the call of a lost one. Sends the values or errors of ended calls by key, and none of them once a second
+while a live node could hold a worker.
 """
 
 import logging
-import os
 import sys
+from collections import Counter
 from multiprocessing.connection import Connection
 from typing import Any
 
 from roomscout import IMPORTED_FROM
-from roomscout.cluster.ray_cluster import POLL_S, ClusterError
+from roomscout.cluster.ray_cluster import POLL_S, REUSABLE, ClusterError
 
 OBJECT_STORE_BYTES = 100_000_000
 """Ray's shared memory on this machine. It carries only settings and exit statuses."""
@@ -30,8 +31,6 @@ def main(connection: Connection, address: str, cpus: int) -> None:
     """Connect to the cluster, and serve calls until the other end of the connection is closed."""
     # Workers look for modules in the folder of this file name, if it is on this process's path.
     sys.argv[0] = str(IMPORTED_FROM / "ray_driver")
-    # Ray would retry without end when memory is short.
-    os.environ["RAY_task_oom_retries"] = str(MOST_LOSSES)  # noqa: SIM112 (Ray's name)
     here = {} if address else {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         import ray
@@ -50,17 +49,32 @@ def main(connection: Connection, address: str, cpus: int) -> None:
 
 def serve(ray: Any, connection: Connection) -> None:
     """Carry out one request; raises EOFError when the other end is closed."""
-    function, arguments, replicas = connection.recv()
-    # Each process takes one call and then ends, which frees all its memory.
-    options = {"num_cpus": replicas.cpus, "num_gpus": replicas.gpus, "max_calls": 1, "max_retries": MOST_LOSSES}
-    task, waiting = ray.remote(**options)(function), list(arguments)
-    busy: dict[Any, Any] = {}
+    kind, method, arguments, replicas = connection.recv()
+    new_worker = ray.remote(num_cpus=replicas.cpus, num_gpus=replicas.gpus)(kind).remote
+    here, lost = ray.remote(num_cpus=0)(lambda: None), Counter[Any]()
+    waiting, free = list(arguments), list[Any]()
+    busy: dict[Any, tuple[Any, Any]] = {}
     while waiting or busy:
         while waiting and len(busy) < replicas.count:
-            key = waiting.pop(0)
-            busy[task.remote(*arguments[key])] = key
+            key, worker = waiting.pop(0), free.pop() if free else new_worker()
+            busy[getattr(worker, method).remote(*arguments[key])] = key, worker
         done, _ = ray.wait(list(busy), timeout=POLL_S)
-        ended = {busy.pop(reference): outcome(ray, reference) for reference in done}
+        ended = {}
+        for reference in done:
+            key, worker = busy.pop(reference)
+            value = outcome(ray, reference)
+            if isinstance(value, ray.exceptions.RayError):
+                ray.get(here.remote())  # raises if Ray has ended on this machine, where no worker can be called
+                ray.kill(worker)
+                lost[key] += 1
+                if lost[key] <= MOST_LOSSES:
+                    waiting.insert(0, key)
+                    continue
+                value = ClusterError(f"its worker was lost {lost[key]} times ({one_line(value)})")
+            ended[key] = value
+            if len(waiting) > len(free) and value in REUSABLE:
+                free.append(worker)
+            del worker  # Ray ends workers that are not referenced
         if connection.poll():  # nothing is sent while calls are in progress
             raise EOFError
         if ended or any(map(replicas.fit_on, ray.nodes())):
@@ -68,16 +82,14 @@ def serve(ray: Any, connection: Connection) -> None:
 
 
 def outcome(ray: Any, reference: Any) -> Any:
-    """The value of a finished call, or the error that it raised, with its traceback there as a note."""
+    """The value of a finished call, the error that it raised, with its traceback there as a note, or Ray's error."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         error.cause.add_note(str(error))
         return error.cause
-    except ray.exceptions.LocalRayletDiedError:
-        raise  # without Ray on this machine, no other worker can be called
     except ray.exceptions.RayError as error:
-        return ClusterError(f"its worker was lost {1 + MOST_LOSSES} times ({one_line(error)})")
+        return error
 
 
 def one_line(error: Exception) -> str:

@@ -1,11 +1,13 @@
 """Runs on a Ray cluster or on the GPUs of this machine: workers answer the parts of a run, which are merged into its
 folder.
 
-A worker runs the unmodified loop on a part, in its own process, with an ordinary run folder below the run's `parts`.
-Losing a worker therefore costs only its current turn: Ray calls another one, which resumes the part's folder, and with
---gpus the next start of the run does. Losing the cluster ends the command with what the parts have, to be resumed.
+A worker runs the unmodified loop on one part after another, each with an ordinary run folder below the run's `parts`,
+and keeps the model that it loaded for the first one. Losing a worker therefore costs only its current turn: Ray calls
+another one, which resumes the part's folder, and with --gpus the next start of the run does. Losing the cluster ends
+the command with what the parts have, to be resumed.
 """
 
+import atexit
 import logging
 import socket
 import tempfile
@@ -31,7 +33,7 @@ from roomscout.agent.evaluation import (
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.prepared import Prepared, prepared
 from roomscout.agent.run_folder import saved_prompts
-from roomscout.agent.startup import resolve
+from roomscout.agent.startup import Started, resolve, start, start_part
 from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.base.extras import require
 from roomscout.base.interrupts import ignored_interrupts
@@ -52,7 +54,7 @@ from roomscout.data.questions import Question
 from roomscout.data.scans import missing_scans
 from roomscout.runs import RunError, RunInUse
 from roomscout.runs.journal import pending_samples
-from roomscout.runs.merge import FoundPart, sessions_of, take_part
+from roomscout.runs.merge import FoundPart, kinds_by_id, sessions_of, take_part
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import PARTS_FOLDER, QUESTIONS_FILE, RunReader, find_part, parts_of_run
 from roomscout.runs.records import EpisodeId
@@ -155,10 +157,9 @@ class RunInParts:
     def save_unfinished(self) -> None:
         """Merge what unfinished parts have into the run, and export it."""
         assert self.log is not None
-        parts = self._parts
-        for folder in map(parts.folder, parts.pending) if parts else ():
-            if folder:
-                take_part(self.log, FoundPart.read(folder))
+        if (parts := self._parts) is not None:
+            for folder in filter(None, map(parts.folder, parts.pending)):
+                take_part(self.log, FoundPart.read(folder), parts.kinds)
         self.log.export(None)
 
     def _answer_on(self, cluster: Cluster | GpuWorkers, probe: Path) -> list[Part]:
@@ -175,7 +176,7 @@ class RunInParts:
         log.info("%s, %d at a time", counted(count, "part"), min(cluster.replicas.count, count))
         with Progress(self._asking.episodes, self.log.rows, shown, benchmark=self._asking.benchmark) as progress:
             watch = Watch(self.log, progress)
-            for ended in cluster.outcomes(answer_part, {part: (parts.config(part), probe) for part in left}):
+            for ended in cluster.outcomes(PartWorker, "answer", {part: (parts.config(part), probe) for part in left}):
                 watch()
                 for part, status in ended.items():
                     left.remove(part)
@@ -197,7 +198,7 @@ class RunInParts:
         if self.log is None:
             # This machine may have no GPU, and this process shall not use any, so a worker resolves each "auto".
             device = self._config.model.device
-            calls = cluster.outcomes(resolved, {None: (on_own_gpu(self._config), probe)})
+            calls = cluster.outcomes(PartWorker, "resolved", {None: (on_own_gpu(self._config), probe)})
             (found,) = (each for ended in calls for each in ended.values())
             if isinstance(found, Exception):
                 raise found
@@ -218,7 +219,7 @@ class RunInParts:
 
 
 class Parts:
-    """The parts below a run's folder: their questions, settings and folders."""
+    """The parts below a run's folder: their questions, kinds of answers, settings and folders."""
 
     def __init__(self, run_log: RunWriter, config: RunConfig, questions: Sequence[Question], replicas: int):
         self.run_log, self._config, self._root = run_log, config, run_log.folder / PARTS_FOLDER
@@ -227,17 +228,18 @@ class Parts:
         scenes = len({question.scene for question in questions})
         # As many as the run was begun with, whatever the replicas now.
         of = next((part.of for part in begun if part), 0) or number_of_parts(len(questions), scenes, replicas)
+        self.kinds = kinds_by_id(questions)
         self.questions = {Part(number, of): asked for number, asked in enumerate(cut(questions, of), 1)}
 
     @property
     def pending(self) -> list[Part]:
-        """The parts with questions that have no result in the run."""
+        """The parts with questions that have no result in the run, those with the most first."""
         run, samples = self.run_log, self._config.questions.samples
-        return [
-            part
+        left = {
+            part: sum(len(pending_samples(run, each.id, samples)) for each in asked)
             for part, asked in self.questions.items()
-            if any(pending_samples(run, each.id, samples) for each in asked)
-        ]
+        }
+        return sorted(filter(left.__getitem__, left), key=left.__getitem__, reverse=True)
 
     def folder(self, part: Part) -> Path | None:
         """The run folder of a part; None before it has begun."""
@@ -271,7 +273,7 @@ class Parts:
         folder = self.folder(part)
         assert folder is not None
         found = FoundPart.read(folder)
-        take_part(self.run_log, found)
+        take_part(self.run_log, found, self.kinds)
         self.run_log.add_sessions(sessions_of(folder))
         lacking = {row.id for row in found.rows.values() if row.failed_part == "scan"}
         questions = [each for each in self.questions[part] if each.id in lacking]
@@ -308,13 +310,16 @@ class Watch:
     def __init__(self, run_log: RunWriter, progress: Progress):
         self.run_log, self._progress, self._versions = run_log, progress, current_versions()
         self._others, self._seen = set[tuple[str, str]](), set[EpisodeId]()
+        self._sizes: dict[Path, tuple[int, ...]] = {}
         readers = map(RunReader, parts_of_run(run_log.folder))
         self._resumed = {reader.folder: 1 + len(reader.facts.resumed) for reader in readers}
 
     def __call__(self) -> None:
         """Count the newly finished questions of all parts."""
         for reader in map(RunReader, parts_of_run(self.run_log.folder)):
-            facts = reader.facts
+            if self._sizes.get(reader.folder) == (sizes := reader.sizes):
+                continue
+            self._sizes[reader.folder], facts = sizes, reader.facts
             if len(facts.resumed) > self._resumed.setdefault(reader.folder, 0):
                 log.warning("The worker of %s was lost; another one has resumed it", facts.part)
                 self._resumed[reader.folder] = len(facts.resumed)
@@ -329,9 +334,6 @@ class Watch:
         self._progress.tell()
 
 
-# What a worker does, on whichever machine of the cluster it runs:
-
-
 def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
     """Raise RunError if this machine does not see a new file below --log-root within `within_s` seconds."""
     deadline = time.monotonic() + within_s
@@ -344,26 +346,42 @@ def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
         time.sleep(POLL_S)
 
 
-def resolved(config: RunConfig, probe: Path) -> RunConfig:
-    """`config` with each "auto" resolved on this machine; raises the errors of `main_vsi_bench_loop`."""
-    require_visible(probe)
-    with ExitStack() as stack:
-        return resolve(prepared(config), run_prompts(config), stack).config
+class PartWorker:
+    """Answers parts of a run, on whichever machine of the cluster it runs. Loads the model with its first part."""
 
+    def __init__(self) -> None:
+        self._started: Started | None = None
+        self._stack = ExitStack()
+        atexit.register(self._stack.close)
 
-def answer_part(config: RunConfig, probe: Path) -> int:
-    """Begin or resume the part that `config` names; returns the status and raises the errors of `main_vsi_bench_loop`.
+    def resolved(self, config: RunConfig, probe: Path) -> RunConfig:
+        """`config` with each "auto" resolved on this machine; raises the errors of `main_vsi_bench_loop`."""
+        require_visible(probe)
+        with ExitStack() as stack:
+            return resolve(prepared(config), run_prompts(config), stack).config
 
-    Waits while a lost worker still holds the lock of the part's folder.
-    """
-    require_visible(probe)
-    part = Part.parse(str(config.cluster.shard))
-    deadline = time.monotonic() + UNLOCKED_WITHIN_S
-    while True:
-        try:
-            return main_vsi_bench_loop(config, find_part(config.output.log_root, part.number, part.of)).status
-        except RunInUse as error:
-            if time.monotonic() > deadline:
-                raise
-            log.info("Waiting: %s", error)
-            time.sleep(POLL_S)
+    def answer(self, config: RunConfig, probe: Path) -> int:
+        """Begin or resume the part that `config` names; returns the status and raises the errors of
+        `main_vsi_bench_loop`.
+
+        Waits while a lost worker still holds the lock of the part's folder.
+        """
+        require_visible(probe)
+        part = Part.parse(str(config.cluster.shard))
+        deadline = time.monotonic() + UNLOCKED_WITHIN_S
+        while True:
+            try:
+                folder = find_part(config.output.log_root, part.number, part.of)
+                return main_vsi_bench_loop(config, folder, begin=self._begin).status
+            except RunInUse as error:
+                if time.monotonic() > deadline:
+                    raise
+                log.info("Waiting: %s", error)
+                time.sleep(POLL_S)
+
+    def _begin(self, asking: Prepared, stack: ExitStack) -> Started:
+        """What a part needs; what the first one has loaded is kept for later ones."""
+        if self._started is None:
+            self._started = start(asking, self._stack)
+            return self._started
+        return start_part(self._started, asking)

@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,18 @@ from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.console import Progress
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.prompts import Prompts, run_prompts
+from roomscout.agent.prepared import Prepared
 from roomscout.agent.run_folder import begin_folder, saved_config
+from roomscout.agent.startup import Started, start
 from roomscout.cluster.ray_cluster import Replicas, gpus_of_replica, replicas_of, require_listening
-from roomscout.cluster.ray_run import Parts, Watch, answer_part, number_of_parts, require_visible
+from roomscout.cluster.ray_run import Parts, PartWorker, Watch, number_of_parts, require_visible
 from roomscout.data.answers import Number
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question, load_questions
 from roomscout.runs import RunError
 from roomscout.runs.__main__ import main as runs_command
 from roomscout.runs.merge import merge, rescored
-from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.reader import RunReader, find_part, run_folders
 from roomscout.runs.writer import RunWriter
 from tests.conftest import vsi_question
 
@@ -312,13 +314,32 @@ def test_a_worker_waits_until_a_lost_one_releases_its_part(
     keep_rows(part, 1)
     lost = RunWriter(part)
     with caplog.at_level("INFO"), ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(answer_part, six_rooms.config(part.parent, shard=f"1/{SHARDS}"), tmp_path)
+        answering = pool.submit(PartWorker().answer, six_rooms.config(part.parent, shard=f"1/{SHARDS}"), tmp_path)
         while "Waiting: " not in caplog.text and not answering.done():
             time.sleep(0.01)
         lost.close()
         assert answering.result() == 0
     assert f"Waiting: {part} is being written by" in caplog.text
     assert results(part) == results(parts[0])
+
+
+def test_a_worker_starts_once_for_all_its_parts(
+    six_rooms: RoomScans, parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    started = []
+
+    def start_and_count(asking: Prepared, stack: ExitStack) -> Started:
+        started.append(asking)
+        return start(asking, stack)
+
+    monkeypatch.setattr("roomscout.cluster.ray_run.start", start_and_count)
+    worker = PartWorker()
+    for number, part in enumerate(parts, 1):
+        assert worker.answer(six_rooms.config(tmp_path, shard=f"{number}/{SHARDS}"), tmp_path) == 0
+        folder = find_part(tmp_path, number, SHARDS)
+        assert folder is not None and results(folder) == results(part)
+        assert RunReader(folder).facts.part == RunReader(part).facts.part
+    assert len(started) == 1
 
 
 @pytest.fixture
