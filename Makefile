@@ -1,7 +1,7 @@
 # make demo: explore procedural rooms with the included model.  make check: style and types.
 # make test: all tests but the slow ones, in WORKERS (2) processes.  make test-slow: the slow ones.  make test-all: both.
 # make test-ray: tests on a Ray cluster of this machine.  make test-vllm: tests with vLLM in its own environment.
-# make docs: the documentation as a site, in site/.
+# make docs: the documentation as a site, in site/.  make dist: sdist and wheel, in dist/.
 # make test-faces: tests with OpenEnv, verifiers, VAGEN and verl in environments of their own.
 # A new .venv gets the versions of constraints.txt; CONSTRAINTS= make demo gives it the newest. make clean removes .venv.
 PY := .venv/bin/python
@@ -10,7 +10,7 @@ WORKERS ?= 2
 # Containers often forbid bytecode files; without them, each of the tests' processes compiles all that it imports.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 
-.PHONY: demo test test-slow test-all test-ray test-vllm test-faces check format docs constraints clean
+.PHONY: demo test test-slow test-all test-ray test-vllm test-faces check format docs dist constraints clean
 
 demo: .venv/installed
 	$(PY) render_point_cloud_qwen_angle_batched.py --demo
@@ -46,6 +46,9 @@ format: .venv/installed-dev
 
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+
+dist: .venv/installed-dev
+	$(PY) -m build
 
 constraints: .venv/installed-dev
 	sh scripts/freeze.sh

@@ -1,6 +1,7 @@
 """The package as it is installed: one name, all files, beside projects with folders of the same names."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -10,11 +11,24 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import COMMAND, RoomScans, run_command
 
 import roomscout
 
 ROOT = COMMAND.parent
+CONSUMER = """
+from typing import assert_type
+
+from roomscout import Trajectory, ask, explore
+from roomscout.rendering.camera import CameraPose
+
+trajectory = ask("room.ply", "How many chairs?", model="embedded")
+assert_type(trajectory, Trajectory)
+assert_type(trajectory.answer, str | None)
+assert_type(trajectory.turns[0].pose, CameraPose)
+assert_type(explore([trajectory.question]), list[Trajectory])
+"""
 FOLDERS = tuple(sorted(path.parent.name for path in (ROOT / "roomscout").glob("*/__init__.py")))
 
 
@@ -40,6 +54,14 @@ def test_the_public_names_are_listed_and_there():
     assert all(getattr(roomscout, name) is not None for name in roomscout.__all__)
     with pytest.raises(AttributeError, match="'roomscout' has no attribute 'explode'"):
         _ = roomscout.explode
+
+
+def test_the_version_is_the_same_everywhere():
+    """The package's own is that of the build; the changelog's newest entry is that version, released or not."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
+    (in_readme,) = re.findall(r"note\s*= {Version (.*)}", (ROOT / "README.md").read_text())
+    newest = re.search(r"^## (\S+),", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None and {cited, in_readme, newest[1]} == {roomscout.__version__}
 
 
 def test_importing_takes_no_time():
@@ -73,10 +95,14 @@ def test_commands_run_from_any_folder_with_the_package_on_the_path(tmp_path: Pat
 def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: RoomScans, tmp_path: Path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    built = run_command([*pip, "wheel", "--no-deps", "-w", str(tmp_path), str(ROOT)])
-    (wheel,) = tmp_path.glob("roomscout-*.whl")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    built = run_command(build)  # an sdist, and of it the wheel
     assert built.returncode == 0, built.stderr
-    assert {name.split("/")[0].split("-")[0] for name in zipfile.ZipFile(wheel).namelist()} == {"roomscout"}
+    (wheel,), (_,) = tmp_path.glob("roomscout-*.whl"), tmp_path.glob(f"roomscout-{roomscout.__version__}.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"roomscout"}
+    tracked = run_command(["git", "-C", str(ROOT), "ls-files", "roomscout"]).stdout.split()
+    assert not set(tracked) - set(names)
 
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"
@@ -105,6 +131,10 @@ def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: 
     ended = subprocess.run([python, "-c", code], cwd=project, env=environment, capture_output=True, text=True)
     status, file = ended.stdout.split()
     assert status == "answered" and Path(file).is_relative_to(site), ended.stderr
+    (project / "consumer.py").write_text(CONSUMER)
+    mypy = [sys.executable, "-m", "mypy", "--python-executable", str(python), "--cache-dir", str(tmp_path / "types")]
+    typed = run_command([*mypy, "consumer.py"], cwd=project, env=environment)
+    assert typed.returncode == 0, typed.stdout
     (run, *_) = (project / "logs").glob("*")
     resumed = run_command([str(python.with_name("roomscout")), "--continue", str(run)], cwd=project, env=environment)
     assert (resumed.returncode, "Nothing to do" in resumed.stdout) == (0, True), resumed.stderr
