@@ -15,8 +15,8 @@ from roomscout.runs.records import EpisodeId
 class Ahead:
     """Environments of questions that have not begun, made on one thread, so that turns keep the threads for views.
 
-    Makes no more once their scans take as much memory as the library's cache. Leaves out questions about videos, which
-    their library decodes ahead, and those with recorded turns, which do not begin at view 0.
+    Makes no more once their scans take as much memory as the library's cache. Leaves out questions with recorded turns,
+    which do not begin at view 0. Videos are decoded ahead by their library.
     """
 
     def __init__(self, library: SceneLibrary | FilmLibrary, journal: Journal) -> None:
@@ -26,9 +26,13 @@ class Ahead:
 
     def prepare(self, states: Sequence[QuestionState]) -> None:
         """Make the environments of these questions, which begin next, in the background."""
+        library = self._library
+        if isinstance(library, FilmLibrary):
+            library.load_ahead(state.question for state in states)
+            return
         for state in states:
             if state.episode not in self._opened:
-                self._opened[state.episode] = self._thread.submit(copy_context().run, self._open, state)
+                self._opened[state.episode] = self._thread.submit(copy_context().run, self._open, state, library)
 
     def take(self, state: QuestionState) -> ExplorationEnv | None:
         """The environment of a question that begins now; None if it is still to be made. Raises what `reset` raises."""
@@ -39,12 +43,11 @@ class Ahead:
         """Make no more; waits for the one that is being made."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _open(self, state: QuestionState) -> ExplorationEnv | None:
-        library = self._library
-        if isinstance(library, FilmLibrary) or self._journal.turns_of(state.episode):
+    def _open(self, state: QuestionState, library: SceneLibrary) -> ExplorationEnv | None:
+        if self._journal.turns_of(state.episode):
             return None
         done = [each for each in list(self._opened.values()) if each.done() and not each.cancelled()]
         scenes = {id(env.scene): env.scene for each in done if not each.exception() and (env := each.result())}
-        if sum(scene.nbytes for scene in scenes.values()) >= library.cache_bytes:
+        if scenes and sum(scene.nbytes for scene in scenes.values()) >= library.cache_bytes:
             return None
         return state.opened(library)

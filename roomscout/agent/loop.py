@@ -120,10 +120,8 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
         log_question(state)
         initialize_question_state(state, run)
     settle(admitted, run, progress)
-    if admitted:
-        run.library.load_ahead(state.question for state in scheduler.upcoming())
-        if run.ahead is not None:
-            run.ahead.prepare(scheduler.upcoming())
+    if admitted and run.ahead is not None:
+        run.ahead.prepare(scheduler.upcoming())
     return [state for state in admitted if not state.is_final]
 
 

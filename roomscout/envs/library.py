@@ -18,7 +18,7 @@ from roomscout.base.wording import named
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame
-from roomscout.data.scans import LAYOUTS, Layouts, ScanNotFound, scan_of, scan_sha256
+from roomscout.data.scans import LAYOUTS, Layouts, scan_of, scan_sha256
 from roomscout.data.starts import Start
 from roomscout.envs.object_boxes import known_boxes, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -28,7 +28,6 @@ from roomscout.rendering.scene import Scene, SceneCache, SceneError
 from roomscout.rendering.views import Criterion, FirstView, eye_z_m, first_view
 
 FIRST_VIEWS_KEPT = 32
-SCANS_AHEAD = 2
 OUTSIDE_M = 0.5
 """How far outside the box around a scan a question may start: people lean on walls that were not scanned."""
 
@@ -89,9 +88,6 @@ class SceneLibrary(Protocol):
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """The boxes of the objects in the question's scene, at least one; raises ScanNotFound or SceneError."""
-
-    def load_ahead(self, questions: Iterable[Question]) -> None:
-        """Prepare the scenes of the next questions in the background; errors are raised on use."""
 
 
 def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) -> FirstView:
@@ -197,15 +193,9 @@ class ScanLibrary:
         return self._first_view(self._key_of(question)).result()
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
-        """Load the next scans and render their first views in the background; errors are raised on use."""
-        views: dict[FirstViewKey, None] = {}
+        """Load scans and render first views in the background; errors but ScanNotFound are raised on use."""
         for question in questions:
-            try:
-                views[self._key_of(question)] = None
-            except ScanNotFound:  # raised again when the question begins
-                continue
-        for key in list(views)[:SCANS_AHEAD]:
-            self._first_view(key)
+            self._first_view(self._key_of(question))
 
     def _key_of(self, question: Question) -> FirstViewKey:
         return FirstViewKey(self.scan_of(question), question.frame, question.start)
@@ -260,6 +250,3 @@ class OneSceneLibrary:
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """Raises SceneError: no boxes are known."""
         raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave out {named('given')}")
-
-    def load_ahead(self, questions: Iterable[Question]) -> None:
-        """Does nothing: the scene is loaded."""

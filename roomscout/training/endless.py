@@ -1,7 +1,7 @@
 """Procedural rooms without end: each question is about a room that is made when it is asked about."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import lru_cache
 from threading import Lock
@@ -88,9 +88,6 @@ class EndlessRooms:
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """The boxes of the objects in the question's room."""
         return scene_boxes(room_record(_room_of(question.dataset, question.scene_name)), question.scene_name)[1]
-
-    def load_ahead(self, questions: Iterable[Question]) -> None:
-        """Does nothing: a room takes less time than a turn of a model."""
 
     def _place(self, question: Question) -> _Place:
         """The question's room, made once also for several threads."""
