@@ -90,10 +90,11 @@ def _sample(entries: Sequence[str], write: Callable[[Samples], None], stop: Even
 
     gpus = []
     for entry in entries:
-        by = ("Index", int(entry)) if entry.isdecimal() else ("UUID", entry)
-        if (handle := ask(f"nvmlDeviceGetHandleBy{by[0]}", by[1])) is not None:
-            name = ask("nvmlDeviceGetName", handle) or ""
-            gpus.append((handle, {"host": socket.gethostname(), "gpu": entry, "name": name}))
+        if (handle := _handle_of(entry, ask)) is None:
+            log.debug("No figures of GPU %s: NVML does not tell which it is", entry)
+            continue
+        name = ask("nvmlDeviceGetName", handle) or ""
+        gpus.append((handle, {"host": socket.gethostname(), "gpu": entry, "name": name}))
     while gpus and not stop.is_set():
         lines = [{"at": datetime.now().astimezone().isoformat(timespec="seconds")} | about for _, about in gpus]
         for _ in range(SAMPLES_PER_LINE):
@@ -105,3 +106,23 @@ def _sample(entries: Sequence[str], write: Callable[[Samples], None], stop: Even
                 break
         for line in lines:
             write(line)
+
+
+def _handle_of(entry: str, ask: Callable[..., Any]) -> Any:
+    """NVML's handle of an entry of CUDA_VISIBLE_DEVICES, which may be the beginning of a UUID; None if unknown.
+
+    NVML numbers GPUs by PCI bus. So does CUDA if CUDA_DEVICE_ORDER says so; else the fastest is first, so that the
+    numbers of unlike GPUs say nothing.
+    """
+    if entry.startswith("MIG-"):
+        return ask("nvmlDeviceGetHandleByUUID", entry)
+    handles = [ask("nvmlDeviceGetHandleByIndex", number) for number in range(ask("nvmlDeviceGetCount") or 0)]
+    if entry.startswith("GPU-"):
+        found = [handle for handle in handles if str(ask("nvmlDeviceGetUUID", handle)).startswith(entry)]
+        return found[0] if len(found) == 1 else None
+    if len({ask("nvmlDeviceGetName", handle) for handle in handles}) > 1:
+        order = "CUDA_DEVICE_ORDER"
+        if os.environ.get(order) != "PCI_BUS_ID":
+            log.info("What the GPUs do is not recorded: they are unlike, and only %s=PCI_BUS_ID numbers them", order)
+            return None
+    return handles[int(entry)] if int(entry) < len(handles) else None

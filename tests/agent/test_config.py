@@ -308,7 +308,7 @@ def test_a_filter_without_a_value_is_refused(flags):
         ("--batch q.csv", "--batch takes no value; did you mean --batch --questions q.csv?"),
         ("--stepz 3", "there is no flag --stepz; did you mean --steps?"),
         ("--no-steps", "there is no flag --no-steps; did you mean --steps?"),
-        ("-n 3", "there is no flag -n; flags are whole words, such as --model"),
+        ("-x 3", "there is no flag -x; flags are whole words, such as --model"),
     ],
 )
 def test_a_wrong_flag_is_refused_in_one_sentence(typed: str, words: str):
