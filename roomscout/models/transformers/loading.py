@@ -138,7 +138,7 @@ def load_checkpoint(
             dtype=dtype,
             device_map={"": device},
             attn_implementation=attention_implementations(attention),
-            quantization_config=quantization(quantize, dtype),
+            **quantization(quantize, dtype),
             output_loading_info=True,
         )
     except ImportError as error:
@@ -161,15 +161,17 @@ def load_checkpoint(
     return loaded.eval(), processor
 
 
-def quantization(quantize: str | None, dtype: torch.dtype) -> BitsAndBytesConfig | None:
-    """How bitsandbytes quantizes linear layers but the head for a value of `--quantize`: "8bit" as LLM.int8() (T.
-    Dettmers et al., 2022), "4bit" as NF4 (QLoRA, 2023), computed in `dtype`."""
+def quantization(quantize: str | None, dtype: torch.dtype) -> dict[str, BitsAndBytesConfig]:
+    """The argument with which bitsandbytes quantizes linear layers but the head for a value of `--quantize`: "8bit" as
+    LLM.int8() (T. Dettmers et al., 2022), "4bit" as NF4 (QLoRA, 2023), computed in `dtype`. Empty for None, since
+    an argument of None would hide that the checkpoint itself is quantized."""
     if quantize is None:
-        return None
+        return {}
     getLogger("bitsandbytes.autograd._functions").setLevel("ERROR")  # warns at each call that 8bit computes in float16
     if quantize == "8bit":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+        return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True)}
+    four_bit = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    return {"quantization_config": four_bit}
 
 
 def attention_implementations(attention: str) -> str | dict[str, str] | None:
