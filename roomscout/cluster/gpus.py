@@ -8,24 +8,19 @@ then names of methods with their arguments. It sends the value or the error of e
 
 import logging
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from roomscout.agent.config import ConfigError
 from roomscout.agent.console import counted
 from roomscout.base.interrupts import ignored_interrupts, raise_at_interrupts
-from roomscout.base.processes import environment
 from roomscout.base.wording import named
-from roomscout.cluster.ray_cluster import END_WITHIN_S, POLL_S, REUSABLE, Replicas
-from roomscout.models import watchdog
+from roomscout.cluster.ray_cluster import POLL_S, REUSABLE, Replicas
+from roomscout.cluster.watched import WatchedProcess
 from roomscout.models.gpus import visible_gpus
 from roomscout.runs.setting_types import ALL_GPUS
 
@@ -35,30 +30,14 @@ DIED = 3
 """The status of a call whose worker died: that of a run that an unexpected error stopped."""
 
 
-class Worker:
-    """A process with an object of this `kind`, and with `gpus` as its CUDA_VISIBLE_DEVICES unless that is None.
-
-    Its watchdog ends it, and all that it started, once this process closes it or dies. In a session of its own, no
-    Ctrl-C of the terminal reaches it.
-    """
+class Worker(WatchedProcess):
+    """A process with an object of this `kind`, and with `gpus` as its CUDA_VISIBLE_DEVICES unless that is None."""
 
     def __init__(self, gpus: str | None, threads: int, kind: type):
         self.gpus = gpus
-        self.connection, theirs = Pipe()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
-        command = [sys.executable, "-P", "-m", "roomscout.cluster.gpus", str(theirs.fileno())]
-        here = environment()
-        here.setdefault("OMP_NUM_THREADS", str(threads))
-        self._process = subprocess.Popen(
-            [sys.executable, "-S", watchdog.__file__, *command],
-            pass_fds=[theirs.fileno()],
-            env=here if gpus is None else here | {"CUDA_VISIBLE_DEVICES": gpus},
-            stdin=subprocess.PIPE,
-            stdout=self._output,
-            stderr=self._output,
-            start_new_session=True,
-        )
-        theirs.close()
+        visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
+        threads_here = os.environ.get("OMP_NUM_THREADS", str(threads))
+        super().__init__("roomscout.cluster.gpus", OMP_NUM_THREADS=threads_here, **visible)
         self.call(kind)
 
     def call(self, *message: Any) -> None:
@@ -70,30 +49,9 @@ class Worker:
         """The value of the call, the error that it raised, or DIED, which is logged; only once `connection` has it."""
         with suppress(EOFError, ConnectionResetError):
             return self.connection.recv()
-        status = self._process.wait()
-        number = -status if status < 0 else status - 128
-        how = signal.Signals(number).name if number in set(signal.Signals) else f"exit status {status}"
-        self._output.seek(0)
-        said = self._output.read().decode(errors="replace").strip()
-        log.debug("output of the worker:\n%s", said)
-        last = f": {said.splitlines()[-1].strip()}" if said else ""
-        log.error("The worker on %s died (%s)%s", "the CPU" if self.gpus is None else f"GPU {self.gpus}", how, last)
+        where = "the CPU" if self.gpus is None else f"GPU {self.gpus}"
+        log.error("The worker on %s died (%s)%s", where, self.how_it_ended(), self.last_line())
         return DIED
-
-    def stop(self) -> None:
-        """Have the watchdog end the worker, which has some seconds to note where it is."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-
-    def close(self) -> None:
-        """Wait until a stopped worker has ended."""
-        try:
-            self._process.wait(END_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self.connection.close()
-        self._output.close()
 
 
 class GpuWorkers:

@@ -2,23 +2,16 @@
 
 import logging
 import os
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from roomscout.agent.config import ClusterSettings, ConfigError, ModelSettings, VllmSettings
 from roomscout.base.interrupts import ignored_interrupts
-from roomscout.base.processes import environment
 from roomscout.base.wording import named
-from roomscout.models import watchdog
+from roomscout.cluster.watched import WatchedProcess
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
@@ -37,7 +30,6 @@ Ray takes up to 65 seconds to declare a node dead. Together this stays below two
 """
 DISCONNECT_WITHIN_S = 5.0
 """How long Ray may take to disconnect before its processes are ended."""
-END_WITHIN_S = 10.0
 
 
 class ClusterError(RunError):
@@ -65,8 +57,8 @@ class Replicas:
 class Cluster:
     """A connected cluster; its methods raise ClusterLost once no live node can hold a worker, or Ray has ended."""
 
-    def __init__(self, connection: Connection, output: IO[bytes], no_node_for_s: float):
-        self._connection, self._output, self._no_node_for_s = connection, output, no_node_for_s
+    def __init__(self, process: WatchedProcess, no_node_for_s: float):
+        self._process, self._connection, self._no_node_for_s = process, process.connection, no_node_for_s
 
     def begin(self, address: str | None, replicas: int | Literal["auto"], gpus_each: int) -> None:
         """Wait for the connection, and set `replicas`; raises ConfigError or ClusterError."""
@@ -115,10 +107,7 @@ class Cluster:
 
     def _ended(self) -> ClusterLost:
         """The error of a Ray process that has ended; quotes the last line that it printed."""
-        self._output.seek(0)
-        output = self._output.read().decode(errors="replace").strip()
-        log.debug("output of Ray's process:\n%s", output)
-        return ClusterLost("Ray ended unexpectedly" + (f": {output.splitlines()[-1].strip()}" if output else ""))
+        return ClusterLost(f"Ray ended unexpectedly{self._process.last_line()}")
 
 
 @contextmanager
@@ -135,34 +124,14 @@ def cluster_of(settings: ClusterSettings, gpus_each: int, no_node_for_s: float =
     else:
         require_listening(address)
     cpus = max(os.cpu_count() or 1, 1 if replicas == "auto" else replicas)
-    driver = [sys.executable, "-P", "-m", "roomscout.cluster.ray_driver"]
-    connection, theirs = Pipe()
-    with tempfile.TemporaryFile() as output:
-        # The watchdog ends all of Ray's processes on this machine. In its new session, no Ctrl-C reaches them.
-        process = subprocess.Popen(
-            [sys.executable, "-S", watchdog.__file__, *driver, str(theirs.fileno()), address or "", str(cpus)],
-            pass_fds=[theirs.fileno()],
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        theirs.close()
-        try:
-            cluster = Cluster(connection, output, no_node_for_s)
-            cluster.begin(address, replicas, gpus_each)
-            yield cluster
-        finally:
-            with ignored_interrupts():
-                connection.close()  # has Ray disconnect
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(DISCONNECT_WITHIN_S)
-                try:
-                    process.communicate(timeout=END_WITHIN_S)  # has the watchdog end what is left
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+    process = WatchedProcess("roomscout.cluster.ray_driver", address or "", str(cpus))
+    try:
+        cluster = Cluster(process, no_node_for_s)
+        cluster.begin(address, replicas, gpus_each)
+        yield cluster
+    finally:
+        with ignored_interrupts():
+            process.close(DISCONNECT_WITHIN_S)
 
 
 def gpus_of_replica(model: ModelSettings, vllm: VllmSettings) -> int:

@@ -79,9 +79,9 @@ def answer_in_parts(config: RunConfig, folder: Path | None = None, no_node_for_s
     can then be resumed from its folder. Raises the errors of `main_vsi_bench_loop`, here or on a worker, and
     ClusterError if there is no run folder yet.
     """
+    asking = prepared(config, folder=folder)
     if config.cluster.ray:
         require(named("ray"), "ray", error=ConfigError)
-    asking = prepared(config, folder=folder)
     with ExitStack() as stack:
         stack.enter_context(lines_kept_for_log())
         if asking.makes_scans:  # the workers share them

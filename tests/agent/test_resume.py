@@ -409,6 +409,17 @@ def test_settings_that_change_answers_and_other_questions_are_refused(
         main_vsi_bench_loop(config, undisturbed)
 
 
+def test_a_setting_of_another_version_matters_only_if_it_was_set(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+    folder = as_after_a_kill(copied(undisturbed, tmp_path))
+    facts = json.loads((folder / "run.json").read_text())
+    for value, status in ((0.8, 2), (None, 0)):
+        facts["config"]["gpu_memory_utilization"] = value
+        (folder / "run.json").write_text(json.dumps(facts))
+        ended = run_main(continued(tmp_path))
+        assert ended.returncode == status, ended.stdout + ended.stderr
+    assert results(folder) == results(undisturbed)
+
+
 def test_a_second_writer_is_refused_and_the_first_is_named(rooms: RoomScans, undisturbed: Path):
     holder = RunWriter(undisturbed)
     ended = run_main(continued(undisturbed.parent))

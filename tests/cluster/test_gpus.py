@@ -13,6 +13,7 @@ from conftest import COMMAND, RoomScans, only_run, results, run_command, run_mai
 from waiting import wait_until
 from workers import alive, first_part_with, processes_of, started, worker_of
 
+from roomscout.agent.api import explore
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.cluster.gpus import devices_of
 from roomscout.runs.reader import RunReader
@@ -198,6 +199,11 @@ def test_without_a_gpu_gpus_are_refused_in_one_sentence(rooms: RoomScans, tmp_pa
 def test_gpus_that_do_not_go_with_other_settings_are_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
         RunConfig.of(**{"batch": True} | settings).checked()
+
+
+def test_gpus_are_of_the_command_not_of_python(rooms: RoomScans):
+    with pytest.raises(ConfigError, match="gpus is of the command, which starts processes"):
+        explore(rooms.questions, policy="random", scan_root=rooms.root, gpus="0,1")
 
 
 def test_gpus_are_listed_with_commas_or_blanks():
