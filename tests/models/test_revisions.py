@@ -8,10 +8,10 @@ from conftest import RoomScans, run_in_process
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.analysis.compare.command import main as compare
-from roomscout.models import ModelError, ModelOptions
+from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.adapters import require_adapter
 from roomscout.models.engines import checkpoint_of
-from roomscout.models.transformers.loading import checkpoint_processor
+from roomscout.models.transformers.loading import checkpoint_processor, generation_settings
 from roomscout.models.transformers.source import existing_source, hub_revision, id_and_revision
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.server import Build, server_command
@@ -51,6 +51,11 @@ def test_a_revision_is_that_of_weights_template_protocol_and_record(
     assert [template.split(" #}")[0] for template in templates] == ["{# v1", "{# main"]
     compare([str(runs["v1"]), str(runs[None])])
     assert "model acme/tiny, revision v1" in capsys.readouterr().out
+
+
+def test_generation_settings_of_a_revision_and_of_a_folder_are_found(on_hub: str):
+    for name in (checkpoint_of(on_hub, "v1"), str(EXPLORER)):
+        assert generation_settings(name).eos_token_id is not None
 
 
 def test_a_revision_that_is_not_there_is_named(on_hub: str):

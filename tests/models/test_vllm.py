@@ -35,6 +35,7 @@ from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
 from roomscout.models.views import view_settings_of
+from roomscout.models.vllm import VLLM_PYTHON as VLLM_DEFAULT
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.prompts import LayoutEncoder, prompt_ids
 from roomscout.models.vllm.server import (
@@ -135,6 +136,9 @@ class TestStart:
     def test_a_missing_environment_is_one_sentence_with_the_command_that_makes_it(self, tmp_path):
         with pytest.raises(ModelError, match=r"--vllm-python.*--engine transformers"):
             build_of(tmp_path / "python")
+
+    def test_its_default_place_is_where_the_script_makes_it(self):
+        assert (VLLM_DEFAULT.parents[2] / "scripts" / "install_vllm.sh").is_file()
 
     def test_a_python_without_vllm_is_reported(self):
         with pytest.raises(ModelError, match=r"has no vLLM.*install_vllm\.sh"):

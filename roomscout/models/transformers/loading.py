@@ -123,7 +123,7 @@ def load_checkpoint(
     `attention` and `quantize` are values of these settings. Raises ModelError for a checkpoint that is missing, gated,
     unreachable, broken or unsupported.
     """
-    located = _located(model)
+    source, revision = _located(model)
     config = checkpoint_config(model)
     _require_complete(model)
     if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
@@ -134,7 +134,8 @@ def load_checkpoint(
     processor = checkpoint_processor(model)
     try:
         loaded, info = AutoModelForImageTextToText.from_pretrained(
-            **located,
+            source,
+            **revision,
             dtype=dtype,
             device_map={"": device},
             attn_implementation=attention_implementations(attention),
@@ -207,9 +208,9 @@ def checkpoint_part(kind: Any, model: str) -> Any:
 
     Raises ModelError for a checkpoint that is missing, gated, unreachable or broken.
     """
-    located = _located(model)
+    source, revision = _located(model)
     try:
-        return kind.from_pretrained(**located)
+        return kind.from_pretrained(source, **revision)
     except _LOADING_ERRORS as error:
         raise ModelError(_reason(model, error)) from error
 
@@ -223,15 +224,15 @@ def is_here(model: str, file: str) -> bool:
     return isinstance(try_to_load_from_cache(source, file, revision=revision), str)
 
 
-def _located(model: str) -> dict[str, str]:
-    """Where `from_pretrained` finds a checkpoint: a folder's expanded path, or a hub id and its revision, if given.
+def _located(model: str) -> tuple[str, dict[str, str]]:
+    """Where `from_pretrained` finds a checkpoint: a folder's expanded path, or a hub id and, if given, its revision.
 
     Raises ModelError if there is no such checkpoint.
     """
     source, revision = id_and_revision(existing_source(model))
     if not is_here(model, "config.json"):
         _require_on_hub(model)
-    return {"pretrained_model_name_or_path": source} | ({} if revision is None else {"revision": revision})
+    return source, {} if revision is None else {"revision": revision}
 
 
 def _require_on_hub(model: str) -> None:

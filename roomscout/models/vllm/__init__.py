@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-VLLM_PYTHON = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
-"""The Python of the environment that scripts/install_vllm.sh makes."""
+VLLM_PYTHON = Path(__file__).parents[3] / ".venv-vllm" / "bin" / "python"
+"""The Python of the environment that scripts/install_vllm.sh makes in a checkout."""
 
 
 @dataclass(frozen=True)

@@ -301,8 +301,11 @@ class VllmServer:
 def build_of(python: Path) -> Build:
     """The vLLM in the environment of a Python; raises ModelError without one."""
     if not python.is_file():
-        how = f"make the environment with `{INSTALL}`" if python == VLLM_PYTHON else f"correct {named('vllm_python')}"
-        raise ModelError(f"there is no {python}: {how}, or use {named(engine='transformers')}")
+        make = f"make it with `{INSTALL}` in a checkout, " if python == VLLM_PYTHON else ""
+        raise ModelError(
+            f"there is no {python}: {make}name the Python of an environment with vLLM with {named('vllm_python')}, or "
+            f"use {named(engine='transformers')}"
+        )
     try:
         probe = subprocess.run(
             [str(python), "-c", PROBE], capture_output=True, text=True, check=True, env=plain_environment(), cwd="/"
