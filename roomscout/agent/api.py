@@ -9,13 +9,13 @@ from typing import Any
 
 from roomscout.agent.builders import asked_of, model_options, server_options, with_policy
 from roomscout.agent.config import (
-    FOREIGN,
     SECTION_OF,
     SECTIONS,
     ConfigError,
     ModelSettings,
     RunConfig,
     config_from_dict,
+    foreign,
 )
 from roomscout.agent.evaluation import answer_in_memory, main_vsi_bench_loop
 from roomscout.agent.planning import Plan
@@ -26,7 +26,7 @@ from roomscout.agent.policies.prompts import model_prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.resuming import with_absolute_paths
 from roomscout.agent.unfamiliar import unfamiliar_questions
-from roomscout.base.wording import PYTHON, flag, named, words_of
+from roomscout.base.wording import PYTHON, named, words_of
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.options import written_options
 from roomscout.data.questions import Asked, Question, QuestionError, normalized
@@ -286,8 +286,8 @@ def config_in_python(values: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     names = _names()
     for name in settings:
         if name not in names:
-            foreign = FOREIGN.get(flag(name), "").removeprefix("--").partition(",")[0].replace("-", "_")
-            near = [foreign] if foreign in names else get_close_matches(name, names, n=1)
+            known = foreign(name)
+            near = [known] if known else get_close_matches(name, names, n=1)
             raise ConfigError(f"there is no setting {name}{f'; did you mean {near[0]}?' if near else ''}")
         if name in DISPLAY_SETTINGS:
             raise ConfigError(f"{name} is of the command: in Python, log lines go where your logging sends them")

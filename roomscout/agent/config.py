@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from roomscout.agent.conflicts import conflict_in
 from roomscout.base.text import argument_text, did_you_mean
-from roomscout.base.wording import PYTHON, YAML, flag, key, named, spoken, words_of
+from roomscout.base.wording import PYTHON, YAML, Worded, flag, key, named, spoken, words_of
 from roomscout.data.benchmarks import benchmark_names, find_benchmark
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.models.views import ViewSettings, view_settings_of
@@ -157,79 +157,90 @@ class RunConfig:
 
 
 FOREIGN = {
-    "--limit": "--num-questions",
-    "--output-dir": "--log-root",
-    "--resume": "--continue",
-    "--scan": "--ply",
-    "--max-turns": "--steps, which counts moves: a question has one turn more",
-    "--max-steps": "--steps",
-    "--attn-implementation": "--attention",
-    "--tasks": "--benchmark, or --question-types to ask only some types",
-    "--task": "--benchmark, or --question-types to ask only some types",
-    "--data": "--benchmark, or --questions for a file of your own",
-    "--dataset": "--benchmark, or --datasets to ask only some datasets",
-    "--output": "--log-root",
-    "--output-path": "--log-root",
-    "--question-file": "--questions",
-    "--results-dir": "--log-root",
-    "--save-dir": "--log-root",
-    "--log-dir": "--log-root",
-    "--mesh": "--ply",
-    "--pointcloud": "--ply",
-    "--num-steps": "--steps",
-    "--max-moves": "--steps",
-    "--num-samples": "--num-questions, or --samples for several answers to each",
-    "--max-questions": "--num-questions",
-    "--max-tokens": "--max-new-tokens",
-    "--api-base": "--base-url",
-    "--url": "--base-url",
-    "--api-key": "--api-key-env, which takes the name of an environment variable",
-    "--workers": "--concurrency",
-    "--num-workers": "--concurrency",
-    "--rooms": "--num-questions, which the demo takes; roomscout rooms FOLDER --rooms N makes rooms",
-    "--run-name": "--name",
-    "--exp-name": "--name",
-    "--work-dir": "--log-root",
-    "--tp": "--tensor-parallel-size, with --engine vllm",
-    "--gpu-memory-utilization": "--memory-fraction",
-    "--load-in-4bit": "--quantize 4bit",
-    "--load-in-8bit": "--quantize 8bit",
-    "--width": "--image-size",
-    "--height": "--image-size",
-    "--use-vllm": "--engine vllm",
-    "--node-rank": "--shard I/N, with another I on each machine",
-    "--num-nodes": "--shard I/N, with this number as N",
-    "--num-processes": "--shard I/N, with this number as N, or --ray",
-    "--max-global-workers": "--concurrency",
-    "--input": "--questions, or --ply for a scan",
-    "--model-args": "--dtype, --device, --attention and others, each a flag",
-    "--gen-kwargs": "--temperature, --max-new-tokens and others, each a flag",
-    "--pretrained": "--model",
-    "--model-name": "--model",
-    "--model-path": "--model",
-    "--torch-dtype": "--dtype",
-    "--precision": "--dtype",
-    "--attn-impl": "--attention",
-    "--lora-path": "--adapter",
-    "--max-num-seqs": "--batch-size",
-    "--max-connections": "--concurrency",
-    "--api-nproc": "--concurrency",
-    "--epochs": "--samples",
-    "--num-frames": "--frames, with --present video",
-    "--nframes": "--frames, with --present video",
-    "--judge-model": "--judge",
-    "--nnodes": "--shard I/N, with this number as N",
-    "--num-machines": "--shard I/N, with this number as N",
-    "--machine-rank": "--shard I/N, with another I on each machine",
-    "-a": "--dtype, --device, --attention and others, each a flag",
-    "-b": "--batch-size",
-    "-m": "--model",
-    "-n": "--num-questions",
-    "-o": "--log-root",
-    "-q": "--question",
-    "-t": "--benchmark, or --question-types to ask only some types",
+    "limit": "{num_questions}",
+    "output_dir": "{log_root}",
+    "resume": "{continue_from}",
+    "scan": "{ply}",
+    "max_turns": "{steps}, which counts moves: a question has one turn more",
+    "max_steps": "{steps}",
+    "attn_implementation": "{attention}",
+    "tasks": "{benchmark}, or {question_types} to ask only some types",
+    "task": "{benchmark}, or {question_types} to ask only some types",
+    "data": "{benchmark}, or {questions} for a file of your own",
+    "dataset": "{benchmark}, or {datasets} to ask only some datasets",
+    "output": "{log_root}",
+    "output_path": "{log_root}",
+    "question_file": "{questions}",
+    "results_dir": "{log_root}",
+    "save_dir": "{log_root}",
+    "log_dir": "{log_root}",
+    "mesh": "{ply}",
+    "pointcloud": "{ply}",
+    "num_steps": "{steps}",
+    "max_moves": "{steps}",
+    "num_samples": "{num_questions}, or {samples} for several answers to each",
+    "max_questions": "{num_questions}",
+    "max_tokens": "{max_new_tokens}",
+    "api_base": "{base_url}",
+    "url": "{base_url}",
+    "api_key": "{api_key_env}, which takes the name of an environment variable",
+    "workers": "{concurrency}",
+    "num_workers": "{concurrency}",
+    "rooms": "{num_questions}, which the demo takes; roomscout rooms FOLDER --rooms N makes rooms",
+    "run_name": "{name}",
+    "exp_name": "{name}",
+    "work_dir": "{log_root}",
+    "tp": "{tensor_parallel_size}, with {engine=vllm}",
+    "gpu_memory_utilization": "{memory_fraction}",
+    "load_in_4bit": "{quantize=4bit}",
+    "load_in_8bit": "{quantize=8bit}",
+    "width": "{image_size}",
+    "height": "{image_size}",
+    "use_vllm": "{engine=vllm}",
+    "node_rank": "{shard=I/N}, with another I on each machine",
+    "num_nodes": "{shard=I/N}, with this number as N",
+    "num_processes": "{gpus}, or {shard=I/N} with this number as N on several machines",
+    "max_global_workers": "{concurrency}",
+    "input": "{questions}, or {ply} for a scan",
+    "model_args": "{dtype}, {device}, {attention} and others, each a flag",
+    "gen_kwargs": "{temperature}, {max_new_tokens} and others, each a flag",
+    "pretrained": "{model}",
+    "model_name": "{model}",
+    "model_path": "{model}",
+    "torch_dtype": "{dtype}",
+    "precision": "{dtype}",
+    "attn_impl": "{attention}",
+    "lora_path": "{adapter}",
+    "max_num_seqs": "{batch_size}",
+    "max_connections": "{concurrency}",
+    "api_nproc": "{concurrency}",
+    "epochs": "{samples}",
+    "num_frames": "{frames}, with {present=video}",
+    "nframes": "{frames}, with {present=video}",
+    "judge_model": "{judge}",
+    "nnodes": "{shard=I/N}, with this number as N",
+    "num_machines": "{shard=I/N}, with this number as N",
+    "machine_rank": "{shard=I/N}, with another I on each machine",
+    "a": "{dtype}, {device}, {attention} and others, each a flag",
+    "b": "{batch_size}",
+    "m": "{model}",
+    "n": "{num_questions}",
+    "o": "{log_root}",
+    "q": "{question}, or {quiet} to print only results",
+    "t": "{benchmark}, or {question_types} to ask only some types",
+    "nproc_per_node": "{gpus}, or {shard=I/N} on several machines",
+    "data_parallel_size": "{gpus}, or {shard=I/N} on several machines",
+    "rank": "{shard=I/N}, with another I on each machine",
+    "world_size": "{shard=I/N}, with this number as N",
+    "v": "{verbose}",
 }
-"""Flags of other tools, and what has that meaning here."""
+"""Settings and short flags of other tools, and what has that meaning here: templates for `Worded`."""
+
+
+def foreign(name: str) -> str | None:
+    """What a setting of another tool is called here, in the words of who asked; None if nothing is known of it."""
+    meant = FOREIGN.get(name.lstrip("-").replace("-", "_"))
+    return meant and meant.format_map(Worded({}))
 
 
 def config_from_dict(values: dict[str, Any], source: str = "") -> RunConfig:
@@ -282,8 +293,9 @@ def _in_words(problem: Any, name: str, value: Any) -> str:
 
 
 def _unknown(name: str) -> str:
-    """Says that there is no such setting, and suggests a similar name."""
-    fix = did_you_mean(key(name), map(key, SECTION_OF), "--help lists all of them")
+    """Says that there is no such setting, and names what is likely meant."""
+    near = did_you_mean(key(name), map(key, SECTION_OF), "--help lists all of them")
+    fix = f"did you mean {meant}?" if (meant := foreign(name)) else near
     return f"there is no setting {key(name)}; {fix}"
 
 

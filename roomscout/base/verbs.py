@@ -1,19 +1,35 @@
-"""What the verbs share: the name of their parser, and how an error ends them."""
+"""What the verbs share: their parser, and how an error ends them."""
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
 
-from roomscout.base.text import escaped
+from roomscout.base.text import did_you_mean, escaped
 
 Arguments = ParamSpec("Arguments")
 
 
-def parser_of(verb: str, description: str, **more: Any) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser that suggests a similar flag for one that does not exist."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """The arguments; ends the process with status 2 if they are invalid."""
+        given, unknown = self.parse_known_args(args, namespace)
+        for word in unknown:
+            if word.startswith("-"):
+                typed, known = word.partition("=")[0], [each[2:] for each in self._option_string_actions if each[2:]]
+                fix = did_you_mean(typed.lstrip("-"), known, "--help lists the flags", "--")
+                self.error(f"there is no flag {typed}; {fix}")
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return given
+
+
+def parser_of(verb: str, description: str, **more: Any) -> Parser:
     """A parser for the arguments of `roomscout VERB`, with `more` arguments of ArgumentParser."""
-    return argparse.ArgumentParser(prog=f"roomscout {verb}", description=description, **more)
+    return Parser(prog=f"roomscout {verb}", description=description, **more)
 
 
 def refusing(*errors: type[Exception]) -> Callable[[Callable[Arguments, int]], Callable[Arguments, int]]:

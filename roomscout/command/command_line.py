@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from roomscout import SCRIPT
-from roomscout.agent.config import FOREIGN, ConfigError, RunConfig, accepted, alternatives, config_from_dict
+from roomscout.agent.config import ConfigError, RunConfig, accepted, alternatives, config_from_dict, foreign
 from roomscout.agent.resuming import as_begun
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import argument_text, did_you_mean
@@ -162,9 +162,10 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
             continue
         if word.startswith("-") and not word.startswith("--") and f"-{word}".partition("=")[0] in FLAGS:
             raise ConfigError(f"there is no flag {word}; did you mean -{word}, with two dashes?")
-        if re.match("-[a-z]", word) and (meant := FOREIGN.get(word) or FOREIGN.get(f"-{word}")):
-            raise ConfigError(f"there is no flag {word}; did you mean {meant}?")
-        if re.fullmatch("-[a-zA-Z]", word):
+        short = re.fullmatch(r"-([a-zA-Z][a-zA-Z_-]*)(=.*|\d+)?", word)  # also -b8 and -b=8
+        if short and (meant := foreign(short[1])):
+            raise ConfigError(f"there is no flag -{short[1]}; did you mean {meant}?")
+        if short and len(short[1]) == 1:
             raise ConfigError(f"there is no flag {word}; flags are whole words, such as --model")
         if word.startswith("--"):
             if group:
@@ -193,8 +194,8 @@ def _setting(typed: str, values: Sequence[str]) -> tuple[str, bool]:
     pairs = [pair.split("=", 1) for value in values for pair in value.split(",") if "=" in pair]
     if wanted in ("--model-args", "--gen-kwargs") and pairs:
         raise ConfigError(f"there is no flag {typed}; {_as_flags(pairs)}")
-    if wanted in FOREIGN:
-        raise ConfigError(f"there is no flag {wanted}; did you mean {FOREIGN[wanted]}?")
+    if meant := foreign(wanted):
+        raise ConfigError(f"there is no flag {typed}; did you mean {meant}?")
     if wanted in FLAGS:
         return FLAGS[wanted]
     # Without the dashes, which make any two flags similar.
@@ -207,7 +208,7 @@ def _setting(typed: str, values: Sequence[str]) -> tuple[str, bool]:
 
 def _as_flags(pairs: Iterable[Sequence[str]]) -> str:
     """The flags that the settings of another tool's `--model_args a=b,c=d` are here, and those that are none."""
-    ours = [(FOREIGN.get(flag(name), flag(name)).partition(",")[0], name, value) for name, value in pairs]
+    ours = [((foreign(name) or flag(name)).partition(",")[0], name, value) for name, value in pairs]
     meant = " ".join(f"{known} {value}" for known, _, value in ours if known in FLAGS)
     missing = ", ".join(name for known, name, _ in ours if known not in FLAGS)
     parts = [f"did you mean {meant}?" if meant else "", f"nothing here is called {missing}" if missing else ""]

@@ -1,13 +1,12 @@
 """The command `python -m roomscout.rooms OUT`: write procedural rooms and questions about them."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from roomscout.base.text import escaped, replace_unencodable
-from roomscout.base.verbs import refusing
+from roomscout.base.verbs import Parser, refusing
 from roomscout.rooms.levels import FURNISHED, LEVELS
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.scan import ScanStyle
@@ -17,7 +16,7 @@ from roomscout.rooms.writer import write_rooms
 @refusing(ValueError)
 def main(arguments: Sequence[str] | None = None, prog: str = "roomscout rooms") -> int:
     """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
-    parser = argparse.ArgumentParser(prog=prog, description="Write procedural rooms and questions about them.")
+    parser = Parser(prog=prog, description="Write procedural rooms and questions about them.")
     parser.add_argument("out", metavar="OUT", type=Path, help="folder to write; serves as --scan-root")
     parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="selects the series of rooms, 0 or more (%(default)s)")

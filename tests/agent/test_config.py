@@ -52,6 +52,8 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
     ("text", "words"),
     [
         ("stepz: 5", "there is no setting stepz; did you mean steps"),
+        ("use_vllm: yes", "there is no setting use_vllm; did you mean engine: vllm"),
+        ("limit: 3", "there is no setting limit; did you mean num_questions"),
         ("steps: many", "steps takes a whole number of at least 0, got 'many'"),
         ("- steps", "mapping"),
         ("steps: [", "YAML"),

@@ -27,6 +27,11 @@ MISTAKES: list[tuple[Call, type[Exception], str]] = [
     (lambda rooms: ask("Where?", str(scan_of(rooms))), ConfigError, "^ask takes the scan before the question: ask"),
     (lambda rooms: ask(scan_of(rooms), 3), ConfigError, "^question takes a text, got 3$"),  # type: ignore[arg-type]
     (lambda rooms: explore(rooms.questions, limit=3), ConfigError, "no setting limit; did you mean num_questions"),
+    (
+        lambda rooms: explore(rooms.questions, use_vllm=True),
+        ConfigError,
+        'no setting use_vllm; did you mean engine="vllm"',
+    ),
     (lambda _: ask(3, "Where?"), ConfigError, "^scan takes the path of a scan file, got 3$"),  # type: ignore[arg-type]
     (lambda rooms: ask(scan_of(rooms), "Where?", options=["left"]), QuestionError, "^options: .* at least two, got 1$"),
     (

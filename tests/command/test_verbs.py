@@ -1,6 +1,7 @@
 """The verbs of the command, and what it says of flags that other tools have."""
 
 import contextlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,11 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, results, run_command
 
-from roomscout.agent.config import FOREIGN
+from roomscout.agent.config import FOREIGN, foreign
 from roomscout.command.command_line import EXAMPLES, FLAGS, parse_command_line
 from roomscout.command.main import main
 from roomscout.command.verbs import VERBS, read_verb
+from roomscout.runs.settings import SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -122,8 +124,12 @@ def test_the_package_lists_its_public_names_only():
         ("--output x", "did you mean --log-root?"),
         (
             "--batch --node_rank 1",
-            "there is no flag --node-rank; did you mean --shard I/N, with another I on each machine?",
+            "there is no flag --node_rank; did you mean --shard I/N, with another I on each machine?",
         ),
+        ("--batch --num_processes=8", "did you mean --gpus, or --shard I/N with this number as N on several machines?"),
+        ("--batch --steps 2 -b=8", "there is no flag -b; did you mean --batch-size?"),
+        ("--batch --steps 2 -b8", "there is no flag -b; did you mean --batch-size?"),
+        ("--batch -v", "there is no flag -v; did you mean --verbose?"),
         ("--batch --model_args", "did you mean --dtype, --device, --attention and others"),
         ("--retry-failed", "--retry-failed retries failed questions of an earlier run: it needs --continue"),
         ("--config none.yaml", "--config none.yaml: there is no such file"),
@@ -161,6 +167,20 @@ def test_a_command_of_another_tool_is_answered_with_ours(typed: str, words: str,
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("compare --output=x", "roomscout compare: error: there is no flag --output; did you mean --out?"),
+        ("rooms there --limit 3", "roomscout rooms: error: there is no flag --limit; --help lists the flags"),
+        ("cite a b", "roomscout cite: error: unrecognized arguments: b"),
+    ],
+)
+def test_a_verb_says_which_of_its_flags_is_like_one_that_it_lacks(typed: str, words: str, capsys):
+    with pytest.raises(SystemExit):
+        main(typed.split())
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_is_one_sentence():
     with Path("/dev/full").open("w") as full:
@@ -177,9 +197,9 @@ def test_a_flag_about_a_judge_needs_one(capsys: pytest.CaptureFixture[str]):
     assert "--judge-key-env is about a judge: add --judge MODEL, or leave it out" in capsys.readouterr().err
 
 
-def test_flags_of_other_tools_stand_for_flags_that_exist(helped: str):
-    assert not FOREIGN.keys() & FLAGS.keys()
-    assert all(meant.split(",")[0] in helped for meant in FOREIGN.values())
+def test_flags_of_other_tools_stand_for_flags_that_exist():
+    assert not FOREIGN.keys() & SETTINGS.keys()
+    assert {flag for name in FOREIGN for flag in re.findall("--[a-z-]+", str(foreign(name)))} <= {*FLAGS, "--rooms"}
 
 
 @pytest.mark.parametrize("typed", ["--version", "version"])
