@@ -180,7 +180,7 @@ CONFLICTS: tuple[tuple[Callable[[Given], object], str], ...] = (
         "{plan_device} plans for {engine=transformers}: leave it out with {engine=vllm}",
     ),
     (lambda s: s.engine == "vllm" and s.unused, "leave out {unused} with {engine=vllm}: vLLM controls that"),
-    (lambda s: s.only_vllm, "{only_vllm} configure a vLLM server: add {engine=vllm}, or leave them out"),
+    (lambda s: s.only_vllm, "{only_vllm}: only for a vLLM server: add {engine=vllm}, or leave it out"),
     (lambda s: s.only_server, "{only_server} needs {engine=openai}: add that, or leave it out"),
     (
         lambda s: s.judge is None and s.of_judge,

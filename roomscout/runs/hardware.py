@@ -45,6 +45,7 @@ def hardware_of(
         return {}
     busy = cost["generate_seconds"] if _takes_batches(cost["seconds"]) else sum(each["seconds"] for each in sessions)
     on_gpu = any(each.get("peak_device_memory_bytes") for each in sessions) if sessions else bool(samples)
+    engine = "the engine" if cost["generated_tokens"] else "the policy"
     p95 = quantiles(turns, n=20, method="inclusive")[-1] if len(turns) > 1 else turns[0]
     found = {
         "seconds": dict(cost["seconds"]),
@@ -52,7 +53,7 @@ def hardware_of(
         "mean_batch": cost["mean_batch"],
         "batch_fill": cost["batch_fill"],
         "tokens_per_second": round(cost["generated_tokens"] / busy, 1) if busy else 0,
-        "bottleneck": bottleneck(cost["seconds"], "the GPU" if on_gpu else "the engine"),
+        "bottleneck": bottleneck(cost["seconds"], "the GPU" if on_gpu else engine),
         "gpus": gpus_of(samples),
     }
     return {name: value for name, value in found.items() if value}
