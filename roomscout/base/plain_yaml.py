@@ -12,7 +12,8 @@ _TAG = "tag:yaml.org,2002:"
 class _TextLoader(yaml.SafeLoader):
     """Reads all values except null as text; refuses tags that would make them something else.
 
-    Also refuses aliases of lists and mappings: a few lines of aliases of aliases take gigabytes.
+    Also refuses keys that are there twice, of which one would be ignored, and aliases of lists and mappings: a few
+    lines of aliases of aliases take gigabytes.
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -22,6 +23,13 @@ class _TextLoader(yaml.SafeLoader):
         if alias is not None and isinstance(node, yaml.CollectionNode):
             problem = f"*{alias.anchor} stands for a list or a mapping: write it there again"
             raise yaml.composer.ComposerError(None, None, problem, alias.start_mark)
+        if isinstance(node, yaml.MappingNode):
+            seen = set[str]()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    problem = f"{key.value} is there twice: leave one out"
+                    raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
+                seen.add(str(key.value))
         return node
 
 

@@ -147,6 +147,13 @@ def test_yaml_with_aliases_is_refused(tmp_path: Path, text: str):
         read_yaml(tmp_path / "file.yaml")
 
 
+@pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "x: {a: 1, 'a': 2}\n"])
+def test_yaml_with_a_key_twice_is_refused(tmp_path: Path, text: str):
+    (tmp_path / "file.yaml").write_text(text)
+    with pytest.raises(ValueError, match="a is there twice: leave one out"):
+        read_yaml(tmp_path / "file.yaml")
+
+
 def test_yaml_may_use_a_text_again(tmp_path: Path):
     (tmp_path / "file.yaml").write_text("a: &a some text\nb: *a\n")
     assert read_yaml(tmp_path / "file.yaml") == {"a": "some text", "b": "some text"}
