@@ -70,8 +70,12 @@ def _absolute(path: Path) -> Path:
 
 
 def changed_settings(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, as JSON values, that differ from those with which a run began, but not what is printed."""
-    return {name: value for name, value in now.items() if value != begun[name] and name not in DISPLAY_SETTINGS}
+    """The settings, as JSON values, that differ from those with which a run began, but not what is printed.
+
+    An "auto" is what it was when the run began.
+    """
+    kept = {*DISPLAY_SETTINGS, *(name for name, value in now.items() if value == "auto" and SETTINGS[name].resolved)}
+    return {name: value for name, value in now.items() if value != begun[name] and name not in kept}
 
 
 def changed_flags(names: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

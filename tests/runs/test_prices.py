@@ -142,7 +142,7 @@ def test_a_budget_stops_a_run_that_a_larger_one_resumes(rooms: RoomScans, prices
     assert len(outcome.rows) == 2, "the first batch finishes, the next one does not begin"
     assert "is spent" in caplog.text
     *_, last = caplog.messages
-    assert last.endswith(f"--budget {3 * OF_A_TURN}")
+    assert last.endswith(f"{outcome.folder} --budget {3 * OF_A_TURN}"), "an auto is what it was"
     assert answered(config, outcome.folder).status == 3, "what earlier processes spent counts"
     assert len(RunReader(outcome.folder).rows) == 2
     resumed = answered(config.having(budget=1.0), outcome.folder)
