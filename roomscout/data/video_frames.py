@@ -78,12 +78,19 @@ def sampled(total: int, frames: int) -> tuple[int, ...]:
 
 def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
     """A scene's video below the folder of --videos, in a file of this form, or with an empty form its folder below that
-    of --frames-of; raises VideoNotFound, and ScanNotFound for a name that is a path."""
-    for what, name in (("dataset", dataset), ("scene", scene)):
-        require_plain(what, name)
+    of --frames-of; raises VideoNotFound, also for a name that is a path."""
+    try:
+        require_plain("dataset", dataset)
+        require_plain("scene", scene)
+    except ScanNotFound as error:
+        raise VideoNotFound(str(error)) from None
     flag, form = ("videos", form) if form else ("frames_of", "{dataset}/{scene}")
     path = on_disk(root / form.format(dataset=dataset, scene=scene))
-    if not (path.is_file() if flag == "videos" else path.is_dir()):
+    try:
+        found = path.is_file() if flag == "videos" else path.is_dir()
+    except OSError as error:
+        raise VideoNotFound(f"{path} cannot be read ({error.strerror or error})") from None
+    if not found:
         shown = form.format(dataset="<dataset>", scene="<scene>")
         raise VideoNotFound(f"there is no {path}: {named(flag)} takes the folder of {shown}")
     return path
@@ -101,11 +108,11 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
             stream.frames,
             stream.average_rate,
         )
-    require_frames(path, total, frames)
+    require_frames(path, total, frames, promised)
     made, decoded = _decoded(path, sampled(total, frames), size)
     if decoded != total:  # some packets hold no frame
         total = decoded
-        require_frames(path, total, frames)
+        require_frames(path, total, frames, promised)
         made, _ = _decoded(path, sampled(total, frames), size)
     if total < promised:
         log.warning(
@@ -121,8 +128,13 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
 
     They are in natural order of their names: 2.jpg is before 10.jpg.
     """
-    files = [each for each in path.iterdir() if each.suffix.lower() in IMAGE_SUFFIXES and not each.name.startswith(".")]
+    try:
+        files = [each for each in path.iterdir() if each.suffix.lower() in IMAGE_SUFFIXES and each.name[0] != "."]
+    except OSError as error:
+        raise VideoError(f"{path} cannot be read ({error.strerror or error})") from None
     files = sorted(files, key=lambda each: (_natural(each.name), each.name))
+    if not files:
+        raise VideoError(f"{path} has no frame: put images of {', '.join(sorted(IMAGE_SUFFIXES))} there")
     require_frames(path, len(files), frames)
     wanted = sampled(len(files), frames)
     made = {}
@@ -136,11 +148,13 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
     return record, tuple(made[place] for place in wanted)
 
 
-def require_frames(path: Path, total: int, frames: int) -> None:
-    """Raise VideoError if a video has fewer frames than are asked for."""
+def require_frames(path: Path, total: int, frames: int, promised: int = 0) -> None:
+    """Raise VideoError if a video has fewer frames than are asked for; its container may have `promised` more."""
     if total < frames:
         has = f"has {total} frame{'' if total == 1 else 's'}" if total else "has no frame"
-        raise VideoError(f"{path} {has}, fewer than {named(frames=frames)}: use fewer, or another file")
+        has += f" of {promised} that decode: it is damaged; fetch it again" if total < promised else ""
+        more = "" if total < promised else f", fewer than {named(frames=frames)}: use fewer, or another file"
+        raise VideoError(f"{path} {has}{more}")
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
@@ -187,4 +201,5 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
                 raise VideoError(f"{path} has no video stream: it is damaged, or another kind of file")
             yield video, video.streams.best("video")
     except (av.FFmpegError, OSError) as error:
-        raise VideoError(f"{path} cannot be read as a video ({error}): it is damaged; fetch it again") from None
+        why = error.strerror or error
+        raise VideoError(f"{path} cannot be read as a video ({why}): it is damaged; fetch it again") from None

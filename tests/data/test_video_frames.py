@@ -9,7 +9,6 @@ from video_files import shade, write_video
 
 from roomscout.data.answers import LETTER_KIND, kind_named
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.scans import ScanNotFound
 from roomscout.data.video_frames import (
     FrameSize,
     VideoError,
@@ -57,6 +56,14 @@ def test_a_cut_video_has_the_frames_that_are_left_and_says_so(tmp_path: Path, ca
     assert (
         f"{cut} is damaged or ends early: frames are chosen among the {record.total} of 40 that decode" in caplog.text
     )
+
+
+def test_a_video_of_which_too_little_decodes_is_called_damaged(tmp_path: Path):
+    whole = write_video(tmp_path / "whole.mp4", 40, movflags="faststart")
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(whole.read_bytes()[: int(whole.stat().st_size * 0.75)])
+    with pytest.raises(VideoError, match=r"cut\.mp4 has \d+ frames of 40 that decode: it is damaged; fetch it again"):
+        frames_of_video(cut, 40, ANY_SIZE)
 
 
 def test_a_video_of_one_frame(tmp_path: Path):
@@ -112,7 +119,7 @@ def test_a_folder_has_frames_in_natural_order(tmp_path: Path):
     with pytest.raises(VideoError, match=r"frame_11\.png cannot be read as an image"):
         frames_of_folder(tmp_path, 4, ANY_SIZE)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(VideoError, match="empty has no frame"):
+    with pytest.raises(VideoError, match=r"empty has no frame: put images of \.bmp, \.jpeg"):
         frames_of_folder(tmp_path / "empty", 1, ANY_SIZE)
 
 
@@ -122,7 +129,7 @@ def test_scenes_without_videos_are_named(tmp_path: Path):
         frames_path(tmp_path, form, "scannet", "a")
     with pytest.raises(VideoNotFound, match=r"there is no .*scannet/a: --frames-of takes the folder of <data"):
         frames_path(tmp_path, "", "scannet", "a")
-    with pytest.raises(ScanNotFound, match="not a plain file name"):
+    with pytest.raises(VideoNotFound, match="not a plain file name"):
         frames_path(tmp_path, form, "scannet", "../../etc")
 
 
