@@ -6,7 +6,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -97,9 +98,9 @@ class Publication:
         self._sharing = Sharing([run.reader for run in self._runs])
         self._restricted_views = restricted_views
         self._names: dict[Path, str] = {}
+        self._studies: list[str] = []
         for run in self._runs:
-            name, number = run.folder.resolve().name, sum(run.folder.name == each.name for each in self._names)
-            self._names[run.folder] = f"{name}-{number + 1}" if number else name
+            self._names[run.folder] = _free_name(run.folder.resolve().name, self._names.values())
 
     def write(self, replays: Sequence[str] | None, studies: Sequence[Path]) -> None:
         """Write all pages; raises RunError, and for named replays SceneError and ScanNotFound."""
@@ -197,8 +198,14 @@ class Publication:
             name = known.get((folder / unquote(html.unescape(cell[1]))).parent.resolve())
             return f'<a href="../runs/{quote(name)}.html">{cell[2]}</a>' if name else cell[2]
 
-        self._page(f"studies/{folder.name}.html", CELL.sub(link, text))
-        return {"address": f"studies/{quote(folder.name)}.html", "name": escaped(folder.name)}
+        self._studies.append(page := _free_name(folder.name, self._studies))
+        self._page(f"studies/{page}.html", CELL.sub(link, text))
+        return {"address": f"studies/{quote(page)}.html", "name": escaped(page)}
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """The name, or the first of name-2, name-3, ... that is not taken."""
+    return next(each for each in chain([name], (f"{name}-{number}" for number in count(2))) if each not in taken)
 
 
 def restricted(run: RunContents) -> list[str]:

@@ -7,6 +7,7 @@ import shutil
 import zlib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -89,6 +90,8 @@ def test_the_search_finds_what_is_packed(tmp_path: Path):
         ("https://arxiv.org/tmp/abs", "https://arxiv.org/tmp/abs"),
         ("Bearer abcdefghijklmn", "[key]"),
         ("at http://me:pw@x.org/", "at http://[key]@x.org/"),
+        ("hf_" + "aB3" * 10, "[key]"),
+        ("has_hf_points and task-force", "has_hf_points and task-force"),
     ],
 )
 def test_texts_are_scrubbed(one_run: Path, text: str, shown: str):
@@ -111,6 +114,39 @@ def test_an_index_links_relatively_to_reports_replays_and_studies(one_run: Path,
     assert shown == f'one <a href="../runs/{one_run.name}.html">two</a>'
     assert (out / ".nojekyll").is_file()
     assert not re.search(r'(?:src|href)="(?:/|https?:)', index)
+
+
+def test_runs_and_studies_of_one_name_have_pages_of_their_own(one_run: Path, tmp_path: Path):
+    runs = [shutil.copytree(one_run, tmp_path / folder) for folder in ("a/run", "b/run", "c/run-2")]
+    studies = [tmp_path / folder / "budget" for folder in "ab"]
+    for study in studies:
+        study.mkdir(parents=True)
+        (study / "study.html").write_text(f"of {study.parent.name}")
+    out = tmp_path / "site"
+    assert main([*map(str, runs), "--output", str(out), "--replay", "--study", *map(str, studies)]) == 0
+    assert {path.name for path in (out / "runs").glob("*.html")} == {"run.html", "run-2.html", "run-2-2.html"}
+    assert [(out / f"studies/{name}.html").read_text() for name in ("budget", "budget-2")] == ["of a", "of b"]
+
+
+@pytest.mark.parametrize(
+    ("url", "stays"),
+    [
+        ("https://api.known.com/v1", True),
+        ("http://gpu7.university.edu:8000/v1", False),
+        ("https://gpu7.university.edu:8443/v1", False),
+        ("http://[fd00::17]:8000/v1", False),
+        ("https://192.168.3.4/v1", False),
+    ],
+)
+def test_hosts_of_servers_that_are_no_public_service_are_taken_out(
+    one_run: Path, tmp_path: Path, url: str, stays: bool
+):
+    folder = Path(shutil.copytree(one_run, tmp_path / "run"))
+    facts = json.loads((folder / "run.json").read_text())
+    facts["config"] |= {"engine": "openai", "base_url": [url]}
+    (folder / "run.json").write_text(json.dumps(facts))
+    host = urlsplit(url).hostname
+    assert (host in Sharing([RunReader(folder)]).text(f"asked {url}: {host} is busy")) == stays
 
 
 def test_a_folder_is_replaced_only_if_publish_wrote_it_and_with_force(one_run: Path, tmp_path: Path, capsys):

@@ -9,14 +9,17 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
+from urllib.parse import urlsplit
 
 from roomscout.runs.reader import RunReader
 
 BLOB = re.compile(r"[A-Za-z0-9+/=]{200,}")
 """Images and meshes in base64, which hold pixels and places alone."""
-KEY = re.compile(r"\bsk-[\w-]{8,}|\bBearer [\w.+/=-]{12,}|(?<=://)[^/\s@\"'<>]+(?=@)")
+KEY = re.compile(
+    r"\b(?:sk|xai|nvapi|pplx)-[\w-]{8,}|\b(?:hf|gsk|gh[opsu]|github_pat)_\w{16,}|\bA(?:Iza[\w-]{30,}|KIA\w{16})"
+    r"|\bBearer [\w.+/=-]{12,}|(?<=://)[^/\s@\"'<>]+(?=@)"
+)
 HOMES = re.compile(r"(?:file://)?/(?:home|Users)/[^/\s\"'<>\\]+")
-SERVER = re.compile(r"\w+://(?:[^/@]*@)?\[?([^/:\]]+)")
 LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 SHORTEST_KEY = 8
 
@@ -36,7 +39,7 @@ class Sharing:
                 *(str(each.get("host", "")) for each in (*facts.resumed, *facts.merged)),
             }
             urls = [*(facts.setting("base_url") or []), facts.setting("judge_url") or ""]
-            hosts |= {host[1] for url in urls if (host := SERVER.match(url)) and _is_private(host[1])}
+            hosts |= {urlsplit(url).hostname or "" for url in urls if _is_private(url)}
             names = (facts.setting("api_key_env"), facts.setting("judge_key_env"))
             keys |= {os.environ.get(str(name), "") for name in names}
         paths |= {str(parent) for path in paths for parent in PurePath(path).parents if len(parent.parts) > 2}
@@ -68,9 +71,12 @@ class Sharing:
         return text
 
 
-def _is_private(host: str) -> bool:
-    """Whether a server is one of a network of its own, and not one that everybody knows."""
-    return "." not in host or host.endswith((".local", ".internal", ".lan")) or host.rpartition(".")[2].isdigit()
+def _is_private(url: str) -> bool:
+    """Whether a server is one of a network of its own, and not a service that everybody knows."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    public = parts.scheme == "https" and parts.port is None and "." in host and not host.rpartition(".")[2].isdigit()
+    return not public or host.endswith((".local", ".internal", ".lan"))
 
 
 def _called(path: PurePath) -> str:
