@@ -220,7 +220,7 @@ def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) 
     replies = "" if model.temperature == 0 else f", {_decoding(model)}"
     if prompts:
         told, reading = f", {_told(view.tell)} told", READING
-        replies = f"{_replies(config)}, prompts {prompts.sha256[:12]}"
+        replies = f"{'' if model.policy == 'human' else _replies(config)}, prompts {prompts.sha256[:12]}"
     return (
         f"{blind}{_camera(config.controls)}{_actions(config.controls)}{told}{boxes}, "
         f"{config.most_moves} moves, "

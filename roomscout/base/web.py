@@ -84,7 +84,7 @@ def server_on(port: int, site: Site, host: str = ADDRESS, token: str = "") -> Th
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         if host not in HOSTS and "in use" not in why:
-            raise PortError(f"{named(host=host)} cannot be used ({why}): name an address of this computer") from None
+            raise PortError(f"{named(host=host)} cannot be used ({why}): name an IPv4 address of this host") from None
         raise PortError(f"{named(port=port)} cannot be used ({why}): name another, or 0 for any free one") from None
 
 

@@ -77,8 +77,8 @@ def money_lines(cost: Mapping[str, Any], answers: int, price: Price | None) -> l
 
 def missing_baseline(summary: dict[str, Any], facts: RunFacts) -> list[str]:
     """How to measure the blind baseline of a scored run that has none, as a line."""
-    known = "blind" in summary.get("baselines", {})
-    if known or facts.is_blind or facts.frames is not None or summary["asked"]["overall_label"] is None:
+    known = "blind" in summary.get("baselines", {}) or facts.is_blind or facts.by_people
+    if known or facts.frames is not None or summary["asked"]["overall_label"] is None:
         return []
     how = f"the same command with {named(renderer='blind')} measures it, and roomscout report then shows it"
     return [f"blind: not known; {how}"]

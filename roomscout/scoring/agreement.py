@@ -45,7 +45,8 @@ def _agree(question: Question, first: str, second: str) -> float:
 
 
 def by_annotator(rows: Sequence[tuple[str, Row]], benchmark: Benchmark) -> dict[str, dict[str, Any]]:
-    """By person: their "answers", the overall in "percent", its "interval" if there is one, and the median "seconds".
+    """By person: their "answers", the questions that "failed" and score 0, the overall in "percent", its "interval" if
+    there is one, and the median "seconds".
 
     Rows are those of `scoring.summarize`, each with the name of its person. Raises BenchmarkError.
     """
@@ -55,7 +56,8 @@ def by_annotator(rows: Sequence[tuple[str, Row]], benchmark: Benchmark) -> dict[
         percents = aggregate(own, benchmark)
         interval = intervals_of(own, benchmark).get("percent", {}).get("overall")
         found[name] = {
-            "answers": len(own),
+            "answers": sum(row["answer"] is not None for row in own),
+            "failed": sum(row["status"] == "failed" for row in own),
             "percent": rounded(percents["overall"]) if percents else None,
             **({"interval": interval} if interval else {}),
             "seconds": round(median(row["seconds"] for row in own), 1),
@@ -73,5 +75,6 @@ def agreement_lines(summary: Mapping[str, Any]) -> list[str]:
         score = "" if each["percent"] is None else f"{each['percent']:.1f} %, "
         if "interval" in each:
             score = "{:.1f} % ({:.1f} to {:.1f}), ".format(each["percent"], *each["interval"])
-        lines.append(f"{name}: {score}{each['answers']} answers, {each['seconds']:g} s each (median)")
+        failed = f" ({each['failed']} more failed and score 0)" if each.get("failed") else ""
+        lines.append(f"{name}: {score}{each['answers']} answers{failed}, {each['seconds']:g} s each (median)")
     return lines

@@ -8,7 +8,7 @@
   const url = (path, more) => `${path}?${new URLSearchParams([...new URLSearchParams(location.search), ...Object.entries(more)])}`;
   const field = (name) => at("fields").querySelector(`[name="${CSS.escape(name)}"]`);
   const make = (tag, options, ...inside) => { const made = Object.assign(document.createElement(tag), options); made.append(...inside); return made; };
-  const input = (name, number) => make("input", { name, autocomplete: "off", type: number ? "number" : "text", step: "any" });
+  const input = (name, inputMode) => make("input", { name, inputMode, autocomplete: "off" }); // type=number reads 1,5 as 15
   const keys = (key) => Object.entries(ARROWS).reduce((text, [long, short]) => text.replace(long, short), key);
   let turn = null, touched = Date.now(), sending = false, timer = 0;
 
@@ -43,11 +43,11 @@
       `${each.label} `, make("kbd", { textContent: keys(each.key) }))));
     at("fields").replaceChildren(...turn.fields.map((each) => make("label", {}, each.name, each.choices
       ? make("select", { name: each.name }, ...["", ...each.choices].map((one) => make("option", { textContent: one })))
-      : input(each.name, each.number))));
+      : input(each.name, "text"))));
     at("views").querySelector("img").onclick = aim;
     at("form").textContent = `The answer is ${form}. Type it, then press Enter.`;
     at("choices").replaceChildren(...(options.length ? options : [[null, unit]]).map(([value, text]) => make("label", {},
-      value === null ? input("answer", number) : make("input", { type: "radio", name: "answer", value }), ` ${text}`)));
+      value === null ? input("answer", number ? "decimal" : "text") : make("input", { type: "radio", name: "answer", value }), ` ${text}`)));
     at("question").focus({ preventScroll: true });
   }
 
@@ -78,6 +78,10 @@
 
   async function send(answer) {
     if (sending || !turn) return;
+    if (answer === null && turn.fields.length && turn.fields.every(({ name }) => !field(name).value.trim())) {
+      at("error").textContent = "Choose a move first: this one would take a turn and change nothing.";
+      return;
+    }
     sending = true;
     const values = Object.fromEntries(turn.fields.map((each) => [each.name, valueOf(each)]));
     const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ key: turn.key, values, answer }) };
@@ -94,7 +98,8 @@
     const in_use = document.hidden || Date.now() - touched > IDLE_MS ? 0 : 1;
     const reply = await fetch(url("state.json", { in_use, has: turn ? turn.key : "" })).catch(() => null);
     const found = reply && reply.ok ? await reply.json() : null;
-    if (found === null) at("live").textContent = "The server has ended. Your answers are saved; this page goes on once it runs again.";
+    if (reply && reply.status === 403) at("live").textContent = "Your answers are saved; this address is an old one: open the one that the command printed.";
+    else if (found === null) at("live").textContent = "The server has ended. Your answers are saved; this page goes on once it runs again.";
     else if (found.annotators) say("Who are you?", ...found.annotators.map((name) => make("a", { href: url("", { annotator: name }), textContent: name })));
     else {
       at("live").textContent = found.left ? `${found.left} question${found.left === 1 ? "" : "s"} left` : "";
@@ -116,7 +121,7 @@
     const shortcut = turn.shortcuts.find((each) => each.key === (shiftKey ? "Shift+" : "") + key);
     const option = key.length === 1 && at("choices").querySelector(`input[value^="${CSS.escape(key)}" i]`);
     if (shortcut) apply(shortcut);
-    else if (key === "Enter" && !turn.last) send(null);
+    else if (key === "Enter" && !turn.last) event.repeat || send(null);
     else if (option) { option.checked = true; option.focus(); }
     else {
       if (/^[\w.-]$/.test(key) && !turn.answer.options.length) at("choices").querySelector("input").focus();
