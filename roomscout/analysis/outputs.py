@@ -6,17 +6,17 @@ from roomscout.base.files import replace_text
 from roomscout.runs import RunError
 
 
-def require_outside_runs(out: Path, own: str | None = None) -> None:
+def require_outside_runs(out: Path, own: str | None = None, flag: str = "--out") -> None:
     """Raise RunError if `out` is a folder, or is in a run folder, whose files stay as they are.
 
     A file directly in a run folder is allowed if its name begins with `own`, the name of what the verb writes there.
     """
     if out.is_dir():
-        raise RunError(f"--out {out} is a folder: name a file in it")
+        raise RunError(f"{flag} {out} is a folder: name a file in it")
     place = out.parent.resolve()
     for folder in (place, *place.parents):
         if (folder / "run.json").exists() and not (own and folder == place and out.name.startswith(own)):
-            raise RunError(f"--out {out} is in the run folder, which stays as it is: choose a file outside it")
+            raise RunError(f"{flag} {out} is in the run folder, which stays as it is: choose a place outside it")
 
 
 def require_free(out: Path, force: bool) -> None:

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     log_to_stream(sys.stdout)
     out = given.output.expanduser().absolute()
-    require_outside_runs(out / "index.html")
+    require_outside_runs(out / "index.html", flag="--output")
     if out.exists() and not (given.force and (out / MARK).is_file()) and (out.is_file() or any(out.iterdir())):
         why = "or replace it with --force" if (out / MARK).is_file() else "as it is not one that publish wrote"
         raise RunError(f"--output {out} exists: choose another, {why}")
