@@ -9,6 +9,7 @@ EXTRA_OF = {
     **dict.fromkeys(("psutil", "pynvml"), "models"),
     **dict.fromkeys(("datasets", "pyarrow"), "hub"),
     "av": "video",
+    "bitsandbytes": "quantize",
     "ray": "ray",
     **dict.fromkeys(("peft", "trl", "matplotlib", "gymnasium", "tensorboard"), "train"),
     "rerun": "report",
@@ -27,7 +28,8 @@ def how_to_install(*modules: str) -> str:
     """The command that installs modules: those of extras, or others."""
     wanted = {EXTRA_OF[each] for each in modules if each in EXTRA_OF}
     if wanted:
-        extras = ",".join(sorted(wanted - {"models"} if "train" in wanted else wanted))  # train includes models
+        includes_models = wanted & {"train", "quantize"}
+        extras = ",".join(sorted(wanted - {"models"} if includes_models else wanted))
         return f'pip install "roomscout[{extras}]", or in a checkout pip install -e ".[{extras}]"'
     return f"pip install {' '.join(FROM.get(each, each) for each in modules)}"
 

@@ -134,7 +134,7 @@ def needing_extras(scans: RoomScans, folder: Path, run: Path) -> dict[str, list[
 
 def test_what_needs_an_extra_says_so_in_a_sentence(rooms: RoomScans, one_run: Path, tmp_path: Path):
     by_extra = needing_extras(rooms, tmp_path, one_run)
-    assert by_extra.keys() == set(EXTRA_OF.values())
+    assert by_extra.keys() == set(EXTRA_OF.values()) - {"quantize"}  # which needs models first
     commands = list(chain(*by_extra.values()))
     extras = [extra for extra, several in by_extra.items() for _ in several]
     ended, imported = without_extras(commands, tmp_path)

@@ -1,11 +1,11 @@
 """Weights that bitsandbytes quantizes as they are loaded; without the package, the sentence that says so."""
 
-from importlib.util import find_spec
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import RoomScans, run_command, run_in_process, trajectories
+from conftest import RoomScans, run_in_process, run_main, trajectories
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.config import ConfigError, RunConfig
@@ -17,7 +17,6 @@ from roomscout.models.transformers.untrained import ModelSizes
 from roomscout.runs.reader import RunReader
 
 CPU = torch.device("cpu")
-needs_bitsandbytes = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="needs bitsandbytes")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_untrained_checkpoint(tmp_path_factory.mktemp("wide"), sizes=ModelSizes(hidden=128, head_dim=32)))
 
 
-@needs_bitsandbytes
 @pytest.mark.parametrize("quantize", ["4bit", "8bit"])
 def test_the_plan_knows_which_weights_are_quantized(checkpoint: str, quantize: str):
     loaded, _ = load_checkpoint(checkpoint, torch.float32, CPU, "auto", quantize)
@@ -37,7 +35,6 @@ def test_the_plan_knows_which_weights_are_quantized(checkpoint: str, quantize: s
     assert planned == pytest.approx(loaded.get_memory_footprint(return_buffers=False), rel=0.06)
 
 
-@needs_bitsandbytes
 def test_quantized_weights_change_answers_and_cannot_change_in_a_run(rooms: RoomScans, checkpoint: str, tmp_path: Path):
     few = {"model": checkpoint, "num_questions": 2, "steps": 1, "max_new_tokens": 12, "renderer": "blind"}
     runs = {
@@ -50,7 +47,6 @@ def test_quantized_weights_change_answers_and_cannot_change_in_a_run(rooms: Room
         config_to_resume(runs["4bit"], rooms.config(tmp_path / "4bit", quantize="8bit", **few))
 
 
-@needs_bitsandbytes
 def test_weights_that_are_quantized_are_not_quantized_again(checkpoint: str, tmp_path: Path):
     loaded, processor = load_checkpoint(checkpoint, torch.float32, CPU, "auto", "4bit")
     loaded.save_pretrained(tmp_path)
@@ -59,11 +55,13 @@ def test_weights_that_are_quantized_are_not_quantized_again(checkpoint: str, tmp
         load_checkpoint(str(tmp_path), torch.float32, CPU, "auto", "8bit")
 
 
-@pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
-def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(rooms: RoomScans, tmp_path: Path):
-    ended = run_command(rooms.command(tmp_path, "--model", "embedded", "--quantize", "4bit"))
+def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(
+    rooms: RoomScans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    ended = run_main(rooms.flags(tmp_path, "--model", "embedded", "--quantize", "4bit"))
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
-    assert ended.stderr == "error: --quantize needs the package bitsandbytes: pip install bitsandbytes\n"
+    assert ended.stderr.startswith('error: --quantize needs the package bitsandbytes: pip install "roomscout[quanti')
 
 
 @pytest.mark.parametrize(
