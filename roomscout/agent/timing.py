@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout.agent.config import ModelSettings, ScheduleSettings
+from roomscout.models.roofline import Rates, Work
 
 if TYPE_CHECKING:  # the module itself loads torch
-    from roomscout.models.transformers.footprint import Footprint, Rates, Work
+    from roomscout.models.transformers.footprint import Footprint
 
 EXPECTED_REPLY_TOKENS = 200
 """Mean length of a reply: a few sentences, then the action object of 50 to 60 tokens. An assumption: no real checkpoint
@@ -39,8 +40,8 @@ class Pace:
 
     def call_seconds(
         self,
-        work: "Work",
-        rates: "Rates",
+        work: Work,
+        rates: Rates,
         rows: float,
         tokens: float,
         patches: float,
@@ -220,7 +221,7 @@ def scheduled_calls(schedule: ScheduleSettings, questions: int, batch: int, shar
 
 def run_seconds(
     model: "Footprint",
-    rates: "Rates",
+    rates: Rates,
     pace: Pace,
     conversation: ConversationSize,
     shape: RunShape,
@@ -260,7 +261,7 @@ def expected_time(
     batch: int,
     model: "Footprint",
     conversation: ConversationSize,
-    rates: "Rates | None",
+    rates: Rates | None,
     source: str,
     anytime: bool = False,
 ) -> tuple[str, list[str]]:

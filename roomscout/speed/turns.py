@@ -20,8 +20,9 @@ from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen
 
 from roomscout.agent.policies.replies import action_format
 from roomscout.models.conversation import Conversation, Message
+from roomscout.models.roofline import Rates
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
-from roomscout.models.transformers.footprint import Rates, measure_rates, work_of
+from roomscout.models.transformers.footprint import measure_rates, work_of
 from roomscout.models.transformers.runner import GenerationOptions, ModelRunner
 from roomscout.models.transformers.shapes import SHAPES
 from roomscout.models.transformers.untrained import make_config, make_processor

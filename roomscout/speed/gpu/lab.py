@@ -18,9 +18,10 @@ from torch._dynamo.utils import counters
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import OutOfMemory
 from roomscout.models.conversation import Conversation
+from roomscout.models.roofline import Rates
 from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
-from roomscout.models.transformers.footprint import Rates, measure_rates
+from roomscout.models.transformers.footprint import measure_rates
 from roomscout.models.transformers.runner import GeneratedBatch, GenerationOptions, ModelRunner, Steps
 from roomscout.speed.turns import Workload, build
 

@@ -1,0 +1,277 @@
+"""Shows how near N workers come to N times the speed of one.
+
+    python -m roomscout.speed.scale [--json FILE] [--plot FILE.png]
+    python -m roomscout.speed.scale --real     (needs the package ray)
+
+By default nothing is run and clocks are virtual: questions are divided, handed out and batched by the code of real
+runs, and a call lasts as long as `roomscout.agent.timing` expects of the 8B model on an H100, with as many decoding
+steps as its longest reply has tokens. With --real, Ray and the loop answer fewer questions with a policy that sleeps
+a share of these times, and the figures are compared with the simulation of the same.
+
+The efficiency of N workers is the time of one, divided by N times theirs, to the end of the merge: without start-up,
+and `with_startup` from the command on.
+"""
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from heapq import heapify, heapreplace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from roomscout.agent.config import RunConfig, ScheduleSettings
+from roomscout.agent.planning import fitted_to_model, plan_run
+from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.scheduler import Scheduler
+from roomscout.agent.state import QuestionState, Status
+from roomscout.agent.timing import EXPECTED_REPLY_TOKENS, PACES, ConversationSize, Pace
+from roomscout.cluster.ray_run import answer_in_parts, number_of_parts
+from roomscout.data.benchmarks import DEFAULT, find_benchmark
+from roomscout.data.parts import cut
+from roomscout.data.questions import Question, load_questions, saved, with_kind
+from roomscout.data.scans import scene_order
+from roomscout.envs.actions import CameraAction
+from roomscout.models.roofline import Rates, Work
+from roomscout.rooms import QUESTIONS_FILE, write_rooms
+from roomscout.runs.reader import RunReader, parts_of_run
+
+MODEL = "Qwen/Qwen3-VL-8B-Instruct"
+ASKED = "How many chair(s) are in this room?"
+WORKERS = (1, 2, 4, 8, 16, 32, 64)
+STARTUP_S = (90.0, 150.0)
+"""How long a worker takes until it is ready: 30 seconds for Ray, imports and the plan, and 60 to 120 for the weights,
+which is 150 to 300 MB/s for each of the workers. An assumption."""
+MERGE_S, EXPORT_S = 0.002, 0.0005
+"""Seconds per question to take a finished part into the run, and to write the tables of all. Measured with
+`roomscout.speed.soak` on two loaded cores."""
+REPLY_SPREAD = 0.25
+"""The standard deviation of a reply's length, relative to the mean, as `GROWTH_PER_DOUBLING` assumes."""
+SLOWER = 10
+"""How many times as long a call takes as the policy of --real sleeps."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How long calls of a model take, and how many questions fit in one."""
+
+    work: Work
+    rates: Rates
+    pace: Pace
+    conversation: ConversationSize
+    batch_size: int
+
+    def turns(self, question: Question) -> int:
+        """How many turns a question takes; each number is equally likely, as in `expected_run_shape`."""
+        return random.Random(f"{question.id} turns").randint(1, self.conversation.turns)
+
+    def seconds(self, states: Sequence[QuestionState]) -> float:
+        """Seconds of a call for the next turn of these questions, and of drawing their next views."""
+        size, mean = self.conversation, EXPECTED_REPLY_TOKENS
+        draws = (random.Random(f"{state.question.id} {state.turn}") for state in states)
+        longest = max(min(max(draw.gauss(mean, REPLY_SPREAD * mean), 1), size.reply_tokens) for draw in draws)
+        new = [size.computed(state.turn, mean) for state in states]
+        images, later = sum(images for _, images in new), size.turn_text_tokens + size.image_tokens + mean
+        held = sum(size.first_text_tokens + size.image_tokens + state.turn * later for state in states)
+        patches = 4 * images * size.image_tokens
+        tokens, rows = sum(tokens for tokens, _ in new), len(states)
+        called = self.pace.call_seconds(self.work, self.rates, rows, tokens, patches, held, longest)
+        return called + rows * self.pace.view_s
+
+
+def on_h100(questions: Sequence[Question]) -> Engine:
+    """The 8B model on an H100 with the batch that a run plans there; loads no weights."""
+    from roomscout.models.transformers.footprint import rates_of
+
+    config = fitted_to_model(RunConfig.of(plan=True, plan_device="h100", model=MODEL))
+    plan = plan_run(config, questions, Prompts())
+    assert plan.model is not None and plan.conversation is not None
+    return Engine(plan.model.work, rates_of("h100"), PACES["cuda", False], plan.conversation, plan.batch_size)
+
+
+def questions_on_scenes(count: int, scenes: int, like: Question) -> list[Question]:
+    """Questions on scenes with unequal numbers of them: one each, and others by log-normal weights.
+
+    With VSI-Bench's 5,130 on 288 scenes, 2 to 71, and 16 in the median.
+    """
+    draw = np.random.default_rng(0)
+    weights = draw.lognormal(0, 0.5, scenes)
+    sizes = 1 + draw.multinomial(count - scenes, weights / weights.sum())
+    names = [f"scene{number:04d}_00" for number in range(scenes) for _ in range(sizes[number])]
+    return [replace(like, id=str(place), scene_name=name) for place, name in enumerate(names)]
+
+
+def part_seconds(part: Sequence[Question], engine: Engine) -> float:
+    """Seconds of all turns of a part, in the batches that the scheduler of runs makes."""
+    schedule, moves = ScheduleSettings(), engine.conversation.turns - 1
+    states = [QuestionState(number, question, moves) for number, question in enumerate(scene_order(part), 1)]
+    left = {state.number: engine.turns(state.question) for state in states}
+    scheduler = Scheduler(states, min(engine.batch_size, len(states)), schedule.last_batched_turn + 1)
+    seconds = 0.0
+    while scheduler.has_work:
+        scheduler.admit()
+        batch = scheduler.next_batch() or scheduler.next_few()
+        seconds += engine.seconds(batch)
+        for state in batch:
+            state.turns.append(None)  # type: ignore[arg-type]  # only counted
+            left[state.number] -= 1
+            state.status = Status.ACTIVE if left[state.number] else Status.ANSWERED
+    return seconds
+
+
+def parts_of(questions: Sequence[Question], workers: int, engine: Engine) -> list[tuple[int, float]]:
+    """The parts for so many workers in the order in which they are taken: questions and seconds of each."""
+    of = number_of_parts(len(questions), len({question.scene for question in questions}), workers)
+    parts = sorted(cut(questions, of), key=len, reverse=True)
+    return [(len(part), part_seconds(part, engine)) for part in parts]
+
+
+def ended(parts: Sequence[tuple[int, float]], ready_s: Sequence[float]) -> tuple[float, list[float]]:
+    """When the run ends, and when each worker does, if each takes the next part as soon as it can."""
+    free, ends, finished = [(at, worker) for worker, at in enumerate(ready_s)], list(ready_s), []
+    heapify(free)
+    for questions, seconds in parts:
+        at, worker = free[0]
+        ends[worker] = at + seconds
+        heapreplace(free, (ends[worker], worker))
+        finished.append((ends[worker], questions))
+    merged = 0.0
+    for at, questions in sorted(finished):
+        merged = max(merged, at) + MERGE_S * questions
+    return merged + EXPORT_S * sum(questions for questions, _ in parts), ends
+
+
+def simulate(questions: Sequence[Question], counts: Sequence[int], engine: Engine) -> list[dict[str, Any]]:
+    """The figures of runs on so many workers; the first number must be 1."""
+    rows: list[dict[str, Any]] = []
+    for count in counts:
+        parts = parts_of(questions, count, engine)
+        ready = [random.Random(f"worker {number}").uniform(*STARTUP_S) for number in range(count)]
+        row: dict[str, Any] = {"workers": count, "parts": len(parts)}
+        for name, ready_s in (("", [0.0] * count), ("_with_startup", ready)):
+            row["seconds" + name], ends = ended(parts, ready_s)
+            row["efficiency" + name] = (rows or [row])[0]["seconds" + name] / count / row["seconds" + name]
+            row["tail_seconds" + name] = max(ends) - min(ends)
+        rows.append(row | {"ready_s": ready, "ends_s": ends})
+    return rows
+
+
+class Sleeper(Policy):
+    """Sleeps as long as a call of its engine takes, divided by SLOWER, and answers in the turn that the engine says."""
+
+    engine: Engine
+
+    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
+        """A turn by 30 degrees for each question, or its answer."""
+        time.sleep(self.engine.seconds(states) / SLOWER)
+        last = [state.turn + 1 >= self.engine.turns(state.question) for state in states]
+        return [Decision(CameraAction(30.0, answer="2" if done else None, done=done)) for done in last]
+
+
+def real(engine: Engine, count: int, scenes: int, counts: Sequence[int]) -> list[dict[str, Any]]:
+    """The figures of runs on Ray, with `simulated_seconds`; seconds count from the mean start of the workers."""
+    rows: list[dict[str, Any]] = []
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        write_rooms(folder, rooms=1, seed=0)
+        (scan,) = folder.glob("scannet/scans/*/*.ply")
+        like = replace(load_questions(folder / QUESTIONS_FILE)[0], scan=str(scan))
+        questions = questions_on_scenes(count, scenes, like)
+        (folder / "all.jsonl").write_text(saved(questions), encoding="utf-8")
+        policy = f"from roomscout.speed.scale import *\nclass Sleeping(Sleeper):\n    engine = {engine!r}\n"
+        (folder / "sleeping.py").write_text(policy, encoding="utf-8")
+        for workers in counts:
+            config = RunConfig.of(
+                batch=True, questions=folder / "all.jsonl", scan_root=folder, log_root=folder / f"on_{workers}",
+                ray=True, replicas=workers, policy=f"{folder / 'sleeping.py'}:Sleeping", renderer="raycast",
+                image_size=(16, 16), focal=8.0, batch_size=engine.batch_size,
+            )  # fmt: skip
+            started = time.time()
+            run = answer_in_parts(config).folder
+            assert run is not None and len(RunReader(run).rows) == count
+            begun = (datetime.fromisoformat(RunReader(part).facts.started).timestamp() for part in parts_of_run(run))
+            ready = [at - started for at in sorted(begun)[:workers]]
+            parts = [(number, seconds / SLOWER) for number, seconds in parts_of(questions, workers, engine)]
+            ends = (run / "results.jsonl").stat().st_mtime - started, ended(parts, ready)[0]
+            row: dict[str, Any] = {"workers": workers, "parts": len(parts), "startup_seconds": sum(ready) / workers}
+            for name, end in zip(("", "simulated_"), ends, strict=True):
+                row[name + "seconds"] = end - row["startup_seconds"]
+                row[name + "efficiency"] = (rows or [row])[0][name + "seconds"] / workers / row[name + "seconds"]
+            rows.append(row)
+    return rows
+
+
+def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Efficiency by workers, and what each worker of the largest run does over time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.8), dpi=90, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    counts, last = [row["workers"] for row in rows], rows[-1]
+    left.plot(counts, [row["efficiency"] for row in rows], "o-", label="workers are ready")
+    left.plot(counts, [row["efficiency_with_startup"] for row in rows], "s--", label="with start-up")
+    left.set(xscale="log", xlabel="workers", ylabel="efficiency", ylim=(0, 1.1), title="Simulated, not measured")
+    left.set_xticks(counts, list(map(str, counts)))
+    left.minorticks_off()
+    left.legend(loc="lower left")
+    order, wall = range(last["workers"]), last["seconds_with_startup"]
+    ends, ready = zip(*sorted(zip(last["ends_s"], last["ready_s"], strict=True)), strict=True)
+    right.barh(order, ready, height=1.0, color="tab:orange", label="start-up")
+    right.barh(order, np.subtract(ends, ready), left=ready, height=1.0, label="questions")
+    right.barh(order, np.subtract(wall, ends), left=ends, height=1.0, color="lightgray", label="waiting, merge")
+    right.set(xlabel="seconds", ylabel="worker", title=f"{last['workers']} workers, {last['parts']} parts")
+    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3, frameon=False)
+    figure.savefig(path)
+
+
+def main() -> None:
+    """Simulate, or run on Ray, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=int, help="5130, with --real 320")
+    parser.add_argument("--scenes", type=int, help="288, with --real 32")
+    parser.add_argument("--workers", type=int, nargs="+", metavar="N", help="1 to 64, with --real 1 to 8")
+    parser.add_argument("--real", action="store_true", help="run on Ray, with batches of 8 and shorter times")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures into this file")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw those of the simulation (needs matplotlib)")
+    options = parser.parse_args()
+    usual, workers = ((320, 32), WORKERS[:4]) if options.real else ((5130, 288), WORKERS)
+    count, scenes = options.questions or usual[0], options.scenes or usual[1]
+    counts = sorted({1, *(options.workers or workers)})
+    if not 1 <= scenes <= count or counts[0] < 1:
+        parser.error("--questions takes a number that is not below --scenes, and --workers numbers from 1")
+    like = with_kind(Question("", "scannet", "", "object_counting", ASKED, ground_truth="2"), find_benchmark(DEFAULT))
+    engine = on_h100(questions_on_scenes(count, scenes, like))
+    if options.real:
+        engine = replace(engine, batch_size=8)
+        print(f"REAL: on Ray, {count} questions on {scenes} scenes; each call sleeps 1/{SLOWER} of its time")
+        rows = real(engine, count, scenes, counts)
+        print_table(rows, "workers", "parts", "startup_seconds", "seconds", "efficiency", "simulated_seconds",
+                    "simulated_efficiency")  # fmt: skip
+    else:
+        print(f"SIMULATED: {count} questions on {scenes} scenes, {MODEL} on H100s, batches of {engine.batch_size}")
+        rows = simulate(questions_on_scenes(count, scenes, like), counts, engine)
+        print_table(rows, "workers", "parts", "seconds", "efficiency", "tail_seconds", "seconds_with_startup",
+                    "efficiency_with_startup")  # fmt: skip
+        if options.plot:
+            plot(rows, options.plot)
+    if options.json:
+        found = {"simulated": not options.real, "questions": count, "scenes": scenes, "batch_size": engine.batch_size}
+        options.json.write_text(json.dumps(found | {"workers": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def print_table(rows: Sequence[dict[str, Any]], *columns: str) -> None:
+    """Print these figures of each row below their names."""
+    print("  ".join(columns))
+    for row in rows:
+        print("  ".join(f"{row[name]:{len(name)}.{3 if 'efficiency' in name else 0}f}" for name in columns))
+
+
+if __name__ == "__main__":
+    main()
