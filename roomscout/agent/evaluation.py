@@ -289,5 +289,7 @@ def schedule(asking: Prepared, started: Started, journal: Journal) -> Scheduler:
         for sample in pending_samples(journal, question.id, asking.config.questions.samples)
     ]
     few, refill = None if settings.concurrency == "auto" else settings.concurrency, settings.refill or policy.concurrent
+    if few is None and started.plan.model is not None and not started.plan.model.mixes_turns:
+        few = started.plan.batch_size
     policy.expect(states)
     return Scheduler(states, started.plan.batch_size, settings.last_batched_turn + 1, refill, few, policy.lane)

@@ -196,18 +196,20 @@ def repeated_tokens(conversation: ConversationSize, shape: RunShape, anytime: bo
     return again + (forced if anytime else 0)
 
 
-def scheduled_calls(schedule: ScheduleSettings, questions: int, batch: int, shares: Sequence[float]) -> list[CallGroup]:
+def scheduled_calls(
+    schedule: ScheduleSettings, questions: int, batch: int, shares: Sequence[float], mixes_turns: bool = True
+) -> list[CallGroup]:
     """The calls that agent/scheduler.py makes if these shares of the questions take each turn.
 
     A cohort of `batch` questions takes its batched turns together, shrinking as questions end, and its later turns
-    --concurrency at a time. The last cohort fills the places that the one before it leaves, if --concurrency is "auto".
-    With --refill, the batch is always full.
+    --concurrency at a time. The last cohort fills the places that the one before it leaves, if --concurrency is "auto"
+    and the model `mixes_turns`. With --refill, the batch is always full.
     """
     if schedule.refill:
         full = min(batch, questions)
         return [CallGroup(turn, full, questions * share / full) for turn, share in enumerate(shares)]
     calls, cohorts_of = [], [(batch, float(questions // batch)), (questions % batch, 1.0)]
-    if schedule.concurrency == "auto" and questions > batch:
+    if schedule.concurrency == "auto" and mixes_turns and questions > batch:
         cohorts_of = [(batch, questions / batch)]
     for cohort, cohorts in cohorts_of:
         for turn, share in enumerate(shares if cohort and cohorts else ()):
@@ -275,7 +277,7 @@ def expected_time(
     pace = PACES["cpu" if model.device.startswith("cpu") else "cuda", settings.compile]
 
     def seconds(shape: RunShape, pace: Pace) -> str:
-        calls = scheduled_calls(schedule, questions, batch, shape.shares)
+        calls = scheduled_calls(schedule, questions, batch, shape.shares, model.mixes_turns)
         reused = settings.kv_reuse and model.keeps_kv
         return as_time(run_seconds(model, rates, pace, conversation, shape, calls, reused, anytime))
 

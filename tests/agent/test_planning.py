@@ -324,6 +324,8 @@ def test_remaining_questions_form_a_smaller_cohort():
 
 def test_remaining_questions_fill_places_that_the_last_whole_cohort_leaves():
     assert scheduled_calls(ScheduleSettings(), 96, 64, [1.0]) == [CallGroup(0, 64, 1.5)]
+    on_cpu = scheduled_calls(ScheduleSettings(), 96, 64, [1.0], mixes_turns=False)
+    assert on_cpu == [CallGroup(0, 64, 1), CallGroup(0, 32, 1)]
 
 
 @pytest.mark.parametrize(

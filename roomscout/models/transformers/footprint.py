@@ -52,6 +52,14 @@ class Footprint:
     patches_per_token: int
     free_bytes: int
     keeps_kv: bool = True
+
+    @property
+    def mixes_turns(self) -> bool:
+        """Whether a batch of different turns is worth its padding, to make fewer calls. On a CPU, where a call takes
+        about as long as its rows and columns are many, it is not.
+        """
+        return not self.device.startswith("cpu")
+
     attention_heads: int = 1
 
 
