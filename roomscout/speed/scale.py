@@ -54,7 +54,7 @@ MERGE_S, EXPORT_S = 0.002, 0.0005
 `roomscout.speed.soak` on two loaded cores."""
 REPLY_SPREAD = 0.25
 """The standard deviation of a reply's length, relative to the mean, as `GROWTH_PER_DOUBLING` assumes."""
-SLOWER = 10
+SLOWER = 8
 """How many times as long a call takes as the policy of --real sleeps."""
 
 
@@ -234,14 +234,14 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     """Simulate, or run on Ray, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", type=int, help="5130, with --real 320")
+    parser.add_argument("--questions", type=int, help="5130, with --real 160")
     parser.add_argument("--scenes", type=int, help="288, with --real 32")
     parser.add_argument("--workers", type=int, nargs="+", metavar="N", help="1 to 64, with --real 1 to 8")
     parser.add_argument("--real", action="store_true", help="run on Ray, with batches of 8 and shorter times")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures into this file")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw those of the simulation (needs matplotlib)")
     options = parser.parse_args()
-    usual, workers = ((320, 32), WORKERS[:4]) if options.real else ((5130, 288), WORKERS)
+    usual, workers = ((160, 32), WORKERS[:4]) if options.real else ((5130, 288), WORKERS)
     count, scenes = options.questions or usual[0], options.scenes or usual[1]
     counts = sorted({1, *(options.workers or workers)})
     if not 1 <= scenes <= count or counts[0] < 1:

@@ -71,4 +71,4 @@ def test_a_long_run_is_measured_resumed_and_merged(tmp_path):
     assert [row["questions"] for row in samples.rows] == list(range(12, 121, 12))
     assert list(samples.steps) == ["resume", "export", "report", "merge"]
     files = [row["open_files"] for row in samples.rows]
-    assert max(files) <= files[0] + 2  # files of turns that are being written
+    assert max(files) <= files[0] + 10  # some are being written; one for each question would be 108 more
