@@ -75,7 +75,8 @@ def _answering(facts: RunFacts) -> str:
         people = len(facts.setting("annotator")) or 1
         return f"With {code}, {'a person' if people == 1 else f'{people} people'} in place of a model"
     if not facts.asks_model:
-        return f"With {code}, the policy {setting('policy') or setting('model')}, without a model,"
+        policy = name_of_model(str(setting("policy") or setting("model")))
+        return f"With {code}, the policy {policy}, without a model,"
     revision = f" (revision {found[:12]})" if (found := versions.get("model_revision")) else ""
     engines = {"openai": "behind an OpenAI-compatible server", "vllm": f"served by vLLM in {setting('dtype')}"}
     packages = versions["packages"].get("transformers") or ""
@@ -122,7 +123,7 @@ def bibliography(reader: RunReader, model_citation: FindCitation) -> str:
     entries = [OWN.format(version=version, year=facts.started[:4])]
     name, shipped = str(facts.setting("benchmark")), facts.benchmark is None
     if name != "rooms":  # part of RoomScout
-        own = f"% The benchmark {name} brings no citation: add the one that its authors ask for.\n"
+        own = f"% The benchmark {reader.benchmark.title} brings no citation: add the one that its authors ask for.\n"
         entries.append((bibtex_beside(BENCHMARKS, name) if shipped else "") or own)
         try:
             asked: Sequence[Question | ResultRow] = reader.questions

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from roomscout.data.benchmarks import SCANS_FROM, benchmark_names
 from roomscout.models.transformers.families import FAMILIES, citation_of
 from roomscout.runs.hashes import known_by
 from roomscout.runs.reader import RunReader
+from roomscout.runs.recorded_benchmarks import record_of
 
 ROOT = Path(__file__).parents[2]
 ENTRY = re.compile(r"@(\w+)\{([\w.:+-]+),\n((?:  \w+ = \{.*\},?\n)+)\}\n")
@@ -106,6 +108,17 @@ def test_what_has_no_citation_says_so(one_run: Path, tmp_path: Path):
     )
     unknown = "% No citation is known of the scans called mine: add the one that their owners ask for."
     assert unknown in bibliography(reader, lambda model, engine: "")
+
+
+def test_files_of_code_are_named_without_their_folders(one_run: Path, tmp_path: Path):
+    places = {"policy": "/home/zoe/mine.py:Mine", "benchmark": f"{ROOT}/docs/examples/toy_benchmark.py:TOY"}
+    reader = changed(one_run, tmp_path / "run", **places)
+    facts = json.loads((reader.folder / "run.json").read_text())
+    facts["benchmark"] = asdict(record_of(places["benchmark"]))
+    (reader.folder / "run.json").write_text(json.dumps(facts))
+    reader = RunReader(reader.folder)
+    assert "the policy mine.py:Mine, without" in methods(reader)
+    assert "% The benchmark Toy brings no citation" in bibliography(reader, lambda model, engine: "")
 
 
 def test_the_methods_name_what_was_run_and_the_hashes(one_run: Path, capsys):
