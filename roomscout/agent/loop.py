@@ -207,6 +207,13 @@ def in_words(row: ResultRow, question: Question) -> str:
     return f"{with_unit(str(row.answer), question.kind.unit)} ({about})"
 
 
+def log_failure(row: ResultRow) -> None:
+    """Log why a question failed."""
+    # Scenes without a scan are listed before the run; run.log has their questions too.
+    level = logging.DEBUG if row.failed_part == "scan" else logging.ERROR
+    log.log(level, "[%s] Failed (%s): %s", row.episode.label, row.failed_part, row.error)
+
+
 def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> None:
     """Write the results of finished questions and release their resources."""
     answered = RESULT if progress.total == 1 else logging.INFO
@@ -216,9 +223,7 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
         row = result_row(state)
         run.log.result(row)
         if row.failed:
-            # Scenes without a scan are listed before the run; run.log has their questions too.
-            level = logging.DEBUG if row.failed_part == "scan" else logging.ERROR
-            log.log(level, "[%s] Failed (%s): %s", state.label, row.failed_part, row.error)
+            log_failure(row)
         elif state.answer is None:
             log.log(answered, "[%s] No answer by the last turn", state.label)
         else:

@@ -108,8 +108,8 @@ class QuestionState:
 
     @property
     def label(self) -> str:
-        """The question's name in the log: "Q001", and "Q001 sample 2" for the second answer."""
-        return f"Q{self.number:03d}" + (f" sample {self.sample}" if self.sample > 1 else "")
+        """The question's name in the log."""
+        return self.episode.label
 
     @property
     def turn(self) -> int:

@@ -30,6 +30,7 @@ from roomscout.agent.evaluation import (
     open_or_name,
     report,
 )
+from roomscout.agent.loop import log_failure
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.prepared import Prepared, prepared
 from roomscout.agent.run_folder import saved_prompts
@@ -175,7 +176,7 @@ class RunInParts:
         count, shown = len(parts.questions), not self._config.output.quiet
         log.info("%s, %d at a time", counted(count, "part"), min(cluster.replicas.count, count))
         with Progress(self._asking.episodes, self.log.rows, shown, benchmark=self._asking.benchmark) as progress:
-            watch = Watch(self.log, progress)
+            watch = Watch(self.log, progress, self._config.what_to_run.retry_failed)
             for ended in cluster.outcomes(PartWorker, "answer", {part: (parts.config(part), probe) for part in left}):
                 watch()
                 for part, status in ended.items():
@@ -305,9 +306,12 @@ def number_of_parts(questions: int, scenes: int, replicas: int) -> int:
 
 
 class Watch:
-    """Follows the workers through their run folders: updates the progress bar, and logs lost workers and versions."""
+    """Follows the workers through their run folders: updates the progress bar, and logs failures, lost workers and
+    versions. A run that `retries` failed questions requeues those of a part when a worker resumes it.
+    """
 
-    def __init__(self, run_log: RunWriter, progress: Progress):
+    def __init__(self, run_log: RunWriter, progress: Progress, retries: bool):
+        self._retries = retries
         self.run_log, self._progress, self._versions = run_log, progress, current_versions()
         self._others, self._seen = set[tuple[str, str]](), set[EpisodeId]()
         self._sizes: dict[Path, tuple[int, ...]] = {}
@@ -327,9 +331,14 @@ class Watch:
             if others[1] and others not in self._others:
                 log.warning("Workers on %s run with %s: the answers come from both versions", *others)
                 self._others.add(others)
+            to_retry = self._retries and len(facts.resumed) < self._resumed[reader.folder]
             for row in reader.rows:
+                if row.failed and to_retry:
+                    continue
                 if row.episode not in self._seen and not self.run_log.is_done(row.id, row.sample):
                     self._progress.finished(row)
+                    if row.failed:
+                        log_failure(row)
                 self._seen.add(row.episode)
         self._progress.tell()
 

@@ -92,6 +92,11 @@ class EpisodeId(NamedTuple):
         """The name of its folder: "q001", and "q001_s2" for the second answer."""
         return f"q{self.number:03d}" + (f"_s{self.sample}" if self.sample > 1 else "")
 
+    @property
+    def label(self) -> str:
+        """Its name in the log: "Q001", and "Q001 sample 2" for the second answer."""
+        return f"Q{self.number:03d}" + (f" sample {self.sample}" if self.sample > 1 else "")
+
     @classmethod
     def parse(cls, folder: str) -> Self | None:
         """The episode of a folder's name; None for any other name."""

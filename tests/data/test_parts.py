@@ -367,9 +367,30 @@ def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
         facts = json.loads((folder / "run.json").read_text())
         (folder / "run.json").write_text(json.dumps(facts | {"git_revision": "another", "host": "far"}))
     with Progress(1, (), shown=False) as progress:
-        Watch(on_workers.run_log, progress)()
+        Watch(on_workers.run_log, progress, retries=False)()
     (warning,) = caplog.messages  # one for both parts
     assert warning.startswith("Workers on far run with git_revision another instead of ")
+
+
+@pytest.mark.parametrize("retries", [True, False])
+def test_a_failure_on_a_worker_is_logged_and_once_retried_only_the_new_one_counts(
+    on_workers: Parts, caplog, retries: bool
+):
+    folder = on_workers.folder(Part(1, SHARDS))
+    assert folder is not None
+    first, *others = (folder / "results.jsonl").read_text().splitlines()
+    failed = json.loads(first) | {"status": "failed", "failed_part": "scene", "error": "torn", "answer": None}
+    (folder / "results.jsonl").write_text("\n".join([json.dumps(failed), *others, ""]))
+    with Progress(9, (), shown=False) as progress:
+        watch = Watch(on_workers.run_log, progress, retries)
+        watch()
+        said = f"[Q{failed['number']:03d}] Failed (scene): torn"
+        assert (said in caplog.messages) is not retries
+        resuming = RunWriter(folder, "again")
+        resuming.note_resumption({})
+        resuming.close()
+        watch()
+        assert caplog.messages.count(said) == 1
 
 
 def test_scans_that_only_the_workers_lack_are_logged(on_workers: Parts, caplog):
