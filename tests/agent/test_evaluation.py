@@ -92,6 +92,14 @@ def test_questions_of_a_cohort_share_their_batched_turns(rooms: RoomScans, tmp_p
     assert list(reader.turns(EpisodeId(1))[0].batch) == [row.id for row in reader.rows[:3]]
 
 
+def test_the_last_cohort_begins_in_places_that_become_free(rooms: RoomScans, tmp_path: Path):
+    folder = run_in_process(rooms.config(tmp_path, batch_size=6))
+    reader = RunReader(folder)
+    first = {row.id: reader.turns(row.episode)[0].batch for row in reader.rows}
+    joined = [batch for batch in first.values() if any(first[other] != batch for other in batch)]
+    assert joined and len(first) == 8 and all(len(turn.batch) <= 6 for turn in reader.all_turns())
+
+
 def test_the_log_names_the_phases_and_answers(rooms: RoomScans, tmp_path: Path):
     shown = run_main(rooms.flags(tmp_path, "--max-batched-turns", "2", "--batch-size", "3")).stdout
     lines = shown.splitlines()

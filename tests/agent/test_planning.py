@@ -328,6 +328,12 @@ def test_remaining_questions_fill_places_that_the_last_whole_cohort_leaves():
     assert on_cpu == [CallGroup(0, 64, 1), CallGroup(0, 32, 1)]
 
 
+def test_turns_are_not_mixed_on_a_cpu():
+    work = Work(7_568_405_504, 453_361_456, 2, 147_456, 36, 27)
+    for device, mixes in (("cpu", False), ("cuda:0", True), ("h100", True)):
+        assert Footprint(device, "bfloat16", 0, 0, work, qwen_tokens, 4, 0).mixes_turns is mixes
+
+
 @pytest.mark.parametrize(
     ("faster", "slower"),
     [
