@@ -85,6 +85,7 @@ PYTHON = Words(
         "retry": "resume with `roomscout resume --retry-failed`",
         "slower": "ask fewer questions at a time with concurrency, and ",
         "retry_failed": "`--retry-failed`",
+        "gpus": "gpus of `roomscout eval`",
         "check_data": "`roomscout check`",
         "plan": "`roomscout plan`",
     },

@@ -38,7 +38,9 @@ def cut(questions: Sequence[Question], of: int) -> list[list[Question]]:
     for question in questions:
         sizes[question.scene] = sizes.get(question.scene, 0) + 1
     if len(sizes) < of:
-        raise ValueError(f"{len(sizes)} scenes cannot be cut into {of} parts: each part needs at least one scene")
+        raise ValueError(
+            f"{len(sizes)} scene{'s' * (len(sizes) > 1)} cannot be cut into {of} parts: each part needs at least one"
+        )
     loads, part_of = [0] * of, {}
     for scene in sorted(sizes, key=lambda scene: -sizes[scene]):
         part_of[scene] = loads.index(min(loads))

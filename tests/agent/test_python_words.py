@@ -27,6 +27,7 @@ MISTAKES: list[tuple[Call, type[Exception], str]] = [
     (lambda rooms: ask("Where?", str(scan_of(rooms))), ConfigError, "^ask takes the scan before the question: ask"),
     (lambda rooms: ask(scan_of(rooms), 3), ConfigError, "^question takes a text, got 3$"),  # type: ignore[arg-type]
     (lambda rooms: explore(rooms.questions, limit=3), ConfigError, "no setting limit; did you mean num_questions"),
+    (lambda rooms: explore(rooms.questions, num_processes=8), ConfigError, "did you mean gpus of `roomscout eval`, or"),
     (
         lambda rooms: explore(rooms.questions, use_vllm=True),
         ConfigError,
