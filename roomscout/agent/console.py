@@ -48,6 +48,11 @@ class _Console(Console):
         # rich prints nothing at all where COLUMNS is 0, as in containers and under job schedulers.
         super().__init__(highlight=False, width=80 if os.environ.get("COLUMNS") == "0" else None)
 
+    @property
+    def can_redraw(self) -> bool:
+        """Whether lines can be drawn again: not in a file, also with FORCE_COLOR, and not where TERM is dumb."""
+        return self.is_terminal and self.file.isatty() and not self.is_dumb_terminal
+
     def on_broken_pipe(self) -> None:
         """Stop printing."""
         self.quiet = True
@@ -317,7 +322,7 @@ class Progress:
             TextColumn("{task.fields[score]}", markup=False),
             TimeRemainingColumn(),
             console=console,
-            disable=not (shown and console.is_terminal),
+            disable=not (shown and console.can_redraw),
         )
         self._has_bar = not self._bar.disable or self._in_notebook is not None
         level = logging.INFO if shown and not self._has_bar else logging.DEBUG

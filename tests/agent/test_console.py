@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.runs.records import ResultRow
-from tests.conftest import RoomScans, on_a_terminal, only_run, run_main
+from tests.conftest import RoomScans, on_a_terminal, only_run, run_command, run_main
 
 LINE = re.compile(
     r"(\d+) of (\d+) questions, overall (\d+\.\d) %(, \d+ failed)?, ([\d.]+) an hour, "
@@ -103,6 +104,13 @@ def test_a_file_has_lines_of_progress_and_a_terminal_a_bar(rooms: RoomScans, tmp
     shown = on_a_terminal(rooms.command(tmp_path / "terminal", "--steps", "1"))
     assert not any(map(LINE.fullmatch, shown.splitlines()))
     assert any(map(LINE.search, (only_run(tmp_path / "terminal") / "run.log").read_text().splitlines()))
+
+
+def test_a_bar_is_only_for_terminals_that_can_draw_it_again():
+    asked = [sys.executable, "-c", "from roomscout.agent.console import console; print(console.can_redraw)"]
+    terminals = [on_a_terminal(["env", term, *asked]) for term in ("TERM=xterm", "TERM=dumb")]
+    assert [shown.split()[-1] for shown in terminals] == ["True", "False"]
+    assert run_command(["env", "FORCE_COLOR=1", *asked]).stdout == "False\n"
 
 
 def test_quiet_prints_results_and_warnings_alone(rooms: RoomScans, tmp_path: Path):
