@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import heapify, heapreplace
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -246,6 +247,9 @@ def main() -> None:
     counts = sorted({1, *(options.workers or workers)})
     if not 1 <= scenes <= count or counts[0] < 1:
         parser.error("--questions takes a number that is not below --scenes, and --workers numbers from 1")
+    for flag, package in (("real", "ray"), ("plot", "matplotlib")):
+        if getattr(options, flag) and find_spec(package) is None:
+            parser.error(f"--{flag} needs the package {package}: pip install {package}")
     like = with_kind(Question("", "scannet", "", "object_counting", ASKED, ground_truth="2"), find_benchmark(DEFAULT))
     engine = on_h100(questions_on_scenes(count, scenes, like))
     if options.real:

@@ -66,6 +66,20 @@ def test_figures_and_a_plot_are_written(monkeypatch, tmp_path, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("--questions 3", "--questions takes a number that is not below --scenes"),
+        ("--workers 0", "--workers numbers from"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(monkeypatch, capsys, arguments, error):
+    monkeypatch.setattr("sys.argv", ["scale", *arguments.split()])
+    with pytest.raises(SystemExit):
+        scale.main()
+    assert error in capsys.readouterr().err
+
+
 def test_a_long_run_is_measured_resumed_and_merged(tmp_path):
     samples = soak.soak(tmp_path, 120)
     assert [row["questions"] for row in samples.rows] == list(range(12, 121, 12))
