@@ -219,6 +219,19 @@ class _Session(TypedDict, total=False):
     batch_size: int | None
 
 
+class _Agreement(TypedDict, total=False):
+    questions: Required[Count]
+    percent: Required[Number]
+
+
+class _Annotator(TypedDict, total=False):
+    answers: Required[Count]
+    failed: Count
+    percent: Required[Number | None]
+    interval: Interval
+    seconds: Required[Number]
+
+
 class _Judge(TypedDict, total=False):
     model: Required[str]
     prompts_sha256: Required[str]
@@ -242,6 +255,8 @@ class Summary(TypedDict, total=False):
     intervals: CheckedIntervals
     datasets: dict[str, _OfDataset]
     samples: _Samples
+    agreement: dict[str, _Agreement]
+    annotators: dict[str, _Annotator]
     judge: _Judge
     baselines: dict[str, _Baseline]
     sight: _SightSplit

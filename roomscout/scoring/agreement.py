@@ -72,9 +72,8 @@ def agreement_lines(summary: Mapping[str, Any]) -> list[str]:
         for name, each in summary.get("agreement", {}).items()
     ]
     for name, each in summary.get("annotators", {}).items():
-        score = "" if each["percent"] is None else f"{each['percent']:.1f} %, "
-        if "interval" in each:
-            score = "{:.1f} % ({:.1f} to {:.1f}), ".format(each["percent"], *each["interval"])
+        interval = " ({:.1f} to {:.1f})".format(*each["interval"]) if "interval" in each else ""
+        score = "" if each["percent"] is None else f"{each['percent']:.1f} %{interval}, "
         failed = f" ({each['failed']} more failed and score 0)" if each.get("failed") else ""
         lines.append(f"{name}: {score}{each['answers']} answers{failed}, {each['seconds']:g} s each (median)")
     return lines

@@ -216,6 +216,9 @@ def test_answers_are_dealt_to_people_who_reply_in_any_order(play: Callable[..., 
     assert {name: (each["answers"], each["failed"]) for name, each in summary["annotators"].items()} == {
         "anna": (2, 0), "ben": (2, 0),
     }  # fmt: skip
+    run_main(["report", str(reader.folder)])
+    report = (reader.folder / "report.html").read_text()
+    assert "Agreement of answers, number: 60.0 %" in report and ">ben: " in report and "greedy" not in report
 
 
 def test_what_cannot_be_read_takes_no_turn_and_the_last_turn_takes_an_answer(play: Callable[..., Session]):

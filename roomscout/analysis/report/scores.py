@@ -228,6 +228,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     packages = [f"{name} {version}" for name, version in versions["packages"].items() if version]
     samples = f", {facts.samples} answers each" if facts.samples > 1 else ""
     sampling = setting("temperature")
+    decoding = "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"
     found = [
         ("Model", str(setting("model"))),
         ("Checkpoint", f"revision {commit}" if (commit := versions.get("model_revision")) else ""),
@@ -237,7 +238,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Filters", "; ".join(filters)),
         *_seen(run),
         ("Judge", _judge(run.summary)),
-        ("Decoding", "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"),
+        ("Decoding", "" if facts.by_people else decoding),
         ("Cost", cost_in_words(run.summary.get("cost", {}), len(run.rows), facts.price)),
         ("Protocol", facts.protocol),
         ("Prompts", f"{facts.prompts['sha256'][:12]} (SHA-256)" if facts.prompts else ""),

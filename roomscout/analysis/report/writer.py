@@ -40,6 +40,7 @@ from roomscout.data.question_files import listed
 from roomscout.runs import RunError
 from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SIGHTS
+from roomscout.scoring.agreement import agreement_lines
 
 REPORT_FILE = "report.html"
 EMBEDDED_FILE = "report_embedded.html"
@@ -226,6 +227,7 @@ def page_values(run: RunContents, entries: list[Entry]) -> dict[str, Any]:
         "cautions": cautions(run, scores),
         "missing": list(map(escaped, dict.fromkeys(run.missing))),
         "datasets": datasets_of(run.summary),
+        "agreement": list(map(escaped, agreement_lines(run.summary))),
         "by_sight": _by_sight(run.summary),
         "hardware": hardware_in_words(hardware_shown(entries, run.summary.get("sessions", ()), samples)),
         "plots": plots_of(entries, run.summary, samples),
