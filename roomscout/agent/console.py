@@ -309,7 +309,7 @@ class Progress:
         benchmark: Benchmark | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.total, self._done = total, len(rows)
+        self.total, self.done = total, len(rows)
         self._scores = ScoresByType(benchmark) if benchmark else None
         self._failed = 0
         self._turns_each = turns_each
@@ -326,7 +326,7 @@ class Progress:
         )
         self._has_bar = not self._bar.disable or self._in_notebook is not None
         level = logging.INFO if shown and not self._has_bar else logging.DEBUG
-        self._lines = _ProgressLines(total, self._done, level, clock)
+        self._lines = _ProgressLines(total, self.done, level, clock)
         for row in rows:
             self._count(row)
         done = len(rows) * turns_each
@@ -350,14 +350,14 @@ class Progress:
     def finished(self, row: ResultRow) -> None:
         """Count one more finished question, with the turns that it did not need."""
         self._count(row)
-        self._done += 1
+        self.done += 1
         left = self._turns_each - row.turns if self._turns_each > 1 else 1
         self._bar.update(self._task, advance=left, score=self._beside_bar)
         self._draw_in_notebook()
 
     def tell(self) -> None:
         """Log how far the run is, if that is due; call it often."""
-        self._lines.tell(self._done, self._overall)
+        self._lines.tell(self.done, self._overall)
 
     def _count(self, row: ResultRow) -> None:
         self._failed += row.failed

@@ -58,7 +58,7 @@ from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, kinds_by_id, sessions_of, take_part
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import PARTS_FOLDER, QUESTIONS_FILE, RunReader, find_part, parts_of_run
-from roomscout.runs.records import EpisodeId
+from roomscout.runs.records import ResultRow
 from roomscout.runs.settings import FILTERS, MAX_BATCH_SIZE
 from roomscout.runs.writer import RunWriter
 
@@ -174,9 +174,11 @@ class RunInParts:
         parts, stopped = self._parts, list[Part]()
         left = parts.pending
         count, shown = len(parts.questions), not self._config.output.quiet
+        retries = self._config.what_to_run.retry_failed
+        rows = [*self.log.rows, *unmerged(self.log, retries)]
         log.info("%s, %d at a time", counted(count, "part"), min(cluster.replicas.count, count))
-        with Progress(self._asking.episodes, self.log.rows, shown, benchmark=self._asking.benchmark) as progress:
-            watch = Watch(self.log, progress, self._config.what_to_run.retry_failed)
+        with Progress(self._asking.episodes, rows, shown, benchmark=self._asking.benchmark) as progress:
+            watch = Watch(self.log, progress, retries)
             for ended in cluster.outcomes(PartWorker, "answer", {part: (parts.config(part), probe) for part in left}):
                 watch()
                 for part, status in ended.items():
@@ -305,6 +307,12 @@ def number_of_parts(questions: int, scenes: int, replicas: int) -> int:
     return min(scenes, rounds * replicas)
 
 
+def unmerged(run_log: RunWriter, retries: bool) -> list[ResultRow]:
+    """What the parts of a run that was killed had finished, without failures that are to be retried."""
+    rows = (row for folder in parts_of_run(run_log.folder) for row in RunReader(folder).rows)
+    return [row for row in rows if not run_log.is_done(row.id, row.sample) and not (retries and row.failed)]
+
+
 class Watch:
     """Follows the workers through their run folders: updates the progress bar, and logs failures, lost workers and
     versions. A run that `retries` failed questions requeues those of a part when a worker resumes it.
@@ -313,7 +321,7 @@ class Watch:
     def __init__(self, run_log: RunWriter, progress: Progress, retries: bool):
         self._retries = retries
         self.run_log, self._progress, self._versions = run_log, progress, current_versions()
-        self._others, self._seen = set[tuple[str, str]](), set[EpisodeId]()
+        self._others, self._seen = set[tuple[str, str]](), {row.episode for row in unmerged(run_log, retries)}
         self._sizes: dict[Path, tuple[int, ...]] = {}
         readers = map(RunReader, parts_of_run(run_log.folder))
         self._resumed = {reader.folder: 1 + len(reader.facts.resumed) for reader in readers}

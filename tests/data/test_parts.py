@@ -372,25 +372,31 @@ def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
     assert warning.startswith("Workers on far run with git_revision another instead of ")
 
 
-@pytest.mark.parametrize("retries", [True, False])
-def test_a_failure_on_a_worker_is_logged_and_once_retried_only_the_new_one_counts(
-    on_workers: Parts, caplog, retries: bool
+def test_a_failure_on_a_worker_is_logged_and_what_it_had_finished_before_is_not_counted_again(
+    on_workers: Parts, caplog
 ):
     folder = on_workers.folder(Part(1, SHARDS))
     assert folder is not None
-    first, *others = (folder / "results.jsonl").read_text().splitlines()
+    file = folder / "results.jsonl"
+    first, *others = file.read_text().splitlines()
     failed = json.loads(first) | {"status": "failed", "failed_part": "scene", "error": "torn", "answer": None}
-    (folder / "results.jsonl").write_text("\n".join([json.dumps(failed), *others, ""]))
-    with Progress(9, (), shown=False) as progress:
-        watch = Watch(on_workers.run_log, progress, retries)
+    said = f"[Q{failed['number']:03d}] Failed (scene): torn"
+    file.write_text("\n".join([*others, ""]))
+    with Progress(99, (), shown=False) as progress:
+        watch = Watch(on_workers.run_log, progress, retries=False)
         watch()
-        said = f"[Q{failed['number']:03d}] Failed (scene): torn"
-        assert (said in caplog.messages) is not retries
+        assert progress.done == 0
+        file.write_text("\n".join([*others, json.dumps(failed), ""]))
+        watch()
+        assert (progress.done, caplog.messages.count(said)) == (1, 1)
+        again = Watch(on_workers.run_log, progress, retries=True)
+        again()
+        assert (progress.done, caplog.messages.count(said)) == (1, 1), "not retried yet"
         resuming = RunWriter(folder, "again")
         resuming.note_resumption({})
         resuming.close()
-        watch()
-        assert caplog.messages.count(said) == 1
+        again()
+        assert (progress.done, caplog.messages.count(said)) == (2, 2)
 
 
 def test_scans_that_only_the_workers_lack_are_logged(on_workers: Parts, caplog):
