@@ -197,7 +197,7 @@ _OTHERS = {
     "{judge}": "judge_model",
     "{question}, or {quiet} to print only results": "q",
     "{gpus}, or {shard=I/N} on several machines": "nproc_per_node data_parallel_size",
-    "{verbose}": "v",
+    "{verbose}": "v vv",
 }
 FOREIGN = {name: meant for meant, names in _OTHERS.items() for name in names.split()}
 """Settings and short flags of other tools, and what has that meaning here: templates for `Worded`."""

@@ -2,9 +2,9 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 from roomscout.base.text import did_you_mean, escaped
 
@@ -14,17 +14,14 @@ Arguments = ParamSpec("Arguments")
 class Parser(argparse.ArgumentParser):
     """A parser that suggests a similar flag for one that does not exist."""
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """The arguments; ends the process with status 2 if they are invalid."""
-        given, unknown = self.parse_known_args(args, namespace)
-        for word in unknown:
-            if word.startswith("-"):
-                typed, known = word.partition("=")[0], [each[2:] for each in self._option_string_actions if each[2:]]
-                fix = did_you_mean(typed.lstrip("-"), known, "--help lists the flags", "--")
-                self.error(f"there is no flag {typed}; {fix}")
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return given
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong, and end the process with status 2."""
+        words = message.partition("unrecognized arguments: ")[2].split()
+        if typed := next((word.partition("=")[0] for word in words if word.startswith("-")), None):
+            known = [each[2:] for each in self._option_string_actions if each[2:]]
+            fix = did_you_mean(typed.lstrip("-"), known, "--help lists the flags", "--")
+            message = f"there is no flag {typed}; {fix}"
+        super().error(message)
 
 
 def parser_of(verb: str, description: str, **more: Any) -> Parser:
