@@ -98,7 +98,7 @@ def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple
         from roomscout.agent.evaluation import main_vsi_bench_loop
         from roomscout.agent.resuming import with_absolute_paths
         from roomscout.agent.run_folder import questions_to_resume, run_to_resume, saved_config
-        from roomscout.cluster.ray_run import answer_in_parts
+        from roomscout.cluster.in_parts import answer_in_parts
         from roomscout.command.command_line import resumed
     folder, config = None, with_absolute_paths(config)
     if config.what_to_run.continue_from is not None:

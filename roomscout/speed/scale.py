@@ -34,7 +34,7 @@ from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
 from roomscout.agent.timing import EXPECTED_REPLY_TOKENS, PACES, ConversationSize, Pace
-from roomscout.cluster.ray_run import answer_in_parts, number_of_parts
+from roomscout.cluster.in_parts import answer_in_parts, number_of_parts
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.parts import cut
 from roomscout.data.questions import Question, load_questions, saved, with_kind

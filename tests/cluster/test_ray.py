@@ -26,7 +26,7 @@ import sys
 from roomscout.command.command_line import parse_command_line
 from roomscout.agent.config import RunConfig
 from roomscout.agent.console import log_to_console
-from roomscout.cluster.ray_run import answer_in_parts
+from roomscout.cluster.in_parts import answer_in_parts
 
 log_to_console()
 sys.exit(answer_in_parts(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=15.0).status)

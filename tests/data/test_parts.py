@@ -22,8 +22,8 @@ from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.prepared import Prepared
 from roomscout.agent.run_folder import begin_folder, saved_config
 from roomscout.agent.startup import Started, start
+from roomscout.cluster.in_parts import Parts, PartWorker, Watch, number_of_parts, require_visible
 from roomscout.cluster.ray_cluster import Replicas, gpus_of_replica, replicas_of, require_listening
-from roomscout.cluster.ray_run import Parts, PartWorker, Watch, number_of_parts, require_visible
 from roomscout.data.answers import Number
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question, load_questions
@@ -332,7 +332,7 @@ def test_a_worker_starts_once_for_all_its_parts(
         started.append(asking)
         return start(asking, stack)
 
-    monkeypatch.setattr("roomscout.cluster.ray_run.start", start_and_count)
+    monkeypatch.setattr("roomscout.cluster.in_parts.start", start_and_count)
     worker = PartWorker()
     for number, part in enumerate(parts, 1):
         assert worker.answer(six_rooms.config(tmp_path, shard=f"{number}/{SHARDS}"), tmp_path) == 0
