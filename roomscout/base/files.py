@@ -1,5 +1,6 @@
 """Replaces files whole: a new file takes the place of the old one once it is complete. Reads BibTeX beside modules."""
 
+import argparse
 import os
 import re
 import secrets
@@ -28,6 +29,14 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # as where its folder cannot be made
             draft.unlink(missing_ok=True)
+
+
+def new_file(text: str) -> Path:
+    """The argument of a flag for a file to write at the end; raises argparse.ArgumentTypeError if it cannot be."""
+    path = Path(text)
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: name a file in a folder that exists")
+    return path
 
 
 def replace_bytes(path: Path, content: bytes) -> None:

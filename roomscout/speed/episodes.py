@@ -17,6 +17,7 @@ from roomscout import Policy, Question, VectorEnv, explore
 from roomscout.agent.policies import Decision
 from roomscout.agent.state import QuestionState
 from roomscout.base.extras import importing
+from roomscout.base.files import new_file
 from roomscout.data.questions import load_questions
 from roomscout.envs.actions import CameraAction
 from roomscout.rooms import QUESTIONS_FILE, write_rooms
@@ -74,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--steps", type=int, default=16, help="moves of each episode (%(default)s)")
     parser.add_argument("--image-size", type=int, nargs=2, default=(640, 480), metavar=("W", "H"))
-    parser.add_argument("--json", type=Path, help="also write the figures into this file")
+    parser.add_argument("--json", type=new_file, help="also write the figures into this file")
     options = parser.parse_args()
     figures = []
     with TemporaryDirectory() as folder:

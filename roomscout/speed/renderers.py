@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from roomscout.base.files import new_file
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import RENDERER_NAMES, RenderError, make_renderer
@@ -181,7 +182,7 @@ def main() -> None:
     parser.add_argument("--faces", type=int, nargs="+", default=[200_000, 600_000], help="mesh sizes")
     parser.add_argument("--views", type=int, default=12, help="views per renderer, including the first")
     parser.add_argument("--size", type=int, nargs=2, default=[640, 480], metavar=("WIDTH", "HEIGHT"))
-    parser.add_argument("--json", type=Path, help="file to write the results to")
+    parser.add_argument("--json", type=new_file, help="file to write the results to")
     arguments = parser.parse_args()
     if min(arguments.faces) < 1000 or arguments.views < 2:
         parser.error("--faces takes 1000 or more, --views 2 or more")

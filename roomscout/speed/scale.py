@@ -34,6 +34,7 @@ from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
 from roomscout.agent.timing import EXPECTED_REPLY_TOKENS, PACES, ConversationSize, Pace
+from roomscout.base.files import new_file
 from roomscout.cluster.in_parts import answer_in_parts, number_of_parts
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.parts import cut
@@ -239,8 +240,8 @@ def main() -> None:
     parser.add_argument("--scenes", type=int, help="288, with --real 32")
     parser.add_argument("--workers", type=int, nargs="+", metavar="N", help="1 to 64, with --real 1 to 8")
     parser.add_argument("--real", action="store_true", help="run on Ray, with batches of 8 and shorter times")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures into this file")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw those of the simulation (needs matplotlib)")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="also write the figures into this file")
+    parser.add_argument("--plot", type=new_file, metavar="FILE", help="draw those of the simulation (needs matplotlib)")
     options = parser.parse_args()
     usual, workers = ((160, 32), WORKERS[:4]) if options.real else ((5130, 288), WORKERS)
     count, scenes = options.questions or usual[0], options.scenes or usual[1]

@@ -25,6 +25,7 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.run_folder import part_record
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.report.writer import write_report
+from roomscout.base.files import new_file
 from roomscout.data.parts import cut
 from roomscout.data.questions import fingerprint, load_questions, saved
 from roomscout.rooms import QUESTIONS_FILE, write_rooms
@@ -132,7 +133,7 @@ def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--questions", type=int, default=20_000, help="%(default)s")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures into this file")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="also write the figures into this file")
     options = parser.parse_args()
     logging.getLogger("roomscout").setLevel(logging.ERROR)
     print("questions  RSS, MiB  open files  ms per question  of CPU, ms")

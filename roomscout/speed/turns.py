@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
 from roomscout.base.extras import importing
+from roomscout.base.files import new_file
 
 with importing("torch", "this measurement", SystemExit):
     import torch
@@ -258,7 +258,7 @@ def arguments() -> argparse.Namespace:
         "--compile", action="store_true", help="also measure alone and lockstep with compiled decoding steps"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="also write the results here")
+    parser.add_argument("--json", type=new_file, help="also write the results here")
     args = parser.parse_args()
     args.image_size = tuple(args.image_size or ((224, 160) if args.shape in ("tiny", "45m") else (640, 480)))
     args.dtype = args.dtype or ("bfloat16" if args.device.startswith("cuda") else "float32")

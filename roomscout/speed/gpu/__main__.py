@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from roomscout.base.extras import importing
+from roomscout.base.files import new_file
 
 with importing("torch", "this measurement", SystemExit):
     import torch
@@ -97,7 +98,7 @@ def run_measurements(lab: Lab, results: Results, words: Sequence[str] | None) ->
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m roomscout.speed.gpu", description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="write results here after every test and measurement")
+    parser.add_argument("--json", type=new_file, help="write results here after every test and measurement")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="run only tests and measurements whose names contain one of these"
