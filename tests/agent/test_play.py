@@ -121,6 +121,8 @@ def opened(browser: Any, address: str, **options: Any) -> Iterator[OpenPage]:
 
 def until_turn(shown: OpenPage, turn: int) -> None:
     shown.until(f"document.getElementById('place').textContent === 'Turn {turn}' && !document.hidden")
+    # The images of a turn with a reply are gone.
+    shown.until("[...document.images].every((each) => each.complete && each.naturalWidth)")
 
 
 def until_question(shown: OpenPage, question: str) -> None:
