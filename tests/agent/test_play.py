@@ -121,8 +121,8 @@ def opened(browser: Any, address: str, **options: Any) -> Iterator[OpenPage]:
 
 def until_turn(shown: OpenPage, turn: int) -> None:
     shown.until(f"document.getElementById('place').textContent === 'Turn {turn}' && !document.hidden")
-    # The images of a turn with a reply are gone.
-    shown.until("[...document.images].every((each) => each.complete && each.naturalWidth)")
+    # Those of a turn with a reply are gone.
+    shown.until("[...document.querySelectorAll('#views img')].every((each) => each.complete && each.naturalWidth)")
 
 
 def until_question(shown: OpenPage, question: str) -> None:
@@ -177,7 +177,7 @@ def test_a_phone_shows_all_of_it_and_a_click_turns_to_what_it_points_at(play: Ca
     session = play(num_questions=1, see="rgb depth")
     with opened(browser, f"http://127.0.0.1:{session.port}/", **PHONE) as shown:
         until_turn(shown, 0)
-        shown.page.wait_for_function("[...document.images].every((each) => each.naturalWidth)")
+        shown.page.wait_for_function("[...document.querySelectorAll('#views img')].every((each) => each.naturalWidth)")
         assert shown.page.locator("#views figure").all_inner_texts() == ["rgb", "depth"]
         assert not shown.scrolling()
         box = shown.page.locator("#views img").first.bounding_box()
