@@ -135,7 +135,8 @@ def error_line(by_sight: Mapping[str, Any]) -> str:
         "no_object": "name no object",
     }
     counted = ", ".join(f"{number} {words[name]}" for name, number in below.items())
-    return f"Of {sum(below.values())} answers below full score: {counted}"
+    answers = sum(below.values())
+    return f"Of {answers} answers below full score: {counted}" if answers else "No answer is below full score"
 
 
 def surface_line(by_sight: Mapping[str, Any]) -> str:

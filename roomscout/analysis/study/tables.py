@@ -13,6 +13,7 @@ from roomscout.analysis.study.ladder import Losses, largest, loss_plot, losses_o
 from roomscout.analysis.study.presets import Cell, Preset
 from roomscout.analysis.tables import (
     INTERVAL,
+    counted,
     csv_of_rows,
     decimal,
     interval_in_words,
@@ -325,7 +326,7 @@ def about(results: Results) -> str:
     """What was asked, in a line."""
     apart = f" that every cell finished ({results.left_out:,} failed in one)" if results.left_out else " in each cell"
     label = results.label or "no overall"
-    return f"{results.questions:,} questions about {results.scenes:,} scenes{apart}; {label}"
+    return f"{counted(results.questions, 'question')} about {counted(results.scenes, 'scene')}{apart}; {label}"
 
 
 def lines_of(results: Results) -> list[str]:
