@@ -25,7 +25,7 @@ from roomscout.agent.builders import questions_of
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.planning import fitted_to_model, plan_run
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Prompts, prompts_of
+from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts, prompts_of
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.run_folder import protocol
 from roomscout.models import EMBEDDED, EXPLORER, ModelError, ModelOptions
@@ -362,7 +362,8 @@ def served():
 def both(served, rooms, tmp_path_factory):
     """What transformers and vLLM replied to every turn of a run, and its folder."""
     backends = BothBackends(TransformersBackend.from_checkpoint(str(EXPLORER), OPTIONS), served)
-    folder = run_in_process(config_of(rooms, tmp_path_factory.mktemp("both")), ModelPolicy(backends))
+    policy = ModelPolicy(backends, prompts=checkpoint_prompts(str(EXPLORER)))
+    folder = run_in_process(config_of(rooms, tmp_path_factory.mktemp("both")), policy)
     return backends.pairs, folder
 
 
