@@ -54,7 +54,6 @@ def main(argv: list[str]) -> int:
             with deferred_interrupts():
                 from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
                 from roomscout.agent.terminal_views import first_look
-                from roomscout.base.text import RESULT
                 from roomscout.command.reports import finish
                 from roomscout.data.questions import QuestionError
                 from roomscout.data.scans import ScanNotFound
@@ -62,9 +61,8 @@ def main(argv: list[str]) -> int:
                 from roomscout.rendering.renderers import RenderError
                 from roomscout.runs import RunError
             refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
-            what, output = config.what_to_run, config.output
-            quiet = output.quiet and not (what.plan or what.check_data)  # of which all lines are results
-            log_to_console(logging.DEBUG if output.verbose else RESULT if quiet else logging.INFO)
+            log_to_console(console_level(config))
+            what = config.what_to_run
             if what.ply is not None and what.continue_from is None:
                 config.checked()  # before anything is drawn
             with first_look(config) as views:
@@ -85,6 +83,15 @@ def main(argv: list[str]) -> int:
         finally:  # a second signal would change the exit status
             for each in INTERRUPTS:
                 signal.signal(each, signal.SIG_IGN)
+
+
+def console_level(config: "RunConfig") -> int:
+    """The level from which lines are printed; those of --plan and --check-data are all results."""
+    from roomscout.base.text import RESULT
+
+    what, output = config.what_to_run, config.output
+    quiet = output.quiet and not (what.plan or what.check_data)
+    return logging.DEBUG if output.verbose else RESULT if quiet else logging.INFO
 
 
 def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple[Callable[[], Outcome], RunConfig]":
