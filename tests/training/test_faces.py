@@ -136,6 +136,7 @@ def test_the_words_of_a_placeholder_are_no_image_for_vagen(monkeypatch: pytest.M
     assert shown["multi_modal_input"] == {"<image>": ["a view"]}
 
 
+@pytest.mark.slow
 def test_the_example_of_gymnasium_runs(tmp_path: Path):
     command = [sys.executable, ROOT / "docs" / "examples" / "gymnasium_rooms.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

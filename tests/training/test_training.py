@@ -561,6 +561,7 @@ def test_a_smaller_scale_has_the_same_stages_and_rates(scale):
         assert small.saves_after(other.leg_end) and small.rate(other.leg_end - 1) < small.rate(other.leg_end - 2)
 
 
+@pytest.mark.slow
 def test_the_command_makes_rooms_and_trains_through_all_legs(shards, tmp_path, capsys, monkeypatch):
     legs = tuple(dataclasses.replace(leg, stages=tuple((stage, 1) for stage, _ in leg.stages)) for leg in LEGS)
     plan = dataclasses.replace(PLAN, legs=legs, scale=0.5)

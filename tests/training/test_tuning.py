@@ -154,6 +154,7 @@ class TestGrpo:
 
 
 class TestToolFace:
+    @pytest.mark.slow
     def test_the_example_trains_a_model_with_tools(self, tiny: Path, tmp_path):
         """With TRL's template and tool loop; generation itself is scripted, since an untrained model calls no tool."""
         model, processor = AutoModelForImageTextToText.from_pretrained(tiny), AutoProcessor.from_pretrained(tiny)
