@@ -128,13 +128,13 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     asked = [state for state in states if state.asks]
     with run.clock.call(), policy_errors(run.policy, "decide", asked):
         found = run.policy.decide(asked) if asked else []
+    waited = {} if run.policy.concurrent else run.clock.waited
     require_decisions(found, run.policy, "decide", asked)
     found_of = dict(zip((state.episode for state in asked), found, strict=True))
     decisions = [state.allowed(found_of.get(state.episode) or Decision(CameraAction())) for state in states]
     require_answers(decisions, run.policy, "decide", states)
     forced = forced_answers(states, decisions, run)
     batch = tuple(state.question.id for state in states)
-    waited = {} if run.policy.concurrent else run.clock.waited
     pending = [
         run.pool.submit(copy_context().run, state.carry_out, decision, batch, answer)
         for state, decision, answer in zip(states, decisions, forced, strict=True)

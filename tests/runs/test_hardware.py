@@ -82,6 +82,14 @@ def test_a_run_in_lockstep_records_what_its_engine_waited_for(rooms: RoomScans, 
     assert "gpus" not in found and not (folder / HARDWARE_FILE).exists()
 
 
+def test_the_wait_for_a_turn_is_that_before_its_reply_and_not_before_its_forced_answer(
+    rooms: RoomScans, tmp_path: Path
+):
+    config = rooms.config(tmp_path, batch_size=3, steps=2, device="cpu", anytime=True)
+    turns = RunReader(run_in_process(config, ModelPolicy(Engine()))).all_turns()
+    assert all(turn.seconds.wait_views > 0 for turn in turns)
+
+
 def test_of_a_server_only_its_replies_are_known(rooms: RoomScans, tmp_path: Path):
     folder = run_in_process(rooms.config(tmp_path, batch_size=3, steps=2), ModelPolicy(Engine(concurrent=True)))
     found = summary_of(folder)["hardware"]
