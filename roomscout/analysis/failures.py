@@ -10,7 +10,7 @@ from typing import Any
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines
 from roomscout.analysis.run_argument import chosen_run
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
-from roomscout.analysis.tables import decimal, table_lines
+from roomscout.analysis.tables import counted, decimal, table_lines
 from roomscout.base.text import RESULT, escaped, log_to_stream, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmarks import BenchmarkError
@@ -127,16 +127,17 @@ def _cells(group: Mapping[str, Any] | None) -> str:
 def error_line(by_sight: Mapping[str, Any]) -> str:
     """How many of the answers below full score never saw an object, saw little of one, or saw all, as a sentence."""
     groups, enough = by_sight["types"]["all"], by_sight["enough_pixels"]
-    below = {name: groups[name]["below_full"] for name in SIGHTS if name in groups}
+    below = {name: number for name in SIGHTS if (number := groups.get(name, {}).get("below_full"))}
     words = {
-        "never_saw": "never saw an object that the question needs",
-        "saw_little": f"saw one only at less than {enough} pixels",
-        "saw": "saw all of them",
-        "no_object": "name no object",
+        "never_saw": "never saw a needed object",
+        "saw_little": f"saw a needed object at fewer than {enough} pixels",
+        "saw": "saw all needed objects",
+        "no_object": "needed none",
     }
-    counted = ", ".join(f"{number} {words[name]}" for name, number in below.items())
-    answers = sum(below.values())
-    return f"Of {answers} answers below full score: {counted}" if answers else "No answer is below full score"
+    if not below:
+        return "No answer is below full score"
+    groups_in_words = ", ".join(f"{number} {words[name]}" for name, number in below.items())
+    return f"Of {counted(sum(below.values()), 'answer')} below full score: {groups_in_words}"
 
 
 def surface_line(by_sight: Mapping[str, Any]) -> str:

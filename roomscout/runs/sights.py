@@ -12,8 +12,8 @@ from roomscout.runs.records import EpisodeId, Place, Record, ResultRow
 
 SIGHTS = {
     "never_saw": "an object that the question needs was never in view",
-    "saw_little": "all of them were in view, but one only at a few pixels",
-    "saw": "all of them were in view",
+    "saw_little": "all objects that the question needs were in view, but one only at a few pixels",
+    "saw": "all objects that the question needs were in view",
     "no_object": "the question names no object with a known box",
 }
 """What an answer's views showed of the objects that its question needs."""

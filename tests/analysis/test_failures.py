@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import RoomScans, only_run, run_in_process, run_main
 
-from roomscout.analysis.failures import failure_lines, log_split, main
+from roomscout.analysis.failures import error_line, failure_lines, log_split, main
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
@@ -156,7 +156,7 @@ def test_a_run_in_progress_is_split_without_saving(copied: Path, capsys: pytest.
         assert main([str(copied)]) == 0
     finally:
         writer.close()
-    assert "answers below full score: " in capsys.readouterr().out
+    assert " below full score: " in capsys.readouterr().out
     assert "is being written by process" in caplog.text
     assert not (copied / "seen.jsonl").exists()
 
@@ -178,9 +178,7 @@ def test_a_run_of_an_earlier_version_without_scans_is_one_sentence(capsys: pytes
 def test_the_run_ends_with_the_split(copied: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     log_split(copied)
-    assert any(
-        "answers below full score: " in each and f"roomscout failures {copied}" in each for each in caplog.messages
-    )
+    assert any(" below full score: " in each and f"roomscout failures {copied}" in each for each in caplog.messages)
 
 
 @pytest.mark.parametrize(("flags", "written"), [([], True), (["--no-failures"], False)])
@@ -248,3 +246,12 @@ def test_a_question_that_names_no_object_has_a_verdict_of_its_own():
 
 def test_enough_is_a_thousandth_of_the_view():
     assert enough_pixels(640, 480) == 307
+
+
+def test_the_sentence_names_the_groups_that_have_an_answer_below_full_score():
+    groups = {"never_saw": {"below_full": 1}, "saw": {"below_full": 0}, "no_object": {"below_full": 0}}
+    assert error_line({"types": {"all": groups}, "enough_pixels": 46}) == (
+        "Of 1 answer below full score: 1 never saw a needed object"
+    )
+    groups["never_saw"]["below_full"] = 0
+    assert error_line({"types": {"all": groups}, "enough_pixels": 46}) == "No answer is below full score"
