@@ -44,14 +44,6 @@ GPUS: dict[GpuName, Gpu] = {
     "rtx4090": Gpu("GeForce RTX 4090", 24564 * 2**20, 1.008e12, 165.2e12),
     "rtx4080": Gpu("GeForce RTX 4080", 16376 * 2**20, 0.7168e12, 97.5e12),
 }
-CARDS: dict[str, GpuName] = {
-    "16 GB": "rtx4080",
-    "24 GB": "rtx4090",
-    "40 GB": "a100-40",
-    "80 GB": "h100",
-    "141 GB": "h200",
-}
-"""A usual GPU of each size."""
 """Memory as `nvidia-smi` reports it, with ECC on if the card has it: a datasheet's "141 GB" is closer to 141 GiB.
 
 Peaks are NVIDIA's. Bfloat16 figures "with sparsity" are halved:
@@ -63,6 +55,14 @@ Peaks are NVIDIA's. Bfloat16 figures "with sparsity" are halved:
 - RTX 4090, 4080: "NVIDIA Ada GPU Architecture" whitepaper, appendix A: 1,008 and 716.8 GB/s, 165.2 and 97.5 TFLOPS
   dense with FP32 accumulate (twice that is with FP16 accumulate or with sparsity).
 """
+CARDS: dict[str, GpuName] = {
+    "16 GB": "rtx4080",
+    "24 GB": "rtx4090",
+    "40 GB": "a100-40",
+    "80 GB": "h100",
+    "141 GB": "h200",
+}
+"""A usual GPU of each size."""
 
 
 def visible_gpus() -> list[str]:

@@ -52,15 +52,14 @@ class Footprint:
     patches_per_token: int
     free_bytes: int
     keeps_kv: bool = True
+    attention_heads: int = 1
 
     @property
     def mixes_turns(self) -> bool:
-        """Whether a batch of different turns is worth its padding, to make fewer calls. On a CPU, where a call takes
-        about as long as its rows and columns are many, it is not.
+        """Whether fewer calls are worth the padding of batches of different turns. Not on a CPU, where the time of a
+        call grows with its rows and columns.
         """
         return not self.device.startswith("cpu")
-
-    attention_heads: int = 1
 
 
 def dtype_on(device: str, dtype: str) -> str:
