@@ -200,14 +200,14 @@ class RunInParts:
         prompts, questions = None, self._asking.questions
         if self.log is None:
             # This machine may have no GPU, and this process shall not use any, so a worker resolves each "auto".
-            device = self._config.model.device
-            calls = cluster.outcomes(PartWorker, "resolved", {None: (on_own_gpu(self._config), probe)})
+            asked = self._config.model
+            calls = cluster.outcomes(PartWorker, "resolved", {None: (for_worker(self._config), probe)})
             (found,) = (each for ended in calls for each in ended.values())
             if isinstance(found, Exception):
                 raise found
             if found == DIED:
-                raise ClusterError(f"{named(gpus=' '.join(self._config.cluster.gpus))}: no worker can be started")
-            self._config = found.having(device=device)
+                raise ClusterError(f"{named(gpus=','.join(self._config.cluster.gpus))}: no worker can be started")
+            self._config = found.having(device=asked.device, memory_fraction=asked.memory_fraction)
             prompts = run_prompts(self._config) if self._config.model.asks_model else None
         self.log = begin_or_resume(self._asking, self.log, self._config, prompts, self._stack)
         log_unfamiliar(unfamiliar_questions(None, self._config.model, questions))
@@ -257,7 +257,7 @@ class Parts:
         if RunReader(self.run_log.folder).has_questions:  # workers need no other file, and no filter
             changes |= {**dict.fromkeys(FILTERS, ()), "num_questions": None}
             changes |= {"questions": self.run_log.folder / QUESTIONS_FILE}
-        return on_own_gpu(self._config).having(**changes)
+        return for_worker(self._config).having(**changes)
 
     def require_same_prompts(self) -> None:
         """Raise RunError if parts that have not begun would read other prompts than the run has recorded."""
@@ -293,9 +293,16 @@ class Parts:
             )
 
 
-def on_own_gpu(config: RunConfig) -> RunConfig:
-    """The settings of a worker, which with --gpus uses its GPU, or fails instead of using the CPU unasked."""
-    return config.having(device="cuda") if config.cluster.on_gpus and config.model.device == "auto" else config
+def for_worker(config: RunConfig) -> RunConfig:
+    """The settings of a worker. With --gpus it uses its GPU, or fails instead of using the CPU unasked; workers on a
+    CPU share its memory.
+    """
+    model, cluster = config.model, config.cluster
+    if cluster.on_gpus and model.device == "auto":
+        return config.having(device="cuda")
+    if cluster.on_gpus and model.device == "cpu" and model.loads_weights:
+        return config.having(memory_fraction=model.memory_fraction / len(cluster.gpus))
+    return config
 
 
 def number_of_parts(questions: int, scenes: int, replicas: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from conftest import RoomScans, questions_and_prompts, run_command
@@ -51,6 +52,7 @@ from roomscout.models.transformers.footprint import (
     work_of,
 )
 from roomscout.models.transformers.kv_cache import buffer_columns
+from roomscout.models.transformers.loading import usable_bytes
 from roomscout.models.transformers.untrained import ModelSizes
 
 GIB = 2**30
@@ -453,6 +455,11 @@ def test_usable_memory_and_rates_are_below_the_datasheets(gpu: GpuName):
     assert GPUS[gpu].usable_bytes(0.999) == GPUS[gpu].memory_bytes - RESERVED_BYTES
     assert rates_of(gpu).bytes_per_s < GPUS[gpu].peak_bytes_per_s
     assert rates_of(gpu).flop_per_s < GPUS[gpu].peak_flop_per_s
+
+
+def test_on_a_cpu_the_memory_fraction_counts_what_the_process_has_taken():
+    taken, total, more = psutil.Process().memory_info().rss, psutil.virtual_memory().total, 2**26
+    assert usable_bytes(torch.device("cpu"), (taken + more) / total) < 2 * more
 
 
 @pytest.mark.slow

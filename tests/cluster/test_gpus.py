@@ -16,6 +16,7 @@ from workers import alive, first_part_with, processes_of, started, worker_of
 from roomscout.agent.api import explore
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.cluster.gpus import devices_of
+from roomscout.cluster.in_parts import for_worker
 from roomscout.runs.reader import RunReader
 
 TWO = ("--gpus", "0,1", "--device", "cpu")
@@ -122,7 +123,31 @@ def test_a_model_in_two_processes_answers_as_in_one(six_rooms: RoomScans, tmp_pa
     for logs, flags in ((tmp_path / "two", TWO), (tmp_path / "one", ())):
         ended = run_command(six_rooms.command(logs, *model, *flags), env={**os.environ, "OMP_NUM_THREADS": "1"})
         assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert trajectories(only_run(tmp_path / "two")) == trajectories(only_run(tmp_path / "one"))
+    two = only_run(tmp_path / "two")
+    assert trajectories(two) == trajectories(only_run(tmp_path / "one"))
+    parts = [RunReader(part).facts for part in (two / "parts").glob("*shard*")]
+    assert RunReader(two).facts.setting("memory_fraction") == 0.9
+    assert {part.setting("memory_fraction") for part in parts} == {0.45}
+
+
+@pytest.mark.parametrize(
+    ("settings", "fraction"),
+    [
+        ({"device": "cpu"}, 0.4),
+        ({"device": "cuda"}, 0.8),
+        ({"device": "cpu", "gpus": ["none"]}, 0.8),
+    ],
+)
+def test_processes_on_the_cpu_share_its_memory(settings, fraction):
+    config = RunConfig.of(batch=True, memory_fraction=0.8, **{"gpus": ["0", "1"]} | settings)
+    assert for_worker(config).model.memory_fraction == fraction
+
+
+def test_a_process_on_the_cpu_without_a_model_has_no_share_of_memory():
+    config = RunConfig.of(
+        batch=True, gpus=["0", "1"], device="cpu", engine="openai", model="m", base_url=["http://x/v1"]
+    )
+    assert for_worker(config) == config
 
 
 @pytest.mark.parametrize(
