@@ -4,6 +4,7 @@ import hmac
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -126,9 +127,10 @@ class _Requests(BaseHTTPRequestHandler):
         Pages elsewhere cannot post JSON here: browsers ask first, with a request that this server does not know.
         """
         length = self.headers.get("Content-Length", "")
+        fits = re.fullmatch("[0-9]{1,5}", length) and int(length) <= LARGEST_BODY
         if not self.pages.takes_posts:
             self.send_error(501)
-        elif self.headers.get_content_type() != JSON or not length.isdecimal() or int(length) > LARGEST_BODY:
+        elif not fits or self.headers.get_content_type() != JSON:
             self.close_connection = True  # its body is not read
             self._send(400, Page(b"Post JSON of at most 64 kB.", TEXT))
         else:

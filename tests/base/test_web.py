@@ -54,6 +54,7 @@ def test_what_a_page_posts_is_handed_over_as_json_only():
         assert asked(port, "/", "POST", "{", **JSON)[0] == 400
         assert asked(port, "/", "POST", "[" * 9000, **JSON)[0] == 400
         assert asked(port, "/", "POST", json.dumps("x" * LARGEST_BODY), **JSON)[0] == 400
+        assert asked(port, "/", "POST", "{}", Content_Length="9" * 5000, **JSON)[0] == 400
         assert asked(port, "/", "POST", "{}", Host="elsewhere.invalid", **JSON)[0] == 403
 
 
