@@ -9,7 +9,7 @@ from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmarks import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import intervals_of
-from roomscout.scoring.summary import Row, aggregate, rounded
+from roomscout.scoring.summary import AggregateError, Row, aggregate, rounded
 
 
 def agreement_of(rows: Iterable[Row], questions: Mapping[str, Question]) -> dict[str, dict[str, Any]]:
@@ -45,16 +45,19 @@ def _agree(question: Question, first: str, second: str) -> float:
 
 
 def by_annotator(rows: Sequence[tuple[str, Row]], benchmark: Benchmark) -> dict[str, dict[str, Any]]:
-    """By person: their "answers", the questions that "failed" and score 0, the overall in "percent", its "interval" if
-    there is one, and the median "seconds".
+    """By person: their "answers", the questions that "failed" and score 0, the overall in "percent" (None if the
+    benchmark's aggregate fails on their answers alone), its "interval" if there is one, and the median "seconds".
 
-    Rows are those of `scoring.summarize`, each with the name of its person. Raises BenchmarkError.
+    Rows are those of `scoring.summarize`, each with the name of its person.
     """
     found = {}
     for name in dict.fromkeys(name for name, _ in rows):
         own = [row for each, row in rows if each == name]
-        percents = aggregate(own, benchmark)
-        interval = intervals_of(own, benchmark).get("percent", {}).get("overall")
+        try:
+            percents, intervals = aggregate(own, benchmark), intervals_of(own, benchmark)
+        except AggregateError:  # it may need types that this person was not asked about
+            percents, intervals = {}, {}
+        interval = intervals.get("percent", {}).get("overall")
         found[name] = {
             "answers": sum(row["answer"] is not None for row in own),
             "failed": sum(row["status"] == "failed" for row in own),

@@ -5,7 +5,7 @@ from typing import Any
 
 from roomscout.data.benchmarks import Benchmark
 from roomscout.scoring.intervals import intervals_of
-from roomscout.scoring.summary import Row, aggregate, decimal, is_scored, rounded
+from roomscout.scoring.summary import AggregateError, Row, aggregate, decimal, is_scored, rounded
 
 NAME_WIDTH, WIDTH = 28, 14
 
@@ -17,8 +17,8 @@ def scores_by_dataset(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, An
 
     Rows are those of `scoring.summarize` with `dataset` and `scene_name`. An entry has "questions" (answers), "scored",
     "failed" if any of them failed and so scores 0, and in percent "tasks" and "overall", as `aggregate` computes them
-    over the dataset's rows (None if no row counts in it), with "intervals" as `intervals_of` returns them. Raises
-    BenchmarkError.
+    over the dataset's rows (None if no row counts in it, or if it fails on them alone), with "intervals" as
+    `intervals_of` returns them.
     """
     by_name: dict[str, list[Row]] = {}
     for row in rows:
@@ -30,12 +30,16 @@ def scores_by_dataset(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, An
     found: dict[str, Any] = {}
     for name in [*(name for name in benchmark.datasets if name in by_name), *others]:
         of_name = by_name[name]
-        percents: dict[str, float | None] = {task: rounded(x) for task, x in aggregate(of_name, benchmark).items()}
+        try:
+            scores, intervals = aggregate(of_name, benchmark), intervals_of(of_name, benchmark)
+        except AggregateError:  # it may need types that this dataset lacks
+            scores, intervals = {}, {}
+        percents: dict[str, float | None] = {task: rounded(x) for task, x in scores.items()}
         found[name] = {"questions": len(of_name), "scored": scored[name]}
         if failed := sum(row["status"] == "failed" for row in of_name):
             found[name]["failed"] = failed
         overall = percents.pop("overall", None)
-        found[name] |= {"tasks": percents, "overall": overall, "intervals": intervals_of(of_name, benchmark)}
+        found[name] |= {"tasks": percents, "overall": overall, "intervals": intervals}
     return found
 
 

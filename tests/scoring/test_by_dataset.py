@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from conftest import RoomScans, run_in_process
 
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.writer import write_report
-from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.benchmarks import Benchmark, find_benchmark, mean
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.runs.reader import RunReader
+from roomscout.scoring.agreement import agreement_lines, by_annotator
 from roomscout.scoring.by_dataset import format_by_dataset, scores_by_dataset
 from roomscout.scoring.summary import aggregate, overall_in_words, part_lines, summarize
 
@@ -50,6 +51,21 @@ def test_each_dataset_has_an_interval_over_its_own_scenes():
     found = scores_by_dataset(rows(), ROOMS)["cluttered"]
     low, high = found["intervals"]["percent"]["overall"]
     assert low < found["overall"] < high and found["intervals"]["scenes"]["overall"] == 12
+
+
+def test_an_aggregate_that_needs_every_type_scores_no_dataset_or_person_that_lacks_one():
+    def strict(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        return {"overall": 100 * mean([mean(scores[name]) for name in TYPES])}
+
+    benchmark = replace(ROOMS, aggregate=strict)
+    some = [row | {"answer": "2", "seconds": 1.0} for row in [*rows(["bare"]), *rows(["furnished"], TYPES[:1])]]
+    datasets = scores_by_dataset(some, benchmark)
+    people = by_annotator([(row["dataset"], row) for row in some], benchmark)
+    assert datasets["bare"]["overall"] == people["bare"]["percent"] is not None
+    assert datasets["furnished"]["overall"] is people["furnished"]["percent"] is None
+    summary = summarize(some, benchmark, 0, "") | {"datasets": datasets, "annotators": people}
+    assert any(line.startswith("overall") and line.endswith("-") for line in format_by_dataset(summary))
+    assert agreement_lines(summary)[-1] == "furnished: 12 answers, 1 s each (median)"
 
 
 def test_datasets_are_in_the_order_of_their_benchmark():
