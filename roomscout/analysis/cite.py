@@ -61,8 +61,8 @@ def methods(reader: RunReader) -> str:
     return (
         f"{_answering(facts)} answered {counted(facts.questions, 'question')} of {benchmark.title}{times}; those "
         f"finished are about {counted(scenes.total(), 'scene')} ({datasets or 'none yet'}).{part} "
-        f"Conditions: {facts.protocol}. {_conditions(facts)}{_scoring(reader, benchmark)}The run is known by: {known}; "
-        f"the questions have the SHA-256 {facts.questions_sha256[:12]}."
+        f"Conditions: {facts.protocol}. {_conditions(facts)}{_scoring(reader, benchmark)}The run is "
+        f"identified by: {known}; the questions have the SHA-256 {facts.questions_sha256[:12]}."
     )
 
 

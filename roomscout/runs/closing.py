@@ -42,7 +42,7 @@ def closing_lines(
     lines += money_lines(summary["cost"], len(rows), facts.price)
     if facts.config["ply"] is None:
         lines.append(
-            f"Known by: {known_by(summary['provenance'])}; to cite it: roomscout cite {shlex.quote(str(folder))}"
+            f"Identified by: {known_by(summary['provenance'])}; to cite it: roomscout cite {shlex.quote(str(folder))}"
         )
     return [*lines, f"Run folder: {folder}"]
 

@@ -1,4 +1,4 @@
-"""What a run is known by: hashes of its benchmark's rows, of its scans and of its protocol, and its version."""
+"""What identifies a run: hashes of its benchmark's rows, of its scans and of its protocol, and its version."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

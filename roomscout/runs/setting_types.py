@@ -165,7 +165,7 @@ def _gpus(value: Any) -> Any:
     """The names of GPUs, from one text or several, with commas or without."""
     names = _names(value) if isinstance(value, str | list | tuple) else [str(value)]
     if names not in ([ALL_GPUS], [NO_GPUS]) and (not names or not all(map(GPU.fullmatch, names))):
-        raise ValueError(f"takes {ALL_GPUS}, or GPUs by number or UUID, such as 0,1; got {' '.join(names)}")
+        raise ValueError(f"takes {ALL_GPUS}, or GPUs by number or UUID, such as 0,1; got {','.join(names)}")
     names = [str(int(name)) if name.isdecimal() else name for name in names]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"takes each GPU once, got {twice[0]} twice")

@@ -271,7 +271,7 @@ class ModelSettings(Section):
     constrained: bool = setting(ServerOptions.constrained, ANSWER)
     """Constrain replies to well-formed actions, by xgrammar in this process or by a JSON schema at a server."""
     memory_fraction: Share = setting(ModelOptions.memory_fraction, SPEED, "FLOAT", engines=HERE_OR_VLLM)
-    """The fraction of each GPU's memory that the run may take in all, on a CPU of the machine's memory."""
+    """The fraction of each GPU's memory that the run may take in all; on a CPU, of the machine's memory."""
     compile: bool = setting(ModelOptions.compile, SPEED, engines=("transformers",))
     """Compile decoding steps, which can take minutes and pays off in long runs; needs a C++ compiler, and Triton on
     CUDA."""
@@ -445,7 +445,7 @@ class PlaySettings(Section):
     advice: ClassVar = "Only with --policy human."
     annotator: Annotators = setting((), ANSWERER, "NAME ...", study="never")
     """The people who answer, by names without blanks, such as initials. The answers are dealt out to them: with as many
-    --samples as people, everybody answers each question; with one, each question goes to one of them."""
+    --samples as people, everybody answers each question; with 1, each question goes to one of them."""
     host: str = setting("127.0.0.1", PLACE, "ADDRESS", study="never")
     """The address at which the page is served, such as 0.0.0.0 for all of this computer's; the page then needs a token,
     which is in the address that is printed."""

@@ -78,7 +78,7 @@ def test_a_run_ends_with_how_to_list_what_is_wrong(rooms: RoomScans, tmp_path: P
     caplog.set_level("INFO")
     main_vsi_bench_loop(rooms.config(tmp_path, steps=0))
     wrong, known_by, folder = caplog.messages[-3:]
-    assert known_by.startswith("Known by: rows of the benchmark ")
+    assert known_by.startswith("Identified by: rows of the benchmark ")
     run = only_run(tmp_path)
     assert folder == f"Run folder: {run}"
     counts, command = wrong.split("; to list them: ")

@@ -246,7 +246,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Resumed", "; ".join(str(each.get("at", ""))[:19].replace("T", " ") for each in facts.resumed)),
         ("Revision", versions["git_revision"] or "not recorded"),
         ("Versions", ", ".join([f"Python {versions['python']}", *packages])),
-        ("Known by", known_by(run.summary.get("provenance", {}))),
+        ("Identified by", known_by(run.summary.get("provenance", {}))),
         ("Fingerprint", f"{facts.questions_sha256[:12]} (SHA-256 of the questions)"),
         ("Folder", str(run.folder)),
     ]
