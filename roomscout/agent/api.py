@@ -290,9 +290,9 @@ def config_in_python(values: Mapping[str, Any], settings: Mapping[str, Any]) -> 
             near = [known] if known else get_close_matches(name, names, n=1)
             raise ConfigError(f"there is no setting {name}{f'; did you mean {near[0]}?' if near else ''}")
         if name in DISPLAY_SETTINGS:
-            raise ConfigError(f"{name} is of the command: in Python, log lines go where your logging sends them")
+            raise ConfigError(f"{name} is for the command: in Python, log lines go where your logging sends them")
         if name in SECTIONS["cluster"] and name != "shard":
-            raise ConfigError(f"{name} is of the command, which starts processes: run roomscout eval, or leave it out")
+            raise ConfigError(f"{name} is for the command, which starts processes: run roomscout eval, or leave it out")
         if name in values or name in SECTIONS["what_to_run"]:
             raise ConfigError(f"{name} cannot be set here: the function's arguments select what to ask")
     return with_absolute_paths(config_from_dict({**values, **settings}))

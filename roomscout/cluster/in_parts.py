@@ -199,7 +199,7 @@ class RunInParts:
         """Begin or resume the run folder, and cut the run into parts."""
         prompts, questions = None, self._asking.questions
         if self.log is None:
-            # This machine may have no GPU, and this process shall not use any, so a worker resolves each "auto".
+            # This machine may have no GPU, and this process must not use one, so a worker resolves each "auto".
             asked = self._config.model
             calls = cluster.outcomes(PartWorker, "resolved", {None: (for_worker(self._config), probe)})
             (found,) = (each for ended in calls for each in ended.values())

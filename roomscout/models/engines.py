@@ -20,7 +20,7 @@ def checkpoint_of(model: str, revision: str | None = None) -> str:
         return str(EXPLORER) if model == EMBEDDED else model
     if model == EMBEDDED or Path(model).expanduser().is_dir():
         raise ModelError(
-            f"{named(revision=revision)} is of a checkpoint on huggingface.co, and {model} is a folder: leave it out, "
+            f"{named(revision=revision)} selects a version on huggingface.co, and {model} is a folder: leave it out, "
             f"or give {named('model')} a hub id"
         )
     return f"{model}@{revision}"

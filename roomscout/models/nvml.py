@@ -112,7 +112,7 @@ def _handle_of(entry: str, ask: Callable[..., Any]) -> Any:
     """NVML's handle of an entry of CUDA_VISIBLE_DEVICES, which may be the beginning of a UUID; None if unknown.
 
     NVML numbers GPUs by PCI bus. So does CUDA if CUDA_DEVICE_ORDER says so; else the fastest is first, so that the
-    numbers of unlike GPUs say nothing.
+    numbers of different GPUs are ambiguous.
     """
     if entry.startswith("MIG-"):
         return ask("nvmlDeviceGetHandleByUUID", entry)
@@ -123,6 +123,6 @@ def _handle_of(entry: str, ask: Callable[..., Any]) -> Any:
     if len({ask("nvmlDeviceGetName", handle) for handle in handles}) > 1:
         order = "CUDA_DEVICE_ORDER"
         if os.environ.get(order) != "PCI_BUS_ID":
-            log.info("What the GPUs do is not recorded: they are unlike, and only %s=PCI_BUS_ID numbers them", order)
+            log.info("GPU figures are not recorded: to tell these different GPUs apart, set %s=PCI_BUS_ID", order)
             return None
     return handles[int(entry)] if int(entry) < len(handles) else None

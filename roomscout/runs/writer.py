@@ -354,13 +354,14 @@ class RunWriter:
         if facts.config["ply"] is None and (by_dataset := scores_by_dataset(rows, benchmark)):
             summary["datasets"] = by_dataset
         if facts.samples > 1:
-            kinds = {question.id: question.kind for question in self._reader.questions}
+            asked = {question.id: question for question in self._reader.questions}
+            kinds = {id: question.kind for id, question in asked.items()}
             try:
                 summary["samples"] = summarize_samples(rows, kinds, benchmark, facts.samples)
             except AnswerKindError as of_kind:
                 errors.append(f"no scores over the samples: {of_kind}")
             try:
-                summary["agreement"] = agreement_of(rows, {each.id: each for each in self._reader.questions})
+                summary["agreement"] = agreement_of(rows, asked)
             except AnswerKindError as of_kind:
                 errors.append(f"no agreement of the samples: {of_kind}")
         if people := facts.setting("annotator"):

@@ -227,7 +227,7 @@ def test_gpus_that_do_not_go_with_other_settings_are_refused(settings, words):
 
 
 def test_gpus_are_of_the_command_not_of_python(rooms: RoomScans):
-    with pytest.raises(ConfigError, match="gpus is of the command, which starts processes"):
+    with pytest.raises(ConfigError, match="gpus is for the command, which starts processes"):
         explore(rooms.questions, policy="random", scan_root=rooms.root, gpus="0,1")
 
 

@@ -66,7 +66,7 @@ def test_a_revision_that_is_not_there_is_named(on_hub: str):
 
 def test_a_revision_of_a_folder_is_refused(tmp_path: Path):
     for folder in ("embedded", str(tmp_path)):
-        with pytest.raises(ModelError, match=f"v1 is of a checkpoint on huggingface.co, and {folder} is a folder"):
+        with pytest.raises(ModelError, match=f"v1 selects a version on huggingface.co, and {folder} is a folder"):
             checkpoint_of(folder, "v1")
     with pytest.raises(ModelError, match="no checkpoint folder acme/tiny@v1: a hub checkpoint takes --revision"):
         checkpoint_of("acme/tiny@v1")

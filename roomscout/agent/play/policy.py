@@ -81,7 +81,7 @@ class HumanPolicy(Policy):
         thread.start()
         try:
             place = gethostname() if host == "0.0.0.0" else host
-            for name in self.annotators:  # not logged: whoever reads the log of the run shall not have the token
+            for name in self.annotators:  # not logged: the run's log must not contain the token
                 query = urlencode([(key, text) for key, text in (("annotator", name), ("token", token)) if text])
                 address = f"http://{place}:{server.server_port}/{'?' if query else ''}{query}"
                 print_to_console(f"{f'{name}: o' if name else 'O'}pen {address} in a browser (Ctrl-C ends the session)")
