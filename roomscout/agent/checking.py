@@ -77,7 +77,7 @@ def check_scans(questions: Sequence[Question], benchmark: str, views: RenderSett
     for line in format_scan_table(scan_table(questions, {**missing, **unusable})):
         log.info("%s", line)
     if missing:
-        log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
+        log.warning("no scan, so their questions fail: %s", listed(map(" ".join, missing)))
         log.warning("%s", next(iter(missing.values())))
     for why in unusable.values():
         log.warning("%s", why)

@@ -153,7 +153,7 @@ def report_films(questions: Sequence[Question], films: FilmSettings, required: b
     number, found = counted(len(questions), "question"), len(scenes) - len(missing)
     log.info("%s about %s, %d with a video", number, counted(len(scenes), "scene"), found)
     if missing:
-        log.warning("no video, so that their questions fail: %s", listed(map(" ".join, missing)))
+        log.warning("no video, so their questions fail: %s", listed(map(" ".join, missing)))
         log.warning("%s", next(iter(missing.values())))
 
 
@@ -198,6 +198,6 @@ def report_scans(
     for line in format_scan_table(table):
         log.info("%s", line)
     if missing:
-        log.warning("no scan, so that their questions fail: %s", listed(map(" ".join, missing)))
+        log.warning("no scan, so their questions fail: %s", listed(map(" ".join, missing)))
         log.warning("%s", next(iter(missing.values())))
     return not missing

@@ -248,7 +248,7 @@ def test_missing_scenes_are_listed_once_with_the_paths_tried(rooms: RoomScans, t
     config = RunConfig.of(check_data=True, questions=rooms.questions, scan_root=root)
     assert look_ahead(config).status == 1
     first, second = (record.message for record in caplog.records if record.levelname == "WARNING")
-    assert first == f"no scan, so that their questions fail: scannet {missing.name}"
+    assert first == f"no scan, so their questions fail: scannet {missing.name}"
     assert f"{missing.name}_vh_clean_2.ply" in second
 
 
