@@ -9,9 +9,9 @@ from contextvars import copy_context
 from dataclasses import replace
 from threading import Event
 
-from roomscout.agent.ahead import Ahead
 from roomscout.agent.console import LINE_EVERY_S, Progress, counted
 from roomscout.agent.policies import Policy
+from roomscout.agent.prefetcher import Prefetcher
 from roomscout.agent.records import result_row
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState
@@ -46,9 +46,9 @@ def answer_questions(
     shown = None if run.policy.is_blinded else benchmark
     with (
         Progress(total, run.log.rows, show_progress and not alone, most_turns, shown) as progress,
-        closing(Ahead(run.library, run.log)) as ahead,
+        closing(Prefetcher(run.library, run.log)) as prefetcher,
     ):
-        run = replace(run, turn_taken=progress.turn_taken, ahead=ahead)
+        run = replace(run, turn_taken=progress.turn_taken, prefetcher=prefetcher)
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
             return
@@ -120,8 +120,8 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
         log_question(state)
         initialize_question_state(state, run)
     settle(admitted, run, progress)
-    if admitted and run.ahead is not None:
-        run.ahead.prepare(scheduler.upcoming())
+    if admitted and run.prefetcher is not None:
+        run.prefetcher.prepare(scheduler.upcoming())
     return [state for state in admitted if not state.is_final]
 
 

@@ -12,9 +12,9 @@ from threading import Event
 from typing import Any
 
 from roomscout.agent.actions.space import ActionSpaceError
-from roomscout.agent.ahead import Ahead
 from roomscout.agent.budget import Budget
 from roomscout.agent.policies import Decision, Policy, PolicyError
+from roomscout.agent.prefetcher import Prefetcher
 from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
 from roomscout.agent.waiting import EngineClock
@@ -64,7 +64,7 @@ class Run:
     `turn_begins` is called before each question of a batch takes a turn, again if the turn is taken again after an
     error. `turn_taken` is called after each turn, also for those that a resumed question has taken before. `budget`
     counts what turns cost; None without one. `clock` measures how long an engine waits that takes batches.
-    `ahead` prepares the questions that begin next.
+    `prefetcher` prepares the questions that begin next.
     """
 
     library: SceneLibrary | FilmLibrary
@@ -76,7 +76,7 @@ class Run:
     turn_taken: Callable[[], None] = lambda: None
     budget: Budget | None = None
     clock: EngineClock = field(default_factory=EngineClock)
-    ahead: Ahead | None = None
+    prefetcher: Prefetcher | None = None
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
         recorded = run.log.turns_of(state.episode)
         if not recorded:
             with run.clock.waiting_for_views():
-                env = run.ahead.take(state) if run.ahead else None
+                env = run.prefetcher.take(state) if run.prefetcher else None
                 if env is None:
                     state.reset(run.library)
                 else:

@@ -12,7 +12,7 @@ from roomscout.runs.journal import Journal
 from roomscout.runs.records import EpisodeId
 
 
-class Ahead:
+class Prefetcher:
     """Environments of questions that have not begun, made on one thread, so that turns keep the threads for views.
 
     Makes no more once their scans take as much memory as the library's cache. Leaves out questions with recorded turns,
