@@ -111,7 +111,7 @@ def gpu_workers(gpus: Sequence[str], device: str, gpus_each: int) -> Iterator[Gp
 def devices_of(gpus: Sequence[str], device: str, gpus_each: int) -> list[str | None]:
     """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU.
 
-    Numbers count the GPUs that this process sees, as PyTorch does. Raises ConfigError if there are too few.
+    Numbers count the GPUs that this process sees, as PyTorch does. Raises ConfigError for too few, and for one twice.
     """
     asked = named(gpus=",".join(gpus))
     if device == "cpu":
@@ -128,6 +128,8 @@ def devices_of(gpus: Sequence[str], device: str, gpus_each: int) -> list[str | N
             "on the CPU"
         )
     chosen = visible if ALL_GPUS in gpus else [_visible(gpu, visible, asked) for gpu in gpus]
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(f"{asked} names a GPU twice, by its number and its UUID: leave one out")
     if len(chosen) % gpus_each:
         raise ConfigError(
             f"{asked}: each process takes {gpus_each} GPUs with {named(tensor_parallel_size=gpus_each)}, and "

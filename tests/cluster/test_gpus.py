@@ -177,6 +177,7 @@ def test_each_process_has_its_gpus_of_those_that_are_visible(mask, gpus, each, d
         (None, ("4",), 1, "--gpus 4: there is no GPU 4: this process sees 4 GPUs"),
         ("4,6,7,5", ("4",), 1, "no GPU 4: this process sees 4 GPUs, of those in CUDA_VISIBLE_DEVICES"),
         ("4,6,7,5", ("GPU-a",), 1, "no GPU GPU-a"),
+        ("GPU-a,GPU-b,GPU-c,GPU-d", ("0", "GPU-a"), 1, "--gpus 0,GPU-a names a GPU twice"),
         (None, ("all",), 3, "each process takes 3 GPUs with --tensor-parallel-size 3, and 4 cannot be divided"),
     ],
 )
