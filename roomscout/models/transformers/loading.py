@@ -169,6 +169,7 @@ def quantization(quantize: str | None, dtype: torch.dtype) -> dict[str, BitsAndB
     if quantize is None:
         return {}
     getLogger("bitsandbytes.autograd._functions").setLevel("ERROR")  # warns at each call that 8bit computes in float16
+    getLogger("bitsandbytes.backends.cpu.ops").setLevel("ERROR")  # warns of a kernel that is not used here
     if quantize == "8bit":
         return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True)}
     four_bit = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
