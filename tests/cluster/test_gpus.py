@@ -211,7 +211,7 @@ def test_without_a_gpu_gpus_are_refused_in_one_sentence(rooms: RoomScans, tmp_pa
     [
         ({"gpus": "0,0"}, "takes each GPU once, got 0 twice"),
         ({"gpus": "first"}, "takes all, or GPUs by number or UUID, such as 0,1; got first"),
-        ({"gpus": "all,0"}, "got all 0"),
+        ({"gpus": "all,0"}, "got all,0"),
         ({"gpus": "all", "shard": "1/2"}, "--gpus all splits the run into parts itself: leave out --shard"),
         ({"gpus": "all", "ray": True}, "choose one"),
         ({"gpus": "all", "device": "cuda:1"}, "--gpus all gives each worker a GPU: leave out --device cuda:1"),
