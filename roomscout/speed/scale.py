@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import heapify, heapreplace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,6 +33,7 @@ from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
 from roomscout.agent.timing import EXPECTED_REPLY_TOKENS, PACES, ConversationSize, Pace
+from roomscout.base.extras import is_installed, needs
 from roomscout.base.files import new_file
 from roomscout.cluster.in_parts import answer_in_parts, number_of_parts
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
@@ -249,8 +249,8 @@ def main() -> None:
     if not 1 <= scenes <= count or counts[0] < 1:
         parser.error("--questions takes a number that is not below --scenes, and --workers numbers from 1")
     for flag, package in (("real", "ray"), ("plot", "matplotlib")):
-        if getattr(options, flag) and find_spec(package) is None:
-            parser.error(f"--{flag} needs the package {package}: pip install {package}")
+        if getattr(options, flag) and not is_installed(package):
+            parser.error(needs(f"--{flag}", package))
     like = with_kind(Question("", "scannet", "", "object_counting", ASKED, ground_truth="2"), find_benchmark(DEFAULT))
     engine = on_h100(questions_on_scenes(count, scenes, like))
     if options.real:

@@ -17,14 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psutil
-
 from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.run_folder import part_record
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.report.writer import write_report
+from roomscout.base.extras import importing
 from roomscout.base.files import new_file
 from roomscout.data.parts import cut
 from roomscout.data.questions import fingerprint, load_questions, saved
@@ -33,6 +32,9 @@ from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 from roomscout.runs.writer import RunWriter
 from roomscout.speed.report import TURNS, WordyBackend
+
+with importing("psutil", "this measurement", SystemExit):
+    import psutil
 
 SAMPLES, SCENES, PARTS = 10, 288, 64
 
