@@ -1,6 +1,5 @@
 """The Python API: questions in, trajectories out, with or without a run folder."""
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -25,7 +24,6 @@ from roomscout.agent.policies.named import make_policy
 from roomscout.agent.policies.prompts import model_prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.resuming import with_absolute_paths
-from roomscout.agent.unfamiliar import unfamiliar_questions
 from roomscout.base.wording import PYTHON, named, words_of
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.options import written_options
@@ -39,8 +37,6 @@ from roomscout.runs.trajectories import Trajectory, load_trajectories, trajector
 
 MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name not in ("policy", "engine"))
 """Settings that `load_policy` accepts."""
-CALLER = 4
-"""The frame of a warning: the caller of the decorated function that calls `_trajectories`."""
 
 
 @words_of(PYTHON)
@@ -62,7 +58,6 @@ def ask(
     `settings` are other settings of a run, such as `model` or `steps`.
 
     A failed question returns a trajectory with status "failed". For several answers to one question, see `explore`.
-    Warns (UserWarning) of a question unlike those that the model was trained on, if its checkpoint states them.
     Raises ConfigError, QuestionError, RenderError, ModelError or RunError if the question cannot be asked, PolicyError
     if a policy raises an error.
     """
@@ -243,8 +238,6 @@ def _trajectories(
             "function that replies, pass load_policy(...) of it"
         )
     questions = asked.questions
-    if unfamiliar := unfamiliar_questions(decides, config.model, questions):
-        warnings.warn("\n  ".join(unfamiliar), stacklevel=CALLER)
     if not on_disk:
         journal = answer_in_memory(config, asked, decides, show_progress)
         return trajectories(questions, journal.rows, journal.turns_of, journal.conversation_of)

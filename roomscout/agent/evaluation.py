@@ -29,7 +29,6 @@ from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.startup import Started, start
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import POLICY_CALLERS, Run
-from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.agent.watching import VideoState
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT
@@ -91,10 +90,8 @@ def main_vsi_bench_loop(
             return finished_outcome(run_log)
         session = None
         try:
-            unfamiliar = unfamiliar_questions(asking.policy, asking.config.model, asking.questions)
             started = (begin or start)(asking, stack)
             run_log = begin_or_resume(asking, run_log, started.config, started.prompts, stack)
-            log_unfamiliar(unfamiliar)
             run = started.run(run_log, partial(_show, show_view, run_log.folder) if show_view else lambda state: None)
             run = replace(run, budget=budget_of(asking, run_log))
             scheduler = schedule(asking, started, run_log)

@@ -35,7 +35,6 @@ from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.prepared import Prepared, prepared
 from roomscout.agent.run_folder import saved_prompts
 from roomscout.agent.startup import Started, resolve, start, start_part
-from roomscout.agent.unfamiliar import log_unfamiliar, unfamiliar_questions
 from roomscout.base.extras import require
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT
@@ -210,7 +209,6 @@ class RunInParts:
             self._config = found.having(device=asked.device, memory_fraction=asked.memory_fraction)
             prompts = run_prompts(self._config) if self._config.model.asks_model else None
         self.log = begin_or_resume(self._asking, self.log, self._config, prompts, self._stack)
-        log_unfamiliar(unfamiliar_questions(None, self._config.model, questions))
         parts = Parts(self.log, self._config, questions, cluster.replicas.count)
         if len(parts.questions) < cluster.replicas.count:
             scenes = counted(len({question.scene for question in questions}), "scene")

@@ -1,7 +1,7 @@
 """Procedural furnished rooms: scans, and VSI-Bench questions about them with exact answers."""
 
 from roomscout.rooms.geometry import OrientedBox
-from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions, wordings
+from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from roomscout.rooms.room import Room, RoomObject, make_room
 from roomscout.rooms.scan import RoomMesh, ScanStyle
 from roomscout.rooms.writer import QUESTIONS_FILE, kept_rooms, write_ply, write_rooms
@@ -17,7 +17,6 @@ __all__ = [
     "kept_rooms",
     "make_room",
     "room_questions",
-    "wordings",
     "write_ply",
     "write_rooms",
 ]

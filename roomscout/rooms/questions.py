@@ -6,8 +6,7 @@ directions are between the boxes' centres in the floor plan; no two of four dist
 state the rules that the paper does not.
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
@@ -20,7 +19,7 @@ from scipy.spatial import KDTree
 
 from roomscout.rooms.geometry import box_distance, wrap_deg
 from roomscout.rooms.room import Room, RoomObject
-from roomscout.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route, route_steps
+from roomscout.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route
 from roomscout.rooms.shapes import triangulate
 
 DATASET = "scannet"
@@ -401,25 +400,3 @@ _DRAFTERS: dict[str, Callable[[_Facts, Generator, int], list[_Draft]]] = {
     **{question_type: _directions(question_type) for question_type in DIRECTION},
     "route_planning": _route_planning,
 }
-
-
-def wordings() -> list[tuple[str, tuple[str, ...]]]:
-    """The text of each question that `room_questions` can ask and the texts of its options, as templates.
-
-    "{object}" stands for a category, "{turn}" for one of TURNS.
-    """
-    numbers = [(_with_objects(text), ()) for text in (COUNTING, ABS_DISTANCE, OBJECT_SIZE, ROOM_SIZE)]
-    directions = [(_with_objects(text), _DIRECTIONS[name][1]) for name, text in DIRECTION.items()]
-    return [*numbers, (_with_objects(REL_DISTANCE), ("{object}",)), *directions, *_route_wordings()]
-
-
-def _with_objects(template: str) -> str:
-    return re.sub(r"\{\w+\}", "{object}", template)
-
-
-def _route_wordings() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The routes of each number of blanks, with and without a first walk to the faced object."""
-    for blanks in range(1, 1 + MOST_BLANKS):
-        for stops in (blanks, 1 + blanks):
-            steps = route_steps(["{object}"] * stops, blanks)
-            yield _route_question("{object}", "{object}", "{object}", steps), (", ".join(["{turn}"] * blanks),)

@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from roomscout.data.questions import Question
-from roomscout.models.trained_questions import TrainedQuestions, Wording
-from roomscout.rooms import wordings
-from roomscout.rooms.furniture import CATEGORIES
-from roomscout.rooms.routes import TURNS
 from roomscout.training.notes import Note, apart, heading_deg, stepped, turn_deg
 
 FEWEST = 2
@@ -38,10 +34,6 @@ _WORDINGS = {
 _STEP = re.compile(r"\d\. (?:Go forward until the (?P<stop>.+?)|\[please fill in\])(?= \d\. |$)")
 BLANK = ""
 """A turn to fill in, among the stops of a route."""
-TRAINED_QUESTIONS = TrainedQuestions(
-    tuple(Wording(*texts) for texts in wordings()), {"object": CATEGORIES, "turn": TURNS}
-)
-"""The questions of `roomscout.rooms`, saved with the explorer's checkpoints."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from roomscout.base.files import replace_text
 from roomscout.models import EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import write_record
-from roomscout.models.trained_questions import TRAINED_QUESTIONS_FILE
 from roomscout.models.transformers.untrained import ModelSizes
 from roomscout.models.views import VIEWS_FILE
 from roomscout.rooms.furniture import CATEGORIES
@@ -31,7 +30,6 @@ from roomscout.training.batches import IGNORED, Batch, Row, RowMaker, collate, j
 from roomscout.training.curriculum import HELD_OUT_ROOMS, CannotTrain, Leg, Plan
 from roomscout.training.model import SIZES, use_fast_layers, write_untrained
 from roomscout.training.notes import PLACE_WORD, VIEWS, VIEWS_AROUND, notes_in
-from roomscout.training.reading import TRAINED_QUESTIONS
 from roomscout.training.store import StoredEpisode, read_shard
 
 if TYPE_CHECKING:
@@ -260,7 +258,6 @@ class Trainer:
         checkpoint = self.folder / DRAFT
         finished.to(torch.bfloat16).save_pretrained(checkpoint)
         write_record(checkpoint, VIEWS_FILE, VIEWS)
-        write_record(checkpoint, TRAINED_QUESTIONS_FILE, TRAINED_QUESTIONS)
         shutil.copyfile(EXPLORER / PROMPTS_FILE, checkpoint / PROMPTS_FILE)
         for path in checkpoint.iterdir():
             path.replace(self.folder / FINISHED / path.name)

@@ -13,7 +13,6 @@ from roomscout.base.extras import require
 from roomscout.models import PROMPTS_FILE
 from roomscout.models.checkpoint_files import checkpoint_folder
 from roomscout.models.engines import checkpoint_of
-from roomscout.models.trained_questions import TRAINED_QUESTIONS_FILE
 from roomscout.models.views import VIEWS_FILE
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def train(trainer: "Trainer", options: argparse.Namespace, curves: Sequence[str]
     if not trainer.is_world_process_zero():
         return
     if not options.lora_rank:
-        for name in (VIEWS_FILE, PROMPTS_FILE, TRAINED_QUESTIONS_FILE):
+        for name in (VIEWS_FILE, PROMPTS_FILE):
             if (checkpoint_folder(options.model) / name).is_file():
                 shutil.copy(checkpoint_folder(options.model) / name, options.output)
     plot(trainer.state.log_history, curves, options.output / CURVE)
