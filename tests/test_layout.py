@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "roomscout"
+CHECKOUT = Path(__file__).parents[1]
+ROOT = CHECKOUT / "roomscout"
 ALLOWED = {
     "base": set(),
     "data": {"base"},
@@ -25,6 +26,8 @@ ALLOWED = {
 FREE = {"training", "speed", "command"}
 """Packages that may import anything, and that no other may import."""
 OURS = {*ALLOWED, *FREE}
+BESIDE = {"explorer"}
+"""Folders of a checkout that are not in the wheel; they may import anything, and the package imports none of them."""
 GPU_MEASUREMENT = "speed.gpu.__main__"
 ON_A_GPU_MACHINE = {
     *("torch", "transformers", "numpy", "PIL", "pydantic", "rich", "pytest"),  # docs/development/speed.md
@@ -73,6 +76,11 @@ def test_the_table_allows_no_more_than_is_used(package: str):
 
 def test_the_table_names_every_package():
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == OURS
+
+
+def test_nothing_in_the_package_imports_what_the_wheel_lacks():
+    assert all((CHECKOUT / folder / "README.md").exists() for folder in BESIDE)
+    assert not {str(path) for path in ROOT.rglob("*.py") if imports(path) & BESIDE}
 
 
 @pytest.mark.parametrize("library", HEAVY)

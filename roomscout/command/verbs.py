@@ -299,8 +299,11 @@ VERBS = {
         target="roomscout.analysis.exports.command:main",
     ),
     "train": Verb(
-        "Train a model: the included explorer from scratch, or others on the conversations of runs.",
-        ("roomscout train explorer training_runs/explorer", "roomscout train explorer training_runs/short --scale 0.1"),
+        "Train a model on the conversations of runs, or by the score of its own episodes.",
+        (
+            "roomscout train sft experiment_logs/20261123_211500_batched --model embedded --output training_runs/sft",
+            "roomscout train grpo --model embedded --output training_runs/grpo",
+        ),
         "WHAT [FLAGS]",
         target="roomscout.training.command:main",
         parts=True,

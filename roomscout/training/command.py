@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from roomscout.base.extras import require
 from roomscout.base.text import did_you_mean, escaped
 from roomscout.base.verbs import parser_of, refusing
-from roomscout.training.curriculum import CannotTrain
+from roomscout.training.tuning import TuningError
 
 TRAININGS = {
     "sft": ("roomscout.training.sft:main", "a vision-language model on the conversations of finished runs"),
     "grpo": ("roomscout.training.grpo:main", "a vision-language model by the score of its own episodes"),
-    "explorer": ("roomscout.training.explorer:main", "the included small model, from scratch, on procedural rooms"),
 }
 """What can be trained: the function that takes the other arguments, which is imported when it is used, and a phrase."""
 
@@ -20,13 +19,12 @@ TRAININGS = {
 TUNING_LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "trl", "peft", "matplotlib")
 
 
-@refusing(CannotTrain)
+@refusing(TuningError)
 def main(arguments: Sequence[str]) -> int:
     """Run a training; returns its exit status."""
     name, *others = arguments or ["--help"]
     if name in TRAININGS:
-        libraries = ("torch", "transformers", "matplotlib") if name == "explorer" else TUNING_LIBRARIES
-        require(f"roomscout train {name}", *libraries, error=CannotTrain)
+        require(f"roomscout train {name}", *TUNING_LIBRARIES, error=TuningError)
         module, _, function = TRAININGS[name][0].partition(":")
         return int(getattr(importlib.import_module(module), function)(others))
     parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")

@@ -20,8 +20,9 @@ from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
 from roomscout.rooms.levels import FURNISHED, LEVELS
 from roomscout.rooms.writer import room_record
-from roomscout.training.splits import ENDLESS
 
+ENDLESS = 7_000_000
+"""The seed of the first room; the splits that the explorer was trained on and all benchmarks have smaller ones."""
 ROOMS_KEPT = 64
 """The most rooms in memory that no episode uses; a room takes 2 to 6 MB."""
 ROOMS_IN_QUESTION = 16

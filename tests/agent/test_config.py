@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import run_main
 
+from explorer.episodes import VIEWS
 from roomscout.agent.config import (
     SECTIONS,
     ConfigError,
@@ -25,7 +26,6 @@ from roomscout.data.benchmarks import benchmark_names
 from roomscout.models import EXPLORER, ModelError
 from roomscout.models.views import ViewSettings, view_settings_of
 from roomscout.runs.settings import ANSWER_SETTINGS, SECTION_TYPES
-from roomscout.training.episodes import VIEWS
 
 
 def given(*arguments: str) -> Given:

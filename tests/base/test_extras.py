@@ -122,11 +122,7 @@ def needing_extras(scans: RoomScans, folder: Path, run: Path) -> dict[str, list[
             ["eval", *asked, *video, "--engine", "openai", "--model", "a", "--base-url", "http://127.0.0.1:9/v1"]
         ],
         "ray": [["eval", *asked, "--ray", "--model", "scripted:random"]],
-        "train": [
-            ["train", "sft", str(run), *to_train],
-            ["train", "grpo", *to_train],
-            ["train", "explorer", str(folder / "explorer")],
-        ],
+        "train": [["train", "sft", str(run), *to_train], ["train", "grpo", *to_train]],
         "report": [["replay", str(run), "q001", "--rrd"]],
         "inspect": [["export", str(run), "--to", "inspect", "--out", str(folder / "run.eval")]],
     }

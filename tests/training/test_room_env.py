@@ -10,6 +10,7 @@ import pytest
 from conftest import SMALL_VIEW, RoomScans
 from scripted_model import random_policy
 
+from explorer.splits import SPLITS
 from roomscout import Question, RoomEnv, VectorEnv, explore, load_policy
 from roomscout.agent.config import ConfigError
 from roomscout.data.questions import QuestionError
@@ -18,8 +19,8 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rooms.split import SEEDS, shipped_questions
+from roomscout.training.endless import ENDLESS
 from roomscout.training.environment import EnvError
-from roomscout.training.splits import ENDLESS, SPLITS
 
 VIEW: dict[str, Any] = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast", "steps": 3}
 RULES: dict[str, dict[str, Any]] = {

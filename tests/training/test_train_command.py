@@ -14,7 +14,7 @@ def test_each_training_has_help(name: str, capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_training_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]):
-    assert main(["train", "exploer"]) == 2
-    assert capsys.readouterr().err == "error: there is no training exploer; did you mean explorer?\n"
+    assert main(["train", "grop"]) == 2
+    assert capsys.readouterr().err == "error: there is no training grop; did you mean grpo?\n"
     assert main(["train"]) == 2
-    assert "explorer, the included small model" in " ".join(capsys.readouterr().out.split())
+    assert "grpo, a vision-language model by the score" in " ".join(capsys.readouterr().out.split())

@@ -20,17 +20,17 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from explorer.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
+from explorer.curriculum import HELD_OUT_ROOMS, CannotTrain, Leg, Plan
+from explorer.model import SIZES, use_fast_layers, write_untrained
+from explorer.notes import PLACE_WORD, VIEWS, VIEWS_AROUND, notes_in
+from explorer.store import StoredEpisode, read_shard
 from roomscout.base.files import replace_text
 from roomscout.models import EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import write_record
 from roomscout.models.transformers.untrained import ModelSizes
 from roomscout.models.views import VIEWS_FILE
 from roomscout.rooms.furniture import CATEGORIES
-from roomscout.training.batches import IGNORED, Batch, Row, RowMaker, collate, jittered
-from roomscout.training.curriculum import HELD_OUT_ROOMS, CannotTrain, Leg, Plan
-from roomscout.training.model import SIZES, use_fast_layers, write_untrained
-from roomscout.training.notes import PLACE_WORD, VIEWS, VIEWS_AROUND, notes_in
-from roomscout.training.store import StoredEpisode, read_shard
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from itertools import product
 from typing import TYPE_CHECKING
 
+from explorer.notes import action_text
 from roomscout.envs.actions import CameraAction
 from roomscout.rooms.furniture import CATEGORIES
 from roomscout.rooms.routes import MOST_BLANKS, TURNS
-from roomscout.training.notes import action_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -5,16 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from roomscout.agent.state import QuestionState
-from roomscout.envs.actions import CameraAction
-from roomscout.envs.environment import ExplorationEnv, Extent
-from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.renderers.raycast import faces_in_view
-from roomscout.rendering.scene import Scene
-from roomscout.rooms import Room
-from roomscout.rooms.furniture import CATEGORIES
-from roomscout.rooms.geometry import wrap_deg
-from roomscout.training.notes import (
+from explorer.notes import (
     LONGEST_WALK_M,
     STRIDE_M,
     TURN_DEG,
@@ -25,7 +16,16 @@ from roomscout.training.notes import (
     pose_words,
     view_text,
 )
-from roomscout.training.reading import asked, family_of, so_far, still_missing, think
+from explorer.reading import asked, family_of, so_far, still_missing, think
+from roomscout.agent.state import QuestionState
+from roomscout.envs.actions import CameraAction
+from roomscout.envs.environment import ExplorationEnv, Extent
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.renderers.raycast import faces_in_view
+from roomscout.rendering.scene import Scene
+from roomscout.rooms import Room
+from roomscout.rooms.furniture import CATEGORIES
+from roomscout.rooms.geometry import wrap_deg
 
 FEWEST_PIXELS, AT_FOCAL_PX = 40, 105
 """Minimum pixels of a noted object in a view of this focal length."""

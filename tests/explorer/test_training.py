@@ -17,9 +17,22 @@ import torch
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
+from explorer import __main__ as command
+from explorer import train, vocabulary
+from explorer.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
+from explorer.curriculum import FEWEST_ROOMS, HELD_OUT_ROOMS, KINDS, CannotTrain, Leg, Plan
+from explorer.episodes import room_episodes
+from explorer.eyes import matched
+from explorer.model import token_embeddings, use_fast_layers, write_untrained
+from explorer.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
+from explorer.practice import make_counting, make_practice
+from explorer.reading import asked, think
+from explorer.splits import SPLITS
+from explorer.store import Transcript, read_shard, shard_path, write_shard
+from explorer.teacher import NO_OBJECT, categories_by_patch
+from explorer.train import CURVE, Rows, Trainer, sources_of
 from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.policies.replies import parse_action
-from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.envs.actions import CameraAction
 from roomscout.models.conversation import Conversation, Message
@@ -29,19 +42,6 @@ from roomscout.rendering.camera import CameraPose
 from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.furniture import CATEGORIES
 from roomscout.runs.settings import NUM_STEPS
-from roomscout.training import explorer, train, vocabulary
-from roomscout.training.batches import GAP_WORD, NEXT_OPTION_AT, THOUGHT_WEIGHT, RowMaker, collate, jittered, patches
-from roomscout.training.curriculum import FEWEST_ROOMS, HELD_OUT_ROOMS, KINDS, CannotTrain, Leg, Plan
-from roomscout.training.episodes import room_episodes
-from roomscout.training.eyes import matched
-from roomscout.training.model import token_embeddings, use_fast_layers, write_untrained
-from roomscout.training.notes import PLACE_WORD, action_text, make_note, notes_in, turn_deg, view_text
-from roomscout.training.practice import make_counting, make_practice
-from roomscout.training.reading import asked, think
-from roomscout.training.splits import SPLITS
-from roomscout.training.store import Transcript, read_shard, shard_path, write_shard
-from roomscout.training.teacher import NO_OBJECT, categories_by_patch
-from roomscout.training.train import CURVE, Rows, Trainer, sources_of
 from tests.conftest import vsi_question
 
 ROOT = Path(__file__).parents[2]
@@ -565,19 +565,19 @@ def test_a_smaller_scale_has_the_same_stages_and_rates(scale):
 def test_the_command_makes_rooms_and_trains_through_all_legs(shards, tmp_path, capsys, monkeypatch):
     legs = tuple(dataclasses.replace(leg, stages=tuple((stage, 1) for stage, _ in leg.stages)) for leg in LEGS)
     plan = dataclasses.replace(PLAN, legs=legs, scale=0.5)
-    monkeypatch.setattr(explorer, "Plan", lambda scale, seed: dataclasses.replace(plan, scale=scale, seed=seed))
+    monkeypatch.setattr(command, "Plan", lambda scale, seed: dataclasses.replace(plan, scale=scale, seed=seed))
     for index in (*range(FEWEST_ROOMS), *HELD_OUT_ROOMS):  # small ones, which the command keeps
         path = shard_path(tmp_path / "demonstrations", SPLITS["training"], index)
         path.parent.mkdir(exist_ok=True)
         shutil.copy(shards[0] if index < FEWEST_ROOMS else shards[-1], path)
-    assert main(["train", "explorer", str(tmp_path), "--scale", "0.5", "--workers", "0"]) == 0
+    assert command.main([str(tmp_path), "--scale", "0.5", "--workers", "0"]) == 0
     *_, last = (tmp_path / CURVE).read_text().splitlines()
     assert last.startswith("3,conversations,")
     with Image.open(tmp_path / "curve.png") as curve:
         assert min(curve.size) > 200
-    assert main(["train", "explorer", str(tmp_path), "--scale", "1"]) == 2
+    assert command.main([str(tmp_path), "--scale", "1"]) == 2
     assert "started with another scale" in capsys.readouterr().err
-    assert main(["train", "explorer", str(tmp_path), "--scale", "2"]) == 2
+    assert command.main([str(tmp_path), "--scale", "2"]) == 2
     assert "--scale is 2: it must be above 0" in capsys.readouterr().err
 
 
@@ -621,7 +621,7 @@ def test_rows_are_deterministic_given_plan_and_step(shards, maker):
 @pytest.mark.slow
 def test_training_imports_no_scan_or_configuration_library():
     parts = "[name for name in sys.modules if name.startswith(('open3d', 'trimesh', 'pyrender', 'pydantic'))]"
-    code = f"import sys, roomscout.training.train; print({parts})"
+    code = f"import sys, explorer.train; print({parts})"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert output.stdout.strip() == "[]"
 

@@ -5,6 +5,10 @@ from dataclasses import asdict
 
 import pytest
 
+from explorer.episodes import VIEWS, room_episodes
+from explorer.eyes import note_accuracy, single_views
+from explorer.splits import SPLITS
+from explorer.store import shard_path, write_shard
 from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
@@ -13,10 +17,6 @@ from roomscout.models import ModelOptions
 from roomscout.models.engines import make_backend
 from roomscout.rooms import QUESTIONS_PER_TYPE, write_rooms
 from roomscout.scoring.summary import aggregate
-from roomscout.training.episodes import VIEWS, room_episodes
-from roomscout.training.eyes import note_accuracy, single_views
-from roomscout.training.splits import SPLITS
-from roomscout.training.store import shard_path, write_shard
 
 SEED = 7
 

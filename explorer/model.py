@@ -30,7 +30,7 @@ PERIODS = (0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 20, 45, 90, 180, 360)
 def write_untrained(folder: Path, corpus: Iterable[str], seed: int, sizes: ModelSizes) -> None:
     """Write an untrained checkpoint. Its tokenizer contains the phrases of `corpus`, whose number replaces
     `sizes.vocab`."""
-    from roomscout.training.vocabulary import make_tokenizer
+    from explorer.vocabulary import make_tokenizer
 
     processor = make_processor(512)
     processor.tokenizer = make_tokenizer(corpus, processor.tokenizer)

@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from explorer.notes import VIEWS, VIEWS_AROUND
+from explorer.reading import asked, family_of
+from explorer.store import Transcript
+from explorer.teacher import PATCH_PX, Teacher
 from roomscout.agent.builders import camera_of
 from roomscout.agent.config import RenderSettings
 from roomscout.agent.loop import answer_in_one_batch
@@ -27,10 +31,6 @@ from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.sight import standing_points
 from roomscout.runs.journal import MemoryJournal
 from roomscout.runs.settings import NUM_STEPS
-from roomscout.training.notes import VIEWS, VIEWS_AROUND
-from roomscout.training.reading import asked, family_of
-from roomscout.training.store import Transcript
-from roomscout.training.teacher import PATCH_PX, Teacher
 
 QUESTIONS_A_ROOM = {
     "object_counting": 4,

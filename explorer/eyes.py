@@ -1,4 +1,4 @@
-"""The command `python -m roomscout.training.eyes`: compare a checkpoint's notes on single views with the teacher's."""
+"""The command `python -m explorer.eyes`: compare a checkpoint's notes on single views with the teacher's."""
 
 import argparse
 import sys
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from explorer.notes import FIRST, VIEWS, Note, notes_in, seen_from_first, view_text
+from explorer.store import read_shard, shards_in
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import Backend, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
-from roomscout.training.notes import FIRST, VIEWS, Note, notes_in, seen_from_first, view_text
-from roomscout.training.store import read_shard, shards_in
 
 BATCH = 32
 NEAR_M = 1.0
@@ -93,7 +93,7 @@ def note_accuracy(backend: Backend, views: Sequence[tuple[Conversation, str]]) -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m roomscout.training.eyes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m explorer.eyes", description=__doc__)
     parser.add_argument("model", help="checkpoint folder")
     parser.add_argument("demos", type=Path, help="folder of demonstrations; the last rooms are used")
     parser.add_argument("--rooms", type=int, default=4, help="number of rooms (%(default)s)")

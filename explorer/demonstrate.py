@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from roomscout.training.episodes import room_episodes
-from roomscout.training.store import shard_path, write_shard
+from explorer.episodes import room_episodes
+from explorer.store import shard_path, write_shard
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 if TYPE_CHECKING:
-    from roomscout.training.episodes import Episode
+    from explorer.episodes import Episode
 
 WEBP_QUALITY = 80
 """About 5 KB per view: loses vertex noise, but nothing that a person would recognize."""

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from PIL import Image
 
+from explorer.notes import FIRST, PLACE_WORD, Note, seen_from_first, view_text
+from explorer.practice import make_counting, make_practice, make_second_look, read_off
+from explorer.store import StoredEpisode
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
 from roomscout.rooms.furniture import CATEGORIES
 from roomscout.rooms.questions import COUNTING
-from roomscout.training.notes import FIRST, PLACE_WORD, Note, seen_from_first, view_text
-from roomscout.training.practice import make_counting, make_practice, make_second_look, read_off
-from roomscout.training.store import StoredEpisode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin, Qwen3VLConfig

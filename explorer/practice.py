@@ -12,11 +12,7 @@ from dataclasses import dataclass, replace
 
 from numpy.random import Generator
 
-from roomscout.envs.actions import CameraAction
-from roomscout.rendering.camera import CameraPose
-from roomscout.rooms.furniture import CATEGORIES
-from roomscout.rooms.routes import MOST_BLANKS
-from roomscout.training.notes import (
+from explorer.notes import (
     FIRST,
     LONGEST_WALK_M,
     STRIDE_M,
@@ -31,7 +27,7 @@ from roomscout.training.notes import (
     turn_deg,
     view_text,
 )
-from roomscout.training.reading import (
+from explorer.reading import (
     BLANK,
     FEWEST,
     Asked,
@@ -49,6 +45,10 @@ from roomscout.training.reading import (
     turn_words,
     with_option,
 )
+from roomscout.envs.actions import CameraAction
+from roomscout.rendering.camera import CameraPose
+from roomscout.rooms.furniture import CATEGORIES
+from roomscout.rooms.routes import MOST_BLANKS
 
 A_QUARTER = CameraAction(rotation_angle_degrees=float(TURN_DEG))
 FEWEST_SINGLE = 3

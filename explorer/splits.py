@@ -2,5 +2,3 @@
 
 SPLITS = {"training": 1_000_000, "validation": 2_000_000, "test": 3_000_000}
 """The test split is for final results only and must not influence any choice."""
-ENDLESS = 7_000_000
-"""The first seed of the rooms of `RoomEnv` with `endless`; all splits and benchmarks have smaller ones."""

@@ -1,5 +1,6 @@
-"""`roomscout train explorer`: train the included explorer from scratch, in one run that can be resumed."""
+"""The command `python -m explorer`: train the included explorer from scratch, in one run that can be resumed."""
 
+import argparse
 import logging
 import os
 import sys
@@ -7,9 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from explorer.curriculum import CannotTrain, Plan
+from roomscout.base.extras import require
 from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import parser_of, refusing
-from roomscout.training.curriculum import CannotTrain, Plan
+from roomscout.base.verbs import refusing
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +19,9 @@ log = logging.getLogger(__name__)
 @refusing(CannotTrain)
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
-    parser = parser_of("train explorer", "Train the explorer from scratch, or resume a run that was interrupted.")
+    parser = argparse.ArgumentParser(
+        prog="python -m explorer", description="Train the explorer from scratch, or resume a run that was interrupted."
+    )
     parser.add_argument("out", type=Path, help="run folder; the same command resumes an unfinished run")
     parser.add_argument("--scale", type=float, default=1.0, help="share of steps and rooms, such as 0.1 (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the first weights and the order of rows (%(default)s)")
@@ -29,13 +33,14 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if not 0 < options.scale <= 1:
         raise CannotTrain(f"--scale is {options.scale:g}: it must be above 0 and at most 1")
+    require("python -m explorer", "torch", "transformers", "matplotlib", error=CannotTrain)
     log_to_stream(sys.stdout, line="%(asctime)s %(message)s")
 
     import torch
 
-    from roomscout.training.demonstrate import demonstrations_in
-    from roomscout.training.splits import SPLITS
-    from roomscout.training.train import Trainer, plot_curve
+    from explorer.demonstrate import demonstrations_in
+    from explorer.splits import SPLITS
+    from explorer.train import Trainer, plot_curve
 
     options.out.mkdir(parents=True, exist_ok=True)
     plan = Plan(scale=options.scale, seed=options.seed)
@@ -47,3 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     plot_curve(options.out, plan)
     log.info("done: roomscout eval --model %s evaluates it", options.out / "checkpoint")
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from explorer.notes import Note, apart, heading_deg, stepped, turn_deg
 from roomscout.data.questions import Question
-from roomscout.training.notes import Note, apart, heading_deg, stepped, turn_deg
 
 FEWEST = 2
 """The smallest count in any counting question."""

@@ -1,0 +1,1 @@
+"""How the explorer in roomscout/checkpoints was trained, in a checkout: `python -m explorer`."""
