@@ -1,6 +1,5 @@
 """roomscout export: each file read back, by the tool itself where it is installed."""
 
-import ast
 import base64
 import contextlib
 import json
@@ -11,18 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 from conftest import RoomScans, run_in_process, scripted
 
-from roomscout.analysis.exports.answers import plain_answer
 from roomscout.analysis.exports.command import FORMATS, main
-from roomscout.analysis.report.contents import RunContents
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
-
-OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted"
 
 
 @pytest.fixture(scope="module")
@@ -158,55 +151,6 @@ def test_inspect_reads_why_a_question_failed(rooms: RoomScans, tmp_path: Path):
     assert errors == {row.id: row.error for row in RunReader(run).rows if row.failed}
 
 
-def scored_by_lmms_eval(question_type: str, prediction: str, truth: str) -> float:
-    """The rules of lmms-eval at 75571cf, `vsibench_process_results` in lmms_eval/tasks/vsibench/utils.py."""
-    if question_type.startswith(("object_rel", "route", "obj_appearance")):
-        return float(prediction.split(" ")[0].rstrip(".").strip().lower() == truth.lower())
-    if not prediction:
-        return 0.0
-    error = abs(float(prediction) - float(truth)) / float(truth)
-    return float((error <= 1 - np.linspace(0.5, 0.95, int((0.95 - 0.5) / 0.05 + 2))).mean())
-
-
-def test_samples_for_lmms_eval_have_what_its_scorer_returns(run: Path, tmp_path: Path):
-    rows = RunReader(run).rows
-    samples = json_lines(export(run, "lmms-eval", tmp_path / "samples.jsonl"))
-    assert [sample["doc_id"] for sample in samples] == [int(row.id) for row in rows]
-    for sample, row in zip(samples, rows, strict=True):
-        scored = sample["vsibench_overall"]
-        metric = "accuracy" if row.options else "MRA:.5:.95:.05"
-        assert scored[metric] == scored_by_lmms_eval(row.question_type, scored["prediction"], scored["ground_truth"])
-        assert sample["filtered_resps"] == scored["prediction"]
-
-
-def test_samples_for_lmms_eval_have_the_last_reply(run: Path, tmp_path: Path):
-    reader = RunReader(run)
-    samples = json_lines(export(run, "lmms-eval", tmp_path / "samples.jsonl"))
-    last = [[reader.turns(row.episode)[-1].reply.text] for row in reader.rows]
-    assert [sample["resps"] for sample in samples] == last
-
-
-def test_the_table_for_vlmevalkit_is_read_as_it_reads_it(run: Path, tmp_path: Path):
-    table = pd.read_csv(export(run, "vlmevalkit", tmp_path / "predictions.tsv"), sep="\t")
-    rows = RunReader(run).rows
-    assert list(table["prediction"].astype(str)) == [row.answer or "no answer" for row in rows]
-    assert list(table["question_type"]) == [row.question_type for row in rows]
-    for candidates, row in zip(table["candidates"], rows, strict=True):
-        assert pd.isna(candidates) if not row.options else ast.literal_eval(candidates) == list(row.options)
-
-
-@pytest.mark.parametrize(("answer", "written"), [("1e3", "1000"), (".5", "0.5"), ("+3", "3"), ("2.50", "2.5")])
-def test_a_number_is_written_in_digits_that_other_tools_read(answer: str, written: str, run: Path, tmp_path: Path):
-    folder = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("q0*"))
-    number = next(row for row in RunReader(run).rows if not row.options)
-    path = folder / "results.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    next(row for row in rows if row["id"] == number.id)["answer"] = answer
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    contents = RunContents.read(folder)
-    assert plain_answer(contents.question(number.episode)) == written
-
-
 @pytest.mark.parametrize("to", ["messages", "trl"])
 def test_datasets_loads_conversations_with_their_views(to: str, run: Path, tmp_path: Path):
     datasets = pytest.importorskip("datasets")
@@ -239,52 +183,37 @@ def test_a_conversation_without_a_view_is_left_out_and_named(
     assert f"{copy / 'q002' / 'render_00.png'} is missing, so q002 is left out: restore it" in caplog.messages
 
 
-@pytest.mark.parametrize("to", ["lmms-eval", "vlmevalkit", "messages"])
 def test_an_unfinished_run_exports_what_is_finished_and_says_so(
-    to: str, run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     folder = shutil.copytree(run, tmp_path / "run")
     journal = folder / "results.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
     caplog.set_level("INFO")
-    export(folder, to, tmp_path / "out")
+    export(folder, "messages", tmp_path / "out")
     assert caplog.messages[0] == "5 answers of the run are not finished, and not exported"
     assert caplog.messages[-1].startswith("3 answers, for ")
 
 
-def test_a_damaged_line_is_left_out_and_named(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    folder = shutil.copytree(run, tmp_path / "run")
-    path = folder / "results.jsonl"
-    path.write_text(path.read_text() + "{}\n")
-    assert len(json_lines(export(folder, "lmms-eval", tmp_path / "out"))) == len(RunReader(run).rows)
-    assert f"{path}, line 9 is damaged" in caplog.text
-
-
-@pytest.mark.parametrize("to", ["lmms-eval", "vlmevalkit", "messages", "trl"])
-def test_a_run_of_an_earlier_version_is_exported_too(to: str, tmp_path: Path):
-    assert export(OLD_RUN, to, tmp_path / "out").stat().st_size
-
-
-def test_a_policy_without_a_model_has_answers_but_no_conversations(
+def test_a_policy_without_a_model_has_no_conversations(
     rooms: RoomScans, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     folder = run_in_process(rooms.config(tmp_path, policy="random", num_questions=1))
-    assert len(json_lines(export(folder, "lmms-eval", tmp_path / "s.jsonl"))) == 1
     assert main([str(folder), "--to", "messages", "--out", str(tmp_path / "m.jsonl")]) == 2
     assert "a policy without a model has none" in capsys.readouterr().err
 
 
 def test_a_file_that_exists_is_replaced_only_with_force(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    out = tmp_path / "out.tsv"
+    out = tmp_path / "out.jsonl"
     out.write_text("mine")
-    wanted = [str(run), "--to", "vlmevalkit", "--out", str(out)]
+    wanted = [str(run), "--to", "messages", "--out", str(out)]
     assert (main(wanted), out.read_text()) == (2, "mine")
     assert capsys.readouterr().err == f"error: {out} exists: choose another --out, or replace it with --force\n"
-    assert (main([*wanted, "--force"]), out.read_text()[:5]) == (0, "index")
+    assert (main([*wanted, "--force"]), out.read_text()[:12]) == (0, '{"messages":')
 
 
 def test_the_file_is_by_default_here_and_named_after_the_run(run: Path, tmp_path: Path):
-    for to in ("lmms-eval", "vlmevalkit", "messages", "trl"):
+    for to in ("messages", "trl"):
         with contextlib.chdir(tmp_path):
             assert main([str(run), "--to", to]) == 0
         assert (tmp_path / f"{run.name}{FORMATS[to].ending}").is_file()
@@ -298,25 +227,19 @@ def test_the_file_is_by_default_here_and_named_after_the_run(run: Path, tmp_path
         ("{run} --to messages --out {tmp}/absent/m.jsonl", "cannot be written (No such file or directory)"),
         ("{run} --to messages --out {run}/../mine/m.jsonl", "cannot be written (Not a directory)"),
         ("{run} --to messages --out {tmp}", "is a folder: name a file in it"),
-        ("{empty} --to lmms-eval --out {tmp}/x", "has no finished question to export: resume it"),
-        ("{damaged} --to lmms-eval --out {tmp}/x", "results.jsonl, line 1 is damaged"),
-        ("{own} --to lmms-eval --out {tmp}/x", "has no finished question of a type of VSI-Bench with a ground truth"),
+        ("{empty} --to messages --out {tmp}/x", "has no finished question to export: resume it"),
+        ("{damaged} --to messages --out {tmp}/x", "results.jsonl, line 1 is damaged"),
     ],
-    ids=["no run", "in the run", "no folder", "below a file", "a folder", "nothing finished", "damaged", "other types"],
+    ids=["no run", "in the run", "no folder", "below a file", "a folder", "nothing finished", "damaged"],
 )
 def test_bad_input_is_refused_in_one_sentence(
     arguments: str, says: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    empty, damaged, own = (shutil.copytree(run, tmp_path / name) for name in ("empty", "damaged", "own"))
+    empty, damaged = (shutil.copytree(run, tmp_path / name) for name in ("empty", "damaged"))
     (empty / "results.jsonl").unlink()
     (damaged / "results.jsonl").write_text("{}\n")
-    for name in ("results.jsonl", "questions.jsonl"):
-        text = (own / name).read_text()
-        for question_type in ("object_", "room_", "route_"):
-            text = text.replace(f'"question_type": "{question_type}', '"question_type": "my_')
-        (own / name).write_text(text)
     (run.parent / "mine").write_text("")
-    given: Sequence[str] = arguments.format(run=run, tmp=tmp_path, empty=empty, damaged=damaged, own=own).split()
+    given: Sequence[str] = arguments.format(run=run, tmp=tmp_path, empty=empty, damaged=damaged).split()
     assert main(given) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line

@@ -17,7 +17,7 @@ from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.compare.leaderboard import csv_of, markdown_of, standing_of, tables_of
 from roomscout.analysis.compare.pages import lines_of
-from roomscout.analysis.exports import messages, vlmevalkit
+from roomscout.analysis.exports import messages
 from roomscout.analysis.failures import failure_lines
 from roomscout.analysis.replay.lookup import find_answer, intrinsics_of
 from roomscout.analysis.report.contents import RunContents
@@ -98,7 +98,6 @@ def read_everything(run: Path, intact: Path, out: Path) -> Iterator[Callable[[],
     yield lambda: report_wrong(RunReader(run))
     yield lambda: load_trajectories(run)
     yield lambda: lines_of(compare(read_answers([intact, run]), ["questions", "steps"]))
-    yield lambda: vlmevalkit.write(RunContents.read(run), out / "file")
     yield lambda: messages.write_as_text(RunContents.read(run), out / "file")
 
 

@@ -50,7 +50,7 @@ VERBS = {
     "rescore": lambda run: ["rescore", run],
     "leaderboard": lambda run: ["leaderboard", run],
     "compare": lambda run: ["compare", run, f"{run}2"],
-    "export": lambda run: ["export", run, "--to", "vlmevalkit", "--out", f"{run}.tsv"],
+    "export": lambda run: ["export", run, "--to", "inspect", "--out", f"{run}.eval"],
     "replay": lambda run: ["replay", run, "1"],
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roomscout.analysis.exports import inspect_log, lmms_eval, messages, vlmevalkit
+from roomscout.analysis.exports import inspect_log, messages
 from roomscout.analysis.exports.answers import Exported
 from roomscout.analysis.outputs import require_free
 from roomscout.analysis.report.contents import RunContents
@@ -31,8 +31,6 @@ class Format:
 
 FORMATS = {
     "inspect": Format(inspect_log.write, ".eval", "inspect view (needs the package inspect-ai)"),
-    "lmms-eval": Format(lmms_eval.write, "_samples_vsibench.jsonl", "lmms-eval, as samples of its task vsibench"),
-    "vlmevalkit": Format(vlmevalkit.write, "_VSI-Bench.tsv", "VLMEvalKit, as predictions for VSI-Bench"),
     "messages": Format(messages.write_as_text, "_messages.jsonl", "fine-tuning with ms-swift or LLaMA-Factory"),
     "trl": Format(messages.write_as_parts, "_trl.jsonl", "fine-tuning with TRL"),
 }

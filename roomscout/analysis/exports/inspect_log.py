@@ -6,17 +6,18 @@ inspect-ai's own records (tested with inspect-ai 0.3.285).
 """
 
 import base64
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from roomscout.analysis.exports.answers import Exported, camera_path_of, finished, id_of, images_of
+from roomscout.analysis.exports.answers import Exported, finished, images_of
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.base.extras import importing
 from roomscout.base.text import escaped, escaped_text
@@ -102,8 +103,16 @@ def _model(run: RunContents) -> str:
 
 
 def _id(answer: QuestionContents) -> int | str:
-    id = id_of(answer)
-    return escaped(id).replace("/", "%2F").replace("\\", "%5C") if isinstance(id, str) else id  # it names a file
+    """The id of a question, a number where it is a whole one, as in VSI-Bench; as text it names a file."""
+    if re.fullmatch("0|[1-9][0-9]{0,17}", answer.id):
+        return int(answer.id)
+    return escaped(answer.id).replace("/", "%2F").replace("\\", "%5C")
+
+
+def _camera_path(answer: QuestionContents) -> list[dict[str, Any]]:
+    """Where the camera was in each turn, and what it did, as JSON values."""
+    kept = ("turn", "pose", "action", "clamped", "parse_error", "move")
+    return [{key: value for key, value in turn.to_json().items() if key in kept} for turn in answer.turns]
 
 
 def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> "EvalSample":
@@ -142,7 +151,7 @@ def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> 
             "status": row.status,
             "parse_errors": row.parse_errors,
             "folder": str(answer.episode),
-            "turns": camera_path_of(answer),
+            "turns": _camera_path(answer),
         },
         model_usage={model: usage},
         total_time=row.seconds,
