@@ -1,12 +1,10 @@
-"""Replaces files whole: a new file takes the place of the old one once it is complete. Reads BibTeX beside modules."""
+"""Replaces files whole: a new file takes the place of the old one once it is complete."""
 
 import argparse
 import os
-import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import resources
 from pathlib import Path
 
 
@@ -48,9 +46,3 @@ def replace_bytes(path: Path, content: bytes) -> None:
 def replace_text(path: Path, text: str) -> None:
     """Write a UTF-8 file completely, or leave what was there; raises OSError. Escapes bytes that are not UTF-8."""
     replace_bytes(path, text.encode("utf-8", "backslashreplace"))
-
-
-def bibtex_beside(package: str, name: str) -> str:
-    """The BibTeX in a package's file of this name, as "vsi-bench" in vsi_bench.bib; empty without one."""
-    file = resources.files(package) / f"{re.sub('[^A-Za-z0-9]+', '_', name).lower()}.bib"
-    return file.read_text(encoding="utf-8") if file.is_file() else ""

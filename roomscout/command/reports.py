@@ -111,16 +111,3 @@ def renew_report(folder: Path) -> None:
 
     if (folder / REPORT_FILE).exists():
         write_after_run(folder)
-
-
-def cite(arguments: Sequence[str]) -> int:
-    """The verb `cite`, with the citations of model families and engines; returns its exit status."""
-    from roomscout.analysis.cite import main
-    from roomscout.base.files import bibtex_beside
-    from roomscout.models.transformers.families import citation_of
-
-    def of_model(model: str, engine: str) -> str:
-        server = bibtex_beside("roomscout.models.vllm", "vllm") if engine == "vllm" else ""
-        return "\n".join(filter(None, [citation_of(model), server]))
-
-    return main(arguments, of_model)

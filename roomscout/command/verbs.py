@@ -247,21 +247,6 @@ VERBS = {
         "RUN... [FLAGS]",
         target="roomscout.analysis.compare.leaderboard:main",
     ),
-    "publish": Verb(
-        "Write a folder of pages about runs that any web server shows, without paths, names and keys of the machine.",
-        (
-            "roomscout publish runs/*_batched --output site",
-            "roomscout publish runs/*_batched --output site --replay q001 --study studies/budget --force",
-        ),
-        "RUN... --output FOLDER [FLAGS]",
-        target="roomscout.analysis.publish:main",
-    ),
-    "cite": Verb(
-        "Print a paragraph on the methods of a run for a paper, and BibTeX of what it used.",
-        ("roomscout cite experiment_logs/20261123_211500_batched", "roomscout cite RUN > run.bib"),
-        "[RUN] [FLAGS]",
-        target="roomscout.command.reports:cite",
-    ),
     "failures": Verb(
         "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
         (
@@ -290,7 +275,7 @@ VERBS = {
         target="roomscout.command.reports:rescore",
     ),
     "export": Verb(
-        "Write the answers of a run for inspect, lmms-eval, VLMEvalKit or fine-tuning.",
+        "Write the answers of a run for inspect or for fine-tuning.",
         (
             "roomscout export experiment_logs/20261123_211500_batched --to inspect",
             "roomscout export experiment_logs/20261123_211500_batched --to messages --out train.jsonl",

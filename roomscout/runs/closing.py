@@ -41,9 +41,7 @@ def closing_lines(
     lines += token_lines(summary["cost"]) if facts.setting("engine") == "openai" else []
     lines += money_lines(summary["cost"], len(rows), facts.price)
     if facts.config["ply"] is None:
-        lines.append(
-            f"Identified by: {known_by(summary['provenance'])}; to cite it: roomscout cite {shlex.quote(str(folder))}"
-        )
+        lines.append(f"Identified by: {known_by(summary['provenance'])}")
     return [*lines, f"Run folder: {folder}"]
 
 

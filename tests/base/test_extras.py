@@ -90,8 +90,6 @@ def test_a_server_and_policies_need_no_extra(rooms: RoomScans, tmp_path: Path):
             ["replay", str(tmp_path / "served"), "q001"],
             ["failures", str(tmp_path / "served")],
             ["rescore", str(tmp_path / "served")],
-            ["cite", str(tmp_path / "served")],
-            ["publish", str(tmp_path / "served"), "--output", str(tmp_path / "site")],
         ]
         ended, imported = without_extras(commands, tmp_path)
     assert not [(command, *end) for command, end in zip(commands, ended, strict=True) if end[0] != 0]

@@ -173,7 +173,6 @@ def test_a_command_of_another_tool_is_answered_with_ours(typed: str, words: str,
         ("compare --output=x", "roomscout compare: error: there is no flag --output; did you mean --out?"),
         ("rooms there --limit 3", "roomscout rooms: error: there is no flag --limit; --help lists the flags"),
         ("serve --limit 3", "roomscout serve: error: there is no flag --limit; --help lists the flags"),
-        ("cite a b", "roomscout cite: error: unrecognized arguments: b"),
     ],
 )
 def test_a_verb_says_which_of_its_flags_is_like_one_that_it_lacks(typed: str, words: str, capsys):

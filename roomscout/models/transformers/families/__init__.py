@@ -2,11 +2,9 @@
 
 import importlib
 import pkgutil
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from roomscout.base.files import bibtex_beside
 from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.transformers.families.family import Family
@@ -42,13 +40,3 @@ def require_tiles(family: Family, tiles_per_view: int) -> None:
     if tiles_per_view > 1 and not family.tiled:
         tiled = ", ".join(each.name for each in FAMILIES if each.tiled)
         raise ModelError(f"{named('tiles_per_view')} is for {tiled}: {family.name} does not split views into tiles")
-
-
-def citation_of(model: str) -> str:
-    """The BibTeX of the family that a model is named after, as it is in the hub's ids; empty for any other name."""
-    named_like = [each.name for each in FAMILIES if _plain(each.name) in _plain(model)]
-    return bibtex_beside(__name__, max(named_like, key=len)) if named_like else ""
-
-
-def _plain(name: str) -> str:
-    return re.sub("[^a-z0-9]", "", name.lower())
