@@ -9,7 +9,7 @@ FROM debian:bookworm-slim AS system
 RUN apt-get update && apt-get install -y --no-install-recommends \
         ca-certificates python3 \
         libusb-1.0-0 libgl1 libx11-6 libgomp1 libegl1 libudev1 libidn2-0 \
-        libgl1-mesa-dri libxrender1 libvulkan1 mesa-vulkan-drivers \
+        libgl1-mesa-dri libxrender1 \
     && rm -rf /var/lib/apt/lists/*
 
 FROM system AS build

@@ -29,9 +29,7 @@ has_library 'libudev\.so\.1' || need libudev1              # open3d
 has_library 'libidn2\.so\.0' || need libidn2-0             # open3d
 has_library 'libEGL_\(mesa\|nvidia\)' || want libgl1-mesa-dri   # --renderer pyrender: a driver behind libegl1
 has_library 'libXrender\.so\.1' || want libxrender1           # --renderer pyrender: pyglet
-has_library 'libvulkan\.so\.1' || want libvulkan1          # --renderer open3d
 case "$*" in *dev*) has_file /usr/bin/chromium /usr/bin/google-chrome || want chromium ;; esac   # tests of reports
-has_file /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json || want mesa-vulkan-drivers
 
 through_apt() {   # as root, or through sudo if it needs no password
     command -v apt-get >/dev/null || return 1
@@ -44,7 +42,7 @@ if [ -n "$missing$optional" ] && ! through_apt $missing $optional; then
         echo "  sudo apt-get install -y$missing$optional" >&2
         exit 1
     fi
-    echo "The renderers pyrender and open3d, and the tests of reports, need these (Debian package names):" >&2
+    echo "The renderer pyrender and the tests of reports need these (Debian package names):" >&2
     echo "  sudo apt-get install -y$optional" >&2
 fi
 

@@ -33,9 +33,6 @@ RENDERERS = {
     "pyrender": RendererEntry(
         "pyrender_egl:PyrenderPainter", True, "apt-get install libegl1 libgl1-mesa-dri libxrender1", "raycast"
     ),
-    "open3d": RendererEntry(
-        "open3d_filament:FilamentPainter", True, "apt-get install libvulkan1 mesa-vulkan-drivers", "raycast"
-    ),
     "splats": RendererEntry("splats:SplatRenderer", splats=True),
     "gsplat": RendererEntry("splats:GsplatRenderer", same_views="splats", on_cuda=True, splats=True),
     "blind": RendererEntry("blind:BlindRenderer", splats=True),

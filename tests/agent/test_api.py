@@ -338,7 +338,7 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
     [
         ({"stepz": 3}, "^there is no setting stepz; did you mean steps"),
         ({"steps": -1}, "^steps takes a whole number of at least 0, got -1$"),
-        ({"renderer": "crayon"}, "^renderer takes auto, raycast, pyrender, open3d, splats, gsplat or blind, got"),
+        ({"renderer": "crayon"}, "^renderer takes auto, raycast, pyrender, splats, gsplat or blind, got"),
         ({"batch_size": "many"}, "^batch_size takes a whole number of at least 1 or auto, got 'many'$"),
         ({"batch": True}, "batch cannot be set here"),
         (

@@ -57,7 +57,7 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
         ("steps: many", "steps takes a whole number of at least 0, got 'many'"),
         ("- steps", "mapping"),
         ("steps: [", "YAML"),
-        ("renderer: crayon", "renderer takes auto, raycast, pyrender, open3d, splats, gsplat or blind, got 'crayon'"),
+        ("renderer: crayon", "renderer takes auto, raycast, pyrender, splats, gsplat or blind, got 'crayon'"),
         ("steps: -1", "steps takes a whole number of at least 0"),
         ("seed: !!int many", "could not determine a constructor for the tag"),
         ("{seed: " * 3000, "it is nested too deeply"),

@@ -45,7 +45,7 @@ def child_of():
         each.close()
 
 
-@pytest.fixture(scope="module", params=["raycast", "pyrender", "open3d"])
+@pytest.fixture(scope="module", params=["raycast", "pyrender"])
 def renderer(request, child_of):
     return RAYCAST if request.param == "raycast" else child_of(request.param)
 
@@ -251,14 +251,8 @@ def test_a_renderer_does_not_keep_a_scene_alive(renderer):
 
 
 def test_an_unknown_renderer_is_refused():
-    with pytest.raises(RenderError, match="choose one of auto, raycast, pyrender, open3d"):
+    with pytest.raises(RenderError, match="choose one of auto, raycast, pyrender, splats"):
         make_renderer("vulkan")
-
-
-def test_the_error_for_a_missing_driver_says_what_to_install(monkeypatch):
-    monkeypatch.setenv("VK_DRIVER_FILES", "/nowhere")
-    with pytest.raises(RenderError, match=r"(?s)open3d.*apt-get install.*mesa-vulkan-drivers"):
-        make_renderer("open3d")
 
 
 def test_auto_falls_back_to_raycast_and_logs_why(monkeypatch, caplog):
@@ -393,7 +387,7 @@ def test_bilinear_sampling_repeats_with_v_up():
 
 
 def test_importing_loads_no_graphics_library():
-    modules = "scene, motion, views, renderers, discs, readers, ply, renderers.pyrender_egl, renderers.open3d_filament"
+    modules = "scene, motion, views, renderers, discs, readers, ply, renderers.pyrender_egl"
     imports = "; ".join(f"import roomscout.rendering.{name}" for name in modules.split(", "))
     check = "print([m for m in ('open3d', 'trimesh', 'pyrender', 'OpenGL', 'torch', 'scipy') if m in sys.modules])"
     assert run_python(f"import sys; {imports}; {check}") == "[]"

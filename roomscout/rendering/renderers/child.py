@@ -1,7 +1,6 @@
-"""Renders in a child process, because graphics drivers can crash or hang their process.
+"""Renders in a child process, because graphics drivers can crash or hang their process, as `eglInitialize` has done.
 
-`eglInitialize` and Filament on software Vulkan have done both. A crash only ends the child, and a child that hangs is
-killed after a time limit.
+A crash only ends the child, and a child that hangs is killed after a time limit.
 """
 
 import logging
@@ -32,9 +31,6 @@ _log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
 VIEW_LIMIT_S = 60.0
-_ZEROED_MEMORY = {"MALLOC_PERTURB_": "255"}
-"""glibc then hands out memory as zeros. Without it, the first view of a size in Filament on software Vulkan (Open3D
-0.20, Mesa 22.3) took minutes in one of 35 cases on a busy machine: a shader looped over what was in the memory."""
 
 
 class ChildRenderer:
@@ -121,7 +117,7 @@ class ChildRenderer:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "roomscout.rendering.renderers.child", self.name, str(theirs.fileno()), cuda_device],
             pass_fds=[theirs.fileno()],
-            env=_ZEROED_MEMORY | environment(),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
