@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from roomscout.agent.config import RunConfig
     from roomscout.agent.evaluation import Outcome
     from roomscout.agent.state import QuestionState
-    from roomscout.agent.terminal_views import TurnViews
     from roomscout.command.command_line import Given
 
 
@@ -53,7 +52,6 @@ def main(argv: list[str]) -> int:
                 )
             with deferred_interrupts():
                 from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
-                from roomscout.agent.terminal_views import first_look
                 from roomscout.command.reports import finish
                 from roomscout.data.questions import QuestionError
                 from roomscout.data.scans import ScanNotFound
@@ -65,11 +63,10 @@ def main(argv: list[str]) -> int:
             what = config.what_to_run
             if what.ply is not None and what.continue_from is None:
                 config.checked()  # before anything is drawn
-            with first_look(config) as views:
-                if (what.demo or what.interactive) and what.continue_from is None:
-                    return answer_several(config, given, views)
-                answer, config = answering(config, given, views)
-                return finish(answer(), config)
+            if (what.demo or what.interactive) and what.continue_from is None:
+                return answer_several(config, given)
+            answer, config = answering(config, given)
+            return finish(answer(), config)
         except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
             from roomscout.agent.console import discard_output
 
@@ -94,9 +91,9 @@ def console_level(config: "RunConfig") -> int:
     return logging.DEBUG if output.verbose else RESULT if quiet else logging.INFO
 
 
-def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple[Callable[[], Outcome], RunConfig]":
+def answering(config: "RunConfig", given: "Given") -> "tuple[Callable[[], Outcome], RunConfig]":
     """What answers the questions of a configuration, or resumes the run that it names with what is `given`, and the
-    settings of that run. `views` shows the views of --ply.
+    settings of that run.
 
     It is returned instead of called, so that few calls lie between the command and a model.
     """
@@ -120,10 +117,10 @@ def answering(config: "RunConfig", given: "Given", views: "TurnViews") -> "tuple
         return partial(look_ahead, config, folder), config
     if config.cluster.ray or config.cluster.on_gpus:
         return partial(answer_in_parts, config, folder), config
-    return partial(main_vsi_bench_loop, config, folder, show_view=shown_turns(config, views)), config
+    return partial(main_vsi_bench_loop, config, folder, show_view=shown_turns(config)), config
 
 
-def answer_several(config: "RunConfig", given: "Given", views: "TurnViews") -> int:
+def answer_several(config: "RunConfig", given: "Given") -> int:
     """Run --demo or --interactive, each of which has several runs; returns the exit status."""
     from roomscout.agent.resuming import with_absolute_paths
     from roomscout.command.reports import finish
@@ -136,20 +133,21 @@ def answer_several(config: "RunConfig", given: "Given", views: "TurnViews") -> i
     from roomscout.agent.interactive import ask_repeatedly
 
     config = with_absolute_paths(config)
-    show_view = shown_turns(config, views)
+    show_view = shown_turns(config)
     statuses = [finish(outcome, config) for outcome in ask_repeatedly(config, show_view)]
     return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
 
 
-def shown_turns(config: "RunConfig", views: "TurnViews") -> "Callable[[QuestionState, Path], None] | None":
+def shown_turns(config: "RunConfig") -> "Callable[[QuestionState, Path], None] | None":
     """Print each turn of --ply from now on, unless --quiet is given; returns what shows its view, None for grey views
     and for other runs."""
     from roomscout.agent.console import log_turns_to_console
+    from roomscout.agent.terminal_views import show_turn
 
     if config.what_to_run.ply is None or config.output.quiet:
         return None
     log_turns_to_console()
-    return None if config.views.renderer == "blind" else views.show
+    return None if config.views.renderer == "blind" else show_turn
 
 
 def failed(error: Exception, refusals: tuple[type[Exception], ...]) -> int:

@@ -47,7 +47,6 @@ def linear_light(encoded: np.ndarray) -> np.ndarray:
     return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
 
 
-
 def tinted(colours: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Multiply sRGB colours (..., 3) uint8 in linear light by a material's factor (3,), 0 to 1.
 

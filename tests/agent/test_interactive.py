@@ -1,4 +1,4 @@
-"""One question after another about a scan on a terminal, and the first view while the model's libraries load."""
+"""One question after another about a scan on a terminal, and what it shows of the views."""
 
 import os
 import pty
@@ -15,10 +15,7 @@ from waiting import PATIENCE_S
 
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.console import console
-from roomscout.agent.terminal_views import TurnViews
 from roomscout.command.verbs import read_verb
-from roomscout.envs.first_look import FirstLook, FirstLookProcess, FirstLookSettings
-from roomscout.envs.library import CameraSettings
 from roomscout.runs.reader import RunReader, run_folders
 
 
@@ -28,43 +25,13 @@ def one_scan(rooms: RoomScans) -> Path:
     return next(rooms.root.glob("scannet/scans/*/*.ply"))
 
 
-def first_look_of(scan: Path) -> list[FirstLook]:
-    drawn: list[FirstLook] = []
-    settings = FirstLookSettings(str(scan), "auto", 1.0, CameraSettings((96, 64), 60.0, 1.6, -15.0))
-    with FirstLookProcess(settings, drawn.append) as process:
-        process.join()
-    return drawn
-
-
-def test_the_first_look_is_the_view_that_turn_0_sees(one_scan: Path, tmp_path: Path):
-    from PIL import Image
-
-    from roomscout.envs.library import draw_first_view
-    from roomscout.rendering.renderers.raycast import RaycastRenderer
-    from roomscout.rendering.scene import load_scene
-
-    (look,) = first_look_of(one_scan)
-    (tmp_path / "view.png").write_bytes(look.png)
-    scene = load_scene(one_scan)
-    expected = draw_first_view(scene, RaycastRenderer(), CameraSettings((96, 64), 60.0, 1.6, -15.0))
-    assert (Image.fromarray(expected.image).tobytes(), scene.size) == (
-        Image.open(tmp_path / "view.png").tobytes(),
-        look.size,
-    )
-
-
-def test_a_scan_that_cannot_be_drawn_has_no_first_look(tmp_path: Path):
-    (tmp_path / "empty.ply").touch()
-    assert first_look_of(tmp_path / "empty.ply") == []
-
-
 def test_a_view_that_does_not_fit_into_memory_fails_its_question(one_scan: Path, tmp_path: Path):
     failed = run_main(ask(one_scan, tmp_path, "--image-size", "1000000", "1000000"))
     assert "Failed (render): a view of 1000000 x 1000000 pixels does not fit into memory" in failed.stdout
     assert failed.returncode == 1
 
 
-def test_a_wrong_model_is_refused_before_a_view_is_drawn(one_scan: Path, tmp_path: Path):
+def test_a_wrong_model_is_refused_before_its_libraries_are_imported(one_scan: Path, tmp_path: Path):
     asked = ["--ply", str(one_scan), "--question", "What?", "--model", "embeded", "--log-root", str(tmp_path)]
     refused = run_command([sys.executable, "-X", "importtime", str(COMMAND), *asked])
     assert "there is no checkpoint folder embeded: did you mean --model embedded?" in refused.stderr
@@ -103,19 +70,10 @@ def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp
 
 
 @pytest.mark.slow
-def test_a_model_is_loaded_once_below_the_first_view_for_all_questions_on_a_terminal(one_scan: Path, tmp_path: Path):
+def test_a_model_is_loaded_once_for_all_questions_on_a_terminal(one_scan: Path, tmp_path: Path):
     text = asked_on_a_terminal(one_scan, tmp_path, "embedded")
-    first, second = text.split("Question", 2)[1:]
-    assert re.search("First view.*[▀▄].*Question.*turn 0 said.*turn 1 sees:.*[▀▄].*turn 1 said", text, re.DOTALL)
-    assert ("turn 0 sees" in first, "turn 0 sees" in second) == (False, True)
-
-
-def test_the_first_view_is_written_to_a_file_that_is_named(
-    one_scan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    (look,), path = first_look_of(one_scan), tmp_path / "first_view.png"
-    TurnViews().show_first(look, "embedded", path)
-    assert (capsys.readouterr().out, path.read_bytes()) == (f"First view {path}\n", look.png)
+    assert re.search("Question.*turn 0 sees:.*[▀▄].*turn 0 said.*turn 1 sees:.*[▀▄].*turn 1 said", text, re.DOTALL)
+    assert text.count("turn 0 sees") == 2
 
 
 def ask(scan: Path, logs: Path, *flags: str) -> list[str]:
