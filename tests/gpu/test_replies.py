@@ -25,9 +25,9 @@ TOGETHER: Calls = ((0, 1, 2, 3), (0, 1, 2, 3), (0, 2, 3), (4, 0, 2, 3), (4,), (0
 """Questions leave, join late, run alone, and change order."""
 ALONE: Calls = [(row,) for row in range(5) for call in TOGETHER if row in call]
 TURNS = 6
-LEAST_SHARE = 0.7
-"""The fraction of tokens that must agree in bfloat16. Random weights have many near-ties: on a CPU, 87 to 100 % agree,
-but 13 to 48 % with positions off by one or without a mask."""
+LEAST_SHARE = 0.6
+"""The fraction of tokens that must agree in bfloat16. Random weights have many near-ties: on a CPU, 87 to 100 % agree
+and on an H200 66 to 86 %, but 13 to 48 % with positions off by one or without a mask."""
 
 
 def play(engine: Engine, workload: Workload, calls: Calls, forced: Replies | None = None) -> Replies:

@@ -66,6 +66,8 @@ def resolve_device(name: str) -> torch.device:
         )
     if device.type not in ("cpu", "cuda"):
         raise ModelError(f"{named('device')} {name!r} is not supported: use auto, cpu, cuda or cuda:<number>")
+    if device == torch.device("cuda"):
+        return torch.device("cuda", 0)  # some functions of torch.cuda need an index
     return device
 
 

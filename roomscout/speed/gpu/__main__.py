@@ -67,7 +67,7 @@ class Recorder:
 def run_tests(device: str, results: Results, words: Sequence[str] | None) -> bool:
     """Run the chosen tests; returns whether none failed."""
     # tests/conftest.py needs more packages.
-    options = ["-q", "--confcutdir", str(TESTS), "-p", "no:cacheprovider", "-p", "no:warnings"]
+    options = ["-q", "--confcutdir", str(TESTS), "--show-capture=no", "-p", "no:cacheprovider", "-p", "no:warnings"]
     status = pytest.main([str(TESTS), "--device", device, *options], plugins=[Recorder(results, words)])
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         sys.__dict__.pop(name, None)  # the error of a failed test keeps its tensors alive
