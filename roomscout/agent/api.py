@@ -14,7 +14,6 @@ from roomscout.agent.config import (
     ModelSettings,
     RunConfig,
     config_from_dict,
-    foreign,
 )
 from roomscout.agent.evaluation import answer_in_memory, main_vsi_bench_loop
 from roomscout.agent.planning import Plan
@@ -24,7 +23,7 @@ from roomscout.agent.policies.named import make_policy
 from roomscout.agent.policies.prompts import model_prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.resuming import with_absolute_paths
-from roomscout.base.wording import PYTHON, named, words_of
+from roomscout.base.wording import named
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.options import written_options
 from roomscout.data.questions import Asked, Question, QuestionError, normalized
@@ -39,7 +38,6 @@ MODEL_SETTINGS = tuple(name for name in SECTIONS["model"] if name not in ("polic
 """Settings that `load_policy` accepts."""
 
 
-@words_of(PYTHON)
 def ask(
     scan: str | Path,
     question: str,
@@ -78,7 +76,6 @@ def ask(
     return _trajectories(config, asked_of(config.what_to_run, config.questions), policy, log_root is not None)[0]
 
 
-@words_of(PYTHON)
 def explore(
     questions: str | Path | Iterable[Question],
     *,
@@ -149,7 +146,6 @@ def _times_given(given: Sequence[Any], places: Sequence[int]) -> int:
     return most
 
 
-@words_of(PYTHON)
 def load_policy(model: Any = ModelSettings.model, processor: Any = None, **settings: Any) -> Policy:
     """Load a model once for several calls of `ask` and `explore`, or use one that is loaded, or any function.
 
@@ -279,8 +275,7 @@ def config_in_python(values: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     names = _names()
     for name in settings:
         if name not in names:
-            known = foreign(name)
-            near = [known] if known else get_close_matches(name, names, n=1)
+            near = get_close_matches(name, names, n=1)
             raise ConfigError(f"there is no setting {name}{f'; did you mean {near[0]}?' if near else ''}")
         if name in DISPLAY_SETTINGS:
             raise ConfigError(f"{name} is for the command: in Python, log lines go where your logging sends them")

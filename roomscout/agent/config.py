@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from roomscout.agent.conflicts import conflict_in
 from roomscout.base.text import argument_text, did_you_mean
-from roomscout.base.wording import PYTHON, YAML, Worded, flag, key, named, spoken, words_of
+from roomscout.base.wording import flag, named
 from roomscout.data.benchmarks import benchmark_names, find_benchmark
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.models.views import ViewSettings, view_settings_of
@@ -156,67 +156,13 @@ class RunConfig:
         )
 
 
-_OTHERS = {
-    "{num_questions}": "limit max_questions n",
-    "{log_root}": "output_dir output output_path results_dir save_dir log_dir work_dir o",
-    "{continue_from}": "resume",
-    "{ply}": "scan mesh pointcloud",
-    "{steps}, which counts moves: a question has one turn more": "max_turns",
-    "{steps}": "max_steps num_steps max_moves",
-    "{attention}": "attn_implementation attn_impl",
-    "{benchmark}, or {question_types} to ask only some types": "tasks task t",
-    "{benchmark}, or {questions} for a file of your own": "data",
-    "{benchmark}, or {datasets} to ask only some datasets": "dataset",
-    "{questions}": "question_file",
-    "{num_questions}, or {samples} for several answers to each": "num_samples",
-    "{max_new_tokens}": "max_tokens",
-    "{base_url}": "api_base url",
-    "{api_key_env}, which takes the name of an environment variable": "api_key",
-    "{concurrency}": "workers num_workers max_global_workers max_connections api_nproc",
-    "{num_questions}, which the demo takes; roomscout rooms FOLDER --rooms N makes rooms": "rooms",
-    "{name}": "run_name exp_name",
-    "{tensor_parallel_size}, with {engine=vllm}": "tp",
-    "{memory_fraction}": "gpu_memory_utilization",
-    "{quantize=4bit}": "load_in_4bit",
-    "{quantize=8bit}": "load_in_8bit",
-    "{image_size}": "width height",
-    "{engine=vllm}": "use_vllm",
-    "{shard=I/N}, with another I on each machine": "node_rank machine_rank rank",
-    "{shard=I/N}, with this number as N": "num_nodes nnodes num_machines world_size",
-    "{gpus}, or {shard=I/N} with this number as N on several machines": "num_processes",
-    "{questions}, or {ply} for a scan": "input",
-    "{dtype}, {device}, {attention} and others, each by itself": "model_args a",
-    "{temperature}, {max_new_tokens} and others, each by itself": "gen_kwargs",
-    "{model}": "pretrained model_name model_path m",
-    "{dtype}": "torch_dtype precision",
-    "{adapter}": "lora_path",
-    "{batch_size}": "b",
-    "{max_batch_size}, or {concurrency} with {engine=vllm}": "max_num_seqs",
-    "{samples}": "epochs",
-    "{frames}, with {present=video}": "num_frames nframes",
-    "{judge}": "judge_model",
-    "{question}, or {quiet} to print only results": "q",
-    "{gpus}, or {shard=I/N} on several machines": "nproc_per_node data_parallel_size",
-    "{verbose}": "v vv",
-}
-FOREIGN = {name: meant for meant, names in _OTHERS.items() for name in names.split()}
-"""Settings and short flags of other tools, and what has that meaning here: templates for `Worded`."""
-
-
-def foreign(name: str) -> str | None:
-    """What a setting of another tool is called here, in the words of who asked; None if nothing is known of it."""
-    meant = FOREIGN.get(name.lstrip("-").replace("-", "_"))
-    return meant and meant.format_map(Worded({}))
-
-
 def config_from_dict(values: dict[str, Any], source: str = "") -> RunConfig:
     """A RunConfig from plain values by the names of settings (YAML, JSON or keyword arguments).
 
     Raises ConfigError naming each invalid key, and `source`, if given.
     """
     try:
-        with words_of(spoken() if spoken() is PYTHON else YAML):
-            return RunConfig(**_validated(values))
+        return RunConfig(**_validated(values))
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}" if source else str(error)) from None
 
@@ -255,14 +201,13 @@ def _in_words(problem: Any, name: str, value: Any) -> str:
         return f"{named(name)} {problem['msg'].removeprefix('Value error, ')}"
     takes = "a finite number" if problem["type"] == "finite_number" else accepted(HINTS[name])
     got = " ".join(map(str, value)) if isinstance(value, tuple) else value
-    return f"{named(name)} takes {takes}, got {got if spoken().form is flag else repr(value)}"
+    return f"{named(name)} takes {takes}, got {got}"
 
 
 def _unknown(name: str) -> str:
     """Says that there is no such setting, and names what is likely meant."""
-    near = did_you_mean(key(name), map(key, SECTION_OF), "--help lists all of them")
-    fix = f"did you mean {meant}?" if (meant := foreign(name)) else near
-    return f"there is no setting {key(name)}; {fix}"
+    fix = did_you_mean(flag(name), map(flag, SECTION_OF), "--help lists all of them")
+    return f"there is no setting {flag(name)}; {fix}"
 
 
 def accepted(hint: Any) -> str:

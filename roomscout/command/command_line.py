@@ -1,7 +1,6 @@
 """The command line: flags derived from RunConfig, and the YAML file of --config."""
 
 import inspect
-import re
 import shutil
 import sys
 import textwrap
@@ -12,7 +11,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from roomscout import SCRIPT
-from roomscout.agent.config import ConfigError, RunConfig, accepted, alternatives, config_from_dict, foreign
+from roomscout.agent.config import ConfigError, RunConfig, accepted, alternatives, config_from_dict
 from roomscout.agent.resuming import as_begun
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import argument_text, did_you_mean
@@ -134,7 +133,7 @@ def _values_of(words: list[str]) -> dict[str, Any]:
         typed, _, value = given.partition("=")
         if "=" in given:
             following = [value, *following]
-        name, turns_on = _setting(typed, following)
+        name, turns_on = _setting(typed)
         taken = [each for each in alternatives(HINTS[name]) if each is not NoneType]
         if taken == [bool]:
             if following:
@@ -162,11 +161,6 @@ def _by_flag(words: list[str]) -> Iterator[list[str]]:
             continue
         if word.startswith("-") and not word.startswith("--") and f"-{word}".partition("=")[0] in FLAGS:
             raise ConfigError(f"there is no flag {word}; did you mean -{word}, with two dashes?")
-        short = re.fullmatch(r"-([a-zA-Z][a-zA-Z_-]*)(=.*|\d+)?", word)  # also -b8 and -b=8
-        if short and (meant := foreign(short[1])):
-            raise ConfigError(f"there is no flag -{short[1]}; did you mean {meant}?")
-        if short and len(short[1]) == 1:
-            raise ConfigError(f"there is no flag {word}; flags are whole words, such as --model")
         if word.startswith("--"):
             if group:
                 yield group
@@ -185,17 +179,12 @@ def _takes_word(typed: str, word: str) -> bool:
     return name is not None and any(word in get_args(each) for each in alternatives(HINTS[name]))
 
 
-def _setting(typed: str, values: Sequence[str]) -> tuple[str, bool]:
-    """The setting of a flag with these values, and False for the `--no-` form of a switch.
+def _setting(typed: str) -> tuple[str, bool]:
+    """The setting of a flag, and False for the `--no-` form of a switch.
 
     Raises ConfigError if there is none.
     """
     wanted = typed.replace("_", "-")
-    pairs = [pair.split("=", 1) for value in values for pair in value.split(",") if "=" in pair]
-    if wanted in ("--model-args", "--gen-kwargs") and pairs:
-        raise ConfigError(f"there is no flag {typed}; {_as_flags(pairs)}")
-    if meant := foreign(wanted):
-        raise ConfigError(f"there is no flag {typed}; did you mean {meant}?")
     if wanted in FLAGS:
         return FLAGS[wanted]
     # Without the dashes, which make any two flags similar.
@@ -204,15 +193,6 @@ def _setting(typed: str, values: Sequence[str]) -> tuple[str, bool]:
     word = longer[0] if len(longer) == 1 else wanted[2:]
     fix = did_you_mean(word, names, "--help lists the flags", "--")
     raise ConfigError(f"there is no flag {typed}; {fix}")
-
-
-def _as_flags(pairs: Iterable[Sequence[str]]) -> str:
-    """The flags that the settings of another tool's `--model_args a=b,c=d` are here, and those that are none."""
-    ours = [((foreign(name) or flag(name)).partition(",")[0], name, value) for name, value in pairs]
-    meant = " ".join(f"{known} {value}" for known, _, value in ours if known in FLAGS)
-    missing = ", ".join(name for known, name, _ in ours if known not in FLAGS)
-    parts = [f"did you mean {meant}?" if meant else "", f"nothing here is called {missing}" if missing else ""]
-    return " ".join(filter(None, parts))
 
 
 def _takes_no_value(switch: str, given: list[str]) -> str:

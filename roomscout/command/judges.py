@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout.base.text import RESULT
-from roomscout.base.wording import words_of, words_of_judge
 
 if TYPE_CHECKING:
     from roomscout.agent.config import JudgeSettings
@@ -45,9 +44,8 @@ def judge_after_run(folder: Path, settings: "JudgeSettings") -> None:
     where = ["--judge", settings.judge, "--judge-url", settings.judge_url, "--judge-key-env", settings.judge_key_env]
     again = shlex.join([sys.executable, "-m", "roomscout", "rescore", str(folder), *where])
     try:
-        with words_of(words_of_judge()):
-            ask = open_judge(settings.judge, settings.judge_url, settings.judge_key_env)
-            log.log(RESULT, "%s: %s", settings.judge, judge_run(folder, settings.judge, ask))
+        ask = open_judge(settings.judge, settings.judge_url, settings.judge_key_env)
+        log.log(RESULT, "%s: %s", settings.judge, judge_run(folder, settings.judge, ask))
         reader = RunReader(folder)
         for line in format_summary(reader.summary or {}, reader.benchmark):
             log.log(RESULT, "%s", line)

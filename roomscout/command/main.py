@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from roomscout import SCRIPT
 from roomscout.base.extras import EXTRA_OF, needs
 from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_interrupts
-from roomscout.base.wording import words_of, words_of_verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,57 +28,56 @@ def main(argv: list[str]) -> int:
     """
     raise_at_interrupts()  # clusters send SIGTERM, which stops a run like Ctrl-C
     refusals: tuple[type[Exception], ...] = ()
-    with words_of(words_of_verb(argv)):
-        try:
-            with deferred_interrupts():  # in the midst of an import they would end in a traceback
-                from roomscout.agent.config import ConfigError, RunConfig
-                from roomscout.command.command_line import parse_command_line
-                from roomscout.command.verbs import EXAMPLES, overview, read_verb
-            refusals += (ConfigError,)
-            if not argv and Path(sys.argv[0]).name != SCRIPT.name:
-                print("\n".join([overview(), "", "Examples:", *(f"  {each}" for each in EXAMPLES)]))
-                return 2
-            flags, command = read_verb(argv)
-            if command is not None:
-                return command(flags)
-            given = parse_command_line(flags, overview(), EXAMPLES)
-            config = given.over(RunConfig())
-            if not config.what_to_run.has_work:
-                config.checked()  # names the flag that another one needs
-                raise ConfigError(
-                    "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or "
-                    "--continue; roomscout help has examples"
-                )
-            with deferred_interrupts():
-                from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
-                from roomscout.command.reports import finish
-                from roomscout.data.questions import QuestionError
-                from roomscout.data.scans import ScanNotFound
-                from roomscout.models import ModelError
-                from roomscout.rendering.renderers import RenderError
-                from roomscout.runs import RunError
-            refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
-            log_to_console(console_level(config))
-            what = config.what_to_run
-            if what.ply is not None and what.continue_from is None:
-                config.checked()  # before anything is drawn
-            if (what.demo or what.interactive) and what.continue_from is None:
-                return answer_several(config, given)
-            answer, config = answering(config, given)
-            return finish(answer(), config)
-        except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
-            from roomscout.agent.console import discard_output
+    try:
+        with deferred_interrupts():  # in the midst of an import they would end in a traceback
+            from roomscout.agent.config import ConfigError, RunConfig
+            from roomscout.command.command_line import parse_command_line
+            from roomscout.command.verbs import EXAMPLES, overview, read_verb
+        refusals += (ConfigError,)
+        if not argv and Path(sys.argv[0]).name != SCRIPT.name:
+            print("\n".join([overview(), "", "Examples:", *(f"  {each}" for each in EXAMPLES)]))
+            return 2
+        flags, command = read_verb(argv)
+        if command is not None:
+            return command(flags)
+        given = parse_command_line(flags, overview(), EXAMPLES)
+        config = given.over(RunConfig())
+        if not config.what_to_run.has_work:
+            config.checked()  # names the flag that another one needs
+            raise ConfigError(
+                "nothing to do: give a verb such as ask or eval, or --batch, --ply with --question, --demo or "
+                "--continue; roomscout help has examples"
+            )
+        with deferred_interrupts():
+            from roomscout.agent.console import log_to_console  # imported here, so that --help stays instant
+            from roomscout.command.reports import finish
+            from roomscout.data.questions import QuestionError
+            from roomscout.data.scans import ScanNotFound
+            from roomscout.models import ModelError
+            from roomscout.rendering.renderers import RenderError
+            from roomscout.runs import RunError
+        refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
+        log_to_console(console_level(config))
+        what = config.what_to_run
+        if what.ply is not None and what.continue_from is None:
+            config.checked()  # before anything is drawn
+        if (what.demo or what.interactive) and what.continue_from is None:
+            return answer_several(config, given)
+        answer, config = answering(config, given)
+        return finish(answer(), config)
+    except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
+        from roomscout.agent.console import discard_output
 
-            discard_output()
-            return 0
-        except KeyboardInterrupt:
-            print("Interrupted before the run began; to start it, run the same command again.")
-            return 130
-        except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
-            return failed(error, refusals)
-        finally:  # a second signal would change the exit status
-            for each in INTERRUPTS:
-                signal.signal(each, signal.SIG_IGN)
+        discard_output()
+        return 0
+    except KeyboardInterrupt:
+        print("Interrupted before the run began; to start it, run the same command again.")
+        return 130
+    except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
+        return failed(error, refusals)
+    finally:  # a second signal would change the exit status
+        for each in INTERRUPTS:
+            signal.signal(each, signal.SIG_IGN)
 
 
 def console_level(config: "RunConfig") -> int:

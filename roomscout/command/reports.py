@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from roomscout.agent.config import RunConfig
 from roomscout.base.text import escaped
-from roomscout.base.wording import words_of, words_of_judge
 from roomscout.command.judges import judge_after_run, open_judge
 
 if TYPE_CHECKING:
@@ -57,8 +56,7 @@ def rescore(arguments: Sequence[str]) -> int:
     from roomscout.models import ModelError
 
     try:
-        with words_of(words_of_judge()):
-            return main(arguments, parser_of, open_judge=open_judge, when_judged=renew_report)
+        return main(arguments, parser_of, open_judge=open_judge, when_judged=renew_report)
     except (ModelError, ActionSpaceError, QuestionError) as error:
         judge = "the judge: " if isinstance(error, ModelError) else ""
         sys.stderr.write(escaped(f"error: {judge}{error}") + "\n")

@@ -296,27 +296,6 @@ VERBS = {
 }
 
 
-MEANT = {
-    each: ours
-    for ours, others in {
-        "ask": "chat question",
-        "ask or eval": "explore run start",
-        "eval": "bench benchmark evaluate test",
-        "leaderboard": "leader",
-        "leaderboard or serve": "list ls runs",
-        "preview": "draw info render",
-        "preview, report or serve": "view visualize",
-        "report": "show summary",
-        "report or serve": "results",
-        "rescore": "score",
-        "resume": "continue restart",
-        "resume --retry-failed": "retry",
-        "rooms": "generate",
-        "wrong": "errors",
-    }.items()
-    for each in others.split()
-}
-"""Verbs of other tools, and what has that meaning here."""
 EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("rooms", 0), ("eval", 1), ("resume", 0)))
 """What the help of the console command shows after the verbs."""
 
@@ -379,6 +358,4 @@ def _unknown(word: str) -> str:
         return f"{word} is a file, not a verb; to ask its questions: {_command('eval', '--questions', word)}"
     if Path(word, "run.json").is_file():
         return f"{word} is a run, not a verb; to look at it: {_command('report', word)}"
-    meant = MEANT.get(word.lower())
-    known = VERBS if meant is None else [meant]
-    return f"there is no verb {word}; {did_you_mean(meant or word.lower(), known, f'use {either(VERBS)}')}"
+    return f"there is no verb {word}; {did_you_mean(word.lower(), VERBS, f'use {either(VERBS)}')}"

@@ -20,7 +20,6 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.agent.prepared import prepared
 from roomscout.agent.state import QuestionState, Rules, Status
 from roomscout.agent.turns import failing
-from roomscout.base.wording import PYTHON, words_of
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Asked, Question, normalized
 from roomscout.envs.actions import CameraAction
@@ -123,7 +122,6 @@ class World:
     drawn: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     @classmethod
-    @words_of(PYTHON)
     def of(cls, questions: Any, endless: bool, settings: Mapping[str, Any]) -> Self:
         """Start the renderer, and read the questions and the prompts; raises what `RoomEnv` raises."""
         config, asked = _asked(questions, endless, settings)
@@ -236,7 +234,6 @@ class RoomEnv:
         """The number of the question that `draw` would return, which takes no time."""
         return self._world.draw(seed)
 
-    @words_of(PYTHON)
     def reset(self, question: Question | str | int | None = None, seed: int | None = None) -> list[Message]:
         """Begin an episode, and return its first messages: the system's and the user's.
 
@@ -257,7 +254,6 @@ class RoomEnv:
         self._move_unasked()
         return self._new_messages()
 
-    @words_of(PYTHON)
     def step(self, reply: str | Reply) -> Step:
         """Take a turn with a reply, its text or a Reply; raises EnvError after the end or for anything else."""
         state = self.state

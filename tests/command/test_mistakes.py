@@ -20,15 +20,6 @@ from roomscout.runs.__main__ import _out_and_parts
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ("eval --tasks rooms", "did you mean --benchmark, or --question-types"),
-        ("eval --data rooms", "did you mean --benchmark, or --questions"),
-        ("eval --work-dir out", "did you mean --log-root?"),
-        ("eval --tp 4", "did you mean --tensor-parallel-size"),
-        ("eval --url http://x/v1", "did you mean --base-url?"),
-        ("eval --max-tokens 9", "did you mean --max-new-tokens?"),
-        ("demo --rooms 2", "did you mean --num-questions, which the demo takes; roomscout rooms FOLDER --rooms N"),
-        ("view", "did you mean preview, report or serve?"),
-        ("list", "did you mean leaderboard or serve?"),
         ("resume --log-root nowhere", "no run below"),
         ("merge nowhere", "nowhere is no part of a run: merge takes the folders of the parts"),
     ],

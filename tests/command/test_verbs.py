@@ -1,7 +1,6 @@
 """The verbs of the command, and what it says of flags that other tools have."""
 
 import contextlib
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +8,9 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, results, run_command
 
-from roomscout.agent.config import FOREIGN, foreign
-from roomscout.command.command_line import EXAMPLES, FLAGS, parse_command_line
+from roomscout.command.command_line import EXAMPLES, parse_command_line
 from roomscout.command.main import main
 from roomscout.command.verbs import VERBS, read_verb
-from roomscout.runs.settings import SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -195,11 +192,6 @@ def test_a_flag_about_a_judge_needs_one(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["rescore", "a_run", "--judge-key-env", "MY_KEY"])
     assert "--judge-key-env is about a judge: add --judge MODEL, or leave it out" in capsys.readouterr().err
-
-
-def test_flags_of_other_tools_stand_for_flags_that_exist():
-    assert not FOREIGN.keys() & SETTINGS.keys()
-    assert {flag for name in FOREIGN for flag in re.findall("--[a-z-]+", str(foreign(name)))} <= {*FLAGS, "--rooms"}
 
 
 @pytest.mark.parametrize("typed", ["--version", "version"])
