@@ -1,4 +1,4 @@
-# RoomScout in a container. docs/containers.md shows how to run it.
+# RoomScout in a container. docs/clusters.md shows how to run it.
 #   docker build --target cuda -t roomscout:cuda .     models on NVIDIA GPUs (the host has the driver)
 #   docker build --target cpu -t roomscout:cpu .       models on CPUs
 #   docker build --target core -t roomscout:core .     no PyTorch: models behind servers

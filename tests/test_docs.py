@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from functools import cache
@@ -121,7 +122,7 @@ def test_code_blocks_can_be_read(page: Path):
 
 
 def test_the_question_file_of_the_documentation_is_accepted(tmp_path: Path):
-    (block,) = [block for block in fences(ROOT / "docs" / "data.md", "json") if '"question"' in block]
+    block = next(block for block in fences(ROOT / "docs" / "data.md", "json") if '"question"' in block)
     (tmp_path / "questions.json").write_text(block)
     assert [question.kind.name for question in load_questions(tmp_path / "questions.json")] == [
         "number",
@@ -149,8 +150,15 @@ def test_pages_and_examples_that_code_names_exist():
 
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "README.md").read_text()
-    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
+    log = "development/notes.md"
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md", log}
     assert not [page for page in pages if f"({page})" not in index]
+
+
+def test_the_page_of_settings_is_up_to_date():
+    """Otherwise run scripts/settings_page.py."""
+    script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
+    assert script["PAGE"].read_text() == script["settings_page"]()
 
 
 def test_the_readme_is_short():

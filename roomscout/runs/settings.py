@@ -324,7 +324,7 @@ class ControlSettings(Section):
     """Who moves the camera, and what the model is shown and told: controls, with which a score can be compared."""
 
     title: ClassVar = "control"
-    advice: ClassVar = "To compare a score with: see docs/controls.md."
+    advice: ClassVar = "To compare a score with: see docs/comparing.md."
     moves: MoverName = setting("model", ANSWER)
     """Who moves the camera: the model, equal turns in place (spin), random moves, moves to the pose that shows the most
     new surface (coverage), or nobody (none, the first view only)."""
