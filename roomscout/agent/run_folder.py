@@ -4,12 +4,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from roomscout.agent.builders import layouts_of, part_of, questions_of
 from roomscout.agent.config import (
     ConfigError,
-    ControlSettings,
     ModelSettings,
     OutputSettings,
     QuestionSettings,
@@ -24,7 +25,7 @@ from roomscout.agent.resuming import (
     with_absolute_paths,
 )
 from roomscout.base.wording import named
-from roomscout.data.benchmarks import DEFAULT, find_benchmark
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part
 from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256
@@ -33,15 +34,12 @@ from roomscout.data.video_protocol import VideoProtocol
 from roomscout.models.adapters import adapter_sha256
 from roomscout.models.engines import checkpoint_of
 from roomscout.models.transformers.source import hub_revision
-from roomscout.rendering.camera import Intrinsics
 from roomscout.runs import NEWEST, RunError
-from roomscout.runs.baselines import BLIND, READING
 from roomscout.runs.journal import pending_samples
-from roomscout.runs.movers import GIVEN_PATH, MOVERS
 from roomscout.runs.prices import Price
 from roomscout.runs.reader import RunReader, find_part, find_run
 from roomscout.runs.records import PartRecord
-from roomscout.runs.settings import ANSWER_SETTINGS, RECORD_SETTINGS, SETTINGS
+from roomscout.runs.settings import ANSWER_SETTINGS, RECORD_SETTINGS, SETTINGS, Role, names_of
 from roomscout.runs.writer import RunWriter, named_folder, new_run_folder
 from roomscout.scoring.baselines import Guesses
 
@@ -67,9 +65,10 @@ def begin_folder(
     folder = new_run_folder(config.output.log_root, not single, numbers, config.output.name)
     run = RunWriter(folder, resume_command(folder, {}))
     record = prompts_record(prompts) if prompts else None
-    conditions = protocol(config, prompts, own_rows=source is None or source.own)
+    scoring = {name: config.as_json[name] for name in names_of(Role.SCORING)}
+    conditions = conditions_of(config, prompts), answerer_of(config), scoring
     revision = model_revision(config.model, prompts or config.video)
-    run.begin(config.as_json, questions, whole, conditions, part, record, guesses, source, revision, price)
+    run.begin(config.as_json, questions, whole, *conditions, part, record, guesses, source, revision, price)
     return run
 
 
@@ -197,96 +196,36 @@ def saved_prompts(folder: Path) -> Prompts:
         raise RunError(f"{folder / 'run.json'}: its prompts are damaged ({error}); start a new run") from None
 
 
-def protocol(config: RunConfig, prompts: Prompts | None, own_rows: bool = True) -> str:
-    """The conditions of the answers in one line. Scores are comparable only between equal protocols.
+def conditions_of(config: RunConfig, prompts: Prompts | None) -> dict[str, Any]:
+    """The settings under which a run answers, as resolved, with the words that a model reads and code by their hash.
 
-    `prompts` are those of a model, None for a policy without one, of which its prompts and tokens are not said.
-    `own_rows` says that the questions are the benchmark's own, and not others in its types.
+    `prompts` are those of a model in a scan, None for a policy without one.
     """
-    view, views, model, benchmark = config.view, config.views, config.model, config.questions.benchmark
-    scoring = f"{'official ' if benchmark == DEFAULT and own_rows else ''}{find_benchmark(benchmark).title} scoring"
+    values = config.as_json
+    found = {name: values[name] for name in sorted(names_of(Role.ANSWER))} | {"prompts": prompts and prompts.sha256}
     if config.video is not None:
-        return f"{_on_video(config, config.video)}{_replies(config)}, official prompt and reading, {scoring}"
-    width, height = view.image_size
-    camera = Intrinsics(width, height, view.focal)
-    in_view = f" ({camera.horizontal_fov_deg:.0f} x {camera.vertical_fov_deg:.0f} degrees in view)"
-    more = "".join(f"with {name}, " for name in views.see[1:])
-    up = "" if views.up_axis == "auto" else f", {views.up_axis} up"
-    up += "" if views.scale == 1 else f", scans scaled by {views.scale:g}"
-    blind = BLIND if views.renderer == "blind" else ""
-    told, reading = "", ""
-    which = "all objects" if config.controls.boxes == "boxes" else "the objects in view"
-    boxes = f", boxes of {which} given as text" if config.controls.boxes else ""
-    replies = "" if model.temperature == 0 else f", {_decoding(model)}"
-    if prompts:
-        told, reading = f", {_told(view.tell)} told", READING
-        replies = f"{'' if model.policy == 'human' else _replies(config)}, prompts {prompts.sha256[:12]}"
-    return (
-        f"{blind}{_camera(config.controls)}{_actions(config.controls)}{told}{boxes}, "
-        f"{config.most_moves} moves, "
-        f"{_counted(config.controls)}{width}x{height} px, {more}focal {view.focal:g} px{in_view}, "
-        f"eye {views.camera_height:g} m (lower in low rooms), pitch {views.camera_pitch:g} degrees, "
-        f"first view by {views.first_view}{up}{replies}, "
-        f"{scoring}{reading}"
-    )
+        found["words"] = hashlib.sha256(json.dumps(asdict(config.video), sort_keys=True).encode()).hexdigest()
+    if code := code_sha256(config.controls.actions):
+        found["actions_sha256"] = code
+    return found
 
 
-def _on_video(config: RunConfig, video: VideoProtocol) -> str:
-    """Which frames are shown, and in which words, for a protocol."""
-    width, height = config.view.image_size
-    words = hashlib.sha256(json.dumps(asdict(video), sort_keys=True).encode()).hexdigest()
-    shown = "as one video" if config.controls.video_input == "native" else "in one message"
-    frames = f"{config.frames} frame{'' if config.frames == 1 else 's'}"
-    return f"video protocol, {frames} of at most {width * height} pixels {shown}, words {words[:12]}"
+def answerer_of(config: RunConfig) -> dict[str, Any]:
+    """The settings of what answers, with the weights of an adapter and the code of a policy by their hash."""
+    model, values = config.model, config.as_json
+    found = {name: values[name] for name in sorted(names_of(Role.ANSWERER))}
+    if model.adapter is not None:
+        found["adapter_sha256"] = adapter_sha256(model.adapter)
+    if model.policy is not None and (code := code_sha256(model.policy)):
+        found["policy_sha256"] = code
+    return found
 
 
-def _decoding(model: ModelSettings) -> str:
-    """How tokens are chosen, for a protocol."""
-    greedy = "greedy" if model.engine != "openai" else "temperature 0 unless the server refuses it"
-    return greedy if model.temperature == 0 else f"temperature {model.temperature:g}"
-
-
-def _replies(config: RunConfig) -> str:
-    """How a model makes its replies, for a protocol."""
-    model, server = config.model, config.server
-    engine = "" if model.engine == "transformers" else f"engine {model.engine}"
-    where = ", ".join(filter(None, [engine, "" if model.engine == "openai" else model.dtype, model.quantize]))
-    constrained = ", constrained to a JSON schema" if model.engine == "openai" else ", constrained"
-    asked = "" if server.system_role else ", system prompt in the first user message"
-    asked += f", further parameters {server.extra_body}" if server.extra_body else ""
-    revision = f", revision {model.revision}" if model.revision else ""
-    adapter = f", adapter {model.adapter.name} {adapter_sha256(model.adapter)[:12]}" if model.adapter else ""
-    return (
-        f", {where}{revision}{adapter}, {_decoding(model)}, replies of {config.view.max_new_tokens} tokens at most"
-        f"{constrained if model.constrained else ''}{asked}"
-    )
-
-
-def _actions(controls: ControlSettings) -> str:
-    """The action space for a protocol; empty for the default one."""
-    name = controls.actions.rpartition("/")[2]
-    return "" if name == ControlSettings.actions else f" by {name} actions"
-
-
-def _camera(controls: ControlSettings) -> str:
-    """Who moves the camera, for a protocol."""
-    if controls.moves_of is not None:
-        return f"camera moved in the scan as in run {controls.moves_of.name}"
-    moved = GIVEN_PATH if "path" in controls.given else MOVERS.get(controls.moves)
-    words = moved.words if moved else "free camera{turning} in the scan"
-    return words.format(turning="" if controls.translation else " that only turns")
-
-
-def _told(tell: Sequence[str]) -> str:
-    """What the prompts reveal, for a protocol; without a word of the turns if they do, as usual."""
-    words = {"pose": "its pose", "extent": "the room's extent"}
-    told = " and ".join(words[name] for name in tell if name in words) or "no pose"
-    return told if "turns" in tell else f"{told} and no turns"
-
-
-def _counted(controls: ControlSettings) -> str:
-    """How views are presented and which answers count, for a protocol; empty as usual."""
-    parts = ["all views in one message"] if controls.at_once else []
-    parts += [f"the first view and the last {controls.keep_views} shown"] if controls.keep_views else []
-    parts += [f"no answer before turn {controls.min_turns}"] if controls.min_turns else []
-    return "".join(f"{part}, " for part in parts)
+def code_sha256(name: str) -> str | None:
+    """The hash of the file that `path/to/file.py:NAME` or `module:NAME` names; None for other names."""
+    source, _, _ = name.rpartition(":")
+    if not source:
+        return None
+    spec = None if source.endswith(".py") else find_spec(source)
+    path = Path(source if spec is None or spec.origin is None else spec.origin)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

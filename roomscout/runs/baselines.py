@@ -1,25 +1,13 @@
 """The baselines of a run: always the most frequent answer, and the same model blind, if it was run."""
 
-import re
 from typing import Any
 
 from roomscout.data.benchmarks import Benchmark
 from roomscout.runs import RunError
+from roomscout.runs.conditions import is_blind_run_of
 from roomscout.runs.reader import RunReader, runs_by_start
 from roomscout.runs.records import RunFacts
-from roomscout.runs.settings import Role, names_of
 from roomscout.scoring.baselines import frequency_baseline
-
-BLIND = "BLIND, every view grey: "
-"""The beginning of the protocol of a run that sees only grey views."""
-READING = ' of answers read from the last JSON action ("(B)" as B, "2m" as 2)'
-"""The end of the protocol of a run in which a model answers."""
-_UNLIKE_EARLIER = re.compile(rf"{re.escape(READING)}|(?<=, )official | \(\d+ x \d+ degrees in view\)")
-"""What protocols of earlier versions lack, and the word with which they called the scoring of all questions."""
-_OF_MODELS = re.compile(r", [^,]* told(?=, )|, \w+, (greedy|temperature \S+), replies of \d+ tokens at most")
-"""What earlier protocols said also of policies without a model."""
-NOT_IN_PROTOCOL = names_of(Role.ANSWERER, Role.SCORING)
-"""Settings that a protocol does not state, or not always, and that a run and its blind baseline have in common."""
 
 
 def known_baselines(reader: RunReader, benchmark: Benchmark) -> dict[str, Any]:
@@ -73,24 +61,7 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
     return None
 
 
-def same_protocol(first: str, second: str) -> bool:
-    """Whether two protocols say the same, apart from phrases that earlier versions wrote otherwise or not at all."""
-    first, second = (_UNLIKE_EARLIER.sub("", each) for each in (first, second))
-    if (", replies of " in first) != (", replies of " in second):  # one is of a policy without a model
-        first, second = (_OF_MODELS.sub("", each) for each in (first, second))
-    return first == second
-
-
 def _judge_of(reader: RunReader) -> tuple[str, str] | None:
     """The judge that scored the answers in free text; None if there is none."""
     marks = reader.marks
     return None if marks is None else (marks.judge, marks.prompts_sha256)
-
-
-def is_blind_run_of(facts: RunFacts, other: RunFacts) -> bool:
-    """Whether `other` describes the same run as `facts`, but with grey views."""
-    return (
-        other.questions_sha256 == facts.questions_sha256
-        and same_protocol(other.protocol, BLIND + facts.protocol)
-        and all(other.setting(name) == facts.setting(name) for name in NOT_IN_PROTOCOL)
-    )

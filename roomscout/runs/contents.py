@@ -240,7 +240,7 @@ class _Judge(TypedDict, total=False):
 class _Provenance(TypedDict, total=False):
     benchmark_sha256: str | None
     scans_sha256: str | None
-    protocol_sha256: str
+    conditions_sha256: str
     version: str | None
 
 

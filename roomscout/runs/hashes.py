@@ -1,9 +1,10 @@
-"""What identifies a run: hashes of its benchmark's rows, of its scans and of its protocol, and its version."""
+"""What identifies a run: hashes of its benchmark's rows, of its scans and of its conditions, and its version."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from roomscout.runs.conditions import hash_of
 from roomscout.runs.records import RunFacts
 
 SHORT = 12
@@ -22,7 +23,7 @@ def hashes_of(facts: RunFacts, scans: Iterable[str]) -> dict[str, Any]:
         "questions_sha256": facts.questions_sha256,
         "scans": len(found),
         "scans_sha256": _sha256("\n".join(found)) if found else None,
-        "protocol_sha256": _sha256(facts.protocol),
+        "conditions_sha256": hash_of(facts.conditions | {"scans": found}),
         "version": versions["packages"].get("roomscout"),
         "git_revision": versions["git_revision"],
     }
@@ -30,7 +31,7 @@ def hashes_of(facts: RunFacts, scans: Iterable[str]) -> dict[str, Any]:
 
 def known_by(provenance: Mapping[str, Any]) -> str:
     """The hashes and the version of `hashes_of` in a line, the hashes cut short; empty for runs without them."""
-    named = {"rows of the benchmark": "benchmark_sha256", "scans": "scans_sha256", "protocol": "protocol_sha256"}
+    named = {"rows of the benchmark": "benchmark_sha256", "scans": "scans_sha256", "conditions": "conditions_sha256"}
     words = [f"{name} {provenance[key][:SHORT]}" for name, key in named.items() if provenance.get(key)]
     return ", ".join([*words, f"RoomScout {provenance['version']}"] if provenance.get("version") else words)
 

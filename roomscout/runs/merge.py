@@ -11,7 +11,7 @@ from roomscout.base.wording import named
 from roomscout.data.answers import AnswerKind
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
-from roomscout.runs.baselines import same_protocol
+from roomscout.runs.conditions import hash_of
 from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions
 from roomscout.runs.reader import RunReader
@@ -216,16 +216,16 @@ def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
 
 
 def require_one_whole(parts: Sequence[FoundPart]) -> None:
-    """Raise RunError naming the first difference if parts differ in division, questions, settings or protocol."""
+    """Raise RunError naming the first difference if parts differ in division, questions, settings or conditions."""
     first = parts[0]
     for other in parts[1:]:
         for what, here, there in (
             ("number of parts", first.part.of, other.part.of),
             ("whole question list", first.part.questions_sha256, other.part.questions_sha256),
             *differing_settings(first, other),
-            ("protocol", first.facts.protocol, other.facts.protocol),
+            ("conditions", hash_of(first.facts.conditions), hash_of(other.facts.conditions)),
         ):
-            if here != there and not (what == "protocol" and same_protocol(here, there)):
+            if here != there:
                 raise RunError(
                     f"{first.folder} and {other.folder} differ in their {what} ({here} and {there}), so they are "
                     "not parts of one run"

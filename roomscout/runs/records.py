@@ -29,12 +29,13 @@ from roomscout.models import UNLESS_EMPTY, UNRECORDED, Reply
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
+from roomscout.runs.conditions import protocol_of
 from roomscout.runs.contents import LARGEST, Count, RecordedPrompts, Resumption, Settings, reasons, require_form
 from roomscout.runs.prices import Price
 from roomscout.runs.settings import earlier
 from roomscout.scoring.baselines import Guesses
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of these records, saved in run.json."""
 Value = TypeVar("Value")
 NotRecorded = Annotated[Value, Field(exclude=True)]
@@ -452,13 +453,15 @@ class BenchmarkRecord(Record):
 class RunFacts(Record):
     """run.json: the questions, settings and versions of a run.
 
-    `config` is the configuration as JSON values. `resumed` has an entry per resumption: time, host, changed settings
-    and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part. `prompts` has the
-    templates that a model reads and their hash; None without a model, and for runs of earlier versions. `benchmark`
-    describes a benchmark that is not of this package; None for others, and for runs of earlier versions. `source` is
-    where the questions come from; None for runs of earlier versions. `model_revision` is the commit of a checkpoint
-    from the hub; None for other models, and for runs of earlier versions. `price` is that of the model's tokens; None
-    without --prices.
+    `config` is the configuration as JSON values. `conditions` has the settings under which the run answers, with the
+    prompts and the code of others by their hash; only runs with equal ones are comparable. `answerer` has the settings
+    of what answers, `scoring` those of how answers are scored. `resumed` has an entry per resumption: time, host,
+    changed settings and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part.
+    `prompts` has the templates that a model reads and their hash; None without a model, and for runs of earlier
+    versions. `benchmark` describes a benchmark that is not of this package; None for others, and for runs of earlier
+    versions. `source` is where the questions come from; None for runs of earlier versions. `model_revision` is the
+    commit of a checkpoint from the hub; None for other models, and for runs of earlier versions. `price` is that of the
+    model's tokens; None without --prices.
     """
 
     schema: int
@@ -466,7 +469,9 @@ class RunFacts(Record):
     config: dict[str, Any]
     questions: Annotated[int, Field(ge=0, le=10**9)]
     questions_sha256: str
-    protocol: str
+    conditions: dict[str, Any]
+    answerer: dict[str, Any]
+    scoring: dict[str, Any]
     git_revision: str | None
     packages: dict[str, str | None]
     python: str
@@ -489,6 +494,11 @@ class RunFacts(Record):
     def setting(self, name: str) -> Any:
         """A setting of `config` by name; for one that its version lacked, the value it ran with, or None."""
         return self.config[name] if name in self.config else earlier(name)
+
+    @property
+    def protocol(self) -> str:
+        """The conditions in a sentence for people."""
+        return protocol_of(self)
 
     @property
     def is_blind(self) -> bool:

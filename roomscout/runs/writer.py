@@ -94,7 +94,9 @@ class RunWriter:
         config: dict[str, Any],
         questions: Sequence[Question],
         whole: Sequence[Question],
-        protocol: str,
+        conditions: dict[str, Any],
+        answerer: dict[str, Any],
+        scoring: dict[str, Any],
         part: PartRecord | None = None,
         prompts: dict[str, Any] | None = None,
         guesses: Guesses | None = None,
@@ -105,10 +107,10 @@ class RunWriter:
         """Write the questions.jsonl, the baselines.json and the run.json of a new run.
 
         `config` is the configuration as JSON values. `questions` are asked here, `whole` are those of all parts. Scores
-        are comparable only between equal protocols. `part` describes the part of a run that it is, if any. `prompts`
-        are the templates that the model reads, with their hash. `guesses` are the most frequent answers, if they are to
-        be a baseline. `source` says whose questions they are. `model_revision` is the commit of the checkpoint.
-        `price` is that of the model's tokens.
+        are comparable only under equal `conditions`; see RunFacts. `part` describes the part of a run that it is, if
+        any. `prompts` are the templates that the model reads, with their hash. `guesses` are the most frequent answers,
+        if they are to be a baseline. `source` says whose questions they are. `model_revision` is the commit of the
+        checkpoint. `price` is that of the model's tokens.
         """
         facts = RunFacts(
             schema=SCHEMA,
@@ -116,7 +118,9 @@ class RunWriter:
             config=config,
             questions=len(questions),
             questions_sha256=fingerprint(questions),
-            protocol=protocol,
+            conditions=conditions,
+            answerer=answerer,
+            scoring=scoring,
             **current_versions(model_revision),
             host=socket.gethostname(),
             part=part,

@@ -384,16 +384,12 @@ def test_a_row_without_further_scores_is_written_as_by_older_versions(undisturbe
     assert {"scores" in line for line in lines} == {True, False}
 
 
-def test_a_resumed_run_keeps_its_protocol(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_a_run_of_another_schema_is_refused(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
     facts = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(facts | {"protocol": "as it was then"}))
-    config = rooms.config(tmp_path)
-    main_vsi_bench_loop(config, folder)
-    assert json.loads((folder / "summary.json").read_text())["protocol"] == "as it was then"
     (folder / "run.json").write_text(json.dumps(facts | {"schema": 0}))
-    with pytest.raises(RunError, match="has schema 0, but this version writes 1"):
-        main_vsi_bench_loop(config, folder)
+    with pytest.raises(RunError, match="has schema 0, but this version writes 2"):
+        main_vsi_bench_loop(rooms.config(tmp_path), folder)
 
 
 def test_settings_that_change_answers_and_other_questions_are_refused(

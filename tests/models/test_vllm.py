@@ -25,9 +25,8 @@ from roomscout.agent.builders import questions_of
 from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.planning import fitted_to_model, plan_run
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts, prompts_of
+from roomscout.agent.policies.prompts import checkpoint_prompts, prompts_of
 from roomscout.agent.policies.replies import action_format
-from roomscout.agent.run_folder import protocol
 from roomscout.models import EMBEDDED, EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
@@ -271,11 +270,6 @@ class TestConfig:
     def test_the_engine_refuses_flags_that_it_would_not_heed(self):
         with pytest.raises(ConfigError, match="--compile"):
             RunConfig.of(batch=True, engine="vllm", compile=True).checked()
-
-    def test_the_protocol_names_engine_and_number_type(self):
-        assert "engine vllm, bfloat16," in protocol(
-            RunConfig.of(batch=True, engine="vllm", dtype="bfloat16"), Prompts()
-        )
 
 
 def view(seed):

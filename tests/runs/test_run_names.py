@@ -20,9 +20,9 @@ def run_of(folder: Path, started: str, **config: object) -> Path:
     """A folder with as much of a run.json as a search for runs reads."""
     folder.mkdir(parents=True)
     facts = {
-        "schema": 1, "started": started, "config": {"ply": None, "model": "embedded", **config},
+        "schema": 2, "started": started, "config": {"ply": None, "model": "embedded", **config},
         "questions": 1, "questions_sha256": "",
-        "protocol": "", "git_revision": None, "packages": {}, "python": "", "host": "",
+        "conditions": {}, "answerer": {}, "scoring": {}, "git_revision": None, "packages": {}, "python": "", "host": "",
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(facts))
     return folder

@@ -12,10 +12,11 @@ import pytest
 from conftest import RoomScans, only_run, run_in_process, vsi_question
 
 from roomscout.agent.api import explore
+from roomscout.agent.config import RunConfig
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision, Policy
-from roomscout.agent.policies.prompts import explorer_prompts
-from roomscout.agent.run_folder import protocol
+from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.run_folder import answerer_of, conditions_of
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.contents import RunContents
@@ -23,10 +24,13 @@ from roomscout.data.benchmarks import FrequentAnswers, find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Asked, Question, QuestionSource, load_questions
 from roomscout.envs.actions import CameraAction
+from roomscout.rendering.registry import RENDERERS
 from roomscout.runs import RunError
-from roomscout.runs.baselines import blind_baseline, same_protocol
+from roomscout.runs.baselines import blind_baseline
+from roomscout.runs.conditions import hash_of, is_blind_run_of
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
+from roomscout.runs.settings import Role, names_of
 from roomscout.scoring.baselines import frequency_baseline, frequent_guesses
 from roomscout.scoring.summary import format_summary, summarize
 from roomscout.speed.frequent_answers import best_answer, frequent_answers
@@ -247,26 +251,56 @@ def test_a_report_shows_a_blind_run_that_was_made_after_its_run(rooms: RoomScans
     assert (read_answers([seeing])[0].summary)["baselines"] == summary["baselines"]
 
 
-def test_protocols_of_earlier_versions_are_the_same_without_what_these_did_not_say(rooms: RoomScans, tmp_path: Path):
-    now = protocol(rooms.config(tmp_path), explorer_prompts())
-    assert "focal 75 px (94 x 65 degrees in view)" in now
-    earlier = re.sub(r" \(\d+ x \d+ degrees in view\)| of answers read .*$", "", now)
-    assert earlier.endswith(", official VSI-Bench scoring") and "(lower in low rooms)" in earlier
-    assert same_protocol(earlier, now) and not same_protocol(earlier, now.replace("px, focal", "px, focal 1"))
+OTHER_CONDITIONS: dict[str, Any] = {
+    "renderer": "pyrender", "first_view": "sharpness", "up_axis": "y", "scale": 0.5, "image_size": (320, 200),
+    "focal": 80.0, "camera_height": 1.2, "camera_pitch": 0.0, "see": ("rgb", "depth"), "prompts": Path("own.yaml"),
+    "max_new_tokens": 9, "temperature": 0.7, "constrained": not RunConfig().model.constrained, "steps": 3,
+    "moves": "spin", "moves_of": Path("/a_run"), "present": "once", "frames": 3, "keep_views": 1, "given": ("boxes",),
+    "video_input": "native", "min_turns": 1, "actions": "discrete", "translation": False, "tell": ("pose",),
+    "extra_body": '{"top_p": 0.9}', "system_role": False,
+}  # fmt: skip
+"""Another value of each setting that changes the conditions of an answer."""
 
 
-def test_a_protocol_of_an_earlier_version_is_the_same_without_the_word_official():
-    assert same_protocol("BLIND: x, official VSI-Bench scoring", "BLIND: x, VSI-Bench scoring")
-    assert not same_protocol("8 moves, VSI-Bench scoring", "7 moves, VSI-Bench scoring")
-
-
-def test_the_protocol_of_a_policy_without_a_model_does_not_speak_of_prompts_and_tokens(
-    rooms: RoomScans, tmp_path: Path
+@pytest.mark.parametrize("name", names_of(Role.ANSWER))
+def test_another_value_of_a_setting_gives_other_conditions_and_no_blind_baseline(
+    name: str, rooms: RoomScans, one_run: Path, tmp_path: Path
 ):
     config = rooms.config(tmp_path)
-    now, of_model = protocol(config, None), protocol(config, explorer_prompts())
-    assert not re.search(r"tokens|told|greedy|prompts|answers read", now)
-    assert "8 moves, 160x96 px" in now and now.endswith("first view by visibility, official VSI-Bench scoring")
-    earlier = re.sub(r", prompts \w+| of answers read .*$", "", of_model)
-    assert "greedy, replies of" in earlier and same_protocol(earlier, now) and not same_protocol(of_model, now)
-    assert "visibility, temperature 0.7, official" in protocol(config.having(temperature=0.7), None)
+    prompts = replace(Prompts(), opening="Q: {question}") if name == "prompts" else Prompts()
+    usual = conditions_of(config, Prompts())
+    other = conditions_of(config.having(**{name: OTHER_CONDITIONS[name]}), prompts)
+    assert hash_of(usual) != hash_of(other)
+    facts = replace(RunReader(one_run).facts, conditions=usual)
+    blind = replace(facts, config=facts.config | {"renderer": "blind"}, conditions=usual | {"renderer": "blind"})
+    assert is_blind_run_of(facts, blind)
+    assert not is_blind_run_of(facts, replace(facts, conditions=other))
+    if name != "renderer":
+        assert not is_blind_run_of(facts, replace(blind, conditions=other | {"renderer": "blind"}))
+
+
+@pytest.mark.parametrize("renderer", RENDERERS)
+def test_each_renderer_has_conditions_of_its_own(renderer: str, rooms: RoomScans, tmp_path: Path):
+    hashes = {each: hash_of(conditions_of(rooms.config(tmp_path, renderer=each), None)) for each in RENDERERS}
+    assert list(hashes.values()).count(hashes[renderer]) == 1
+
+
+def test_code_of_others_is_in_the_conditions_by_its_hash(rooms: RoomScans, tmp_path: Path):
+    own = tmp_path / "mine.py"
+    own.write_text("SPACE = 1")
+    config = rooms.config(tmp_path, actions=f"{own}:SPACE", policy=f"{own}:SPACE")
+    before = conditions_of(config, None), answerer_of(config)
+    own.write_text("SPACE = 2")
+    after = conditions_of(config, None), answerer_of(config)
+    assert before[0] != after[0] and before[1] != after[1]
+
+
+def test_the_protocol_of_a_policy_without_a_model_does_not_speak_of_prompts_and_tokens(one_run: Path):
+    facts = RunReader(one_run).facts
+    assert not re.search(r"tokens|told|greedy|prompts|answers read", facts.protocol)
+    assert "8 moves, 160x96 px, focal 75 px (94 x 65 degrees in view)" in facts.protocol
+    assert facts.protocol.endswith("first view by visibility, official VSI-Bench scoring")
+    warm = replace(facts, config=facts.config | {"temperature": 0.7})
+    assert "visibility, temperature 0.7, official" in warm.protocol
+    of_model = replace(facts, conditions=facts.conditions | {"prompts": "0123456789abcdef"}).protocol
+    assert "greedy, replies of" in of_model and "prompts 0123456789ab, official" in of_model

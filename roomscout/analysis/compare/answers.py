@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roomscout.analysis.compare.conditions import WHAT_IS_COMPARED, Conditions, conditions_of
+from roomscout.analysis.compare.conditions import Conditions, conditions_of
 from roomscout.analysis.report.writer import REPORT_FILE
 from roomscout.analysis.titles import controls_of, short_title
 from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
@@ -38,7 +38,7 @@ class Answers:
     """The scored answers of a run or of another tool's file.
 
     `rows` have the keys of a line of results.jsonl as far as `path` has them. `conditions` is None if they are not
-    recorded. `about` names what answered: the settings of WHAT_IS_COMPARED, and "controls" in words, empty for a run
+    recorded. `about` names what answered: the settings of the model or policy, and "controls" in words, empty for a run
     without. `summary` is empty without a summary.json. `title` is the name of a run, or what answered.
     """
 
@@ -104,7 +104,7 @@ def read_run(folder: Path) -> Answers:
         rows,
         facts.episodes - len(rows),
         conditions_of(reader),
-        {name: facts.setting(name) for name in WHAT_IS_COMPARED} | {"controls": ", ".join(controls_of(facts))},
+        facts.answerer | {"controls": ", ".join(controls_of(facts))},
         facts.protocol,
         with_blind(reader.summary or {}, reader),
         report if report.is_file() else None,
@@ -134,7 +134,7 @@ def read_lmms_eval(path: Path) -> Answers:
     if not rows:
         raise RunError(f"{path} has no lines: name a file of samples that lmms-eval wrote with --log_samples")
     model = path.resolve().parent.name
-    about = dict.fromkeys(WHAT_IS_COMPARED) | {"model": model, "engine": "lmms-eval", "controls": ""}
+    about = {"model": model, "engine": "lmms-eval", "controls": ""}
     benchmark = find_benchmark(DEFAULT)
     return Answers(
         path.stem,

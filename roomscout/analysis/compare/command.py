@@ -57,11 +57,11 @@ def main(arguments: Sequence[str]) -> int:
     if len(given.runs) < 2:
         raise RunError(_missing_runs(given.runs, log_root))
     _require_writable(given.out)
-    even_if = known_names(given.even_if)
     paths = [path.expanduser() if path.suffix == ".jsonl" else named_run(path, log_root) for path in given.runs]
     if given.allow_code:
         load_code_of(path for path in paths if path.suffix != ".jsonl")
     runs = read_answers(paths)
+    even_if = known_names(given.even_if, (each.conditions or {} for each in runs))
     found = compare(runs, even_if, given.failed_as_wrong)
     for out in given.out:
         _write(found, out.expanduser())

@@ -7,10 +7,7 @@ from roomscout.base.text import did_you_mean
 from roomscout.rendering.registry import views_of
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
-from roomscout.runs.settings import ANSWER_SETTINGS, Role, names_of
 
-WHAT_IS_COMPARED = names_of(Role.ANSWERER)
-CONDITIONS = tuple(name for name in names_of(Role.SCORING, Role.ANSWER) if name != "prompts")
 QUESTIONS, PROTOCOL = "questions", "protocol"
 """What may differ beside single settings: the questions, and all settings of the protocol."""
 
@@ -18,9 +15,9 @@ Conditions = Mapping[str, Any]
 Differing = Mapping[str, tuple[Any, Any]]
 
 
-def known_names(names: Iterable[str]) -> set[str]:
-    """The names of --even-if as those of conditions; raises RunError for one that is not a condition of runs."""
-    known, found = [*ANSWER_SETTINGS, "judge", QUESTIONS, PROTOCOL], set()
+def known_names(names: Iterable[str], runs: Iterable[Conditions]) -> set[str]:
+    """The names of --even-if as those of conditions of the runs; raises RunError for one that is not."""
+    known, found = [*dict.fromkeys(name for each in runs for name in each), QUESTIONS, PROTOCOL], set[str]()
     for name in names:
         wanted = name.lstrip("-").replace("-", "_")
         if wanted not in known:
@@ -31,15 +28,13 @@ def known_names(names: Iterable[str]) -> set[str]:
 
 
 def conditions_of(reader: RunReader) -> Conditions:
-    """The settings of a run that could change answers, apart from what is compared and which questions it asks.
+    """The conditions of a run, and how its answers are scored, but not which questions it asks.
 
-    "prompts" is the beginning of the hash of what the model read; None for a policy of code. "judge" is who marked the
-    answers in free text, and with which prompts; absent if nobody did.
+    "judge" is who marked the answers in free text, and with which prompts; absent if nobody did.
     """
     facts, marks = reader.facts, reader.marks
-    found = {name: facts.setting(name) for name in CONDITIONS}
     judge = {} if marks is None else {"judge": f"{marks.judge} {marks.prompts_sha256}"}
-    return found | {"prompts": facts.prompts["sha256"][:12] if facts.prompts else None} | judge
+    return facts.conditions | facts.scoring | judge
 
 
 def differing(first: Conditions, second: Conditions) -> Differing:

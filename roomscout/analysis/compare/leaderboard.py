@@ -372,8 +372,7 @@ def main(arguments: Sequence[str]) -> int:
         if out.suffix.lower() not in SUFFIXES:
             raise RunError(f"--out {out}: name a file that ends in {' or '.join(SUFFIXES)}")
         require_outside_runs(out.expanduser())
-    even_if = known_names(given.even_if)
-    if QUESTIONS in even_if:
+    if QUESTIONS in given.even_if:
         raise RunError("a table is over equal questions: roomscout compare --even-if questions compares other runs")
     folders, listed = runs_in(named_run(folder, given.log_root.expanduser()) for folder in given.runs)
     if given.allow_code:
@@ -388,6 +387,7 @@ def main(arguments: Sequence[str]) -> int:
             left_out.append(f"Left out: {error}")
     if not standings:
         raise RunError("; ".join(left_out) or "there is no run to list")
+    even_if = known_names(given.even_if, (each.conditions for each in standings))
     tables = tables_of(standings, even_if)
     for out in given.out:
         text = csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables)

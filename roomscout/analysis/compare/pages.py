@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from roomscout.analysis.compare.answers import Answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair
-from roomscout.analysis.compare.conditions import WHAT_IS_COMPARED, in_words, value_in_words
+from roomscout.analysis.compare.conditions import in_words, value_in_words
 from roomscout.analysis.report.svg import Dot, dot_plot
 from roomscout.analysis.tables import INTERVAL, counted, decimal, interval_in_words, markdown_table, p_in_words
 from roomscout.base.text import escaped, escaped_text, in_markdown
@@ -59,8 +59,7 @@ def _differing(pair: Pair) -> list[dict[str, str]]:
     Leaves out the hashes of prompts, which say nothing to a reader.
     """
     first, second = (
-        {name: value for name, value in run.about.items() if name in WHAT_IS_COMPARED}
-        for run in (pair.first, pair.second)
+        {name: value for name, value in run.about.items() if name != "controls"} for run in (pair.first, pair.second)
     )
     found = {name: (value, second.get(name)) for name, value in first.items() if value != second.get(name)}
     return [
