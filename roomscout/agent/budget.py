@@ -41,7 +41,7 @@ class Budget:
         return self.spent >= self.amount
 
     def _cost(self, turn: Turn) -> float:
-        return float(of_answer([turn], self._price)["money"])
+        return of_answer([turn], self._price).money or 0.0
 
 
 def price_of(config: RunConfig, folder: Path | None) -> Price | None:
@@ -68,8 +68,7 @@ def cost_lines(config: RunConfig, episodes: int, size: ConversationSize, price: 
     for shape in (expected_run_shape(size), longest_run_shape(size)):
         (read, written), repeated = sent_tokens(size, shape, anytime), repeated_tokens(size, shape, anytime)
         for cached in (0, repeated):
-            counts = {"prefilled_tokens": read - cached, "reused_tokens": cached, "generated_tokens": written}
-            amounts.append(episodes * price.of(counts))
+            amounts.append(episodes * price.of(read - cached, cached, written))
     expected, with_cache, most, most_with_cache = map(in_money, amounts)
     lines = [
         f"Cost: about {expected}, at most {most}; if a cache serves all that repeats, about {with_cache}, at most "

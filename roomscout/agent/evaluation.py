@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roomscout.agent.budget import Budget
 from roomscout.agent.config import RunConfig
@@ -39,6 +39,7 @@ from roomscout.data.sources import source_of
 from roomscout.models.nvml import sampled_gpus
 from roomscout.runs import RunError
 from roomscout.runs.closing import closing_lines
+from roomscout.runs.hardware import Session as SessionFacts
 from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
 from roomscout.runs.prices import in_money
 from roomscout.runs.reader import RunReader, image_name
@@ -200,17 +201,17 @@ class Session:
         self._run, self._scheduler = run, scheduler
         self._started, self._done_before = time.perf_counter(), len(run.log.rows)
 
-    def facts(self) -> dict[str, Any]:
-        """Wall seconds, questions finished, batch size and memory in bytes, for summary.json."""
+    def facts(self) -> SessionFacts:
+        """The figures so far."""
         seconds, finished = time.perf_counter() - self._started, len(self._run.log.rows) - self._done_before
-        return {
-            "seconds": round(seconds, 3),
-            "questions": finished,
-            "questions_per_hour": round(3600 * finished / seconds, 1),
-            "batch_size": self._scheduler.batch_size,
-            "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-            "peak_device_memory_bytes": self._run.policy.peak_memory_bytes(),
-        }
+        return SessionFacts(
+            seconds=round(seconds, 3),
+            questions=finished,
+            questions_per_hour=round(3600 * finished / seconds, 1),
+            batch_size=self._scheduler.batch_size,
+            peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            peak_device_memory_bytes=self._run.policy.peak_memory_bytes(),
+        )
 
 
 def stopped(error: Exception, run_log: RunWriter, session: Session) -> Outcome:
@@ -262,12 +263,12 @@ def interrupted(run_log: RunWriter, session: Session | None, stack: ExitStack) -
         return Outcome(130, run_log.rows, run_log.folder)
 
 
-def report(run_log: RunWriter, session: dict[str, Any] | None = None) -> Outcome:
+def report(run_log: RunWriter, session: SessionFacts | None = None) -> Outcome:
     """Write the exports, and print the scores of a run."""
     summary, rows = run_log.export(session), run_log.rows
     for line in closing_lines(run_log.folder, run_log.facts, summary, rows, run_log.benchmark):
         log.log(RESULT, "%s", line)
-    return Outcome(1 if any(row.failed for row in rows) or summary.get("errors") else 0, rows, run_log.folder)
+    return Outcome(1 if any(row.failed for row in rows) or summary.errors else 0, rows, run_log.folder)
 
 
 def schedule(asking: Prepared, started: Started, journal: Journal) -> Scheduler:

@@ -134,7 +134,7 @@ def price_run(reader: RunReader, prices: Path) -> str:
     run = RunWriter(reader.folder)
     try:
         run.describe(replace(run.facts, price=price))
-        return money_lines(run.export(None)["cost"], len(run.rows), price)[0]
+        return money_lines(run.export(None).cost, len(run.rows), price)[0]
     finally:
         run.close()
 
@@ -247,9 +247,9 @@ def totals(found: Sequence[Rescored], benchmark: Benchmark, pending: int) -> lis
 def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> dict[str, float | None]:
     """Percent per type, per task of several types, and the overall under its label."""
     summary = summarize([row.to_json() for row in rows], benchmark, pending)
-    asked, label = summary["asked"], summary["asked"]["overall_label"]
-    types = {name: counts["percent"] for name, counts in summary["types"].items() if name != "all"}
-    return types | asked["tasks"] | ({label: asked[label]} if label else {})
+    asked = summary.asked
+    types = {name: counts.percent for name, counts in summary.types.items() if name != "all"}
+    return types | asked.tasks | ({str(asked.label): asked.overall} if asked.label else {})
 
 
 def _shown(value: str | float | None) -> str:

@@ -47,8 +47,9 @@ def judge_after_run(folder: Path, settings: "JudgeSettings") -> None:
         ask = open_judge(settings.judge, settings.judge_url, settings.judge_key_env)
         log.log(RESULT, "%s: %s", settings.judge, judge_run(folder, settings.judge, ask))
         reader = RunReader(folder)
-        for line in format_summary(reader.summary or {}, reader.benchmark):
-            log.log(RESULT, "%s", line)
+        if (summary := reader.summary) is not None:
+            for line in format_summary(summary, reader.benchmark):
+                log.log(RESULT, "%s", line)
     except KeyboardInterrupt:
         log.warning("Interrupted: the run is complete, and the marks so far are kept. To continue: %s", again)
     except (RunError, BenchmarkError, ModelError) as error:

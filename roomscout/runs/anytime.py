@@ -3,11 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
+from roomscout.base.record import LookedUp, OmittedIfNone
 from roomscout.data.benchmarks import Benchmark, mean
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
-from roomscout.scoring.intervals import estimates
+from roomscout.scoring.intervals import estimates, in_percent
+from roomscout.scoring.scores import Edges
 
 
 @dataclass(frozen=True)
@@ -73,55 +75,93 @@ def scores_by_turn(rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedB
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class AtTurn(LookedUp):
+    """The overall, its interval and the tasks in percent, if the answers after this turn were the last.
+
+    `forced` is the number of forced answers; all others are final. The last turn has the scores of the run.
+    """
+
+    turn: int
+    forced: int
+    percent: float | None
+    interval: Edges | None
+    tasks: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooEarly(LookedUp):
+    """How many answers came before the last turn, and how many of them score below 1. Whether another turn would have
+    helped is not known."""
+
+    with_moves_left: int
+    below_full: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooLate(LookedUp):
+    """Of the answers that score `above_zero`: how many were as good at an earlier turn, and the mean number of turns
+    since an answer first scored as much, and since all did."""
+
+    above_zero: int
+    as_good_earlier: int
+    turns_since_first: float | None
+    turns_since_stable: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anytime(LookedUp):
+    """What the answers after each turn say, of the `answers` with a score.
+
+    `too_early` is None if the model does not move the camera. `better_earlier` counts the answers that score less than
+    a forced one before.
+    """
+
+    answers: int
+    by_turn: tuple[AtTurn, ...]
+    too_early: OmittedIfNone[TooEarly | None] = None
+    too_late: TooLate
+    better_earlier: int
+
+
 def anytime(
     rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedByTurn], benchmark: Benchmark, facts: RunFacts
-) -> dict[str, Any] | None:
-    """What the answers after each turn of a run say, for summary.json; None if nothing is scored. The keys are
-
-    - "answers": how many answers have a score.
-    - "by_turn": for each "turn", the overall in "percent" with its "interval" (None if there are too few scenes), the
-      percent per task in "tasks", and "forced", the number of forced answers; all others are final. The last turn has
-      the scores of the run.
-    - "too_early", unless somebody else moved: "with_moves_left" counts the answers before the last turn, "below_full"
-      those of them with a score below 1. Whether another turn would have helped is not known.
-    - "too_late": of the answers that score "above_zero", how many were "as_good_earlier", and the mean number of turns
-      since an answer first scored as much ("turns_since_first"), and since all did ("turns_since_stable").
-    - "better_earlier": how many answers score less than a forced one before.
-    """
+) -> Anytime | None:
+    """What the answers after each turn of a run say; None if nothing is scored."""
     known = scores_by_turn(rows, forced)
     if not known:
         return None
     above = [each for each in known if each.final > 0]
-    found: dict[str, Any] = {
-        "answers": len(known),
-        "by_turn": [_at(turn, known, benchmark) for turn in range(max(len(each.scores) for each in known))],
-    }
-    if facts.model_moves:
-        most = facts.setting("steps")
-        early = [each for each in known if each.row.status == "answered" and len(each.scores) <= most]
-        found["too_early"] = {"with_moves_left": len(early), "below_full": sum(each.final < 1 for each in early)}
-    found["too_late"] = {
-        "above_zero": len(above),
-        "as_good_earlier": sum(each.turns_since_first > 0 for each in above),
-        "turns_since_first": _mean(each.turns_since_first for each in above),
-        "turns_since_stable": _mean(each.turns_since_stable for each in above),
-    }
-    found["better_earlier"] = sum(max(each.scores) > each.final for each in known)
-    return found
+    early = [each for each in known if each.row.status == "answered" and len(each.scores) <= facts.setting("steps")]
+    return Anytime(
+        answers=len(known),
+        by_turn=tuple(_at(turn, known, benchmark) for turn in range(max(len(each.scores) for each in known))),
+        too_early=TooEarly(with_moves_left=len(early), below_full=sum(each.final < 1 for each in early))
+        if facts.model_moves
+        else None,
+        too_late=TooLate(
+            above_zero=len(above),
+            as_good_earlier=sum(each.turns_since_first > 0 for each in above),
+            turns_since_first=_mean(each.turns_since_first for each in above),
+            turns_since_stable=_mean(each.turns_since_stable for each in above),
+        ),
+        better_earlier=sum(max(each.scores) > each.final for each in known),
+    )
 
 
-def _at(turn: int, known: Sequence[ScoresByTurn], benchmark: Benchmark) -> dict[str, Any]:
+def _at(turn: int, known: Sequence[ScoresByTurn], benchmark: Benchmark) -> AtTurn:
     """The scores at a turn."""
     rows = [each.row.to_json() | {"score": each.at(turn)} for each in known]
     of_all = {each.name: each for each in estimates(rows, benchmark)}
     overall = of_all.pop("overall", None)
-    return {
-        "turn": turn,
-        "forced": sum(turn < len(each.scores) - 1 for each in known),
-        "percent": overall.percent if overall else None,
-        "interval": [round(edge, 4) for edge in overall.interval] if overall and overall.interval else None,
-        "tasks": {name: each.percent for name, each in of_all.items()},
-    }
+    edges = overall.interval if overall else None
+    return AtTurn(
+        turn=turn,
+        forced=sum(turn < len(each.scores) - 1 for each in known),
+        percent=overall.percent if overall else None,
+        interval=in_percent(edges) if edges else None,
+        tasks={name: each.percent for name, each in of_all.items()},
+    )
 
 
 def _mean(values: Iterable[int]) -> float | None:
@@ -129,23 +169,22 @@ def _mean(values: Iterable[int]) -> float | None:
     return round(mean(listed), 4) if listed else None
 
 
-def anytime_lines(summary: Mapping[str, Any]) -> list[str]:
-    """What a summary says of the answers after each turn, as lines of text; none without --anytime."""
-    if not (found := summary.get("anytime")):
+def anytime_lines(found: Anytime | None) -> list[str]:
+    """What the answers after each turn say, as lines of text; none without --anytime."""
+    if found is None:
         return []
-    by_turn, late = found["by_turn"], found["too_late"]
-    lines = []
-    if all(each["percent"] is not None for each in by_turn):
-        percents = [f"{each['percent']:.1f} % (turn {each['turn']})" for each in by_turn]
+    early, late, lines = found.too_early, found.too_late, []
+    if all(each.percent is not None for each in found.by_turn):
+        percents = [f"{each.percent:.1f} % (turn {each.turn})" for each in found.by_turn]
         lines.append(f"overall if each turn were the last: {', '.join(percents)}")
-    if early := found.get("too_early"):
+    if early is not None:
         lines.append(
-            f"perhaps too early: {early['below_full']} of {early['with_moves_left']} answers with moves left are below "
+            f"perhaps too early: {early.below_full} of {early.with_moves_left} answers with moves left are below "
             "full score"
         )
-    if late["above_zero"]:
+    if late.above_zero:
         lines.append(
-            f"too late: {late['as_good_earlier']} of {late['above_zero']} answers above 0 were as good at an earlier "
-            f"turn; on average, they first were {late['turns_since_first']:.1f} turns before the end"
+            f"too late: {late.as_good_earlier} of {late.above_zero} answers above 0 were as good at an earlier "
+            f"turn; on average, they first were {late.turns_since_first:.1f} turns before the end"
         )
-    return [*lines, f"{found['better_earlier']} of {found['answers']} answers were better at an earlier turn"]
+    return [*lines, f"{found.better_earlier} of {found.answers} answers were better at an earlier turn"]

@@ -1,43 +1,42 @@
 """The baselines of a run: always the most frequent answer, and the same model blind, if it was run."""
 
-from typing import Any
+from dataclasses import replace
 
 from roomscout.data.benchmarks import Benchmark
 from roomscout.runs import RunError
 from roomscout.runs.conditions import is_blind_run_of
 from roomscout.runs.reader import RunReader, runs_by_start
 from roomscout.runs.records import RunFacts
+from roomscout.runs.summary import Summary
 from roomscout.scoring.baselines import frequency_baseline
+from roomscout.scoring.scores import Baseline
 
 
-def known_baselines(reader: RunReader, benchmark: Benchmark) -> dict[str, Any]:
-    """The baselines of a run by name, "most_frequent" and "blind", for summary.json; those that are known.
-
-    Each has its "source", and as far as they are known, the percent per task in "tasks" and "overall".
-    """
-    facts, found = reader.facts, {}
+def known_baselines(reader: RunReader, benchmark: Benchmark) -> dict[str, Baseline]:
+    """The baselines of a run by name, "most_frequent" and "blind"; those that are known."""
+    facts, guesses = reader.facts, reader.guesses
     if facts.config["ply"] is not None:
         return {}
-    if (guesses := reader.guesses) is not None:
-        found["most_frequent"] = frequency_baseline(guesses, reader.questions, benchmark)
-    found["blind"] = blind_baseline(reader, facts)
+    found = {
+        "most_frequent": None if guesses is None else frequency_baseline(guesses, reader.questions, benchmark),
+        "blind": blind_baseline(reader, facts),
+    }
     return {name: baseline for name, baseline in found.items() if baseline is not None}
 
 
-def with_blind(summary: dict[str, Any], reader: RunReader) -> dict[str, Any]:
+def with_blind(summary: Summary, reader: RunReader) -> Summary:
     """The summary of a scored run with its blind baseline, also if the blind run was finished later than the summary.
 
     Reads the other runs beside this one if the summary has no such baseline; raises RunError for this one alone.
     """
-    known = summary.get("baselines", {})
     facts = reader.facts
-    if "blind" in known or not summary.get("asked", {}).get("overall_label") or facts.config["ply"] is not None:
+    if "blind" in summary.baselines or summary.asked.label is None or facts.config["ply"] is not None:
         return summary
     found = blind_baseline(reader, facts)
-    return summary if found is None else summary | {"baselines": {**known, "blind": found}}
+    return summary if found is None else replace(summary, baselines={**summary.baselines, "blind": found})
 
 
-def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
+def blind_baseline(reader: RunReader, facts: RunFacts) -> Baseline | None:
     """The scores of the newest finished run beside this one that had grey views and is otherwise the same, if any."""
     if facts.is_blind:
         return None
@@ -49,15 +48,16 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> dict[str, Any] | None:
             summary = other.summary
         except RunError:  # another run's folder may be damaged
             continue
-        if summary and summary.get("pending") == 0 and (label := summary["asked"]["overall_label"]):
-            scores = summary["asked"]
-            failed = f"; {scores['failed']} of them failed and score 0" if scores.get("failed") else ""
-            return {
-                "source": f"{folder.name}: the same questions with grey views{failed}",
-                "questions": scores["scored"] - scores["scored_own"],
-                "tasks": scores["tasks"],
-                "overall": scores[label],
-            }
+        if summary is None or summary.pending or summary.asked.label is None:
+            continue
+        asked = summary.asked
+        failed = f"; {asked.failed} of them failed and score 0" if asked.failed else ""
+        return Baseline(
+            source=f"{folder.name}: the same questions with grey views{failed}",
+            questions=asked.counted,
+            tasks=asked.tasks,
+            overall=asked.overall,
+        )
     return None
 
 

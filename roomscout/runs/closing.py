@@ -1,16 +1,16 @@
 """What a run prints at its end."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import Benchmark
 from roomscout.runs.anytime import anytime_lines
-from roomscout.runs.hashes import known_by
+from roomscout.runs.costs import Cost
 from roomscout.runs.prices import Price, in_money
 from roomscout.runs.records import ResultRow, RunFacts
+from roomscout.runs.summary import Summary
 from roomscout.scoring.agreement import agreement_lines
 from roomscout.scoring.by_dataset import format_by_dataset
 from roomscout.scoring.samples import format_samples
@@ -18,7 +18,7 @@ from roomscout.scoring.summary import format_summary, part_lines, reference_line
 
 
 def closing_lines(
-    folder: Path, facts: RunFacts, summary: dict[str, Any], rows: Sequence[ResultRow], benchmark: Benchmark
+    folder: Path, facts: RunFacts, summary: Summary, rows: Sequence[ResultRow], benchmark: Benchmark
 ) -> list[str]:
     """The scores of a run in the words of its benchmark, or of a single question, and where the run is."""
     scored = [row for row in rows if row.score is not None]
@@ -31,17 +31,18 @@ def closing_lines(
         ]
         lines += [
             *format_by_dataset(summary),
-            *anytime_lines(summary),
+            *anytime_lines(summary.anytime),
             *reference_lines(summary, benchmark, facts.frames),
         ]
-        lines += [*part_lines(facts.setting, summary, benchmark), *summary.get("warnings", [])]
+        lines += [*part_lines(facts.setting, summary, benchmark), *summary.warnings]
         lines += wrong_line(folder, [row for row in scored if not row.failed])
     else:
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
-    lines += token_lines(summary["cost"]) if facts.setting("engine") == "openai" else []
-    lines += money_lines(summary["cost"], len(rows), facts.price)
+    if summary.cost is not None and facts.setting("engine") == "openai":
+        lines += token_lines(summary.cost)
+    lines += money_lines(summary.cost, len(rows), facts.price)
     if facts.config["ply"] is None:
-        lines.append(f"Identified by: {known_by(summary['provenance'])}")
+        lines.append(f"Identified by: {summary.provenance}")
     return [*lines, f"Run folder: {folder}"]
 
 
@@ -53,30 +54,27 @@ def wrong_line(folder: Path, scored: Sequence[ResultRow]) -> list[str]:
     return [f"Wrong: {wrong} of {len(scored)}, partly right: {len(below) - wrong}; {listed}"] if below else []
 
 
-def token_lines(cost: dict[str, Any]) -> list[str]:
-    """The tokens that a server counted in a run, as a line; none if it counts none."""
-    parts = [cost, *([cost["anytime"]] if "anytime" in cost else [])]
-    cached, computed, written = (
-        sum(part[name] for part in parts) for name in ("reused_tokens", "prefilled_tokens", "generated_tokens")
-    )
+def token_lines(cost: Cost) -> list[str]:
+    """The tokens that a server counted in a run, as a line."""
+    computed, cached, written = cost.tokens
     if not cached + computed + written:
         return ["Tokens: the server reports none"]
     of_cache = f" ({cached:,} of them cached)" if cached else ""
     return [f"Tokens, as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"]
 
 
-def money_lines(cost: Mapping[str, Any], answers: int, price: Price | None) -> list[str]:
+def money_lines(cost: Cost | None, answers: int, price: Price | None) -> list[str]:
     """What a run cost at a price, as a line; none without one."""
-    if "money" not in cost or price is None:
+    if cost is None or cost.money is None or price is None:
         return []
-    each = f", {in_money(cost['money'] / answers)} an answer" if answers else ""
-    return [f"Cost: {in_money(cost['money'])}{each}, at {price}"]
+    each = f", {in_money(cost.money / answers)} an answer" if answers else ""
+    return [f"Cost: {in_money(cost.money)}{each}, at {price}"]
 
 
-def missing_baseline(summary: dict[str, Any], facts: RunFacts) -> list[str]:
+def missing_baseline(summary: Summary, facts: RunFacts) -> list[str]:
     """How to measure the blind baseline of a scored run that has none, as a line."""
-    known = "blind" in summary.get("baselines", {}) or facts.is_blind or facts.by_people
-    if known or facts.frames is not None or summary["asked"]["overall_label"] is None:
+    known = "blind" in summary.baselines or facts.is_blind or facts.by_people
+    if known or facts.frames is not None or summary.asked.label is None:
         return []
     how = f"the same command with {named(renderer='blind')} measures it, and roomscout report then shows it"
     return [f"blind: not known; {how}"]

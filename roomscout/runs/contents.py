@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from roomscout import UpAxis
+from roomscout.base.record import reasons
 
 LARGEST = 1e300
 """Larger numbers would overflow in sums; none is one of a run."""
@@ -97,186 +98,6 @@ class Message(TypedDict, total=False):
     text_in_its_turn: str
 
 
-class Percentages(TypedDict, total=False):
-    """The scores of all questions, or of some; the overall is under the key that `overall_label` names."""
-
-    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]  # for the overall
-    questions: Required[Count]
-    scored: Required[Count]
-    scored_own: Count
-    failed: Count
-    awaiting_judge: Count
-    overall_label: Required[str | None]
-    tasks: Required[dict[str, Number]]
-    shown: str
-    some: "_Some"
-
-
-class _Some(TypedDict, total=False):
-    questions: Count
-    datasets: list[str]
-
-
-def _with_overall(found: Percentages) -> Percentages:
-    label, values = found["overall_label"], dict[str, Any](found)
-    if label is not None and type(values.get(label)) not in (int, float):
-        raise ValueError(f"the overall {label} is not a number")
-    return found
-
-
-Part = Annotated[Percentages, AfterValidator(_with_overall)]
-
-
-class _OfType(TypedDict, total=False):
-    questions: Required[Count]
-    answered: Required[Count]
-    exhausted: Required[Count]
-    failed: Required[Count]
-    without_scan: Required[Count]
-    mean_turns: Required[Number | None]
-    percent: Number | None
-    scores: dict[str, Number]
-    measurements: Count
-
-
-class Intervals(TypedDict, total=False):
-    """The intervals of scores, or why there are none."""
-
-    level: Required[int]
-    method: Required[str]
-    scenes: Required[dict[str, Count]]
-    percent: Required[dict[str, Interval]]
-    missing: Required[dict[str, str]]
-
-
-def _with_scenes(found: Intervals) -> Intervals:
-    if not {*found["percent"], *found["missing"]} <= found["scenes"].keys():
-        raise ValueError("scenes lacks a score of percent or missing")
-    if not found["percent"] and not found["missing"]:
-        raise ValueError("percent and missing are both empty")
-    return found
-
-
-CheckedIntervals = Annotated[dict[str, Any], Field(max_length=0)] | Annotated[Intervals, AfterValidator(_with_scenes)]
-
-
-class _OfDataset(TypedDict, total=False):
-    scored: Required[Count]
-    failed: Count
-    overall: Required[Number | None]
-    tasks: Required[dict[str, Number | None]]
-    intervals: Required[CheckedIntervals]
-
-
-class _Baseline(TypedDict, total=False):
-    source: Required[str]
-    tasks: Required[dict[str, Number]]
-    overall: Number
-
-
-class _BySight(TypedDict, total=False):
-    answers: Required[Count]
-    below_full: Required[Count]
-    percent: Required[Number]
-
-
-class _SightSplit(TypedDict, total=False):
-    enough_pixels: Required[Count]
-    surface_percent: Required[Number]
-    types: Required[dict[str, dict[str, _BySight]]]
-
-
-class _AtTurn(TypedDict, total=False):
-    turn: Required[Count]
-    forced: Required[Count]
-    percent: Required[Number | None]
-    interval: Required[Interval | None]
-
-
-class _Anytime(TypedDict, total=False):
-    answers: Required[Count]
-    by_turn: Required[list[_AtTurn]]
-    too_early: dict[str, Count]
-    too_late: Required[dict[str, Number | None]]
-    better_earlier: Required[Count]
-
-
-class _Samples(TypedDict, total=False):
-    of_each: Required[Annotated[int, Field(ge=1)]]
-    questions: Required[Count]
-
-
-class _Cost(TypedDict, total=False):
-    prefilled_tokens: Required[Annotated[int, Field(ge=-(10**12), le=10**12)]]
-    generated_tokens: Required[Count]
-    reused_tokens: Count
-    money: Number
-    tasks: dict[str, dict[str, Number]]
-
-
-class _Session(TypedDict, total=False):
-    seconds: Required[Number]
-    batch_size: int | None
-
-
-class _Agreement(TypedDict, total=False):
-    questions: Required[Count]
-    percent: Required[Number]
-
-
-class _Annotator(TypedDict, total=False):
-    answers: Required[Count]
-    failed: Count
-    percent: Required[Number | None]
-    interval: Interval
-    seconds: Required[Number]
-
-
-class _Judge(TypedDict, total=False):
-    model: Required[str]
-    prompts_sha256: Required[str]
-
-
-class _Provenance(TypedDict, total=False):
-    benchmark_sha256: str | None
-    scans_sha256: str | None
-    conditions_sha256: str
-    version: str | None
-
-
-class Summary(TypedDict, total=False):
-    """summary.json."""
-
-    pending: Required[Count]
-    asked: Required[Part]
-    with_scan: Required[Part]
-    finished: Part
-    types: Required[dict[str, _OfType]]
-    intervals: CheckedIntervals
-    datasets: dict[str, _OfDataset]
-    samples: _Samples
-    agreement: dict[str, _Agreement]
-    annotators: dict[str, _Annotator]
-    judge: _Judge
-    baselines: dict[str, _Baseline]
-    sight: _SightSplit
-    anytime: _Anytime
-    warnings: list[str]
-    cost: _Cost
-    provenance: _Provenance
-    sessions: list[_Session]
-
-
-def _counted(found: Summary) -> Summary:
-    if "all" not in found["types"]:
-        raise ValueError("types lacks all")
-    if found["asked"]["overall_label"] is not None and not found["types"]["all"]["questions"]:
-        raise ValueError("there is an overall of no questions")
-    return found
-
-
-CheckedSummary = Annotated[Summary, AfterValidator(_counted)]
-
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
@@ -287,21 +108,6 @@ def require_form(form: Any, values: Any) -> Any:
         return values
     except ValidationError as error:
         raise ValueError(reasons(error)) from None
-
-
-def reasons(error: ValidationError) -> str:
-    """What is wrong with an object: its missing keys, then its wrong values, by key."""
-    missing, wrong = [], []
-    for problem in error.errors(include_url=False):
-        key = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "missing":
-            missing.append(key)
-            continue
-        why = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] != "value_error":  # those of our own name the value
-            why += f", got {repr(problem['input'])[:80]}"
-        wrong.append(f"{key}: {why}" if key else why)
-    return "; ".join([*([f"missing keys: {', '.join(missing)}"] if missing else []), *wrong])
 
 
 def parsed(text: str | bytes) -> Any:

@@ -1,9 +1,9 @@
 """The costs of a run: time by part, tokens and images, summed over turns.jsonl."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
+from roomscout.base.record import LookedUp, NotRecorded, OmittedIfEmpty, OmittedIfNone
 from roomscout.runs.prices import Price
 from roomscout.runs.records import ForcedAnswer, Turn
 
@@ -36,16 +36,93 @@ COST_COLUMNS = (*TOKENS, "money")
 COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries")
 
 
-def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
-    """The sums over all turns, for summary.json.
+@dataclass(frozen=True, kw_only=True)
+class ForcedCost(LookedUp):
+    """What the forced answers after the turns cost, as in `Cost`."""
+
+    answers: int
+    generate_calls: int
+    mean_batch: float
+    generate_seconds: float
+    prefilled_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    images_encoded: int
+    retries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerCost(LookedUp):
+    """The tokens and the seconds of one answer, its share of batched calls and those of forced answers included, and
+    their money; None without a price."""
+
+    prefilled_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    seconds: float
+    money: OmittedIfNone[float | None] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCost(AnswerCost):
+    """The sums of the costs of the `answers` of a task."""
+
+    answers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(LookedUp):
+    """The sums over all turns.
 
     `seconds` by part: those of a batched call and of the wait before it count once, those of render and write add up
     although they overlap. "replies" are those of calls whose engine does not tell prefill and decoding apart, as
     servers do not; they overlap too where questions are asked one by one.
     `prefilled_tokens` counts prompt tokens that were computed rather than reused. `mean_batch` is the mean number of
-    questions per call, `batch_fill` its ratio to `batch_size`, `turn_seconds` a list of the wall seconds of each turn.
-    "anytime" has the same of the forced answers after the turns, which nothing else includes; absent if there are none.
+    questions per call, `batch_fill` its ratio to the batch size, `turn_seconds` has the wall seconds of each turn.
+    `anytime` has the same of the forced answers after the turns, which nothing else includes.
     """
+
+    turns: int
+    generate_calls: int
+    mean_batch: float | None
+    batch_fill: float | None
+    generate_seconds: float
+    turn_seconds: NotRecorded[tuple[float, ...]] = ()
+    seconds: dict[str, float]
+    prefilled_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    images_encoded: int
+    retries: int
+    anytime: OmittedIfNone[ForcedCost | None] = None
+    money: OmittedIfNone[float | None] = None
+    price: OmittedIfNone[Price | None] = None
+    tasks: OmittedIfEmpty[dict[str, TaskCost]] = field(default_factory=dict)
+
+    @property
+    def worked_seconds(self) -> float:
+        """The seconds of all parts in which something was done."""
+        return sum(value for part, value in self.seconds.items() if part not in WAITS)
+
+    @property
+    def tokens(self) -> tuple[int, int, int]:
+        """The tokens that were computed, reused and generated, those of forced answers included."""
+        computed, reused, generated = self.prefilled_tokens, self.reused_tokens, self.generated_tokens
+        if self.anytime is None:
+            return computed, reused, generated
+        return (
+            computed + self.anytime.prefilled_tokens,
+            reused + self.anytime.reused_tokens,
+            generated + self.anytime.generated_tokens,
+        )
+
+    def priced(self, price: Price | None) -> "Cost":
+        """The costs with their money at a price."""
+        return self if price is None else replace(self, money=round(price.of(*self.tokens), 6), price=price)
+
+
+def costs(turns: Iterable[Turn], batch_size: int | None) -> Cost:
+    """The sums over all turns."""
     seconds = dict.fromkeys((*MODEL_PARTS, "replies", *WAITS, *OWN_PARTS), 0.0)
     counts = dict.fromkeys(COUNTED, 0)
     rows, calls, generate_s = 0, 0.0, 0.0
@@ -66,63 +143,94 @@ def costs(turns: Iterable[Turn], batch_size: int | None) -> dict[str, Any]:
         for name in COUNTED:
             counts[name] += getattr(turn.reply, name)
     mean_batch = round(rows / calls, 3) if rows else None
-    prefilled = counts.pop("prompt_tokens") - counts["reused_tokens"]
-    return {
-        "turns": rows,
-        "generate_calls": round(calls),
-        "mean_batch": mean_batch,
-        "batch_fill": round(mean_batch / batch_size, 3) if mean_batch and batch_size else None,
-        "generate_seconds": round(generate_s, 3),
-        "turn_seconds": turn_seconds,
-        "seconds": {part: round(value, 3) for part, value in seconds.items()},
-        "prefilled_tokens": prefilled,
-        **counts,
-        **({"anytime": _of_forced(forced)} if forced else {}),
-    }
+    return Cost(
+        turns=rows,
+        generate_calls=round(calls),
+        mean_batch=mean_batch,
+        batch_fill=_fill(mean_batch, batch_size),
+        generate_seconds=round(generate_s, 3),
+        turn_seconds=tuple(turn_seconds),
+        seconds={part: round(value, 3) for part, value in seconds.items()},
+        prefilled_tokens=counts["prompt_tokens"] - counts["reused_tokens"],
+        reused_tokens=counts["reused_tokens"],
+        generated_tokens=counts["generated_tokens"],
+        images_encoded=counts["images_encoded"],
+        retries=counts["retries"],
+        anytime=_of_forced(forced) if forced else None,
+    )
 
 
-def seconds_of(cost: Mapping[str, Any]) -> float:
-    """The seconds of all parts of `costs` in which something was done."""
-    return sum(value for part, value in cost["seconds"].items() if part not in WAITS)
+def _fill(mean_batch: float | None, batch_size: int | None) -> float | None:
+    return round(mean_batch / batch_size, 3) if mean_batch and batch_size else None
 
 
-def of_answer(turns: Sequence[Turn], price: Price | None) -> dict[str, Any]:
-    """The tokens and the seconds of one answer, its share of batched calls, and with a `price` its money.
+def total(found: Iterable[Cost], batch_size: int | None = None) -> Cost:
+    """The sums of costs, those of forced answers left out."""
+    found = list(found)
+    turns = sum(each.turns for each in found)
+    calls = sum(each.turns / (each.mean_batch or 1) for each in found)
+    mean_batch = round(turns / calls, 3) if calls else None
+    parts = dict.fromkeys(part for each in found for part in each.seconds)
 
-    Unlike in `costs`, the tokens and the seconds of forced answers are among them.
-    """
+    def sum_of(name: str) -> int:
+        return sum(getattr(each, name) for each in found)
+
+    return Cost(
+        turns=turns,
+        generate_calls=round(calls),
+        mean_batch=mean_batch,
+        batch_fill=_fill(mean_batch, batch_size),
+        generate_seconds=sum(each.generate_seconds for each in found),
+        turn_seconds=tuple(seconds for each in found for seconds in each.turn_seconds),
+        seconds={part: sum(each.seconds[part] for each in found) for part in parts},
+        prefilled_tokens=sum_of("prefilled_tokens"),
+        reused_tokens=sum_of("reused_tokens"),
+        generated_tokens=sum_of("generated_tokens"),
+        images_encoded=sum_of("images_encoded"),
+        retries=sum_of("retries"),
+    )
+
+
+def of_answer(turns: Sequence[Turn], price: Price | None) -> AnswerCost:
+    """What one answer cost."""
     found = costs(turns, None)
-    forced = found.get("anytime", {})
-    tokens = {name: found[name] + forced.get(name, 0) for name in TOKENS}
-    seconds = seconds_of(found) + forced.get("generate_seconds", 0.0)
-    return {**tokens, "seconds": round(seconds, 3), **({"money": round(price.of(tokens), 9)} if price else {})}
+    computed, reused, generated = found.tokens
+    seconds = found.worked_seconds + (found.anytime.generate_seconds if found.anytime else 0.0)
+    return AnswerCost(
+        prefilled_tokens=computed,
+        reused_tokens=reused,
+        generated_tokens=generated,
+        seconds=round(seconds, 3),
+        money=None if price is None else round(price.of(*found.tokens), 9),
+    )
 
 
-def by_task(answers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """The sums of `of_answer` by task, from answers with the name of their task, and the number of "answers"."""
-    found: dict[str, dict[str, Any]] = {}
+def by_task(answers: Iterable[tuple[str, AnswerCost]]) -> dict[str, TaskCost]:
+    """The sums of the costs of answers by task, from answers with the name of their task."""
+    by_name: dict[str, list[AnswerCost]] = {}
     for task, cost in answers:
-        sums = found.setdefault(task, dict.fromkeys(("answers", *cost), 0))
-        for name, value in {"answers": 1, **cost}.items():
-            sums[name] += value
-    return {task: {name: round(value, 6) for name, value in sums.items()} for task, sums in found.items()}
-
-
-def in_money_of(cost: Mapping[str, Any], price: Price | None) -> dict[str, Any]:
-    """The money of a run with these costs, and the price behind it; empty without a price."""
-    return {"money": round(price.of(cost), 6), "price": asdict(price)} if price else {}
-
-
-def _of_forced(forced: Sequence[ForcedAnswer]) -> dict[str, Any]:
-    """What forced answers cost."""
-    counts = {name: sum(getattr(each.reply, name) for each in forced) for name in COUNTED}
-    prefilled = counts.pop("prompt_tokens") - counts["reused_tokens"]
-    calls = sum(1 / len(each.batch) for each in forced)
+        by_name.setdefault(task, []).append(cost)
     return {
-        "answers": len(forced),
-        "generate_calls": round(calls),
-        "mean_batch": round(len(forced) / calls, 3),
-        "generate_seconds": round(sum(each.reply.seconds / len(each.batch) for each in forced), 3),
-        "prefilled_tokens": prefilled,
-        **counts,
+        task: TaskCost(
+            answers=len(found),
+            prefilled_tokens=sum(each.prefilled_tokens for each in found),
+            reused_tokens=sum(each.reused_tokens for each in found),
+            generated_tokens=sum(each.generated_tokens for each in found),
+            seconds=round(sum(each.seconds for each in found), 6),
+            money=None if found[0].money is None else round(sum(each.money or 0 for each in found), 6),
+        )
+        for task, found in by_name.items()
     }
+
+
+def _of_forced(forced: Sequence[ForcedAnswer]) -> ForcedCost:
+    counts = {name: sum(getattr(each.reply, name) for each in forced) for name in COUNTED}
+    calls = sum(1 / len(each.batch) for each in forced)
+    return ForcedCost(
+        answers=len(forced),
+        generate_calls=round(calls),
+        mean_batch=round(len(forced) / calls, 3),
+        generate_seconds=round(sum(each.reply.seconds / len(each.batch) for each in forced), 3),
+        prefilled_tokens=counts.pop("prompt_tokens") - counts["reused_tokens"],
+        **counts,
+    )

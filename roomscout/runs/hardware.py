@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, quantiles
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from roomscout.runs.costs import MODEL_PARTS, PART_NAMES, WAITS
-from roomscout.runs.records import Record
+from roomscout.base.record import LookedUp, OmittedIfEmpty, OmittedIfNone, Record
+from roomscout.runs.costs import MODEL_PARTS, PART_NAMES, WAITS, Cost
 
 HARDWARE_FILE = "hardware.jsonl"
 """What the GPUs did, in a run's folder."""
@@ -33,30 +33,78 @@ class GpuSamples(Record):
     power_w: Values
 
 
-def hardware_of(
-    cost: Mapping[str, Any], sessions: Sequence[Mapping[str, Any]], samples: Sequence[GpuSamples]
-) -> dict[str, Any]:
-    """What the hardware did, for summary.json, from `costs`; {} without turns.
+@dataclass(frozen=True, kw_only=True)
+class Session(LookedUp):
+    """The figures of a process that worked on a run: wall seconds, questions finished, and memory in bytes."""
+
+    seconds: float
+    questions: int
+    questions_per_hour: float
+    batch_size: int | None
+    peak_memory_bytes: int
+    peak_device_memory_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnSeconds(LookedUp):
+    """The seconds of a turn, with the whole of its call: the median and the 95th percentile."""
+
+    median: float
+    p95: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuFigure(LookedUp):
+    """A figure over all GPUs."""
+
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpus(LookedUp):
+    """The names and the figures of the GPUs of a run; None for a figure that is not known."""
+
+    names: tuple[str, ...]
+    utilisation_percent: OmittedIfNone[GpuFigure | None] = None
+    memory_mib: OmittedIfNone[GpuFigure | None] = None
+    power_w: OmittedIfNone[GpuFigure | None] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware(LookedUp):
+    """What the hardware did. `seconds` is that of the costs.
 
     `tokens_per_second` counts generated tokens, for an engine that takes batches while it had a call, else over the
-    wall time of the `sessions`.
+    wall time of the sessions. `bottleneck` is a sentence, empty where it is not known.
     """
-    if not (turns := cost["turn_seconds"]):
-        return {}
-    busy = cost["generate_seconds"] if _takes_batches(cost["seconds"]) else sum(each["seconds"] for each in sessions)
-    on_gpu = any(each.get("peak_device_memory_bytes") for each in sessions) if sessions else bool(samples)
-    engine = "the engine" if cost["generated_tokens"] else "the policy"
+
+    seconds: dict[str, float]
+    turn_seconds: TurnSeconds
+    mean_batch: float | None
+    batch_fill: OmittedIfEmpty[float | None] = None
+    tokens_per_second: OmittedIfEmpty[float] = 0.0
+    bottleneck: OmittedIfEmpty[str] = ""
+    gpus: OmittedIfNone[Gpus | None] = None
+
+
+def hardware_of(cost: Cost, sessions: Sequence[Session], samples: Sequence[GpuSamples]) -> Hardware | None:
+    """What the hardware did in a run; None without turns."""
+    if not (turns := cost.turn_seconds):
+        return None
+    busy = cost.generate_seconds if _takes_batches(cost.seconds) else sum(each.seconds for each in sessions)
+    on_gpu = any(each.peak_device_memory_bytes for each in sessions) if sessions else bool(samples)
+    engine = "the engine" if cost.generated_tokens else "the policy"
     p95 = quantiles(turns, n=20, method="inclusive")[-1] if len(turns) > 1 else turns[0]
-    found = {
-        "seconds": dict(cost["seconds"]),
-        "turn_seconds": {"median": round(median(turns), 3), "p95": round(p95, 3)},
-        "mean_batch": cost["mean_batch"],
-        "batch_fill": cost["batch_fill"],
-        "tokens_per_second": round(cost["generated_tokens"] / busy, 1) if busy else 0,
-        "bottleneck": bottleneck(cost["seconds"], "the GPU" if on_gpu else engine),
-        "gpus": gpus_of(samples),
-    }
-    return {name: value for name, value in found.items() if value}
+    return Hardware(
+        seconds=cost.seconds,
+        turn_seconds=TurnSeconds(median=round(median(turns), 3), p95=round(p95, 3)),
+        mean_batch=cost.mean_batch,
+        batch_fill=cost.batch_fill,
+        tokens_per_second=round(cost.generated_tokens / busy, 1) if busy else 0.0,
+        bottleneck=bottleneck(cost.seconds, "the GPU" if on_gpu else engine),
+        gpus=gpus_of(samples),
+    )
 
 
 def _takes_batches(seconds: Mapping[str, float]) -> bool:
@@ -78,10 +126,10 @@ def bottleneck(seconds: Mapping[str, float], who: str) -> str:
     return f"The bottleneck is {PART_NAMES[longest]}{share}; {waited}"
 
 
-def gpus_of(samples: Sequence[GpuSamples]) -> dict[str, Any]:
-    """The mean and the largest value of each figure over all GPUs, and their names; {} if none is known."""
-    found: dict[str, Any] = {}
+def gpus_of(samples: Sequence[GpuSamples]) -> Gpus | None:
+    """The mean and the largest value of each figure over all GPUs, and their names; None if no figure is known."""
+    found = {}
     for figure in FIGURES:
         if known := [value for each in samples for value in getattr(each, figure) if value is not None]:
-            found[figure] = {"mean": round(fmean(known), 1), "max": max(known)}
-    return found and {"names": list(dict.fromkeys(each.name for each in samples)), **found}
+            found[figure] = GpuFigure(mean=round(fmean(known), 1), max=max(known))
+    return Gpus(names=tuple(dict.fromkeys(each.name for each in samples)), **found) if found else None

@@ -1,9 +1,10 @@
 """What identifies a run: hashes of its benchmark's rows, of its scans and of its conditions, and its version."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
+from roomscout.base.record import LookedUp
 from roomscout.runs.conditions import hash_of
 from roomscout.runs.records import RunFacts
 
@@ -11,29 +12,43 @@ SHORT = 12
 """The digits of a hash that texts have; JSON files have all 64."""
 
 
-def hashes_of(facts: RunFacts, scans: Iterable[str]) -> dict[str, Any]:
-    """What summary.json has as `provenance`, from the SHA-256 of each scan that the run has begun with.
+@dataclass(frozen=True, kw_only=True)
+class Provenance(LookedUp):
+    """SHA-256 hashes of what a run is made of, None where nothing is known to make one of, and RoomScout's version."""
 
-    A hash is null if nothing is known to make it of.
-    """
+    benchmark: str
+    benchmark_sha256: str | None
+    questions_sha256: str
+    scans: int
+    scans_sha256: str | None
+    conditions_sha256: str
+    version: str | None
+    git_revision: str | None
+
+    def __str__(self) -> str:
+        """The hashes, cut short, and the version in a line."""
+        hashes = {
+            "rows of the benchmark": self.benchmark_sha256,
+            "scans": self.scans_sha256,
+            "conditions": self.conditions_sha256,
+        }
+        words = [f"{name} {sha256[:SHORT]}" for name, sha256 in hashes.items() if sha256]
+        return ", ".join([*words, *([f"RoomScout {self.version}"] if self.version else [])])
+
+
+def hashes_of(facts: RunFacts, scans: Iterable[str]) -> Provenance:
+    """What identifies a run, from the SHA-256 of each scan that it has begun with."""
     found, versions = sorted(set(scans)), facts.last_versions
-    return {
-        "benchmark": facts.setting("benchmark") if facts.benchmark is None else facts.benchmark.name,
-        "benchmark_sha256": facts.source.sha256 if facts.source else None,
-        "questions_sha256": facts.questions_sha256,
-        "scans": len(found),
-        "scans_sha256": _sha256("\n".join(found)) if found else None,
-        "conditions_sha256": hash_of(facts.conditions | {"scans": found}),
-        "version": versions["packages"].get("roomscout"),
-        "git_revision": versions["git_revision"],
-    }
-
-
-def known_by(provenance: Mapping[str, Any]) -> str:
-    """The hashes and the version of `hashes_of` in a line, the hashes cut short; empty for runs without them."""
-    named = {"rows of the benchmark": "benchmark_sha256", "scans": "scans_sha256", "conditions": "conditions_sha256"}
-    words = [f"{name} {provenance[key][:SHORT]}" for name, key in named.items() if provenance.get(key)]
-    return ", ".join([*words, f"RoomScout {provenance['version']}"] if provenance.get("version") else words)
+    return Provenance(
+        benchmark=facts.setting("benchmark") if facts.benchmark is None else facts.benchmark.name,
+        benchmark_sha256=facts.source.sha256 if facts.source else None,
+        questions_sha256=facts.questions_sha256,
+        scans=len(found),
+        scans_sha256=_sha256("\n".join(found)) if found else None,
+        conditions_sha256=hash_of(facts.conditions | {"scans": found}),
+        version=versions["packages"].get("roomscout"),
+        git_revision=versions["git_revision"],
+    )
 
 
 def _sha256(text: str) -> str:

@@ -12,10 +12,12 @@ from roomscout.data.answers import AnswerKind
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
 from roomscout.runs.conditions import hash_of
+from roomscout.runs.hardware import Session
 from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, PartRecord, ResultRow, RunFacts
+from roomscout.runs.summary import Summary
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.baselines import Guesses
 
@@ -51,7 +53,7 @@ class FoundPart:
         return self.facts.episodes - len(self.rows)
 
 
-def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> dict[str, Any]:
+def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> Summary:
     """Merge parts into the new run folder `out` and return its summary. Does not change the parts.
 
     `partial` allows missing parts and unfinished questions: the scores are then labelled unfinished, and the run can be
@@ -80,7 +82,7 @@ def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> dict[str
     return summary
 
 
-def write_merged(folder: Path, parts: Sequence[FoundPart]) -> dict[str, Any]:
+def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
     """Write the merged run to a new folder; returns its summary."""
     folder.mkdir()
     run = RunWriter(folder, "the same command")
@@ -170,9 +172,10 @@ def rescored(row: ResultRow, kinds: Mapping[str, AnswerKind], folder: Path) -> R
     return replace(row, score=score, scores=kind.more_scores(row.answer, row.ground_truth))
 
 
-def sessions_of(folder: Path) -> list[dict[str, Any]]:
+def sessions_of(folder: Path) -> Sequence[Session]:
     """The figures of the processes that worked on a run; empty before its first export."""
-    return list((RunReader(folder).summary or {}).get("sessions", ()))
+    summary = RunReader(folder).summary
+    return () if summary is None else summary.sessions
 
 
 def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:

@@ -1,7 +1,6 @@
 """Prices of a model's tokens, from a file of the user: none are built in."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,11 +27,9 @@ class Price:
     output: Amount
     cached_input: Amount
 
-    def of(self, counts: Mapping[str, Any]) -> float:
-        """The price of tokens counted as in summary.json's `cost`, with those of its forced answers."""
-        tokens = self.input * counts["prefilled_tokens"] + self.output * counts["generated_tokens"]
-        tokens += self.cached_input * counts.get("reused_tokens", 0)
-        return tokens / TOKENS_PRICED + (self.of(counts["anytime"]) if "anytime" in counts else 0.0)
+    def of(self, computed: float, reused: float, generated: float) -> float:
+        """The price of tokens: of a prompt, computed or reused, and of a reply."""
+        return (self.input * computed + self.cached_input * reused + self.output * generated) / TOKENS_PRICED
 
     def __str__(self) -> str:
         return (

@@ -14,7 +14,7 @@ from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from roomscout.data.sources import Source, named_by, source_of_earlier
 from roomscout.runs import NEWEST, RunError
-from roomscout.runs.contents import CheckedSummary, Message, parsed, read_json, require_form
+from roomscout.runs.contents import Message, parsed, read_json, require_form
 from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
@@ -30,8 +30,8 @@ from roomscout.runs.records import (
     image_name,
 )
 from roomscout.runs.sights import Sight
+from roomscout.runs.summary import Summary
 from roomscout.scoring.baselines import Guesses
-from roomscout.scoring.summary import relabelled
 
 Record = TypeVar("Record")
 QUESTIONS_FILE = "questions.jsonl"
@@ -180,20 +180,9 @@ class RunReader:
         return [row for row in unscored if row.question_type not in judged]
 
     @property
-    def summary(self) -> dict[str, Any] | None:
-        """The contents of summary.json; None before the first export.
-
-        Labels that an earlier version gave are those that the overall has now, see `roomscout.data.sources`.
-        """
-        checked = partial(require_form, CheckedSummary)
-        summary = self._read(self.folder / "summary.json", checked, "resuming the run writes it again")
-        if summary is None:
-            return None
-        try:
-            before = None if self.facts.source else benchmark_of(self.facts)
-        except QuestionError:  # a benchmark that is not known has the labels that it gave
-            before = None
-        return dict(summary) if before is None else relabelled(summary, before, self.benchmark)
+    def summary(self) -> Summary | None:
+        """The contents of summary.json; None before the first export."""
+        return self._read(self.folder / "summary.json", Summary.from_json, "resuming the run writes it again")
 
     @property
     def guesses(self) -> Guesses | None:

@@ -5,20 +5,19 @@ docs/run-folder.md documents each key.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import cache
-from operator import not_
 from pathlib import Path
 from textwrap import shorten
-from typing import Annotated, Any, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from PIL import Image
-from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
+from pydantic import Field, SerializerFunctionWrapHandler, WrapSerializer
 
 from roomscout import UpAxis
+from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmarks import Reference
 from roomscout.data.scan_frames import ScanFrame
@@ -30,19 +29,13 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
 from roomscout.runs.conditions import protocol_of
-from roomscout.runs.contents import LARGEST, Count, RecordedPrompts, Resumption, Settings, reasons, require_form
+from roomscout.runs.contents import LARGEST, Count, RecordedPrompts, Resumption, Settings, require_form
 from roomscout.runs.prices import Price
 from roomscout.runs.settings import earlier
 from roomscout.scoring.baselines import Guesses
 
 SCHEMA = 2
 """The version of these records, saved in run.json."""
-Value = TypeVar("Value")
-NotRecorded = Annotated[Value, Field(exclude=True)]
-"""A field that is left out of the JSON of a run folder."""
-OmittedIfEmpty = Annotated[Value, Field(exclude_if=not_)]
-"""A field that is left out of the JSON of a run folder while it is 0, empty or None."""
-
 
 Place = Annotated[int, Field(ge=1, le=10**9)]
 """A number that counts from 1."""
@@ -52,25 +45,6 @@ FARTHEST_M = 1e9
 
 ImageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=40)]
 """The name of an image beside the view, which names its file."""
-
-
-class Record:
-    """A dataclass that is read from a JSON object, and written to one, by pydantic and its own type hints alone."""
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The record of a parsed object without its unknown keys; raises ValueError that says all that is wrong."""
-        try:
-            return _adapter(cls).validate_python(values)
-        except ValidationError as error:
-            raise ValueError(reasons(error)) from None
-
-    def to_json(self) -> dict[str, Any]:
-        """The record as an object for `json.dumps`."""
-        return _adapter(type(self)).dump_python(self)
-
-
-_adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 class EpisodeId(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from roomscout.base.record import LookedUp
 from roomscout.data.benchmarks import mean
 from roomscout.runs.contents import Count
 from roomscout.runs.records import EpisodeId, Place, Record, ResultRow
@@ -137,42 +138,57 @@ class Sight(Record):
         return ", ".join(each.in_words for each in worst_first)
 
 
-def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> dict[str, Any] | None:
-    """How the scores of a run depend on what was in view, for summary.json; None if nothing is known.
+@dataclass(frozen=True, kw_only=True)
+class SightGroup(LookedUp):
+    """Answers whose views showed as much: how many score `below_full`, and their mean score in percent."""
+
+    answers: int
+    below_full: int
+    percent: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SightSplit(LookedUp):
+    """How the scores of a run depend on what was in view: `types` has groups per question type and for "all", by the
+    keys of SIGHTS that occur. `surface_percent` is the mean share of the surface that was seen."""
+
+    enough_pixels: int
+    surface_percent: float
+    types: dict[str, dict[str, SightGroup]]
+
+
+def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> SightSplit | None:
+    """How the scores of a run depend on what was in view; None if nothing is known.
 
     Leaves out failed questions: an error, not an answer, ended them.
-
-    "types": per question type and for "all", by the keys of SIGHTS that occur: "answers", "below_full" of them with a
-    score below 1, and "percent", their mean score. "surface_percent" is the mean share of the surface that was seen.
     """
     known = [(row, sights[row.episode]) for row in rows if row.episode in sights and not row.failed]
-    judged = [(row, sight) for row, sight in known if sight.verdict is not None and row.score is not None]
     surfaces = [sight.surface_seen for _, sight in known if sight.surface_seen is not None]
     if not surfaces:
         return None
-    by_type: dict[str, list[tuple[ResultRow, Sight]]] = {}
-    for row, sight in judged:
-        by_type.setdefault(row.question_type, []).append((row, sight))
-    types = {name: _by_verdict(found) for name, found in by_type.items()}
-    if judged:
-        types["all"] = _by_verdict(judged)
-    return {"enough_pixels": known[0][1].enough, "surface_percent": round(100 * mean(surfaces), 2), "types": types}
-
-
-def _by_verdict(found: Sequence[tuple[ResultRow, Sight]]) -> dict[str, dict[str, Any]]:
-    groups: dict[str, list[float]] = {name: [] for name in SIGHTS}
-    for row, sight in found:
+    by_type: dict[str, dict[str, list[float]]] = {}
+    for row, sight in known:
         if sight.verdict is not None and row.score is not None:
-            groups[sight.verdict].append(row.score)
-    return {
-        name: {
-            "answers": len(scores),
-            "below_full": sum(score < 1 for score in scores),
-            "percent": round(100 * mean(scores), 2),
-        }
-        for name, scores in groups.items()
-        if scores
-    }
+            for name in (row.question_type, "all"):
+                by_type.setdefault(name, {verdict: [] for verdict in SIGHTS})[sight.verdict].append(row.score)
+    if of_all := by_type.pop("all", None):
+        by_type["all"] = of_all
+    return SightSplit(
+        enough_pixels=known[0][1].enough,
+        surface_percent=round(100 * mean(surfaces), 2),
+        types={
+            name: {verdict: _group(scores) for verdict, scores in groups.items() if scores}
+            for name, groups in by_type.items()
+        },
+    )
+
+
+def _group(scores: Sequence[float]) -> SightGroup:
+    return SightGroup(
+        answers=len(scores),
+        below_full=sum(score < 1 for score in scores),
+        percent=round(100 * mean(scores), 2),
+    )
 
 
 SIGHT_COLUMNS = ("sight", "least_pixels", "first_turn", "surface_seen")

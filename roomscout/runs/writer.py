@@ -31,8 +31,8 @@ from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs import RunError
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
-from roomscout.runs.costs import COST_COLUMNS, by_task, costs, in_money_of, of_answer
-from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, hardware_of
+from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
+from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, Session, hardware_of
 from roomscout.runs.hashes import hashes_of
 from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
@@ -42,11 +42,13 @@ from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, SI
 from roomscout.runs.recorded_benchmarks import record_of
 from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, image_name
 from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
+from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
 from roomscout.scoring.agreement import agreement_of, by_annotator
 from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.by_dataset import scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
 from roomscout.scoring.samples import summarize_samples
+from roomscout.scoring.scores import Agreement, SampleScores
 from roomscout.scoring.summary import AggregateError, summarize
 
 log = logging.getLogger(__name__)
@@ -75,7 +77,7 @@ class RunWriter:
         self.resume_command = resume_command or named(continue_from=folder)
         self._reader = RunReader(folder)
         self._broken: RunError | None = None
-        self._added: list[dict[str, Any]] = []
+        self._added: list[Session] = []
         self._lock = locked(folder / "run.lock", "start a new run")
         try:
             for journal in (*(folder / name for name in JOURNALS), *folder.glob("q*/turns.jsonl")):
@@ -269,7 +271,7 @@ class RunWriter:
         self._write_or_fail(take, self.folder / str(episode))
         return linked
 
-    def add_sessions(self, sessions: Sequence[dict[str, Any]]) -> None:
+    def add_sessions(self, sessions: Sequence[Session]) -> None:
         """Include the figures of other processes in the next export."""
         self._added += sessions
 
@@ -278,7 +280,7 @@ class RunWriter:
         while self._written:
             self._written.popleft().result()
 
-    def export(self, session: dict[str, Any] | None) -> dict[str, Any]:
+    def export(self, session: Session | None) -> Summary:
         """Rewrite results.json, results.csv and summary.json from all rows; returns the summary.
 
         `session` has the figures of this process, which are appended to those of earlier ones; None if it asked
@@ -287,47 +289,42 @@ class RunWriter:
         self.flush()
         sessions = [*self._sessions(), *self._added, *([session] if session else [])]
         self._added = []
-        batch_size = sessions[-1]["batch_size"] if sessions else None
         facts, answered = self._reader.facts, self.rows
         rows = [row.to_json() for row in answered]
-        summary: dict[str, Any] = {"protocol": facts.protocol, "model": facts.config["model"]}
-        summary["questions"] = {"count": facts.questions, "sha256": facts.questions_sha256}
-        part = ""
-        if facts.part:
-            summary["part"] = {"number": facts.part.number, "of": facts.part.of, "of_questions": facts.part.questions}
-            part = str(facts.part).replace(" ", "_")
         sights, forced = self._reader.sights, dict[EpisodeId, ForcedByTurn]()
         if facts.setting("anytime"):
             forced = {row.episode: ForcedByTurn.of(self._reader.turns(row.episode)) for row in answered}
         benchmark = self._reader.benchmark
         try:
-            summary |= self._scores(rows, benchmark, part, sights, forced)
+            summary = self._scored(rows, benchmark, sights, forced)
         except AggregateError as error:
             plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
-            summary |= self._scores(rows, plain, part, sights, forced, str(error))
-        spent: dict[EpisodeId, dict[str, Any]] = {}
+            summary = self._scored(rows, plain, sights, forced, str(error))
+        spent: dict[EpisodeId, AnswerCost] = {}
         scans: set[str] = set()
-        cost = costs(self._turns_counted_in(spent, scans), batch_size)
-        hardware = hardware_of(cost, sessions, self._reader.gpu_samples)
-        del cost["turn_seconds"]
+        cost = costs(self._turns_counted_in(spent, scans), sessions[-1].batch_size if sessions else None)
         tasks = by_task(
             (benchmark.task_of(row.question_type), spent[row.episode]) for row in answered if row.episode in spent
         )
-        summary |= {"cost": cost | in_money_of(cost, facts.price) | {"tasks": tasks}, "sessions": sessions}
-        summary |= {"hardware": hardware} if hardware else {}
-        summary["provenance"] = hashes_of(facts, scans)
+        summary = replace(
+            summary,
+            cost=replace(cost.priced(facts.price), tasks=tasks),
+            sessions=tuple(sessions),
+            hardware=hardware_of(cost, sessions, self._reader.gpu_samples),
+            provenance=hashes_of(facts, scans),
+        )
         self._replace("results.json", json.dumps(rows, indent=2))
         more: dict[EpisodeId, dict[str, Any]] = {episode: columns_of(sight) for episode, sight in sights.items()}
         for episode, answers in forced.items():
             more[episode] = answers.columns | more.get(episode, {})
         for episode, of_it in spent.items() if facts.price else ():
-            more[episode] = more.get(episode, {}) | {name: of_it[name] for name in COST_COLUMNS}
+            more[episode] = more.get(episode, {}) | {name: getattr(of_it, name) for name in COST_COLUMNS}
         columns = [row | more.get(each.episode, {}) for each, row in zip(answered, rows, strict=True)]
         self._replace("results.csv", as_csv(columns))
-        self._replace("summary.json", json.dumps(summary, indent=2))
+        self._replace("summary.json", json.dumps(summary.to_json(), indent=2))
         return summary
 
-    def _turns_counted_in(self, spent: dict[EpisodeId, dict[str, Any]], scans: set[str]) -> Iterator[Turn]:
+    def _turns_counted_in(self, spent: dict[EpisodeId, AnswerCost], scans: set[str]) -> Iterator[Turn]:
         """All turns, each read once; fills in what each answer took, and the SHA-256 of the scans."""
         price = self._reader.facts.price
         for episode in self._reader.begun:
@@ -336,54 +333,69 @@ class RunWriter:
             scans |= {turn.scan.sha256 for turn in turns if turn.scan is not None}
             yield from turns
 
-    def _scores(
+    def _scored(
         self,
         rows: Sequence[dict[str, Any]],
         benchmark: Benchmark,
-        part: str,
         sights: Mapping[EpisodeId, Sight],
         forced: Mapping[EpisodeId, ForcedByTurn],
         error: str = "",
-    ) -> dict[str, Any]:
-        """All scores of the summary and what warns of them; "errors" if code of a user's failed, such as `error`.
-
-        Raises AggregateError.
-        """
-        facts, answered, errors = self._reader.facts, self.rows, [error] if error else []
-        summary = summarize(rows, benchmark, facts.episodes - len(rows), part)
+    ) -> Summary:
+        """The summary without its costs; `error` is one of code of a user's. Raises AggregateError."""
+        facts, answered, marks = self._reader.facts, self.rows, self._reader.marks
+        batch, part = facts.config["ply"] is None, facts.part
+        scores = summarize(rows, benchmark, facts.episodes - len(rows), str(part).replace(" ", "_") if part else "")
         if facts.frames is not None:
-            summary["asked"]["shown"] = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
-        if facts.config["ply"] is None and (intervals := intervals_of(rows, benchmark)):
-            summary["intervals"] = intervals
-        if facts.config["ply"] is None and (by_dataset := scores_by_dataset(rows, benchmark)):
-            summary["datasets"] = by_dataset
-        if facts.samples > 1:
+            shown = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
+            scores = replace(scores, asked=replace(scores.asked, shown=shown))
+        samples, agreement, errors = self._of_samples(rows, benchmark)
+        errors = [error, *errors] if error else errors
+        dealt = []
+        if people := facts.setting("annotator"):
+            dealt = [each.episode.dealt_to(people, facts.samples) for each in answered]
+        summary = Summary(
+            protocol=facts.protocol,
+            model=facts.config["model"],
+            questions=QuestionCount(count=facts.questions, sha256=facts.questions_sha256),
+            part=PartCount(number=part.number, of=part.of, of_questions=part.questions) if part else None,
+            **vars(
+                replace(
+                    scores,
+                    intervals=intervals_of(rows, benchmark) if batch else None,
+                    datasets=scores_by_dataset(rows, benchmark) if batch else {},
+                    samples=samples,
+                    agreement=agreement,
+                    annotators=by_annotator([*zip(dealt, rows, strict=True)], benchmark) if dealt else {},
+                    baselines=known_baselines(self._reader, benchmark),
+                )
+            ),
+            judge=Judge(model=marks.judge, prompts_sha256=marks.prompts_sha256) if marks else None,
+            sight=split(answered, sights),
+            anytime=anytime(answered, forced, benchmark, facts) if facts.setting("anytime") else None,
+            errors=tuple(errors),
+        )
+        told = [*_measured(answered), *_told(facts, summary, benchmark)]
+        uneven = uneven_scenes(rows, benchmark) if summary.intervals else ""
+        warnings = [*errors, *_unreadable(answered, facts.frames is not None), *told, *([uneven] if uneven else [])]
+        return replace(summary, warnings=tuple(warnings))
+
+    def _of_samples(
+        self, rows: Sequence[dict[str, Any]], benchmark: Benchmark
+    ) -> tuple[SampleScores | None, dict[str, Agreement], list[str]]:
+        """What several answers to a question score, how much they agree, and what failed in the code of their kinds."""
+        samples, agreement, errors = None, dict[str, Agreement](), list[str]()
+        if (number := self._reader.facts.samples) > 1:
             asked = {question.id: question for question in self._reader.questions}
             kinds = {id: question.kind for id, question in asked.items()}
             try:
-                summary["samples"] = summarize_samples(rows, kinds, benchmark, facts.samples)
-            except AnswerKindError as of_kind:
-                errors.append(f"no scores over the samples: {of_kind}")
+                samples = summarize_samples(rows, kinds, benchmark, number)
+            except AnswerKindError as error:
+                errors.append(f"no scores over the samples: {error}")
             try:
-                summary["agreement"] = agreement_of(rows, asked)
-            except AnswerKindError as of_kind:
-                errors.append(f"no agreement of the samples: {of_kind}")
-        if people := facts.setting("annotator"):
-            dealt = [each.episode.dealt_to(people, facts.samples) for each in answered]
-            summary["annotators"] = by_annotator([*zip(dealt, rows, strict=True)], benchmark)
-        if marks := self._reader.marks:
-            summary["judge"] = {"model": marks.judge, "prompts_sha256": marks.prompts_sha256}
-        if baselines := known_baselines(self._reader, benchmark):
-            summary["baselines"] = baselines
-        if (by_sight := split(answered, sights)) is not None:
-            summary["sight"] = by_sight
-        if facts.setting("anytime") and (by_turn := anytime(answered, forced, benchmark, facts)):
-            summary["anytime"] = by_turn
-        uneven = [uneven_scenes(rows, benchmark)] if "intervals" in summary else []
-        told = [*_measured(answered), *_told(facts, summary, benchmark)]
-        if warnings := [*errors, *_unreadable(answered, facts.frames is not None), *told, *filter(None, uneven)]:
-            summary["warnings"] = warnings
-        return summary | ({"errors": errors} if errors else {})
+                agreement = agreement_of(rows, asked)
+            except AnswerKindError as error:
+                errors.append(f"no agreement of the samples: {error}")
+        return samples, agreement, errors
 
     def close(self) -> None:
         """Finish pending writes and release the folder's lock."""
@@ -391,15 +403,15 @@ class RunWriter:
         self._writer.shutdown()
         self._lock.close()
 
-    def _sessions(self) -> list[dict[str, Any]]:
+    def _sessions(self) -> Sequence[Session]:
         """The figures of earlier processes from the last export; empty if there is none or it is damaged."""
         try:
             summary = self._reader.summary
-            return [] if summary is None else list(summary["sessions"])
-        except (RunError, KeyError, TypeError):
+            return () if summary is None else summary.sessions
+        except RunError:
             path = self.folder / "summary.json"
             log.warning("%s is damaged and will be replaced; the figures of earlier sessions are lost", path)
-            return []
+            return ()
 
     def _enqueue(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
         """Queue a write behind all earlier ones; waits only while more than MOST_WRITES_AHEAD are pending."""
@@ -450,13 +462,13 @@ def _measured(rows: Sequence[ResultRow]) -> list[str]:
     return [f"{told}, which nearly answers some questions: {compared}"] if counts else []
 
 
-def _told(facts: RunFacts, summary: dict[str, Any], benchmark: Benchmark) -> list[str]:
+def _told(facts: RunFacts, summary: Summary, benchmark: Benchmark) -> list[str]:
     """A sentence if the prompts revealed what makes some scores look better than they are."""
     templates = facts.prompts["templates"] if facts.prompts else {}
     given_away = [
         each.name
         for each in benchmark.types
-        if each.told_by_extent and summary["types"].get(each.name, {}).get("percent") is not None
+        if each.told_by_extent and each.name in summary.types and summary.types[each.name].percent is not None
     ]
     if not given_away:
         return []

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import median
-from typing import Any
 
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmarks import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import intervals_of
+from roomscout.scoring.scores import Agreement, PersonScores, Scores
 from roomscout.scoring.summary import AggregateError, Row, aggregate, rounded
 
 
-def agreement_of(rows: Iterable[Row], questions: Mapping[str, Question]) -> dict[str, dict[str, Any]]:
+def agreement_of(rows: Iterable[Row], questions: Mapping[str, Question]) -> dict[str, Agreement]:
     """The mean pairwise agreement of the answers to each question, in percent by the kind of its answer.
 
     Two answers agree by the score that one would have if the other were the truth, both ways round: 1 for equal letters
@@ -30,7 +30,7 @@ def agreement_of(rows: Iterable[Row], questions: Mapping[str, Question]) -> dict
             pairs = [_agree(question, *pair) for pair in combinations(given, 2)]
             found.setdefault(question.kind.name, []).append(mean(pairs))
     return {
-        name: {"questions": len(of_kind), "percent": rounded(100 * mean(of_kind))} for name, of_kind in found.items()
+        name: Agreement(questions=len(of_kind), percent=rounded(100 * mean(of_kind))) for name, of_kind in found.items()
     }
 
 
@@ -44,39 +44,34 @@ def _agree(question: Question, first: str, second: str) -> float:
         return (score(first, second) + score(second, first)) / 2
 
 
-def by_annotator(rows: Sequence[tuple[str, Row]], benchmark: Benchmark) -> dict[str, dict[str, Any]]:
-    """By person: their "answers", the questions that "failed" and score 0, the overall in "percent" (None if the
-    benchmark's aggregate fails on their answers alone), its "interval" if there is one, and the median "seconds".
-
-    Rows are those of `scoring.summarize`, each with the name of its person.
-    """
+def by_annotator(rows: Sequence[tuple[str, Row]], benchmark: Benchmark) -> dict[str, PersonScores]:
+    """The scores by person. Rows are those of `scoring.summarize`, each with the name of its person."""
     found = {}
     for name in dict.fromkeys(name for name, _ in rows):
         own = [row for each, row in rows if each == name]
         try:
             percents, intervals = aggregate(own, benchmark), intervals_of(own, benchmark)
         except AggregateError:  # it may need types that this person was not asked about
-            percents, intervals = {}, {}
-        interval = intervals.get("percent", {}).get("overall")
-        found[name] = {
-            "answers": sum(row["answer"] is not None for row in own),
-            "failed": sum(row["status"] == "failed" for row in own),
-            "percent": rounded(percents["overall"]) if percents else None,
-            **({"interval": interval} if interval else {}),
-            "seconds": round(median(row["seconds"] for row in own), 1),
-        }
+            percents, intervals = {}, None
+        found[name] = PersonScores(
+            answers=sum(row["answer"] is not None for row in own),
+            failed=sum(row["status"] == "failed" for row in own),
+            percent=rounded(percents["overall"]) if percents else None,
+            interval=intervals.percent.get("overall") if intervals else None,
+            seconds=round(median(row["seconds"] for row in own), 1),
+        )
     return found
 
 
-def agreement_lines(summary: Mapping[str, Any]) -> list[str]:
-    """The agreement and the scores of people of a run's summary, as lines of text."""
+def agreement_lines(scores: Scores) -> list[str]:
+    """The agreement and the scores of people, as lines of text."""
     lines = [
-        f"Agreement of answers, {name}: {each['percent']:.1f} % (pairwise; questions: {each['questions']})"
-        for name, each in summary.get("agreement", {}).items()
+        f"Agreement of answers, {name}: {each.percent:.1f} % (pairwise; questions: {each.questions})"
+        for name, each in scores.agreement.items()
     ]
-    for name, each in summary.get("annotators", {}).items():
-        interval = " ({:.1f} to {:.1f})".format(*each["interval"]) if "interval" in each else ""
-        score = "" if each["percent"] is None else f"{each['percent']:.1f} %{interval}, "
-        failed = f" ({each['failed']} more failed and score 0)" if each.get("failed") else ""
-        lines.append(f"{name}: {score}{each['answers']} answers{failed}, {each['seconds']:g} s each (median)")
+    for name, person in scores.annotators.items():
+        interval = " ({:.1f} to {:.1f})".format(*person.interval) if person.interval else ""
+        score = "" if person.percent is None else f"{person.percent:.1f} %{interval}, "
+        failed = f" ({person.failed} more failed and score 0)" if person.failed else ""
+        lines.append(f"{name}: {score}{person.answers} answers{failed}, {person.seconds:g} s each (median)")
     return lines

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Asked, Question
+from roomscout.scoring.scores import Baseline
 from roomscout.scoring.summary import aggregate, rounded
 
 
@@ -55,12 +55,8 @@ def frequent_guesses(questions: Iterable[Question], asked: Asked, benchmark: Ben
     return Guesses(f"other scenes of {name}", answers)
 
 
-def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> dict[str, Any] | None:
-    """The scores of the guesses, for summary.json; None if no question has one that is scored without a judge.
-
-    Has "source", the number of "questions" with a guess, and percent per task in "tasks". A task is left out if any of
-    its questions has no guess, and "overall" if a task is left out.
-    """
+def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> Baseline | None:
+    """The scores of the guesses over the questions with one; None if there is none that is scored without a judge."""
     rows, guessed, without = [], 0, set()
     for question in questions:
         if question.id in guesses.answers and not question.kind.needs_judge:
@@ -71,7 +67,10 @@ def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmar
                 without.add(benchmark.by_name[question.question_type].task)
     if not guessed:
         return None
-    percents = aggregate(rows, benchmark)
-    baseline: dict[str, Any] = {"source": f"{guesses.what} in {guesses.source}", "questions": guessed}
-    baseline["tasks"] = {name: rounded(each) for name, each in percents.items() if name not in {*without, "overall"}}
-    return baseline if without else baseline | {"overall": rounded(percents["overall"])}
+    percents = {name: rounded(each) for name, each in aggregate(rows, benchmark).items()}
+    return Baseline(
+        source=f"{guesses.what} in {guesses.source}",
+        questions=guessed,
+        tasks={name: each for name, each in percents.items() if name not in {*without, "overall"}},
+        overall=None if without else percents["overall"],
+    )

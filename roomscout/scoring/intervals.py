@@ -20,6 +20,7 @@ import numpy as np
 
 from roomscout.data.benchmarks import Benchmark, BenchmarkError, mean_over_questions, mean_over_tasks
 from roomscout.scoring.scene_scores import SceneScores
+from roomscout.scoring.scores import Intervals
 from roomscout.scoring.summary import Row, rounded
 
 Interval = tuple[float, float]
@@ -121,21 +122,22 @@ def estimates(rows: Iterable[Row], benchmark: Benchmark, resamples: int | None =
     ]
 
 
-def intervals_of(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, Any]:
-    """`estimates` as JSON values, for summary.json; {} if nothing is scored.
-
-    "percent" has the interval, low and high, by the name of the task, the type, or "overall"; "missing" the reason why
-    others have none.
-    """
+def intervals_of(rows: Iterable[Row], benchmark: Benchmark) -> Intervals | None:
+    """`estimates` for summary.json; None if nothing is scored."""
     if not (found := estimates(rows, benchmark)):
-        return {}
-    return {
-        "level": round(100 * LEVEL),
-        "method": f"BCa bootstrap over scenes, {_resamples(benchmark)} resamples, seed {SEED}",
-        "scenes": {each.name: each.scenes for each in found},
-        "percent": {each.name: [round(edge, 4) for edge in each.interval] for each in found if each.interval},
-        "missing": {each.name: each.missing for each in found if each.missing},
-    }
+        return None
+    return Intervals(
+        level=round(100 * LEVEL),
+        method=f"BCa bootstrap over scenes, {_resamples(benchmark)} resamples, seed {SEED}",
+        scenes={each.name: each.scenes for each in found},
+        percent={each.name: in_percent(each.interval) for each in found if each.interval},
+        missing={each.name: each.missing for each in found if each.missing},
+    )
+
+
+def in_percent(interval: Interval) -> Interval:
+    """The edges of an interval, rounded for summary.json."""
+    return round(interval[0], 4), round(interval[1], 4)
 
 
 def differences(

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import comb
-from typing import Any
 
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmarks import Benchmark, mean
 from roomscout.data.question import kind_code
+from roomscout.scoring.scores import SampleScores, Scores
 from roomscout.scoring.summary import Row, aggregate, is_scored
 
 MEAN, MAJORITY = "mean", "majority"
@@ -14,13 +14,12 @@ MEAN, MAJORITY = "mean", "majority"
 
 def summarize_samples(
     rows: Iterable[Row], kinds: Mapping[str, AnswerKind], benchmark: Benchmark, samples: int
-) -> dict[str, Any]:
-    """A JSON-serializable summary of the questions with a ground truth that have all of their `samples` answers.
+) -> SampleScores:
+    """The scores of the questions with a ground truth that have all of their `samples` answers.
 
     Rows are those of `scoring.summarize` with `id`, `sample` and `answer`. `kinds` has the kind of each question's
-    answer by id. The keys are "of_each" (`samples`), "questions", and, in percent, "types" (per question type), "tasks"
-    and "overall" (as `aggregate` computes it; None if no question counts in it). Each has "mean" over the answers,
-    "pass@k" for k = 2, 4, 8, ... and `samples`, see `pass_at`, and "majority", the score of the kind's `vote`.
+    answer by id. Scores are the "mean" over the answers, "pass@k" for k = 2, 4, 8, ... and `samples`, see `pass_at`,
+    and "majority", the score of the kind's `vote`.
     """
     by_question: dict[str, list[Row]] = {}
     for row in rows:
@@ -39,13 +38,13 @@ def summarize_samples(
         scored[MAJORITY].append({**about, "score": majority_score(answers, kinds[answers[0]["id"]])})
     percents = {name: aggregate(of_name, benchmark) for name, of_name in scored.items()}
     tasks = [name for name in percents[MEAN] if name != "overall"]
-    return {
-        "of_each": samples,
-        "questions": len(complete),
-        "types": {name: _of_type(name, scored) for name in dict.fromkeys(row["question_type"] for row in scored[MEAN])},
-        "tasks": {task: {name: found[task] for name, found in percents.items()} for task in tasks},
-        "overall": {name: found["overall"] for name, found in percents.items()} if percents[MEAN] else None,
-    }
+    return SampleScores(
+        of_each=samples,
+        questions=len(complete),
+        types={name: _of_type(name, scored) for name in dict.fromkeys(row["question_type"] for row in scored[MEAN])},
+        tasks={task: {name: found[task] for name, found in percents.items()} for task in tasks},
+        overall={name: found["overall"] for name, found in percents.items()} if percents[MEAN] else None,
+    )
 
 
 def columns(samples: int) -> list[str]:
@@ -85,15 +84,14 @@ def majority_score(rows: Sequence[Row], kind: AnswerKind) -> float:
         return float(score_of[voted] if kind.needs_judge else kind.score(voted, rows[0]["ground_truth"]))
 
 
-def format_samples(summary: Mapping[str, Any]) -> list[str]:
-    """The key "samples" of a run's summary as lines of text, per task, or per type without an overall; else none."""
-    found = summary.get("samples")
-    if not found or not found["questions"]:
+def format_samples(scores: Scores) -> list[str]:
+    """The scores of samples as lines of text, per task, or per type without an overall; none without any."""
+    if not (found := scores.samples) or not found.questions:
         return []
-    title = f"percent of {found['questions']} questions, {found['of_each']} answers each"
-    named = found["tasks"] | {"overall": found["overall"]} if found["overall"] else found["types"]
+    title = f"percent of {found.questions} questions, {found.of_each} answers each"
+    named = found.tasks | {"overall": found.overall} if found.overall else found.types
     width = 2 + max(map(len, (title, *named)))
-    lines = ["", f"{title:<{width}}" + "".join(f"{name:>10}" for name in columns(found["of_each"]))]
+    lines = ["", f"{title:<{width}}" + "".join(f"{name:>10}" for name in columns(found.of_each))]
     for name, values in named.items():
         lines.append(f"{name:<{width}}" + "".join(f"{value:>10.1f}" for value in values.values()))
     return lines

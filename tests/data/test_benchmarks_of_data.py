@@ -14,7 +14,7 @@ from roomscout.data.benchmarks import Benchmark, BenchmarkError, QuestionType, f
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved, with_kind
 from roomscout.runs.reader import RunReader
-from roomscout.scoring.summary import aggregate, overall_label, reference_lines, summarize
+from roomscout.scoring.summary import aggregate, label_of, reference_lines, summarize
 from tests.conftest import COMMAND, RoomScans, only_run, run_command, run_main
 
 ROOT = Path(__file__).parents[2]
@@ -335,7 +335,7 @@ def test_a_micro_average_counts_every_question_once():
     micro = Benchmark(name="m", title="M", types=types, aggregate=mean_over_questions)
     rows = [{"question_type": name, "score": score} for name, score in (("a", 1), ("a", 1), ("a", 1), ("b", 0))]
     assert aggregate(rows, micro) == {"a": 100.0, "b": 0.0, "overall": 75.0}
-    assert overall_label(["a"], micro) == "partial_m_overall_1_task_without_b"
+    assert str(label_of(["a"], micro)) == "partial_m_overall_1_task_without_b"
 
 
 def test_published_scores_are_named_only_beside_the_whole_benchmark():

@@ -13,7 +13,7 @@ from roomscout.data.answers import POINT_KIND
 from roomscout.data.benchmarks import BenchmarkError, find_benchmark, origin_lines
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.runs.reader import RunReader
-from roomscout.scoring.summary import overall_label
+from roomscout.scoring.summary import label_of
 
 ROOT = COMMAND.parent
 DESCRIBED = """
@@ -217,7 +217,7 @@ def test_debiased_asks_the_rows_that_were_not_pruned(tmp_path: Path):
 
 def test_the_label_of_debiased_says_so():
     debiased = find_benchmark("vsi-bench-debiased")
-    assert overall_label(debiased.scan_types, debiased) == "debiased_overall_7_task"
+    assert str(label_of(debiased.scan_types, debiased)) == "debiased_overall_7_task"
 
 
 @pytest.mark.parametrize(

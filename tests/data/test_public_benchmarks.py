@@ -21,7 +21,7 @@ from roomscout.data.situated import SITUATED_KIND, cleaned
 from roomscout.data.starts import Start
 from roomscout.rendering.scene import load_scene
 from roomscout.runs.reader import RunReader
-from roomscout.scoring.summary import aggregate, overall_label
+from roomscout.scoring.summary import aggregate, label_of
 
 ROOT = COMMAND.parent
 REVSI, SQA3D = find_benchmark("revsi"), find_benchmark("sqa3d")
@@ -112,7 +112,7 @@ def test_revsi_overalls_equal_those_of_lmms_eval(seed: int):
 
 
 def test_revsi_is_a_mean_over_seven_tasks():
-    assert overall_label(REVSI.scan_types, REVSI) == "revsi_overall_7_task"
+    assert str(label_of(REVSI.scan_types, REVSI)) == "revsi_overall_7_task"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.data.questions import LIST, Question, QuestionSource
 from roomscout.data.sources import Source, are_own_rows, content_hash, named_by, source_of
 from roomscout.runs.reader import RunReader
-from roomscout.scoring.summary import overall_in_words, overall_label, reference_lines, some_of, summarize
+from roomscout.scoring.summary import label_of, reference_lines, summarize
 
 
 def rows_like_vsi_bench(excluded: bool = True) -> list[Question]:
@@ -32,8 +32,7 @@ def test_a_file_with_all_rows_of_vsi_bench_is_vsi_bench(excluded: bool):
     source = source_of(QuestionSource("copies/test.jsonl", rows_like_vsi_bench(excluded)), VSI_BENCH)
     benchmark = named_by(source, VSI_BENCH)
     assert source.own and benchmark.title == "VSI-Bench"
-    some = some_of(VSI_BENCH.scan_types, benchmark, {"scannet": 4512})
-    assert overall_label(VSI_BENCH.scan_types, benchmark, some) == "overall_7_task"
+    assert str(label_of(VSI_BENCH.scan_types, benchmark, {"scannet": 4512})) == "overall_7_task"
 
 
 @pytest.mark.parametrize("change", [lambda rows: rows[1:], lambda rows: [*rows, rows[0]], lambda rows: rows[:500]])
@@ -44,18 +43,20 @@ def test_other_rows_are_not(change: Any):
 def test_a_part_of_its_own_rows_is_labelled_with_their_number():
     source = source_of(QuestionSource("nyu-visionx/VSI-Bench", rows_like_vsi_bench(), of_benchmark=True), VSI_BENCH)
     benchmark = named_by(source, VSI_BENCH)
-    some = some_of(VSI_BENCH.scan_types, benchmark, {"scannet": 300, "scannetpp": 200})
-    assert overall_label(VSI_BENCH.scan_types, benchmark, some) == "partial_overall_7_task_of_500_questions"
+    assert (
+        str(label_of(VSI_BENCH.scan_types, benchmark, {"scannet": 300, "scannetpp": 200}))
+        == "partial_overall_7_task_of_500_questions"
+    )
 
 
 def test_other_questions_have_the_name_of_their_file():
     rows = rows_like_vsi_bench()[:500]
     benchmark = named_by(source_of(QuestionSource("/data/my rooms/few.csv", rows), VSI_BENCH), VSI_BENCH)
-    label = overall_label(VSI_BENCH.scan_types, benchmark)
-    assert (benchmark.title, label) == ("my rooms/few.csv", "my_rooms_few_overall_7_task")
-    assert overall_in_words(label, list("1234567"), benchmark) == "mean of 7 tasks of my rooms/few.csv"
-    assert overall_label(["object_counting"], benchmark).startswith("my_rooms_few_overall_1_task_without_")
-    assert overall_label(["open"], benchmark) == "my_rooms_few_overall_over_questions"
+    label = label_of(VSI_BENCH.scan_types, benchmark)
+    assert (benchmark.title, str(label)) == ("my rooms/few.csv", "my_rooms_few_overall_7_task")
+    assert label.in_words(list("1234567"), benchmark) == "mean of 7 tasks of my rooms/few.csv"
+    assert str(label_of(["object_counting"], benchmark)).startswith("my_rooms_few_overall_1_task_without_")
+    assert str(label_of(["open"], benchmark)) == "my_rooms_few_overall_over_questions"
     assert source_of(QuestionSource(LIST, rows), VSI_BENCH).name == "own questions"
 
 

@@ -18,7 +18,7 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.agreement import agreement_lines, by_annotator
 from roomscout.scoring.by_dataset import format_by_dataset, scores_by_dataset
-from roomscout.scoring.summary import aggregate, overall_in_words, part_lines, summarize
+from roomscout.scoring.summary import aggregate, part_lines, summarize
 
 ROOMS = replace(find_benchmark("rooms"), label="rooms_overall", sizes={"rooms_overall_7_task": 27 * 12})
 TYPES, LEVELS, SCENES = ROOMS.scan_types, ROOMS.datasets, range(12)
@@ -116,7 +116,7 @@ def test_an_unfinished_run_and_a_part_name_the_datasets_that_they_cover(pending:
 
 def test_an_unfinished_run_over_one_dataset_says_so_in_words():
     found = summarize(rows(["bare"]), ROOMS, pending=5)["asked"]
-    words = overall_in_words(found["overall_label"], found["tasks"], ROOMS, found["some"])
+    words = found.label.in_words([*found.tasks], ROOMS)
     assert words == "unfinished_partial rooms overall of 7 tasks in bare"
 
 
@@ -127,13 +127,13 @@ def test_questions_about_other_datasets_are_not_the_benchmark():
 
 def test_the_label_of_a_part_of_the_questions_is_said_in_words():
     found = summarize(rows(["bare", "furnished"]), ROOMS)["asked"]
-    words = overall_in_words(found["overall_label"], found["tasks"], ROOMS, found["some"])
+    words = found.label.in_words([*found.tasks], ROOMS)
     assert words == "partial rooms overall of 7 tasks and 216 questions in bare, furnished"
 
 
 def test_a_part_that_lacks_tasks_names_tasks_and_questions():
     found = summarize(rows(["bare"], [name for name in TYPES if name != "route_planning"]), ROOMS)["asked"]
-    words = overall_in_words(found["overall_label"], found["tasks"], ROOMS, found["some"])
+    words = found.label.in_words([*found.tasks], ROOMS)
     assert words.startswith("partial rooms overall of 6 tasks (") and words.endswith(") and 96 questions in bare")
 
 

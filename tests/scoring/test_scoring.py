@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,7 +22,13 @@ CHOICE_TYPES = [name for name, each in QUESTION_TYPES.items() if each.kind.takes
 NUMERIC_TYPES = [name for name in QUESTION_TYPES if name not in CHOICE_TYPES]
 aggregate = partial(scoring.aggregate, benchmark=BENCHMARK)
 format_summary = partial(scoring.format_summary, benchmark=BENCHMARK)
-overall_label = partial(scoring.overall_label, benchmark=BENCHMARK)
+
+
+def overall_label(question_types: Iterable[str]) -> str:
+    """The key of an overall over these types."""
+    return str(scoring.label_of(question_types, BENCHMARK))
+
+
 summarize = partial(scoring.summarize, benchmark=BENCHMARK)
 
 

@@ -14,6 +14,7 @@ from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.reader import RunReader
+from roomscout.runs.summary import Summary
 from roomscout.scoring.summary import is_scored
 
 LMMS_EVAL_TASK_KEYS = ("vsibench_overall", "vsibench_score")
@@ -51,7 +52,7 @@ class Answers:
     conditions: Conditions | None
     about: Mapping[str, Any]
     protocol: str
-    summary: Mapping[str, Any]
+    summary: Summary
     report: Path | None = None
 
     @cached_property
@@ -106,7 +107,7 @@ def read_run(folder: Path) -> Answers:
         conditions_of(reader),
         facts.answerer | {"controls": ", ".join(controls_of(facts))},
         facts.protocol,
-        with_blind(reader.summary or {}, reader),
+        with_blind(reader.summary or Summary(pending=facts.episodes), reader),
         report if report.is_file() else None,
     )
 
@@ -146,7 +147,7 @@ def read_lmms_eval(path: Path) -> Answers:
         None,
         about,
         "lmms-eval, on video frames",
-        {},
+        Summary(pending=0),
     )
 
 

@@ -10,7 +10,8 @@ from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, Differing, differing, in_words
 from roomscout.runs import RunError
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
-from roomscout.scoring.summary import aggregate, overall_in_words, overall_label, rounded, some_of
+from roomscout.scoring.scores import Label
+from roomscout.scoring.summary import aggregate, label_of, rounded
 
 PASSING = 0.5
 """A question flips if its score is below this in one run and not in the other."""
@@ -38,7 +39,7 @@ class Pair:
     They cover `questions` questions about `scenes` scenes, by default those that both runs finished. `failed` counts
     the others by run: how many ended in an error. `as_wrong` has the overalls of both runs if these score 0; None if
     none failed. `uneven` says why intervals are too narrow if few scenes have most of the questions. `label` is that of
-    the overall, empty without one, and `some` says which questions of the benchmark it covers, as `some_of` returns it.
+    the overall.
     """
 
     first: Answers
@@ -51,8 +52,7 @@ class Pair:
     lost: tuple[Flip, ...]
     questions: int
     scenes: int
-    label: str
-    some: Mapping[str, Any]
+    label: Label
     failed: tuple[int, int]
     as_wrong: tuple[float, float] | None
     uneven: str
@@ -63,8 +63,8 @@ class Pair:
         benchmark = self.first.benchmark
         known = {each.task for each in benchmark.types}
         tasks = [each.name for each in self.tasks if each.name in known] or [each.name for each in self.tasks]
-        words = overall_in_words(self.label, tasks, benchmark, self.some)
-        return "" if words == self.label else words
+        words = self.label.in_words(tasks, benchmark)
+        return "" if words == str(self.label) else words
 
     @property
     def differences(self) -> tuple[Difference, ...]:
@@ -112,14 +112,14 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wron
     adjusted = _adjusted(tasks, overalls)
     pairs = []
     for place, other in enumerate(others):
-        label, some = _label(first, kept[place])
+        label = _label(first, kept[place])
         failed = [len(run.failed.intersection(common)) for run in (first, other)]
-        counted = (_overall(first, common), _overall(other, common)) if any(failed) and label else None
+        counted = (_overall(first, common), _overall(other, common)) if any(failed) else None
         flips = _flips(first, other, kept[place])
         pairs.append(
             Pair(
                 first, other, differs[place], tasks[place], overalls[place], adjusted[place], *flips,
-                len(kept[place]), _scenes(first, kept[place]), label, some, (failed[0], failed[1]), counted,
+                len(kept[place]), _scenes(first, kept[place]), label, (failed[0], failed[1]), counted,
                 uneven_scenes(_rows(first, kept[place]), first.benchmark),
             )
         )  # fmt: skip
@@ -145,13 +145,12 @@ def _finished(first: Answers, other: Answers, common: Sequence[QuestionKey]) -> 
     return kept
 
 
-def _label(first: Answers, asked: Iterable[QuestionKey]) -> tuple[str, Mapping[str, Any]]:
-    """The label of an overall over these questions, and which of the benchmark's they are, as `some_of` returns it."""
+def _label(first: Answers, asked: Iterable[QuestionKey]) -> Label:
+    """The label of an overall over these questions."""
     asked = list(asked)
     names = list(dict.fromkeys(key.question_type for key in asked))
     of_benchmark = Counter(key.dataset for key in asked if key.question_type in first.benchmark.by_name)
-    some = some_of(names, first.benchmark, of_benchmark)
-    return overall_label(names, first.benchmark, some), some
+    return label_of(names, first.benchmark, of_benchmark)
 
 
 def _overall(run: Answers, asked: Iterable[QuestionKey]) -> float:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,12 @@ from roomscout.base.text import escaped, in_markdown, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
-from roomscout.runs.hashes import known_by
+from roomscout.runs.costs import Cost
+from roomscout.runs.hashes import Provenance
 from roomscout.runs.prices import in_money, read_price
 from roomscout.runs.reader import RunReader, named_run, run_folders
 from roomscout.runs.records import RunFacts
-from roomscout.scoring.summary import aggregate, overall_in_words, rounded
+from roomscout.scoring.summary import aggregate, rounded
 
 SUFFIXES = (".md", ".csv")
 
@@ -64,7 +65,7 @@ class Standing:
     seconds: float | None
     by_dataset: Mapping[str, float | None]
     money: float | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Provenance | None = None
 
     @property
     def name(self) -> str:
@@ -103,10 +104,10 @@ def standing_of(folder: Path, prices: Path | None = None) -> Standing:
         raise RunError(f"{folder} has no overall: finish the run with roomscout resume, or leave it out")
     intervals, everything = summary.get("intervals", {}), summary["types"]["all"]
     found = intervals.get("percent", {}).get("overall")
-    cost, answers = summary.get("cost", {}), everything["questions"]
-    tokens = cost and cost["prefilled_tokens"] + cost["generated_tokens"]
-    asked, sessions = summary["asked"], summary.get("sessions", ())
-    words = overall_in_words(label, asked["tasks"], benchmark, asked.get("some"))
+    cost, answers = summary.cost, everything["questions"]
+    tokens = cost and cost.prefilled_tokens + cost.generated_tokens
+    asked, sessions = summary.asked, summary.get("sessions", ())
+    words = asked.label.in_words([*asked.tasks], benchmark) if asked.label else ""
     finished = aggregate((row.to_json() for row in rows if not row.failed), benchmark)
     return Standing(
         folder,
@@ -124,20 +125,22 @@ def standing_of(folder: Path, prices: Path | None = None) -> Standing:
         everything["failed"],
         rounded(finished["overall"]) if finished else None,
         everything["mean_turns"],
-        tokens / answers if cost else None,
+        tokens / answers if tokens is not None else None,
         sum(each["seconds"] for each in sessions) / answers if sessions else None,
         {name: each["overall"] for name, each in summary.get("datasets", {}).items()},
         _money_of(facts, cost, answers, prices),
-        summary.get("provenance", {}),
+        summary.provenance,
     )
 
 
-def _money_of(facts: RunFacts, cost: Mapping[str, Any], answers: int, prices: Path | None) -> float | None:
+def _money_of(facts: RunFacts, cost: Cost | None, answers: int, prices: Path | None) -> float | None:
     """What an answer of a run with these costs took, by its own price or that in a file; None if neither is known."""
-    if prices is None or not cost or not facts.asks_model:
-        return cost["money"] / answers if "money" in cost else None
+    if cost is None:
+        return None
+    if prices is None or not facts.asks_model:
+        return None if cost.money is None else cost.money / answers
     try:
-        return read_price(prices, facts.config["model"]).of(cost) / answers
+        return read_price(prices, facts.config["model"]).of(*cost.tokens) / answers
     except ValueError as error:
         raise RunError(str(error)) from None
 
@@ -233,7 +236,7 @@ def _hash_lines(table: Sequence[Standing]) -> list[str]:
     """The hashes by which the runs are known, as far as recorded; a line for all runs if they are the same."""
     hashes: dict[str, list[str]] = {}
     for each in table:
-        hashes.setdefault(known_by({**each.provenance, "version": None}), []).append(each.name)
+        hashes.setdefault(str(each.provenance and replace(each.provenance, version=None)), []).append(each.name)
     alone = len(hashes) == 1
     return [f"Hashes{'' if alone else ' of ' + ', '.join(runs)}: {known}." for known, runs in hashes.items() if known]
 
@@ -324,7 +327,7 @@ def _csv_row(table: int, each: Standing, datasets: Iterable[str]) -> dict[str, A
         "label": each.label,
         "benchmark": each.benchmark,
         "questions_sha256": each.facts.questions_sha256,
-        "scans_sha256": each.provenance.get("scans_sha256"),
+        "scans_sha256": each.provenance.scans_sha256 if each.provenance else None,
         "protocol": each.facts.protocol,
         "date": each.facts.started[:10],
         "revision": versions["git_revision"],

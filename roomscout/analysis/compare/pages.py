@@ -94,7 +94,7 @@ def _questions_in_words(found: Comparison) -> str:
 
 def _name(each: Difference, pair: Pair) -> str:
     """The name of a row: the label of the overall unless it is partial, since that is long."""
-    return (pair.label or each.name) if each is pair.overall and not pair.partial else each.name
+    return str(pair.label) if each is pair.overall and not pair.partial else each.name
 
 
 def coverage_lines(pair: Pair, second: str, found: Comparison) -> list[str]:
@@ -242,7 +242,7 @@ def json_of(found: Comparison) -> dict[str, Any]:
                 "second": letter(place),
                 "questions": pair.questions,
                 "scenes": pair.scenes,
-                "overall_label": pair.label,
+                "overall_label": str(pair.label),
                 "uneven_scenes": pair.uneven,
                 "failed": {"first": pair.failed[0], "second": pair.failed[1]},
                 "overall_with_failed_as_wrong": (

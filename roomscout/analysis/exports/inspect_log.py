@@ -61,7 +61,7 @@ def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "Eval
 
     facts, model = run.facts, _model(run)
     task = run.benchmark.title if run.benchmark else str(facts.setting("benchmark"))
-    seconds = sum(session["seconds"] for session in run.summary.get("sessions", ()))
+    seconds = sum(session.seconds for session in run.summary.sessions)
     usages = (usage for summary in summaries for usage in summary.model_usage.values())
     return EvalLog(
         status="cancelled" if run.pending else "success",

@@ -1,10 +1,10 @@
 """Reads a run into the plain values that a report shows; writes nothing."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmarks import Benchmark, BenchmarkError
@@ -12,11 +12,12 @@ from roomscout.data.boxes import ObjectBox, named_in
 from roomscout.data.questions import Question, QuestionError
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
-from roomscout.runs.costs import costs
-from roomscout.runs.hardware import GpuSamples, hardware_of
+from roomscout.runs.costs import Cost, costs, total
+from roomscout.runs.hardware import GpuSamples, Hardware, Session, hardware_of
 from roomscout.runs.reader import RunReader, parts_of_run
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import Sight
+from roomscout.runs.summary import Summary
 from roomscout.scoring.by_dataset import scores_by_dataset
 from roomscout.scoring.intervals import intervals_of
 from roomscout.scoring.summary import summarize
@@ -33,7 +34,6 @@ OUTCOMES = {
     "pending": "not begun",
 }
 """The outcomes of a question, with their meaning."""
-COUNTS = ("turns", "prefilled_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries")
 Content = TypeVar("Content")
 LARGEST_SHOWN = 1e15
 """No plot has room for larger numbers."""
@@ -59,7 +59,7 @@ class Entry:
     unit: str
     turns: int
     distance_m: float
-    cost: dict[str, Any]
+    cost: Cost
     sight: str | None = None
     """What was in view, a key of SIGHTS; None if that is not known."""
 
@@ -166,7 +166,7 @@ class RunContents:
     questions: dict[int, Question]
     rows: dict[EpisodeId, ResultRow]
     begun: dict[EpisodeId, RunReader]
-    summary: dict[str, Any]
+    summary: Summary
     missing: list[str] = field(default_factory=list)
     sights: dict[EpisodeId, Sight] = field(default_factory=dict)
 
@@ -287,47 +287,45 @@ def _summary(
     benchmark: Benchmark | None,
     rows: dict[EpisodeId, ResultRow],
     missing: list[str],
-) -> dict[str, Any]:
+) -> Summary:
     """The contents of summary.json; without one, or if it is older than the rows, what it would say of their scores."""
     pending = facts.episodes - len(rows)
     try:
-        written = reader.summary or {}
+        written = reader.summary
     except RunError as error:
         missing.append(f"{error}.")
-        written = {}
-    if benchmark is None or written.get("pending") == pending:
+        written = None
+    if written is not None and (benchmark is None or written.pending == pending):
         return with_blind(written, reader)
+    written = written or Summary(pending=pending)
+    if benchmark is None:
+        return written
     part = str(facts.part).replace(" ", "_") if facts.part else ""
     try:
         of_rows = [row.to_json() for row in rows.values()]
-        found = summarize(of_rows, benchmark, pending, part) | {"intervals": intervals_of(of_rows, benchmark)}
-        return written | found | {"datasets": scores_by_dataset(of_rows, benchmark)}
+        found = summarize(of_rows, benchmark, pending, part)
+        return replace(
+            written,
+            pending=pending,
+            asked=found.asked,
+            with_scan=found.with_scan,
+            finished=found.finished,
+            types=found.types,
+            intervals=intervals_of(of_rows, benchmark),
+            datasets=scores_by_dataset(of_rows, benchmark),
+        )
     except BenchmarkError as error:
         missing.append(f"{error}.")
         return written
 
 
-def totals(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The sums of the answers' costs: "seconds" by part and of calls, counts of turns, tokens, images and retries, and
-    the mean number of questions per call."""
-    seconds: dict[str, float] = {}
-    counts: dict[str, Any] = {}
-    calls = 0.0
-    for entry in entries:
-        for part, value in entry.cost["seconds"].items():
-            seconds[part] = seconds.get(part, 0.0) + value
-        for name in (*COUNTS, "generate_seconds"):
-            counts[name] = counts.get(name, 0) + entry.cost[name]
-        calls += entry.cost["turns"] / (entry.cost["mean_batch"] or 1)
-    return {"seconds": seconds, **counts, "mean_batch": round(counts["turns"] / calls, 3) if calls else None}
+def totals(entries: Sequence[Entry], batch_size: int | None = None) -> Cost:
+    """The sums of the answers' costs."""
+    return total((entry.cost for entry in entries), batch_size)
 
 
 def hardware_shown(
-    entries: Sequence[Entry], sessions: Sequence[Mapping[str, Any]], samples: Sequence[GpuSamples]
-) -> dict[str, Any]:
+    entries: Sequence[Entry], sessions: Sequence[Session], samples: Sequence[GpuSamples]
+) -> Hardware | None:
     """What `hardware_of` says of the turns so far, also while a run goes on."""
-    cost = totals(entries)
-    size = sessions[-1].get("batch_size") if sessions else None
-    fill = round(cost["mean_batch"] / size, 3) if size and cost["mean_batch"] else None
-    turns = [seconds for entry in entries for seconds in entry.cost["turn_seconds"]]
-    return hardware_of(cost | {"batch_fill": fill, "turn_seconds": turns}, sessions, samples)
+    return hardware_of(totals(entries, sessions[-1].batch_size if sessions else None), sessions, samples)

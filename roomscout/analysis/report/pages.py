@@ -12,7 +12,7 @@ from roomscout.analysis.report.maps import FloorPlans, map_of
 from roomscout.base.text import escaped, escaped_text
 from roomscout.data.boxes import BoxError, ObjectBox, needed_for
 from roomscout.rendering.scene import SceneError
-from roomscout.runs.costs import TOKENS, of_answer, seconds_of
+from roomscout.runs.costs import TOKENS, of_answer
 from roomscout.runs.prices import in_money
 from roomscout.runs.records import ForcedAnswer, RunFacts, Turn, image_files
 from roomscout.runs.sights import SIGHTS, Sight
@@ -137,7 +137,7 @@ def answer_values(question: QuestionContents) -> dict[str, Any]:
         "error": escaped_text(row.error) if row and row.error else "",
         "failed": row.failed_part if row and row.failed_part else "",
         "distance": round(entry.distance_m, 2),
-        "seconds": round(seconds_of(entry.cost), 2),
+        "seconds": round(entry.cost.worked_seconds, 2),
         "system": _system(question),
     }
 

@@ -10,11 +10,12 @@ from roomscout.analysis.report.pages import hfov_deg
 from roomscout.analysis.titles import answering, asked_in_words, title_of
 from roomscout.base.text import escaped
 from roomscout.runs.closing import money_lines
-from roomscout.runs.hashes import known_by
+from roomscout.runs.costs import Cost
+from roomscout.runs.hardware import Hardware
 from roomscout.runs.prices import Price, in_money
 from roomscout.runs.settings import ControlSettings
-from roomscout.scoring.by_dataset import interval_of as dataset_interval
-from roomscout.scoring.summary import failed_in_words, no_interval_lines, overall_in_words, part_lines, reference_lines
+from roomscout.runs.summary import Summary
+from roomscout.scoring.summary import failed_in_words, no_interval_lines, part_lines, reference_lines
 
 Interval = tuple[float, float]
 
@@ -67,18 +68,18 @@ class DatasetScores:
     tasks: tuple[float | None, ...]
 
 
-def datasets_of(summary: Mapping[str, Any]) -> tuple[DatasetScores, ...]:
+def datasets_of(summary: Summary) -> tuple[DatasetScores, ...]:
     """The scores of each dataset of a summary; empty unless it has several."""
-    tasks = summary.get("asked", {}).get("tasks", {})
+    tasks = summary.asked.tasks
     return tuple(
         DatasetScores(
             escaped(name),
-            each["scored"],
-            each["overall"],
-            dataset_interval(each),
-            tuple(each["tasks"].get(task) for task in tasks),
+            each.scored,
+            each.overall,
+            each.interval,
+            tuple(each.tasks.get(task) for task in tasks),
         )
-        for name, each in summary.get("datasets", {}).items()
+        for name, each in summary.datasets.items()
     )
 
 
@@ -144,11 +145,11 @@ class Lead:
 
 def lead_of(run: RunContents, scores: Scores) -> Lead:
     """What a reader wants to know first; escaped for display."""
-    asked, overall = run.summary["asked"], scores.overall
+    asked, overall = run.summary.asked, scores.overall
     label = scores.label
-    if run.benchmark is not None:
-        label = overall_in_words(label, asked["tasks"], run.benchmark, asked.get("some"))
-    label += f" ({asked['shown']})" if "shown" in asked else ""
+    if run.benchmark is not None and asked.label is not None:
+        label = asked.label.in_words([*asked.tasks], run.benchmark)
+    label += f" ({asked.shown})" if asked.shown else ""
     beside = tuple(
         (name, percent)
         for (name, _), percent in zip(scores.baselines, overall.baselines, strict=True)
@@ -157,8 +158,8 @@ def lead_of(run: RunContents, scores: Scores) -> Lead:
     verdicts = [_against(overall, name, percent) for name, percent in beside]
     if words := failed_in_words(run.summary):
         verdicts.append(f"{words}.")
-    if "own_percent" in asked:
-        verdicts.append(f"{asked['own_percent']:.1f} % over {asked['scored_own']:,} answers in types of your own.")
+    if asked.own_percent is not None:
+        verdicts.append(f"{asked.own_percent:.1f} % over {asked.scored_own:,} answers in types of your own.")
     return Lead(
         overall.percent,
         overall.interval,
@@ -178,7 +179,7 @@ def _against(overall: ScoreRow, name: str, percent: float) -> str:
     return ""
 
 
-def hardware_in_words(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def hardware_in_words(found: Hardware | None) -> list[tuple[str, str]]:
     """What `hardware_of` says, as pairs of a name and a text; escaped for display."""
     if not found:
         return []
@@ -239,14 +240,14 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         *_seen(run),
         ("Judge", _judge(run.summary)),
         ("Decoding", "" if facts.by_people else decoding),
-        ("Cost", cost_in_words(run.summary.get("cost", {}), len(run.rows), facts.price)),
+        ("Cost", cost_in_words(run.summary.cost, len(run.rows), facts.price)),
         ("Protocol", facts.protocol),
         ("Prompts", f"{facts.prompts['sha256'][:12]} (SHA-256)" if facts.prompts else ""),
         ("Started", facts.started[:19].replace("T", " ") + f" on {facts.host}"),
         ("Resumed", "; ".join(str(each.get("at", ""))[:19].replace("T", " ") for each in facts.resumed)),
         ("Revision", versions["git_revision"] or "not recorded"),
         ("Versions", ", ".join([f"Python {versions['python']}", *packages])),
-        ("Identified by", known_by(run.summary.get("provenance", {}))),
+        ("Identified by", str(run.summary.provenance or "")),
         ("Fingerprint", f"{facts.questions_sha256[:12]} (SHA-256 of the questions)"),
         ("Folder", str(run.folder)),
     ]
@@ -269,9 +270,11 @@ def _seen(run: RunContents) -> list[tuple[str, str]]:
     ]
 
 
-def cost_in_words(cost: Mapping[str, Any], answers: int, price: Price | None) -> str:
+def cost_in_words(cost: Cost | None, answers: int, price: Price | None) -> str:
     """What a run cost by task; empty if its tokens have no price."""
-    tasks = [f"{name} {in_money(each['money'])}" for name, each in cost.get("tasks", {}).items() if "money" in each]
+    if cost is None:
+        return ""
+    tasks = [f"{name} {in_money(each.money)}" for name, each in cost.tasks.items() if each.money is not None]
     lines = [line.removeprefix("Cost: ") for line in money_lines(cost, answers, price)]
     return "; ".join([*lines, *([f"by task: {', '.join(tasks)}"] if tasks else [])])
 
@@ -370,13 +373,13 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
     return [escaped(sentence) for sentence in found]
 
 
-def intervals_in_words(summary: Mapping[str, Any]) -> list[str]:
+def intervals_in_words(summary: Summary) -> list[str]:
     """What the intervals of a summary are, and why others are missing, a sentence each; none without the key."""
-    if not (intervals := summary.get("intervals")):
+    if (intervals := summary.intervals) is None:
         return []
-    method = f"Intervals have a level of {intervals['level']} % ({intervals['method']})."
+    method = f"Intervals have a level of {intervals.level} % ({intervals.method})."
     why_not = [f"{line[0].upper()}{line[1:]}." for line in no_interval_lines(summary)]
-    return [method, *why_not] if intervals["percent"] else why_not
+    return [method, *why_not] if intervals.percent else why_not
 
 
 def _label_in_words(label: str, some_questions: bool) -> str:

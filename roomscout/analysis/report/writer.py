@@ -40,6 +40,7 @@ from roomscout.data.question_files import listed
 from roomscout.runs import RunError
 from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SIGHTS
+from roomscout.runs.summary import Summary
 from roomscout.scoring.agreement import agreement_lines
 
 REPORT_FILE = "report.html"
@@ -229,7 +230,7 @@ def page_values(run: RunContents, entries: list[Entry]) -> dict[str, Any]:
         "datasets": datasets_of(run.summary),
         "agreement": list(map(escaped, agreement_lines(run.summary))),
         "by_sight": _by_sight(run.summary),
-        "hardware": hardware_in_words(hardware_shown(entries, run.summary.get("sessions", ()), samples)),
+        "hardware": hardware_in_words(hardware_shown(entries, run.summary.sessions, samples)),
         "plots": plots_of(entries, run.summary, samples),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if any(e.outcome == name for e in entries)},
         "sights": {name: meaning for name, meaning in SIGHTS.items() if any(e.sight == name for e in entries)},
@@ -239,11 +240,11 @@ def page_values(run: RunContents, entries: list[Entry]) -> dict[str, Any]:
     }
 
 
-def _by_sight(summary: dict[str, Any]) -> dict[str, Any] | None:
+def _by_sight(summary: Summary) -> dict[str, Any] | None:
     """How the scores depend on what was in view, with escaped names of types; None if that is not known."""
-    found = summary.get("sight")
-    if not found or not found["types"]:
+    if summary.sight is None or not summary.sight.types:
         return None
+    found = summary.sight.to_json()
     return found | {"types": {escaped(name): groups for name, groups in found["types"].items()}}
 
 

@@ -105,7 +105,7 @@ def results_of(preset: Preset, runs: Sequence[Path]) -> Results:
         _cell_result(cell, place, answers, found)
         for place, (cell, answers) in enumerate(zip(preset.cells, named, strict=True))
     )
-    overall = found.pairs[0].partial or found.pairs[0].label
+    overall = found.pairs[0].partial or str(found.pairs[0].label)
     losses = losses_of(preset.steps, named) if preset.steps else {}
     return Results(preset, cells, overall, found.questions, found.scenes, len(failed), losses)
 

@@ -1,0 +1,63 @@
+"""Records that are read from JSON and written to JSON by their type hints alone."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from operator import not_
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+Value = TypeVar("Value")
+NotRecorded = Annotated[Value, Field(exclude=True)]
+"""A field that is left out of the JSON."""
+OmittedIfEmpty = Annotated[Value, Field(exclude_if=not_)]
+"""A field that is left out of the JSON while it is 0, empty or None."""
+OmittedIfNone = Annotated[Value, Field(exclude_if=lambda value: value is None)]
+"""A field that is left out of the JSON while it is None."""
+
+
+class Record:
+    """A dataclass that pydantic reads from a JSON object, and writes to one."""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The record of a parsed object without its unknown keys; raises ValueError that says all that is wrong."""
+        try:
+            return _adapter(cls).validate_python(values)
+        except ValidationError as error:
+            raise ValueError(reasons(error)) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as an object for `json.dumps`."""
+        return _adapter(type(self)).dump_python(self)
+
+
+class LookedUp(Record, Mapping[str, Any]):
+    """A record whose values can be looked up by their key in the JSON."""
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_json()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_json())
+
+    def __len__(self) -> int:
+        return len(self.to_json())
+
+
+_adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
+def reasons(error: ValidationError) -> str:
+    """What is wrong with an object: its missing keys, then its wrong values, by key."""
+    missing, wrong = [], []
+    for problem in error.errors(include_url=False):
+        key = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "missing":
+            missing.append(key)
+            continue
+        why = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] != "value_error":  # those of our own name the value
+            why += f", got {repr(problem['input'])[:80]}"
+        wrong.append(f"{key}: {why}" if key else why)
+    return "; ".join([*([f"missing keys: {', '.join(missing)}"] if missing else []), *wrong])
