@@ -25,8 +25,8 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.agent.resuming import with_absolute_paths
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.options import written_options
-from roomscout.data.questions import Asked, Question, QuestionError, normalized
+from roomscout.data.options import option_texts
+from roomscout.data.questions import Question, QuestionError, Selection, normalized
 from roomscout.data.scans import SCAN_SUFFIXES
 from roomscout.models.callables import backend_from, is_torch_module
 from roomscout.models.engines import make_backend
@@ -66,7 +66,7 @@ def ask(
     if Path(question).suffix.lower() in SCAN_SUFFIXES and Path(scan).suffix.lower() not in SCAN_SUFFIXES:
         raise ConfigError(f"ask takes the scan before the question: ask({question!r}, {str(scan)!r})")
     try:
-        choices = tuple(written_options(options))
+        choices = tuple(option_texts(options))
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if settings.get("samples", 1) != 1:
@@ -115,7 +115,8 @@ def explore(
     times = _times_given(listed, places)
     repeated = {"samples": times} if times > 1 else {}
     config = _config({"batch": True, **repeated}, policy, log_root, settings)
-    asked = Asked.all_of(normalized([listed[place] for place in distinct], find_benchmark(config.questions.benchmark)))
+    benchmark = find_benchmark(config.questions.benchmark)
+    asked = Selection.all_of(normalized([listed[place] for place in distinct], benchmark))
     found = _trajectories(config, asked, policy, log_root is not None, progress)
     if not repeated:
         return found
@@ -220,7 +221,7 @@ def _shown(model: object) -> str:
 
 def _trajectories(
     config: RunConfig,
-    asked: Asked,
+    asked: Selection,
     policy: Policy | type[Policy] | str | None,
     on_disk: bool,
     show_progress: bool = False,

@@ -35,7 +35,7 @@ from roomscout.base.extras import require
 from roomscout.base.wording import named
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part, cut
-from roomscout.data.questions import Asked, Question, questions_asked
+from roomscout.data.questions import Question, Selection, questions_asked
 from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts, ScanNotFound, scan_of
 from roomscout.data.video_frames import FrameSize
 from roomscout.data.video_protocol import VideoProtocol
@@ -65,7 +65,7 @@ def questions_of(what: WhatToRun, asked: QuestionSettings) -> list[Question]:
     return list(asked_of(what, asked).questions)
 
 
-def asked_of(what: WhatToRun, asked: QuestionSettings) -> Asked:
+def asked_of(what: WhatToRun, asked: QuestionSettings) -> Selection:
     """The questions of a run, and all those of their source; raises QuestionError or ConfigError."""
     if what.ply is not None and what.question is not None:
         try:

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Task, TextColumn, TimeR
 from rich.progress import Progress as RichProgress
 
 from roomscout.base.text import LogFormatter, replace_unencodable
-from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.records import ResultRow
 from roomscout.scoring.summary import ScoresByType

@@ -33,7 +33,7 @@ from roomscout.agent.watching import VideoState
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT
 from roomscout.base.wording import named
-from roomscout.data.questions import Asked
+from roomscout.data.questions import Selection
 from roomscout.data.scans import scene_order
 from roomscout.data.sources import source_of
 from roomscout.models.nvml import sampled_gpus
@@ -69,7 +69,7 @@ def main_vsi_bench_loop(
     config: RunConfig,
     folder: Path | None = None,
     policy: Policy | None = None,
-    asked: Asked | None = None,
+    asked: Selection | None = None,
     show_progress: bool = True,
     begin: Callable[[Prepared, ExitStack], Started] | None = None,
     show_view: Callable[[QuestionState, Path], None] | None = None,
@@ -116,7 +116,7 @@ def main_vsi_bench_loop(
 
 
 def answer_in_memory(
-    config: RunConfig, asked: Asked, policy: Policy | None = None, show_progress: bool = True
+    config: RunConfig, asked: Selection, policy: Policy | None = None, show_progress: bool = True
 ) -> MemoryJournal:
     """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
     asking, journal = prepared(config, policy, asked), MemoryJournal()

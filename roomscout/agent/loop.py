@@ -27,7 +27,7 @@ from roomscout.agent.turns import (
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.base.text import RESULT
 from roomscout.data.answers import with_unit
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import OutOfMemory

@@ -14,10 +14,11 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import policy_name
 from roomscout.agent.run_folder import config_to_resume, questions_to_resume
 from roomscout.base.wording import named
-from roomscout.data.benchmarks import Benchmark, find_benchmark
+from roomscout.data.benchmark import Benchmark
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.boxes import BoxError, KnownBoxes
 from roomscout.data.question_files import listed
-from roomscout.data.questions import Asked, Question
+from roomscout.data.questions import Question, Selection
 from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_of, scan_table
 from roomscout.data.video_frames import FrameSize, VideoNotFound
 from roomscout.envs.films import FilmSettings
@@ -38,7 +39,7 @@ class Prepared:
 
     config: RunConfig
     policy: Policy | None
-    asked: Asked
+    asked: Selection
     questions: Sequence[Question]
     folder: Path | None
     price: Price | None = None
@@ -80,7 +81,7 @@ class Prepared:
 
 
 def prepared(
-    config: RunConfig, policy: Policy | None = None, asked: Asked | None = None, folder: Path | None = None
+    config: RunConfig, policy: Policy | None = None, asked: Selection | None = None, folder: Path | None = None
 ) -> Prepared:
     """Check a run before it begins, or resumes from its `folder`.
 
@@ -97,7 +98,9 @@ def prepared(
     require_answers(policy, config.controls.anytime)
     if folder is not None:
         config = config_to_resume(folder, config)
-        asked = Asked.all_of(questions_to_resume(folder, config.what_to_run, config.questions, config.cluster.shard))
+        asked = Selection.all_of(
+            questions_to_resume(folder, config.what_to_run, config.questions, config.cluster.shard)
+        )
     elif asked is None:
         asked = asked_of(config.what_to_run, config.questions)
     require_judged(asked.questions, config.judge.judge)

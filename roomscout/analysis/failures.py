@@ -13,7 +13,7 @@ from roomscout.analysis.seeing import Seen, knows_boxes, save, see
 from roomscout.analysis.tables import counted, decimal, table_lines
 from roomscout.base.text import RESULT, escaped, log_to_stream, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
-from roomscout.data.benchmarks import BenchmarkError
+from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow

@@ -15,7 +15,7 @@ from roomscout.analysis.tables import decimal
 from roomscout.base.files import replace_text
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of, refusing
-from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.data.judged import JUDGE_URL, Ask
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction

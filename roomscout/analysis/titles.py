@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from roomscout.base.text import escaped
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmark import Benchmark
 from roomscout.runs.movers import MOVERS
 from roomscout.runs.records import RunFacts
 

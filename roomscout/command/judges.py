@@ -34,7 +34,7 @@ def judge_after_run(folder: Path, settings: "JudgeSettings") -> None:
     Logs a warning if that fails, since the run is complete and can be judged later.
     """
     from roomscout.analysis.judging import judge_run
-    from roomscout.data.benchmarks import BenchmarkError
+    from roomscout.data.benchmark import BenchmarkError
     from roomscout.models import ModelError
     from roomscout.runs import RunError
     from roomscout.runs.reader import RunReader

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from roomscout.data.options import Options, letter_of
+from roomscout.data.options import Options, letter_named
 
 MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 """Thresholds of relative accuracy, 1 - relative error. Computed like VSI-Bench's official scorer's: the literals 0.55,
@@ -43,10 +43,6 @@ LONGEST_WRAPPED = 200
 """Characters of an answer within which something is looked for; a hostile one could be wrapped thousands of times."""
 COORDINATES = re.compile(r"[\s,;]*(?:m|meters?|metres?)?[\s,;]+|[\s,;]*(?:m|meters?|metres?)$", re.IGNORECASE)
 POINT_THRESHOLDS_M = (0.25, 0.5, 1.0, 2.0)
-YES_NO_TRUTHS = dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), "yes") | dict.fromkeys(
-    ("no", "n", "false", "f", "0", "0.0"), "no"
-)
-"""What question files say for yes and for no."""
 YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECASE)
 
 
@@ -93,15 +89,11 @@ class AnswerKind(Protocol):
         A value that `wrong_truth` accepts is unchanged. `options` are those of the question. Raises ValueError
         for a value that may mean several answers or none, with why it cannot be one.
         """
-        if isinstance(value, list) and len(value) == 1:
-            return self.read_truth(value[0], options)
         if isinstance(value, str):
             return value.strip()
-        if isinstance(value, Real | Decimal) and not isinstance(value, bool):
+        if isinstance(value, Real | Decimal) and not isinstance(value, bool) and math.isfinite(value):
             return str(value)
-        if isinstance(value, list):
-            raise ValueError("a list: give one answer, and others that are right as well in the column extra_answers")
-        raise ValueError("neither text nor a number")
+        raise ValueError("neither text nor a finite number")
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         """A random valid answer."""
@@ -180,14 +172,10 @@ class Letter(AnswerKind):
         return f"the answer {shown} is not one of the letters {', '.join(letters)}"
 
     def read_truth(self, value: object, options: Options) -> str:
-        """The letter that a letter, a number, the text or the place of an option names."""
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
+        """A letter, or that of the option with this text."""
         truth = super().read_truth(value, options)
-        if options.own_letters and self.wrong_truth(truth, options.letters) is None:
-            return truth
-        named = letter_of(truth, options)
-        return truth if named in (None, truth.upper()) else named
+        letter = letter_named(truth, options)
+        return truth if letter in (None, truth.upper()) else letter
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """The ground truth must be one of the letters, in either case."""
@@ -236,17 +224,17 @@ class Number(AnswerKind):
         return f"the answer {shown} is not a plain number" + (f" of {self.unit}" if self.unit else "")
 
     def read_truth(self, value: object, options: Options) -> str:
-        """A number with or without its unit, with a decimal comma or commas between thousands."""
+        """A number with or without its unit, also with a decimal comma, as spreadsheets write it."""
         truth = super().read_truth(value, options)
         if _is_positive(truth):
             return truth
-        with_point = _with_decimal_point(truth)
-        return self.parse(with_point, ()) or with_point
+        if re.match(r"[1-9]\d*,\d{3}(?!\d)", truth):
+            raise ValueError("a number with a comma: write it with a decimal point")
+        with_point = re.sub(r"^(\d*),(\d+)", r"\1.\2", truth)
+        return self.parse(with_point, ()) or truth
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """Relative accuracy requires a finite ground truth above 0."""
-        if (number := NUMBER.match(truth)) and _is_positive(number[0]) and (rest := truth[number.end() :].strip()):
-            return f"followed by {rest!r}, and its unit is {self.unit or 'none'}"
         return None if _is_positive(truth) else "not a finite number above 0, which relative accuracy requires"
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
@@ -292,9 +280,9 @@ class YesNo(AnswerKind):
         return f"the answer {shown} is neither yes nor no"
 
     def read_truth(self, value: object, options: Options) -> str:
-        """Yes and no in any spelling, true and false, 1 and 0."""
-        truth = str(value).lower() if isinstance(value, bool) else super().read_truth(value, options)
-        return truth if truth.lower() in ("yes", "no") else YES_NO_TRUTHS.get(truth.lower().rstrip(".!"), truth)
+        """Yes and no in either case, or true and false."""
+        truth = str(value) if isinstance(value, bool) else super().read_truth(value, options)
+        return {"true": "yes", "false": "no"}.get(truth.lower(), truth)
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """The ground truth must be yes or no, in either case."""
@@ -434,28 +422,6 @@ def _distance_m(answer: str | float | None, truth: str) -> float | None:
         return None
     goal = [float(part) for part in there.split(", ")]
     return math.dist([float(part) for part in here.split(", ")][: len(goal)], goal)
-
-
-_GROUPED = re.compile(r"([+-]?\d[\d.,]*\d)(.*)", re.DOTALL)
-
-
-def _with_decimal_point(text: str) -> str:
-    """A text that begins with a number such as 12,5 or 1.234,5 or 1,234.5, with a decimal point and without groups.
-
-    Raises ValueError for a number such as 1,200, which is a thousand to some and one to others.
-    """
-    match = _GROUPED.match(text)
-    if match is None or "," not in match[1]:
-        return text
-    number, rest = match.groups()
-    mark = number[max(number.rfind("."), number.rfind(","))]
-    whole, _, decimals = number.rpartition(mark)
-    if number.count(mark) > 1:  # 1,234,567
-        return number.replace(",", "") + rest
-    grouped = "." if mark == "," else ","
-    if grouped not in number and mark == "," and len(decimals) == 3 and not whole.lstrip("+-").startswith("0"):
-        raise ValueError(f"either {whole}.{decimals} or {whole}{decimals}: write it with a decimal point or without")
-    return f"{whole.replace(grouped, '')}.{decimals}{rest}"
 
 
 def _is_positive(text: str) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roomscout.base.wording import named
 from roomscout.data.answers import Text
 from roomscout.data.questions import Question
 
@@ -34,9 +33,7 @@ class Judged(Text):
 
     def score(self, answer: str | float | None, truth: str) -> float:
         """Raises ValueError: there is no score without a judge."""
-        raise ValueError(
-            f"answers of kind judged have no score without a judge: roomscout rescore RUN {named(judge='MODEL')}"
-        )
+        raise ValueError("answers of kind judged have no score without a judge: roomscout rescore RUN --judge MODEL")
 
 
 JUDGED_KIND = Judged()

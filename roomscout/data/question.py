@@ -8,8 +8,8 @@ from typing import Any
 from roomscout import UpAxis
 from roomscout.base.loading import code_of_others
 from roomscout.data.answers import AnswerKind
-from roomscout.data.benchmarks import RESERVED, Benchmark
-from roomscout.data.options import LETTER_PREFIX, letters_of
+from roomscout.data.benchmark import RESERVED, Benchmark
+from roomscout.data.options import Options, letters_of
 from roomscout.data.question_files import COLUMNS, EXTRA_ANSWERS, START_COLUMN, QuestionError, listed
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.starts import Start
@@ -85,8 +85,7 @@ class Question:
 
     def text_of(self, letter: str | None) -> str:
         """The text of the option with this letter, in either case; empty if there is none."""
-        texts = {match[1]: option[match.end() :] for option in self.options if (match := LETTER_PREFIX.match(option))}
-        return texts.get((letter or "").upper(), "")
+        return dict(Options(self.options).texts).get((letter or "").upper(), "")
 
     def guess(self, draw: random.Random) -> str:
         """A random valid answer."""
@@ -149,10 +148,7 @@ class _Undeclared:
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):  # what copy and pickle look for
             raise AttributeError(attribute)
-        raise QuestionError(
-            "this Question has no kind of answer yet: look up its type with `roomscout.data.questions.with_kind`, or "
-            "pass `kind`"
-        )
+        raise QuestionError("this Question has no kind of answer yet: pass `kind`, or look its type up by `with_kind`")
 
 
 UNDECLARED: Any = _Undeclared()
@@ -177,12 +173,9 @@ def with_kind(question: Question, benchmark: Benchmark) -> Question:
     if known is None:
         return replace(question, declares_kind=True)
     if known.kind != question.kind:
+        kinds = [f"{kind.name} in {kind.unit}" if kind.unit else kind.name for kind in (known.kind, question.kind)]
         raise QuestionError(
-            f"question_type {question.question_type} has answers of kind {_kind_in_words(known.kind)}, not "
-            f"{_kind_in_words(question.kind)}: leave out answer_kind and unit, or rename the type"
+            f"question_type {question.question_type} has answers of kind {kinds[0]}, not {kinds[1]}: leave out "
+            "answer_kind and unit, or rename the type"
         )
     return question
-
-
-def _kind_in_words(kind: AnswerKind) -> str:
-    return f"{kind.name} in {kind.unit}" if kind.unit else kind.name

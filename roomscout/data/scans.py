@@ -2,16 +2,13 @@
 
 import errno
 import hashlib
-import re
 import stat
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from roomscout.base.text import escaped, on_disk
-from roomscout.base.wording import named
 from roomscout.data.questions import Question
-from roomscout.data.scan_frames import of_another_machine
 
 Layouts = Mapping[str, tuple[str, ...]]
 """Paths below the root of each dataset; the first that exists is used. {scene} is the scene's name."""
@@ -91,10 +88,8 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts =
                     return found
     except OSError as error:
         raise ScanNotFound(f"cannot search for the scan of {dataset} {scene_name}: {error}") from error
-    rounded = ": a spreadsheet has rounded a long number; format its column as text, or save the file as .jsonl"
     raise ScanNotFound(
         f"no scan of {dataset} {scene_name} in {' or '.join(map(str, roots))}: tried {', '.join(tried)} in each"
-        + rounded * bool(re.fullmatch(r"\d([.,]\d+)?E\+?\d+", scene_name, re.IGNORECASE))
     )
 
 
@@ -104,11 +99,7 @@ def scan_of(question: Question, scan_root: Path, layouts: Layouts = LAYOUTS) -> 
         return find_scan(scan_root, *question.scene, layouts)
     path = on_disk(scan_root / question.scan)
     if not path.is_file():
-        fix = ": it is a path of a Windows machine; write it relative to the question file"
-        raise ScanNotFound(
-            f"there is no scan file {path}, which the column scan of question {question.id} names"
-            + fix * of_another_machine(question.scan)
-        )
+        raise ScanNotFound(f"there is no scan file {path}, which the column scan of question {question.id} names")
     return path
 
 
@@ -175,9 +166,7 @@ def scene_order(questions: Iterable[Question]) -> list[Question]:
 
 def _require_root(scan_root: Path, layouts: Layouts) -> None:
     if not scan_root.is_dir() and not layouts.get(OWN_ROOTS):
-        raise ScanNotFound(
-            f"scan root {scan_root} is not a folder; {named('scan_root')} takes the folder with the scans"
-        )
+        raise ScanNotFound(f"scan root {scan_root} is not a folder; --scan-root takes the folder with the scans")
 
 
 def require_plain(what: str, name: str) -> None:

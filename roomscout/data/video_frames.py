@@ -15,7 +15,6 @@ from PIL import Image
 from roomscout.base.extras import importing
 from roomscout.base.shots import FRAME, Shot, fitting_size
 from roomscout.base.text import on_disk
-from roomscout.base.wording import named
 from roomscout.data.scans import ScanNotFound, require_plain
 
 log = logging.getLogger(__name__)
@@ -84,15 +83,15 @@ def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
         require_plain("scene", scene)
     except ScanNotFound as error:
         raise VideoNotFound(str(error)) from None
-    flag, form = ("videos", form) if form else ("frames_of", "{dataset}/{scene}")
+    flag, form = ("--videos", form) if form else ("--frames-of", "{dataset}/{scene}")
     path = on_disk(root / form.format(dataset=dataset, scene=scene))
     try:
-        found = path.is_file() if flag == "videos" else path.is_dir()
+        found = path.is_file() if flag == "--videos" else path.is_dir()
     except OSError as error:
         raise VideoNotFound(f"{path} cannot be read ({error.strerror or error})") from None
     if not found:
         shown = form.format(dataset="<dataset>", scene="<scene>")
-        raise VideoNotFound(f"there is no {path}: {named(flag)} takes the folder of {shown}")
+        raise VideoNotFound(f"there is no {path}: {flag} takes the folder of {shown}")
     return path
 
 
@@ -153,7 +152,7 @@ def require_frames(path: Path, total: int, frames: int, promised: int = 0) -> No
     if total < frames:
         has = f"has {total} frame{'' if total == 1 else 's'}" if total else "has no frame"
         has += f" of {promised} that decode: it is damaged; fetch it again" if total < promised else ""
-        more = "" if total < promised else f", fewer than {named(frames=frames)}: use fewer, or another file"
+        more = "" if total < promised else f", fewer than --frames {frames}: use fewer, or another file"
         raise VideoError(f"{path} {has}{more}")
 
 
@@ -193,7 +192,7 @@ def _decoded(path: Path, wanted: Sequence[int], size: FrameSize) -> tuple[dict[i
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     """A video and its stream; raises VideoError, also for what FFmpeg raises inside this block."""
-    with importing("av", named("videos"), VideoError):
+    with importing("av", "--videos", VideoError):
         import av
     try:
         with av.open(str(path)) as video:

@@ -1,7 +1,7 @@
 """The ten question types of VSI-Bench, in its wording: other benchmarks and the procedural rooms ask them too."""
 
 from roomscout.data.answers import LETTER_KIND, Number
-from roomscout.data.benchmarks import QuestionType
+from roomscout.data.benchmark import QuestionType
 
 _FROM = r"(measuring from the closest point of each object, )?"
 _TASK = "object_rel_direction"

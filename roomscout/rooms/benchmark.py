@@ -3,7 +3,7 @@
 Its datasets are the levels: bare, furnished and cluttered. See `roomscout.rooms.split`.
 """
 
-from roomscout.data.benchmarks import Benchmark, FrequentAnswers, Origin
+from roomscout.data.benchmark import Benchmark, FrequentAnswers, Origin
 from roomscout.data.vsi_types import VSI_TYPES
 from roomscout.rooms.levels import LEVELS
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE

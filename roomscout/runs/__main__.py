@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import refusing
-from roomscout.data.benchmarks import BenchmarkError
+from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.merge import merge

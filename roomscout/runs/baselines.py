@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmark import Benchmark
 from roomscout.runs import RunError
 from roomscout.runs.conditions import is_blind_run_of
 from roomscout.runs.reader import RunReader, runs_by_start

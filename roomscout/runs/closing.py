@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.base.wording import named
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmark import Benchmark
 from roomscout.runs.anytime import anytime_lines
 from roomscout.runs.costs import Cost
 from roomscout.runs.prices import Price, in_money

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmark import Benchmark
 from roomscout.data.judged import label_of_judge, score_of_mark
 from roomscout.runs.records import Record, ResultRow
 

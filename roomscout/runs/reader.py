@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from roomscout.base.shots import VIEW
 from roomscout.base.text import did_you_mean, on_disk
 from roomscout.base.wording import named
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
 from roomscout.data.sources import Source, named_by, source_of_earlier
 from roomscout.runs import NEWEST, RunError

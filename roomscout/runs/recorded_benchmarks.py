@@ -6,17 +6,8 @@ from typing import Any
 
 from roomscout.base.wording import named
 from roomscout.data.answers import KIND_NAMES, AnswerKind, kind_named
-from roomscout.data.benchmarks import (
-    Benchmark,
-    BenchmarkError,
-    QuestionType,
-    benchmark_names,
-    find_benchmark,
-    is_code,
-    loaded_code,
-    mean_over_questions,
-    mean_over_tasks,
-)
+from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType, mean_over_questions, mean_over_tasks
+from roomscout.data.benchmarks import benchmark_names, find_benchmark, is_code, loaded_code
 from roomscout.data.judged import JUDGED_KIND
 from roomscout.runs.records import BenchmarkRecord, RunFacts, TypeRecord
 

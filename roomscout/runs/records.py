@@ -19,7 +19,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, WrapSerializer
 from roomscout import UpAxis
 from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record
 from roomscout.base.shots import VIEW
-from roomscout.data.benchmarks import Reference
+from roomscout.data.benchmark import Reference
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.sources import Source
 from roomscout.data.video_frames import FramesRecord

@@ -23,7 +23,7 @@ from typing import Any
 from roomscout.base.shots import Shot
 from roomscout.base.text import csv_cell
 from roomscout.base.wording import named
-from roomscout.data.benchmarks import Benchmark, mean_over_questions
+from roomscout.data.benchmark import Benchmark, mean_over_questions
 from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.sources import Source

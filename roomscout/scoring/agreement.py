@@ -5,7 +5,7 @@ from itertools import combinations
 from statistics import median
 
 from roomscout.data.answers import AnswerKind
-from roomscout.data.benchmarks import Benchmark, mean
+from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import intervals_of
 from roomscout.scoring.scores import Agreement, PersonScores, Scores

@@ -5,9 +5,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+<<<<<<< HEAD
 from roomscout.data.benchmarks import Benchmark
 from roomscout.data.questions import Asked, Question
 from roomscout.scoring.scores import Baseline
+=======
+from roomscout.data.benchmark import Benchmark
+from roomscout.data.questions import Question, Selection
+>>>>>>> 8258aea (Read question files in the documented forms alone)
 from roomscout.scoring.summary import aggregate, rounded
 
 
@@ -24,7 +29,7 @@ class Guesses:
     what: str = "most frequent answer of the type"
 
 
-def frequent_guesses(questions: Iterable[Question], asked: Asked, benchmark: Benchmark) -> Guesses:
+def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark: Benchmark) -> Guesses:
     """The guesses for `questions`, which are all of those `asked` or a part of them.
 
     They are the benchmark's `frequent_answers` if it has some. Otherwise the guess for a question is the most frequent

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmark import Benchmark
 from roomscout.scoring.intervals import intervals_of
 from roomscout.scoring.scores import DatasetScores, Scores
 from roomscout.scoring.summary import AggregateError, Row, aggregate, decimal, is_scored, rounded

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from roomscout.data.benchmarks import Benchmark, BenchmarkError, mean_over_questions, mean_over_tasks
+from roomscout.data.benchmark import Benchmark, BenchmarkError, mean_over_questions, mean_over_tasks
 from roomscout.scoring.scene_scores import SceneScores
 from roomscout.scoring.scores import Intervals
 from roomscout.scoring.summary import Row, rounded

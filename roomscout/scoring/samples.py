@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 
 from roomscout.data.answers import AnswerKind
-from roomscout.data.benchmarks import Benchmark, mean
+from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import kind_code
 from roomscout.scoring.scores import SampleScores, Scores
 from roomscout.scoring.summary import Row, aggregate, is_scored

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from roomscout.data.benchmarks import Benchmark, mean_over_questions, mean_over_tasks
+from roomscout.data.benchmark import Benchmark, mean_over_questions, mean_over_tasks
 from roomscout.scoring.summary import Row, combined, is_scored, score_of
 
 

@@ -21,7 +21,7 @@ from roomscout.agent.prepared import prepared
 from roomscout.agent.state import QuestionState, Rules, Status
 from roomscout.agent.turns import failing
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.questions import Asked, Question, normalized
+from roomscout.data.questions import Question, Selection, normalized
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply
@@ -332,7 +332,7 @@ class RoomEnv:
         return self._coverage.share - before
 
 
-def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[RunConfig, Asked | None]:
+def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[RunConfig, Selection | None]:
     """The configuration and the questions of an environment, None for endless ones; raises ConfigError."""
     if settings.get("keep_views") is not None:
         raise ConfigError(
@@ -357,7 +357,7 @@ def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[
         config = config_in_python({"batch": True, **file}, settings)
         return config, asked_of(config.what_to_run, config.questions)
     config = config_in_python({"batch": True}, settings)
-    return config, Asked.all_of(normalized(questions, find_benchmark(config.questions.benchmark)))
+    return config, Selection.all_of(normalized(questions, find_benchmark(config.questions.benchmark)))
 
 
 def _require_scored(questions: Iterable[Question]) -> None:

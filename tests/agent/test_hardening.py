@@ -39,7 +39,7 @@ from roomscout.analysis.study.cells import Study, only_one
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import csv_cell, in_markdown
 from roomscout.base.web import server_on
-from roomscout.data.benchmarks import Benchmark, QuestionType
+from roomscout.data.benchmark import Benchmark, QuestionType
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.data.question import UNDECLARED
 from roomscout.data.questions import Question, QuestionError, load_questions, normalized

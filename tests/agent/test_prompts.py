@@ -30,7 +30,8 @@ from roomscout.agent.policies.replies import ParsedAction
 from roomscout.agent.run_folder import saved_prompts
 from roomscout.base.shots import Shot
 from roomscout.data.answers import POINT_KIND
-from roomscout.data.benchmarks import QuestionType, openeqa, sqa3d
+from roomscout.data.benchmark import QuestionType
+from roomscout.data.benchmarks import openeqa, sqa3d
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction

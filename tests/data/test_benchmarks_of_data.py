@@ -10,7 +10,8 @@ import pytest
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
-from roomscout.data.benchmarks import Benchmark, BenchmarkError, QuestionType, find_benchmark, mean_over_questions
+from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType, mean_over_questions
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved, with_kind
 from roomscout.runs.reader import RunReader
@@ -80,7 +81,7 @@ def test_a_ground_truth_is_read_as_the_kind_reads_answers(rooms: RoomScans, tmp_
 
 BROKEN_KIND = """
 from roomscout.data.answers import Text
-from roomscout.data.benchmarks import Benchmark, QuestionType
+from roomscout.data.benchmark import Benchmark, QuestionType
 
 class Code(Text):
     name = "code"
@@ -199,7 +200,7 @@ def test_a_benchmark_that_cannot_be_loaded_is_refused(name: str, words: str):
 
 RECORD = """
 from roomscout.data.answers import Number
-from roomscout.data.benchmarks import Benchmark, QuestionType
+from roomscout.data.benchmark import Benchmark, QuestionType
 def made(**changes):
     types = (QuestionType("object_counting", Number("objects")),)
     return Benchmark(**{"name": "mine", "title": "Mine", "types": types, **changes})

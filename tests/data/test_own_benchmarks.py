@@ -10,7 +10,8 @@ import pytest
 from conftest import COMMAND, RoomScans, only_run, run_main
 
 from roomscout.data.answers import POINT_KIND
-from roomscout.data.benchmarks import BenchmarkError, find_benchmark, origin_lines
+from roomscout.data.benchmark import BenchmarkError, origin_lines
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.summary import label_of

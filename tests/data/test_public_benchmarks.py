@@ -12,7 +12,8 @@ import pytest
 from conftest import COMMAND, RoomScans, only_run, run_main
 
 from roomscout.agent.evaluation import main_vsi_bench_loop
-from roomscout.data.benchmarks import find_benchmark, origin_lines
+from roomscout.data.benchmark import origin_lines
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.revsi import TYPES_OF_TASK
 from roomscout.data.judged import mark_of, prompt_of, score_of_mark
 from roomscout.data.questions import QuestionError, load_questions, load_saved, saved

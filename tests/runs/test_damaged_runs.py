@@ -27,7 +27,7 @@ from roomscout.analysis.report.writer import page_values, template
 from roomscout.analysis.seeing import Seen
 from roomscout.analysis.serve.runs import RunList
 from roomscout.analysis.wrong import report_wrong
-from roomscout.data.benchmarks import BenchmarkError
+from roomscout.data.benchmark import BenchmarkError
 from roomscout.data.questions import QuestionError
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.data.answers import Text
-from roomscout.data.benchmarks import Benchmark, QuestionType, mean_over_questions
+from roomscout.data.benchmark import Benchmark, QuestionType, mean_over_questions
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 
 Path(__file__).with_name("executed").touch()

@@ -20,9 +20,10 @@ from roomscout.agent.run_folder import answerer_of, conditions_of
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.contents import RunContents
-from roomscout.data.benchmarks import FrequentAnswers, find_benchmark
+from roomscout.data.benchmark import FrequentAnswers
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.questions import Asked, Question, QuestionSource, load_questions
+from roomscout.data.questions import Question, QuestionSource, Selection, load_questions
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
 from roomscout.runs import RunError
@@ -49,7 +50,7 @@ def counting(
 
 
 def guesses(questions: Sequence[Question], source: Sequence[Question] | None = None) -> list[str | None]:
-    asked = Asked(questions, QuestionSource("questions.jsonl", source or questions))
+    asked = Selection(questions, QuestionSource("questions.jsonl", source or questions))
     return list(frequent_guesses(questions, asked, BENCHMARK).answers.values())
 
 
@@ -81,14 +82,14 @@ def test_a_question_without_a_ground_truth_is_neither_guessed_nor_counted():
 def test_a_benchmark_may_bring_the_answers_of_its_training_split():
     trained = replace(BENCHMARK, frequent_answers=FrequentAnswers("the training split", {"object_counting": "4"}))
     questions = counting(("a", "4"), ("b", "2"))
-    found = frequent_guesses(questions, Asked.all_of(questions), trained)
+    found = frequent_guesses(questions, Selection.all_of(questions), trained)
     assert (found.source, found.answers) == ("the training split", {"0": "4", "1": "4"})
 
 
 def test_the_rooms_are_compared_with_the_answers_of_other_rooms():
     rooms = find_benchmark("rooms")
     questions = counting(("a", "3"), ("b", "3"), dataset="bare")
-    found = frequency_baseline(frequent_guesses(questions, Asked.all_of(questions), rooms), questions, rooms)
+    found = frequency_baseline(frequent_guesses(questions, Selection.all_of(questions), rooms), questions, rooms)
     assert found is not None and found["overall"] == 100.0
     assert found["source"].endswith("in 300 other rooms of the same levels")
 
@@ -130,7 +131,9 @@ def test_answers_of_an_unknown_type_are_refused():
 def test_a_baseline_without_a_task_has_no_overall():
     questions = [*counting(("a", "2"), ("b", "2")), *counting(("a", "3.0"), kind="room_size_estimation")]
     questions = [replace(each, id=str(number)) for number, each in enumerate(questions)]
-    found = frequency_baseline(frequent_guesses(questions, Asked.all_of(questions), BENCHMARK), questions, BENCHMARK)
+    found = frequency_baseline(
+        frequent_guesses(questions, Selection.all_of(questions), BENCHMARK), questions, BENCHMARK
+    )
     assert found == {
         "source": "most frequent answer of the type in other scenes of the list of questions",
         "questions": 2,

@@ -13,7 +13,8 @@ from conftest import RoomScans, run_in_process
 
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.writer import write_report
-from roomscout.data.benchmarks import Benchmark, find_benchmark, mean
+from roomscout.data.benchmark import Benchmark, mean
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.agreement import agreement_lines, by_annotator

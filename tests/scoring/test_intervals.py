@@ -10,7 +10,7 @@ from conftest import scores as scores_in
 from scipy import stats
 
 from roomscout.data.answers import LETTER_KIND
-from roomscout.data.benchmarks import Benchmark, QuestionType, mean_over_questions
+from roomscout.data.benchmark import Benchmark, QuestionType, mean_over_questions
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.intervals import (

@@ -18,7 +18,8 @@ from roomscout.agent.actions import METRIC, ActionSpace, find_space
 from roomscout.agent.config import TELL_NAMES, ConfigError, ControlSettings, ModelSettings, RunConfig
 from roomscout.base.shots import VIEW
 from roomscout.base.wording import named
-from roomscout.data.benchmarks import ADVICE_NEEDS, Benchmark, find_benchmark, wrong_needs
+from roomscout.data.benchmark import ADVICE_NEEDS, Benchmark, wrong_needs
+from roomscout.data.benchmarks import find_benchmark
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import invalid_in_words
 from roomscout.rendering.modalities import MODALITIES

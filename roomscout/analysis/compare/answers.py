@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from roomscout.analysis.compare.conditions import Conditions, conditions_of
 from roomscout.analysis.report.writer import REPORT_FILE
 from roomscout.analysis.titles import controls_of, short_title
-from roomscout.data.benchmarks import DEFAULT, Benchmark, find_benchmark
+from roomscout.data.benchmark import Benchmark
+from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.reader import RunReader

@@ -16,7 +16,7 @@ from roomscout.analysis.rows import print_lines
 from roomscout.analysis.run_argument import add_log_root
 from roomscout.base.text import replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
-from roomscout.data.benchmarks import BenchmarkError
+from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
 from roomscout.runs.reader import named_run, runs_by_start

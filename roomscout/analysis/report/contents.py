@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from roomscout.data.answers import with_unit
-from roomscout.data.benchmarks import Benchmark, BenchmarkError
+from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.data.boxes import ObjectBox, named_in
 from roomscout.data.questions import Question, QuestionError
 from roomscout.runs import RunError

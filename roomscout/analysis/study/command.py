@@ -29,7 +29,7 @@ from roomscout.analysis.study.tables import (
 )
 from roomscout.base.text import either, escaped, log_to_stream
 from roomscout.base.verbs import parser_of, refusing
-from roomscout.data.benchmarks import BenchmarkError
+from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)

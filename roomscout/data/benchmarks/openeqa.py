@@ -2,9 +2,9 @@
 
 import re
 
-from roomscout.data.benchmarks import SCANS_FROM, Benchmark, Origin, QuestionType, mean_over_questions
+from roomscout.data.benchmark import SCANS_FROM, Benchmark, Origin, QuestionType, mean_over_questions
 from roomscout.data.judged import JUDGED_KIND
-from roomscout.data.question_files import QuestionError, Row
+from roomscout.data.question_files import QuestionError, QuestionRow
 
 CATEGORIES = (
     "object recognition",
@@ -20,12 +20,12 @@ IN_WORDS = "Answer in a few words, not in a sentence."
 LOOK = "Look at the whole room before you answer."
 
 
-def is_about_scannet(row: Row) -> bool:
+def is_about_scannet(row: QuestionRow) -> bool:
     """Whether a question is about a scan of ScanNet; the others are about buildings of HM3D."""
     return not str(row["episode_history"]).startswith("hm3d-")
 
 
-def in_our_columns(row: Row) -> Row:
+def in_our_columns(row: QuestionRow) -> QuestionRow:
     """A row with our columns: the episode names the scan, and the category is the type."""
     episode = EPISODE.fullmatch(str(row["episode_history"]))
     if episode is None:

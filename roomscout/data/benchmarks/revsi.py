@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from roomscout.data.benchmarks import SCANNET_ROOM, SCANS_FROM, Benchmark, Origin, QuestionType
-from roomscout.data.question_files import COLUMNS, HubDataset, Row
+from roomscout.data.benchmark import SCANNET_ROOM, SCANS_FROM, Benchmark, Origin, QuestionType
+from roomscout.data.question_files import COLUMNS, HubDataset, QuestionRow
 from roomscout.data.scans import layout_name
 from roomscout.data.vsi_types import VSI_TYPES
 
@@ -28,13 +28,13 @@ def type_of(name: str, task: str) -> QuestionType:
     return replace(same, name=name, task=task, wording="")
 
 
-def in_our_columns(row: Row) -> Row:
+def in_our_columns(row: QuestionRow) -> QuestionRow:
     """A row with our columns: `scene_id` is the scene."""
     ours = {"dataset": layout_name(str(row["dataset"])), "scene_name": row["scene_id"]}
     return {name: row.get(name) for name in COLUMNS} | ours
 
 
-def is_of_all_frames(row: Row) -> bool:
+def is_of_all_frames(row: QuestionRow) -> bool:
     """True; raises ValueError for a row of a subset, whose answer is about what a few frames show."""
     if (frames := str(row.get("num_frames", "")).strip()) in SUBSETS:
         raise ValueError(f"num_frames is {frames}; a scan shows the whole room, so use the rows of all_frame")

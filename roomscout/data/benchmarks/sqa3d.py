@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from roomscout.data.benchmarks import SCANS_FROM, Benchmark, Origin, QuestionType, Reference, mean_over_questions
-from roomscout.data.question_files import QuestionError, Row
+from roomscout.data.benchmark import SCANS_FROM, Benchmark, Origin, QuestionType, Reference, mean_over_questions
+from roomscout.data.question_files import QuestionError, QuestionRow
 from roomscout.data.situated import ANNOTATED, SITUATED_KIND, joined
 from roomscout.data.starts import Start
 
@@ -12,7 +12,7 @@ FIRST_WORDS = ("what", "is", "how", "can", "which")
 ADVICE = "The question begins with your situation: you start at that place, facing that way."
 
 
-def in_our_columns(row: Row) -> Row:
+def in_our_columns(row: QuestionRow) -> QuestionRow:
     """A row with our columns: the situation is the beginning of the question, and its pose the start."""
     place: Any = row["position"]
     turned: Any = row["rotation"]

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from roomscout.data.benchmarks import vsi_bench
-from roomscout.data.question_files import COLUMNS, HubDataset, Row
+from roomscout.data.question_files import COLUMNS, HubDataset, QuestionRow
 
 TRUTHS = {"true": True, "false": False}
 
 
-def is_kept(row: Row) -> bool:
+def is_kept(row: QuestionRow) -> bool:
     """Whether a row of VSI-Bench was not pruned; raises ValueError if its column `pruned` says neither."""
     pruned = TRUTHS.get(str(row["pruned"]).strip().lower())
     if pruned is None:

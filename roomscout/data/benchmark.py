@@ -1,0 +1,303 @@
+"""What a benchmark is: where its questions come from, what its types ask, and how scores are combined and labelled."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
+from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, QuestionRow, listed
+from roomscout.data.video_protocol import VideoProtocol
+
+ADVICE_NEEDS = ("pose", "extent", "turns", "translation", "moves")
+"""What advice may build on and a run may lack: what its prompts tell, a model that moves the camera from its place, and
+one that moves it at all."""
+
+
+class BenchmarkError(QuestionError):
+    """A benchmark cannot be loaded. The message names it and says what --benchmark takes."""
+
+
+@dataclass(frozen=True)
+class QuestionType:
+    """A type of question: its kind of answer, and what a model reads about it.
+
+    `task` is the benchmark task that the type belongs to, by default the type itself. `advice` ends the system prompt;
+    `advice_untold[item]` replaces it when prompts do not reveal `item` ("pose", "extent" or "turns"), when the camera
+    cannot leave its place ("translation") or is moved by others ("moves"); "pose moves" is for both. `told_by_extent`
+    says that the extent nearly answers the question. `wording` is a case-insensitive regular expression that the
+    beginning of a question of this type matches; a user's own question in that wording gets the type.
+    """
+
+    name: str
+    kind: AnswerKind
+    task: str = ""
+    advice: str = ""
+    wording: str = ""
+    advice_untold: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
+    told_by_extent: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a field that cannot be used."""
+        for lacking in self.advice_untold:
+            if why := wrong_needs(lacking):
+                raise ValueError(f"type {self.name!r}: advice_untold {why}")
+        object.__setattr__(self, "task", self.task or self.name)
+
+
+def wrong_needs(lacking: str) -> str | None:
+    """Why a key of `advice_untold` is not one or several of ADVICE_NEEDS with blanks between; None if it is."""
+    if lacking.split() and set(lacking.split()) <= set(ADVICE_NEEDS):
+        return None
+    return f"has {lacking!r}: its keys are some of {', '.join(ADVICE_NEEDS)}"
+
+
+OPEN = QuestionType("open", TEXT_KIND)
+"""The type of a user's own question without options."""
+OPEN_CHOICE = QuestionType("open_choice", LETTER_KIND)
+"""The type of a user's own question with options."""
+OWN_TYPES: Mapping[str, QuestionType] = {OPEN.name: OPEN, OPEN_CHOICE.name: OPEN_CHOICE}
+"""The types of questions that belong to no benchmark."""
+
+
+RESERVED = frozenset(("all", "overall"))
+"""Names that the tables of a summary use beside those of types and tasks."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published score: whose, in percent by the label of the overall, where it is published, and how it was measured.
+
+    Compare it with a run only if `protocol`, such as "on video frames", is close to the run's: `frames` is how many, 0
+    if that is not published, and `framework` the code that measured it. `means` has, by label, the mean of the
+    published scores of its tasks, where no such overall is published.
+    """
+
+    name: str
+    percent: Mapping[str, float]
+    source: str
+    protocol: str = ""
+    means: Mapping[str, float] = field(default_factory=dict)
+    frames: int = 0
+    framework: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Source, protocol and framework in one phrase."""
+        shown = f"{self.frames} video frames" if self.frames else self.protocol
+        return ", ".join(filter(None, [self.source, shown, self.framework]))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where data comes from, and the terms under which its owners give it. `file` is the one to get there, if any."""
+
+    url: str
+    terms: str
+    file: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.url} ({self.terms})"
+
+
+SCANS_FROM = {
+    "arkitscenes": Origin("https://github.com/apple/ARKitScenes", "the LICENSE of that repository"),
+    "scannet": Origin("https://github.com/ScanNet/ScanNet", "ScanNet Terms of Use, access on request"),
+    "scannetpp": Origin("https://kaldir.vc.in.tum.de/scannetpp", "ScanNet++ Terms of Use, access on request"),
+}
+"""The owners of the scans of datasets that several benchmarks ask about."""
+
+
+def true_dataset(dataset: str, scene_name: str) -> str:
+    """The dataset that a scan is of: none for a room that `roomscout rooms` made, whatever folder it is in."""
+    return "" if re.fullmatch(r"room_seed\d+_\d+", scene_name) else dataset
+
+
+@dataclass(frozen=True)
+class FrequentAnswers:
+    """The most frequent ground truth of each type, and where they were counted, such as "MyBench's training split".
+
+    With `by_category`, a question of a type there has the answer for its category, such as "chair": the first group of
+    the type's regular expression in `category_in`. `what` says which answers they are.
+    """
+
+    source: str
+    by_type: Mapping[str, str]
+    by_category: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    category_in: Mapping[str, str] = field(default_factory=dict)
+    what: str = "most frequent answer of the type"
+
+    def answer_to(self, question_type: str, question: str) -> str | None:
+        """The answer to a question; None if its type has none."""
+        pattern = self.category_in.get(question_type)
+        found = re.search(pattern, question) if pattern else None
+        of_category = self.by_category.get(question_type, {})
+        return of_category.get(found[1] if found else "", self.by_type.get(question_type))
+
+
+Aggregate = Callable[["Benchmark", Mapping[str, Sequence[float]]], dict[str, float]]
+"""Combines the scores (0 to 1) of each type present, in the order of the types, into percent per task and "overall"."""
+
+
+def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Percent per task and their unweighted mean as "overall" (a macro average).
+
+    A task's value is the mean of the means of its types, those present. Means are summed in the order of
+    `benchmark.summed`, since a float sum depends on its order.
+    """
+    by_task: dict[str, list[float]] = {}
+    for name, values in scores.items():
+        by_task.setdefault(benchmark.by_name[name].task, []).append(mean(values))
+    means = {task: sum(parts) / len(parts) for task, parts in by_task.items()}
+    last = {task: place for place, task in enumerate(benchmark.summed_last, start=1)}
+    order = sorted(means, key=lambda task: (last.get(task, 0), task))
+    overall = sum(means[task] for task in order) / len(means)
+    return {task: 100 * value for task, value in means.items()} | {"overall": 100 * overall}
+
+
+def mean_over_questions(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Percent per task and the mean over all questions as "overall" (a micro average)."""
+    by_task: dict[str, list[float]] = {}
+    for name, values in scores.items():
+        by_task.setdefault(benchmark.by_name[name].task, []).extend(values)
+    percents = {task: 100 * mean(values) for task, values in by_task.items()}
+    return percents | {"overall": 100 * mean([each for values in by_task.values() for each in values])}
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean, summed as NumPy does, like the official scorers."""
+    return float(np.mean(values))
+
+
+SCANNET_ROOM = r"(scene\d{4})_\d{2}"
+"""ScanNet's name of a scan: scene0000_00 and scene0000_01 are scans of one room."""
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """Everything that RoomScout knows about a benchmark.
+
+    - `name` is what --benchmark takes, `title` what messages call it.
+    - `types` in the order of its tables. `excluded` maps types that are left out unless --question-types names them to
+      the reason.
+    - `source` is where the questions come from without --questions; None if a file must be given. `columns` are those
+      that a row must have, `more_columns` those that it may have. `read_row` turns such a row into one with the columns
+      of `roomscout.data.question_files.COLUMNS`, and START_COLUMN if it has a start; it raises QuestionError for a row
+      that it cannot read. Rows for which `asks` is False are left out; it raises ValueError with the reason for a row
+      that it cannot judge.
+    - `read_json` makes the list of rows from the content of a .json file and the file's path, which may have others
+      beside it. It raises QuestionError. If None, the file itself must be a list of rows.
+    - `folder` instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json,
+      .csv, .parquet), and the scans, which need no --scan-root. It raises QuestionError.
+    - `make_scans` makes the scans of these scenes (dataset and name) there, if they are made rather than given. A run
+      calls it for the scenes that it asks about, once its model can be asked. It raises QuestionError.
+    - `questions_from` and `scans_from`, by dataset, say where the data comes from and under which terms.
+    - `aggregate` combines scores, such as `mean_over_tasks` or `mean_over_questions`, and `label` is the word for the
+      result: with `label` "overall", the mean over seven tasks is "overall_7_task". `summed_last` names tasks whose
+      means come last in the sum, in their order.
+    - `scan_layouts` maps datasets to paths below their root, beside those that `roomscout.data.scans` knows.
+    - `rescans` maps datasets in which a room may have several scans to a regular expression of their names, whose first
+      group names the room.
+    - `datasets` names all datasets of a fixed set of questions, in the order of tables. An overall over only some of
+      them, or over another number of questions than in `sizes`, is then partial, and its label says so. If empty,
+      labels do not say it.
+    - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label. An overall
+      over another number of questions is partial.
+    - `counts` (questions by type), `scenes` (by dataset) and `hashes` (`roomscout.data.sources.content_hash`) tell a
+      file with all of its own rows from other questions in its types; see `roomscout.data.sources`. `scored_as` is
+      empty: only for other questions it is the title of the benchmark whose rules score them.
+    - `video` is its official protocol on frames of videos (`--present video`), None if it has none.
+    - `frequent_answers` are those of a training split, for the baseline of always giving the most frequent answer. If
+      None, a run counts the answers in other scenes of its own question file instead.
+    """
+
+    name: str
+    title: str
+    types: tuple[QuestionType, ...]
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    source: HubDataset | None = None
+    columns: tuple[str, ...] = COLUMNS
+    more_columns: tuple[str, ...] = ()
+    read_json: JsonReader | None = None
+    read_row: Callable[[QuestionRow], QuestionRow] = lambda row: row
+    asks: Callable[[QuestionRow], bool] = lambda row: True
+    folder: Callable[[], Path] | None = None
+    make_scans: Callable[[Iterable[tuple[str, str]]], None] | None = None
+    questions_from: Origin | None = None
+    scans_from: Mapping[str, Origin] = field(default_factory=dict)
+    aggregate: Aggregate = mean_over_tasks
+    label: str = ""
+    summed_last: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rescans: Mapping[str, str] = field(default_factory=lambda: {"scannet": SCANNET_ROOM})
+    references: tuple[Reference, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    video: VideoProtocol | None = None
+    frequent_answers: FrequentAnswers | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    scenes: Mapping[str, int] = field(default_factory=dict)
+    hashes: frozenset[str] = frozenset()
+    scored_as: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for types that cannot be used."""
+        names = [each.name for each in self.types]
+        if twice := [name for name, number in Counter(names).items() if number > 1]:
+            raise ValueError(f"several types have the name {twice[0]!r}")
+        if taken := {*names, *(each.task for each in self.types)} & RESERVED:
+            raise ValueError(f"no type or task can be called {sorted(taken)[0]!r}: summaries use that name")
+        object.__setattr__(self, "label", self.label or f"{self.name.replace('-', '_')}_overall")
+
+    @cached_property
+    def by_name(self) -> dict[str, QuestionType]:
+        """The types by name, in order."""
+        return {each.name: each for each in self.types}
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """The columns that a row must have and those that it may have."""
+        return (*self.columns, *self.more_columns)
+
+    @property
+    def scan_types(self) -> list[str]:
+        """Names of the types that are asked by default."""
+        return [name for name in self.by_name if name not in self.excluded]
+
+    def type_of(self, name: str) -> QuestionType | None:
+        """The benchmark's type of this name, or that of a user's own questions; None for any other name."""
+        return self.by_name.get(name) or OWN_TYPES.get(name)
+
+    def task_of(self, question_type: str) -> str:
+        """The task of a type; a type of a user's own is a task of its own."""
+        known = self.by_name.get(question_type)
+        return known.task if known else question_type
+
+    def room_of(self, dataset: str, scene_name: str) -> tuple[str, str]:
+        """The dataset and the room of a scan: those of one room are one scene in statistics."""
+        pattern = self.rescans.get(dataset)
+        found = re.fullmatch(pattern, scene_name) if pattern else None
+        return dataset, found[1] if found else scene_name
+
+    def type_of_wording(self, question: str, has_options: bool) -> QuestionType:
+        """The type whose wording a question has, or that of a user's own questions."""
+        for each in self.types:
+            fits = each.wording and each.kind.takes_options == has_options
+            if fits and re.match(each.wording, question.strip(), re.IGNORECASE | re.DOTALL):
+                return each
+        return OPEN_CHOICE if has_options else OPEN
+
+
+def origin_lines(benchmark: Benchmark, datasets: Sequence[str]) -> list[str]:
+    """Where the questions and the scans of these datasets come from, and under which terms; a line for each origin."""
+    parts: dict[Origin, list[str]] = {}
+    if benchmark.questions_from:
+        parts[benchmark.questions_from] = ["questions"]
+    for name in datasets:
+        if name in benchmark.scans_from:
+            parts.setdefault(benchmark.scans_from[name], []).append(f"scans of {name}")
+    return [f"{listed(of_origin)}: {origin}" for origin, of_origin in parts.items()]

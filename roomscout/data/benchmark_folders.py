@@ -1,0 +1,89 @@
+"""Benchmarks without code: a folder with questions, scans and a benchmark.yaml."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from roomscout.base.plain_yaml import read_yaml
+from roomscout.data.answers import kind_named
+from roomscout.data.benchmark import Benchmark, Origin, QuestionType, Reference, mean_over_questions, mean_over_tasks
+
+BENCHMARK_YAML = "benchmark.yaml"
+"""Describes the benchmark of a folder with questions and scans."""
+
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Type(_Strict):
+    answer: Name
+    unit: str = ""
+    task: str = ""
+    advice: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_answer_alone(cls, value: object) -> object:
+        return {"answer": value} if isinstance(value, str) else value
+
+
+class _Reference(_Strict):
+    name: Name
+    percent: float = Field(ge=0, le=100)
+    source: Name
+    protocol: str = ""
+
+
+class _Contents(_Strict):
+    """What docs/data.md describes."""
+
+    name: str = ""
+    title: str = ""
+    types: dict[str, _Type] = Field(min_length=1)
+    overall: Literal["tasks", "questions"] = "tasks"
+    questions_from: str = ""
+    terms: str = "no terms stated"
+    datasets: tuple[Name, ...] = ()
+    size: int = Field(0, ge=0)
+    references: tuple[_Reference, ...] = ()
+
+    @model_validator(mode="after")
+    def _size_of_references(self) -> "_Contents":
+        if self.references and not self.size:
+            raise ValueError("references need size, the number of all questions, which they cover")
+        return self
+
+
+def read_benchmark(folder: Path) -> Benchmark:
+    """The benchmark that a folder's BENCHMARK_YAML describes; raises ValueError naming the file and the key."""
+    path = folder / BENCHMARK_YAML
+    try:
+        given = _Contents.model_validate(read_yaml(path) or {})
+        name = given.name or folder.resolve().name
+        types = tuple(
+            QuestionType(each, kind_named(its.answer, its.unit), its.task, its.advice)
+            for each, its in given.types.items()
+        )
+        overall = f"{name.replace('-', '_')}_overall_{len({each.task for each in types})}_task"
+        return Benchmark(
+            name=name,
+            title=given.title or name,
+            types=types,
+            folder=lambda: folder,
+            aggregate=mean_over_tasks if given.overall == "tasks" else mean_over_questions,
+            questions_from=Origin(given.questions_from, given.terms) if given.questions_from else None,
+            references=tuple(
+                Reference(each.name, {overall: each.percent}, each.source, each.protocol) for each in given.references
+            ),
+            sizes={overall: given.size} if given.size else {},
+            datasets=given.datasets,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
