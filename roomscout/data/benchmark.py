@@ -112,11 +112,6 @@ SCANS_FROM = {
 """The owners of the scans of datasets that several benchmarks ask about."""
 
 
-def true_dataset(dataset: str, scene_name: str) -> str:
-    """The dataset that a scan is of: none for a room that `roomscout rooms` made, whatever folder it is in."""
-    return "" if re.fullmatch(r"room_seed\d+_\d+", scene_name) else dataset
-
-
 @dataclass(frozen=True)
 class FrequentAnswers:
     """The most frequent ground truth of each type, and where they were counted, such as "MyBench's training split".
