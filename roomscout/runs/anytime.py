@@ -7,7 +7,7 @@ from typing import Self
 
 <<<<<<< HEAD
 from roomscout.base.record import LookedUp, OmittedIfNone
-from roomscout.data.benchmarks import Benchmark, mean
+from roomscout.data.benchmark import Benchmark, mean
 =======
 from roomscout.data.benchmark import Benchmark, mean
 >>>>>>> 8258aea (Read question files in the documented forms alone)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 <<<<<<< HEAD
 from roomscout.base.record import LookedUp
-from roomscout.data.benchmarks import mean
+from roomscout.data.benchmark import mean
 =======
 from roomscout.data.benchmark import mean
 >>>>>>> 8258aea (Read question files in the documented forms alone)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 <<<<<<< HEAD
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Asked, Question
 from roomscout.scoring.scores import Baseline
 =======

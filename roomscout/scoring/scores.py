@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from roomscout.base.record import LookedUp, OmittedIfEmpty, OmittedIfNone, Record
-from roomscout.data.benchmarks import Benchmark
+from roomscout.data.benchmark import Benchmark
 
 Edges = tuple[float, float]
 """An interval in percent, low and high."""

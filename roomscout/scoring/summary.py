@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.loading import code_of_others
-from roomscout.data.benchmarks import Benchmark, BenchmarkError, mean
+from roomscout.data.benchmark import Benchmark, BenchmarkError, mean
 from roomscout.scoring.scores import Label, Percentages, Scores, TypeScores
 
 Row = Mapping[str, Any]

@@ -214,7 +214,7 @@ def test_a_backslash_may_be_part_of_a_name(tmp_path: Path):
 
 def test_a_scan_that_is_not_there_is_named(tmp_path: Path):
     [question] = read(tmp_path, COUNT)
-    with pytest.raises(ScanNotFound, match="there is no scan file .*, which the column scan of question 1 names"):
+    with pytest.raises(ScanNotFound, match=r"there is no scan file .*, which the column scan of question 1 names"):
         scan_of(question, tmp_path)
 
 
