@@ -5,12 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-<<<<<<< HEAD
 from roomscout.base.record import LookedUp, OmittedIfNone
 from roomscout.data.benchmark import Benchmark, mean
-=======
-from roomscout.data.benchmark import Benchmark, mean
->>>>>>> 8258aea (Read question files in the documented forms alone)
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.scoring.intervals import estimates, in_percent
 from roomscout.scoring.scores import Edges

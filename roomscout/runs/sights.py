@@ -6,12 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-<<<<<<< HEAD
 from roomscout.base.record import LookedUp
 from roomscout.data.benchmark import mean
-=======
-from roomscout.data.benchmark import mean
->>>>>>> 8258aea (Read question files in the documented forms alone)
 from roomscout.runs.contents import Count
 from roomscout.runs.records import EpisodeId, Place, Record, ResultRow
 

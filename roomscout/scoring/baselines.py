@@ -5,14 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-<<<<<<< HEAD
-from roomscout.data.benchmark import Benchmark
-from roomscout.data.questions import Asked, Question
-from roomscout.scoring.scores import Baseline
-=======
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, Selection
->>>>>>> 8258aea (Read question files in the documented forms alone)
+from roomscout.scoring.scores import Baseline
 from roomscout.scoring.summary import aggregate, rounded
 
 
