@@ -23,23 +23,23 @@ ALLOWED = {
     "analysis": {"base", "data", "scoring", "rendering", "envs", "runs"},
 }
 """The packages that each may import, beside itself."""
-FREE = {"training", "speed", "command"}
+FREE = {"training", "command"}
 """Packages that may import anything, and that no other may import."""
 OURS = {*ALLOWED, *FREE}
-BESIDE = {"explorer"}
+BESIDE = {"benchmarks", "explorer"}
 """Folders of a checkout that are not in the wheel; they may import anything, and the package imports none of them."""
-GPU_MEASUREMENT = "speed.gpu.__main__"
+GPU_MEASUREMENT = "benchmarks.gpu.__main__"
 ON_A_GPU_MACHINE = {
     *("torch", "transformers", "numpy", "PIL", "pydantic", "rich", "pytest"),  # docs/development/speed.md
     *("huggingface_hub", "safetensors", "yaml", "annotated_types"),  # which these bring
 }
 """The libraries that the tests and measurements for GPUs may import."""
 HEAVY = {
-    "torch": {"models", "training", "speed", "rendering"},
-    "transformers": {"models", "training", "speed"},
-    "open3d": {"rendering", "speed"},
-    "trimesh": {"rendering", "rooms", "speed"},
-    "pyrender": {"rendering", "speed"},
+    "torch": {"models", "training", "rendering"},
+    "transformers": {"models", "training"},
+    "open3d": {"rendering"},
+    "trimesh": {"rendering", "rooms"},
+    "pyrender": {"rendering"},
 }
 """Libraries that take seconds to import, and the packages that may."""
 
@@ -101,7 +101,7 @@ def test_the_gpu_measurements_import_only_the_libraries_that_it_names():
         path = file_of(waiting.pop())
         ours.add(path)
         for name in used_modules(path, when_imported=True):
-            if name.partition(".")[0] not in {*OURS, "roomscout"}:
+            if name.partition(".")[0] not in {*OURS, *BESIDE, "roomscout"}:
                 others.add(name.partition(".")[0])
             elif file_of(name) not in ours:
                 waiting.append(name)
@@ -110,17 +110,19 @@ def test_the_gpu_measurements_import_only_the_libraries_that_it_names():
 
 
 def file_of(module: str) -> Path:
-    """The file of a module of this repository, by its dotted name without "roomscout."."""
-    path = ROOT if module == "roomscout" else ROOT / module.replace(".", "/")
+    """The file of a module of this repository, by its dotted name without "roomscout."; it need not exist."""
+    folder = CHECKOUT if module.partition(".")[0] in BESIDE else ROOT
+    path = ROOT if module == "roomscout" else folder / module.replace(".", "/")
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def test_modules_of_the_repository_import_each_other_in_no_circle():
     """Also not through imports inside functions, which would only hide a circle."""
+    packages = [ROOT / package for package in OURS] + [CHECKOUT / folder for folder in BESIDE]
     files = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for package in OURS
-        for path in (ROOT / package).rglob("*.py")
+        ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for package in packages
+        for path in package.rglob("*.py")
     }
     edges = {name: {other for other in used_modules(path) if other in files} - {name} for name, path in files.items()}
     while free := [name for name, others in edges.items() if not others & edges.keys()]:
@@ -144,7 +146,7 @@ def used_modules(path: Path, when_imported: bool = False) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             module = node.module.removeprefix("roomscout.")
             submodules = {f"{module}.{alias.name}" for alias in node.names}
-            there = {name for name in submodules if (ROOT / (name.replace(".", "/") + ".py")).exists()}
+            there = {name for name in submodules if file_of(name).exists()}
             found |= there or {module}
     return found
 

@@ -38,7 +38,7 @@ FREQUENT = FrequentAnswers(
     CATEGORY_IN,
     "best constant answer of the type, for counts and sizes that of the object's category,",
 )  # fmt: skip
-"""Found by `python -m roomscout.speed.frequent_answers`."""
+"""Found in 100 other rooms of each level: of each type, the one answer that scores most if all questions get it."""
 
 BENCHMARK = Benchmark(
     name="rooms",

@@ -8,7 +8,6 @@ combines them. Several scans of one room count as one scene, as `Benchmark.room_
 Intervals are bias-corrected and accelerated (B. Efron, JASA 82, 1987; `scipy.stats.bootstrap`). A bootstrap of few
 units is too narrow, so for n scenes the nominal level is raised to that of a t-interval with n - 1 degrees of freedom
 times sqrt(n / (n - 1)) (T. Hesterberg, The American Statistician 69, 2015, section 3.3).
-`python -m roomscout.speed.intervals` measures how often they contain a known truth.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from roomscout.speed.gpu.lab import Lab, open_lab
+from benchmarks.gpu.lab import Lab, open_lab
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,9 +11,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from benchmarks.gpu.lab import Engine, Lab, counting, cudnn_attention
+from benchmarks.turns import Workload
 from roomscout.models.transformers.runner import Steps
-from roomscout.speed.gpu.lab import Engine, Lab, counting, cudnn_attention
-from roomscout.speed.turns import Workload
 
 Replies = dict[tuple[int, int], tuple[int, ...]]
 """Replies by (question, turn)."""

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.gpu.lab import Bench, Counted, Engine, Lab, LongReplies, counting
+from benchmarks.turns import Workload
 from roomscout.agent.planning import fitting_batch
 from roomscout.models import KV_SHARE, ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.footprint import work_of
 from roomscout.models.transformers.kv_cache import buffer_columns
 from roomscout.models.transformers.loading import usable_bytes
-from roomscout.speed.gpu.lab import Bench, Counted, Engine, Lab, LongReplies, counting
-from roomscout.speed.turns import Workload
 
 Record = Callable[[str, object], None]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.gpu.lab import Lab
 from roomscout.rendering.renderers.pyrender_egl import cuda_ordinals
-from roomscout.speed.gpu.lab import Lab
 
 Record = Callable[[str, object], None]
 
@@ -26,8 +26,8 @@ def test_pyrender_draws_on_a_gpu(lab: Lab, record_property: Record) -> None:
         pytest.skip("needs a GPU")
     for module in ("open3d", "pyrender"):
         pytest.importorskip(module)
+    from benchmarks.renderers import measure, poses, room
     from roomscout.rendering.camera import Intrinsics
-    from roomscout.speed.renderers import measure, poses, room
 
     row = measure("pyrender", room(200_000), Intrinsics(640, 480, focal_px=300.0), poses(12))
     summary = f"{row.view_ms:.1f} ms per view of {row.faces:,} faces, the first {row.first_view_ms:.0f} ms"

@@ -34,7 +34,6 @@ from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.settings import Role, names_of
 from roomscout.scoring.baselines import frequency_baseline, frequent_guesses
 from roomscout.scoring.summary import format_summary, summarize
-from roomscout.speed.frequent_answers import best_answer, frequent_answers
 
 SIZE = "object_size_estimation"
 
@@ -104,23 +103,6 @@ def test_the_rooms_are_compared_with_what_their_text_alone_tells():
     assert sizes == {"bed": "192", "clock": "35", "unicorn": known.by_type[SIZE]}
     assert known.answer_to("object_counting", "How many picture(s) are in this room?") == "5"
     assert known.answer_to("object_abs_distance", "Measuring ... the bed (in meters)?") == "3.1"
-
-
-@pytest.mark.parametrize(("truths", "best"), [(("2", "2", "3"), "2"), (("2", "4", "4", "5", "9"), "4")])
-def test_the_best_constant_number_is_the_one_that_scores_most(truths: tuple[str, ...], best: str):
-    assert best_answer("object_counting", truths) == best
-
-
-def test_the_best_constant_letter_is_the_most_frequent_one():
-    assert best_answer("route_planning", ("B", "A", "A", "C")) == "A"
-
-
-@pytest.mark.slow
-def test_counting_answers_in_other_rooms_finds_one_of_each_type():
-    by_type, by_category = frequent_answers(1)
-    known = find_benchmark("rooms").frequent_answers
-    assert known is not None and by_type.keys() == set(known.by_type)
-    assert by_category.keys() == set(known.by_category) and by_category[SIZE].keys() <= known.by_category[SIZE].keys()
 
 
 def test_answers_of_an_unknown_type_are_refused():

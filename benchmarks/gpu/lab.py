@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._dynamo.utils import counters
 
+from benchmarks.turns import Workload, build
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import OutOfMemory
 from roomscout.models.conversation import Conversation
@@ -23,7 +24,6 @@ from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
 from roomscout.models.transformers.footprint import measure_rates
 from roomscout.models.transformers.runner import GeneratedBatch, GenerationOptions, ModelRunner, Steps
-from roomscout.speed.turns import Workload, build
 
 UNLIMITED = 2**60
 """A KV cache limit that is never reached."""
@@ -33,7 +33,7 @@ _END_EVERY = range(0, 860, 8)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes for a type of device. Shapes are names in `roomscout.speed.turns.SHAPES`.
+    """Sizes for a type of device. Shapes are names in `benchmarks.turns.SHAPES`.
 
     Schedules run `questions` x `turns` with replies of `tokens`; slow ones generate only `sample_tokens` per reply.
     Steps are timed for the batch sizes `rows`, over replies of `step_tokens` after `history` earlier turns.

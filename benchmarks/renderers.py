@@ -1,6 +1,6 @@
 """Milliseconds per view of each renderer, compared with rebuilding everything for every view ("rebuild").
 
-    python -m roomscout.speed.renderers [--faces 200000 600000] [--views 12] [--size 640 480] [--json FILE]
+    python -m benchmarks.renderers [--faces 200000 600000] [--views 12] [--size 640 480] [--json FILE]
 
 The baseline, "rebuild", creates an Open3D renderer and its geometry for each view, then writes the view to a PNG file
 and reads it back. The package's renderers cache what they build for a scene in the first view, which is reported

@@ -1,4 +1,4 @@
-"""Run the GPU tests and measure speed in one command: `python -m roomscout.speed.gpu`.
+"""Run the GPU tests and measure speed in one command: `python -m benchmarks.gpu`.
 
 Needs only torch, transformers, numpy, Pillow, pydantic, rich and pytest. Runs tests/gpu first, then the
 measurements of speed.py. Each result is written to the --json file immediately. On a CPU the same code runs with tiny
@@ -22,12 +22,12 @@ from roomscout.base.files import new_file
 
 with importing("torch", "this measurement", SystemExit):
     import torch
-from roomscout.speed.gpu.lab import Lab, open_lab
-from roomscout.speed.gpu.machine import machine
-from roomscout.speed.gpu.report import Results, markdown
-from roomscout.speed.gpu.speed import measurements
+from benchmarks.gpu.lab import Lab, open_lab
+from benchmarks.gpu.machine import machine
+from benchmarks.gpu.report import Results, markdown
+from benchmarks.gpu.speed import measurements
 
-TESTS = Path(__file__).parents[3] / "tests" / "gpu"
+TESTS = Path(__file__).parents[2] / "tests" / "gpu"
 
 
 def is_chosen(name: str, words: Sequence[str] | None) -> bool:
@@ -97,7 +97,7 @@ def run_measurements(lab: Lab, results: Results, words: Sequence[str] | None) ->
 
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m roomscout.speed.gpu", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=new_file, help="write results here after every test and measurement")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
@@ -115,7 +115,7 @@ def main() -> int:
         return 0
     results = Results(args.json, machine=machine(torch.device(args.device)))
     results.settings = {
-        "command": " ".join(["python -m roomscout.speed.gpu", *sys.argv[1:]]),
+        "command": " ".join(["python -m benchmarks.gpu", *sys.argv[1:]]),
         "date": datetime.now().isoformat(timespec="minutes"),
     }
     succeeded = run_tests(args.device, results, args.only)

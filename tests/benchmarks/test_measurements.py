@@ -1,12 +1,10 @@
 """The measurements run, and compare what they claim; nothing here depends on timing."""
 
 import json
-import sys
 
 import pytest
-from conftest import COMMAND, run_command
 
-from roomscout.speed import renderers, turns
+from benchmarks import renderers, turns
 
 
 @pytest.fixture
@@ -66,16 +64,6 @@ def test_compiled_schedules_are_added_for_selected_ones_only():
     assert names("first4-kv", "lockstep") == [turns.SCHEDULES["first4-kv"].name, lockstep, f"{lockstep}, compiled"]
     assert names("first4") == [turns.SCHEDULES["first4"].name]
     assert len(names(*turns.SCHEDULES)) == 6
-
-
-@pytest.mark.slow
-def test_the_report_of_a_large_run_is_measured(tmp_path):
-    arguments = ["--questions", "30", "--rooms", "1", "--image-size", "64", "48", "--keep", str(tmp_path / "run")]
-    command = [sys.executable, "-m", "roomscout.speed.report", *arguments]  # Chromium starts once in a process
-    printed = run_command(command, cwd=COMMAND.parent).stdout
-    assert "30 questions, 5 turns each: first report" in printed
-    assert "one new result" in printed and "Chromium" in printed
-    assert len((tmp_path / "run" / "large" / "results.jsonl").read_text().splitlines()) == 30
 
 
 @pytest.mark.slow

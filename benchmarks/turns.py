@@ -232,7 +232,7 @@ def as_json(args: argparse.Namespace, results: dict[str, Measured], best_s: floa
 
 def arguments() -> argparse.Namespace:
     """Parse the command line and fill in defaults that depend on shape and device."""
-    parser = argparse.ArgumentParser(prog="python -m roomscout.speed.turns", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.turns", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="45m")
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--turns", type=int, default=8)

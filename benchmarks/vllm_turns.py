@@ -14,6 +14,7 @@ from roomscout.base.extras import importing
 
 with importing("torch", "this measurement", SystemExit):
     import torch
+from benchmarks.turns import Workload, build
 from roomscout.models import Backend, ModelOptions, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
@@ -21,7 +22,6 @@ from roomscout.models.transformers.loading import end_tokens, resolve_device, re
 from roomscout.models.transformers.shapes import SHAPES
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 from roomscout.models.vllm.backend import VllmBackend
-from roomscout.speed.turns import Workload, build
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m roomscout.speed.vllm_turns", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.vllm_turns", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="45m")
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--turns", type=int, default=8)

@@ -1,12 +1,12 @@
 """Shows how near N workers come to N times the speed of one.
 
-    python -m roomscout.speed.scale [--json FILE] [--plot FILE.png]
-    python -m roomscout.speed.scale --real     (needs the package ray)
+    python -m benchmarks.scale [--json FILE]
+    python -m benchmarks.scale --real     (needs the package ray)
 
 By default nothing is run and clocks are virtual: questions are divided, handed out and batched by the code of real
-runs, and a call lasts as long as `roomscout.agent.timing` expects of the 8B model on an H100, with as many decoding
-steps as its longest reply has tokens. With --real, Ray and the loop answer fewer questions with a policy that sleeps
-a share of these times, and the figures are compared with the simulation of the same.
+runs, and a call lasts as long as `Engine` expects of an 8B model on an H100, with as many decoding steps as its longest
+reply has tokens. With --real, Ray and the loop answer fewer questions with a policy that sleeps a share of these times,
+and the figures are compared with the simulation of the same.
 
 The efficiency of N workers is the time of one, divided by N times theirs, to the end of the merge: without start-up,
 and `with_startup` from the command on.
@@ -27,13 +27,9 @@ from typing import Any
 import numpy as np
 
 from roomscout.agent.config import RunConfig, ScheduleSettings
-from roomscout.agent.planning import fitted_to_model, plan_run
 from roomscout.agent.policies import Decision, Policy
-from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
-from roomscout.agent.timing import EXPECTED_REPLY_TOKENS, PACES, ConversationSize, Pace
-from roomscout.base.extras import is_installed, needs
 from roomscout.base.files import new_file
 from roomscout.cluster.in_parts import answer_in_parts, number_of_parts
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
@@ -45,57 +41,52 @@ from roomscout.models.roofline import Rates, Work
 from roomscout.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.runs.reader import RunReader, parts_of_run
 
-MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 ASKED = "How many chair(s) are in this room?"
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 STARTUP_S = (90.0, 150.0)
 """How long a worker takes until it is ready: 30 seconds for Ray, imports and the plan, and 60 to 120 for the weights,
 which is 150 to 300 MB/s for each of the workers. An assumption."""
 MERGE_S, EXPORT_S = 0.002, 0.0005
-"""Seconds per question to take a finished part into the run, and to write the tables of all. Measured with
-`roomscout.speed.soak` on two loaded cores."""
-REPLY_SPREAD = 0.25
-"""The standard deviation of a reply's length, relative to the mean, as `GROWTH_PER_DOUBLING` assumes."""
+"""Seconds per question to take a finished part into the run, and to write the tables of all. Measured on
+two loaded cores."""
+WORK = Work(7_568_405_504, 453_361_456, 2, kv_bytes_per_token=147_456, layers=36, encoder_layers=27)
+RATES = Rates(3.015e12, 791.2e12)
+"""Of Qwen3-VL-8B in bfloat16, and of an H100 SXM: copies and matrix products."""
+REPLY, REPLY_SPREAD, MOST_TOKENS = 200, 0.25, 512
+"""Tokens of a reply: the mean, the standard deviation relative to it, and the limit."""
+FIRST_TEXT, TURN_TEXT, IMAGE, PATCHES = 518, 160, 300, 4
+"""Tokens of the first text, of each later one and of a view of 640x480, and the patches of a token."""
+LAYER_S, VIEW_S = 0.75e-3, 6e-3
+"""Seconds that each layer of a call takes at least, for Python and kernel launches, and those of drawing a view."""
 SLOWER = 8
 """How many times as long a call takes as the policy of --real sleeps."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """How long calls of a model take, and how many questions fit in one."""
+    """How long calls of a model take, with keys and values kept: Qwen3-VL-8B on an H100, not compiled. An assumption.
 
-    work: Work
-    rates: Rates
-    pace: Pace
-    conversation: ConversationSize
-    batch_size: int
+    A decoding step takes half as long again as its roofline and prefill twice as long, both at least `LAYER_S` per
+    layer. A question takes up to `turns` turns, each as likely to be its last.
+    """
 
-    def turns(self, question: Question) -> int:
-        """How many turns a question takes; each number is equally likely, as in `expected_run_shape`."""
-        return random.Random(f"{question.id} turns").randint(1, self.conversation.turns)
+    batch_size: int = 22
+    turns: int = 9
+
+    def turns_of(self, question: Question) -> int:
+        """How many turns a question takes."""
+        return random.Random(f"{question.id} turns").randint(1, self.turns)
 
     def seconds(self, states: Sequence[QuestionState]) -> float:
         """Seconds of a call for the next turn of these questions, and of drawing their next views."""
-        size, mean = self.conversation, EXPECTED_REPLY_TOKENS
+        rows, turns = len(states), [state.turn for state in states]
         draws = (random.Random(f"{state.question.id} {state.turn}") for state in states)
-        longest = max(min(max(draw.gauss(mean, REPLY_SPREAD * mean), 1), size.reply_tokens) for draw in draws)
-        new = [size.computed(state.turn, mean) for state in states]
-        images, later = sum(images for _, images in new), size.turn_text_tokens + size.image_tokens + mean
-        held = sum(size.first_text_tokens + size.image_tokens + state.turn * later for state in states)
-        patches = 4 * images * size.image_tokens
-        tokens, rows = sum(tokens for tokens, _ in new), len(states)
-        called = self.pace.call_seconds(self.work, self.rates, rows, tokens, patches, held, longest)
-        return called + rows * self.pace.view_s
-
-
-def on_h100(questions: Sequence[Question]) -> Engine:
-    """The 8B model on an H100 with the batch that a run plans there; loads no weights."""
-    from roomscout.models.transformers.footprint import rates_of
-
-    config = fitted_to_model(RunConfig.of(plan=True, plan_device="h100", model=MODEL))
-    plan = plan_run(config, questions, Prompts())
-    assert plan.model is not None and plan.conversation is not None
-    return Engine(plan.model.work, rates_of("h100"), PACES["cuda", False], plan.conversation, plan.batch_size)
+        longest = max(min(max(draw.gauss(REPLY, REPLY_SPREAD * REPLY), 1), MOST_TOKENS) for draw in draws)
+        new = sum((TURN_TEXT if turn else FIRST_TEXT) + IMAGE for turn in turns)
+        held = sum(FIRST_TEXT + IMAGE + turn * (TURN_TEXT + IMAGE + REPLY) for turn in turns) + rows * longest / 2
+        prefill = 2 * WORK.least_prefill_seconds(RATES, new, PATCHES * rows * IMAGE)
+        step = max(1.5 * WORK.least_step_seconds(RATES, rows, held), LAYER_S * WORK.layers)
+        return max(prefill, LAYER_S * (WORK.layers + WORK.encoder_layers)) + longest * step + rows * VIEW_S
 
 
 def questions_on_scenes(count: int, scenes: int, like: Question) -> list[Question]:
@@ -112,9 +103,9 @@ def questions_on_scenes(count: int, scenes: int, like: Question) -> list[Questio
 
 def part_seconds(part: Sequence[Question], engine: Engine) -> float:
     """Seconds of all turns of a part, in the batches that the scheduler of runs makes."""
-    schedule, moves = ScheduleSettings(), engine.conversation.turns - 1
+    schedule, moves = ScheduleSettings(), engine.turns - 1
     states = [QuestionState(number, question, moves) for number, question in enumerate(scene_order(part), 1)]
-    left = {state.number: engine.turns(state.question) for state in states}
+    left = {state.number: engine.turns_of(state.question) for state in states}
     scheduler = Scheduler(states, min(engine.batch_size, len(states)), schedule.last_batched_turn + 1)
     seconds = 0.0
     while scheduler.has_work:
@@ -161,7 +152,7 @@ def simulate(questions: Sequence[Question], counts: Sequence[int], engine: Engin
             row["seconds" + name], ends = ended(parts, ready_s)
             row["efficiency" + name] = (rows or [row])[0]["seconds" + name] / count / row["seconds" + name]
             row["tail_seconds" + name] = max(ends) - min(ends)
-        rows.append(row | {"ready_s": ready, "ends_s": ends})
+        rows.append(row)
     return rows
 
 
@@ -173,7 +164,7 @@ class Sleeper(Policy):
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         """A turn by 30 degrees for each question, or its answer."""
         time.sleep(self.engine.seconds(states) / SLOWER)
-        last = [state.turn + 1 >= self.engine.turns(state.question) for state in states]
+        last = [state.turn + 1 >= self.engine.turns_of(state.question) for state in states]
         return [Decision(CameraAction(30.0, answer="2" if done else None, done=done)) for done in last]
 
 
@@ -187,7 +178,7 @@ def real(engine: Engine, count: int, scenes: int, counts: Sequence[int]) -> list
         like = replace(load_questions(folder / QUESTIONS_FILE)[0], scan=str(scan))
         questions = questions_on_scenes(count, scenes, like)
         (folder / "all.jsonl").write_text(saved(questions), encoding="utf-8")
-        policy = f"from roomscout.speed.scale import *\nclass Sleeping(Sleeper):\n    engine = {engine!r}\n"
+        policy = f"from benchmarks.scale import *\nclass Sleeping(Sleeper):\n    engine = {engine!r}\n"
         (folder / "sleeping.py").write_text(policy, encoding="utf-8")
         for workers in counts:
             config = RunConfig.of(
@@ -210,29 +201,6 @@ def real(engine: Engine, count: int, scenes: int, counts: Sequence[int]) -> list
     return rows
 
 
-def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Efficiency by workers, and what each worker of the largest run does over time."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 3.8), dpi=90, layout="constrained")
-    left, right = figure.subplots(1, 2)
-    counts, last = [row["workers"] for row in rows], rows[-1]
-    left.plot(counts, [row["efficiency"] for row in rows], "o-", label="workers are ready")
-    left.plot(counts, [row["efficiency_with_startup"] for row in rows], "s--", label="with start-up")
-    left.set(xscale="log", xlabel="workers", ylabel="efficiency", ylim=(0, 1.1), title="Simulated, not measured")
-    left.set_xticks(counts, list(map(str, counts)))
-    left.minorticks_off()
-    left.legend(loc="lower left")
-    order, wall = range(last["workers"]), last["seconds_with_startup"]
-    ends, ready = zip(*sorted(zip(last["ends_s"], last["ready_s"], strict=True)), strict=True)
-    right.barh(order, ready, height=1.0, color="tab:orange", label="start-up")
-    right.barh(order, np.subtract(ends, ready), left=ready, height=1.0, label="questions")
-    right.barh(order, np.subtract(wall, ends), left=ends, height=1.0, color="lightgray", label="waiting, merge")
-    right.set(xlabel="seconds", ylabel="worker", title=f"{last['workers']} workers, {last['parts']} parts")
-    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3, frameon=False)
-    figure.savefig(path)
-
-
 def main() -> None:
     """Simulate, or run on Ray, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -241,31 +209,24 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", metavar="N", help="1 to 64, with --real 1 to 8")
     parser.add_argument("--real", action="store_true", help="run on Ray, with batches of 8 and shorter times")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="also write the figures into this file")
-    parser.add_argument("--plot", type=new_file, metavar="FILE", help="draw those of the simulation (needs matplotlib)")
     options = parser.parse_args()
     usual, workers = ((160, 32), WORKERS[:4]) if options.real else ((5130, 288), WORKERS)
     count, scenes = options.questions or usual[0], options.scenes or usual[1]
     counts = sorted({1, *(options.workers or workers)})
     if not 1 <= scenes <= count or counts[0] < 1:
         parser.error("--questions takes a number that is not below --scenes, and --workers numbers from 1")
-    for flag, package in (("real", "ray"), ("plot", "matplotlib")):
-        if getattr(options, flag) and not is_installed(package):
-            parser.error(needs(f"--{flag}", package))
     like = with_kind(Question("", "scannet", "", "object_counting", ASKED, ground_truth="2"), find_benchmark(DEFAULT))
-    engine = on_h100(questions_on_scenes(count, scenes, like))
+    engine = Engine(batch_size=8 if options.real else Engine.batch_size)
     if options.real:
-        engine = replace(engine, batch_size=8)
         print(f"REAL: on Ray, {count} questions on {scenes} scenes; each call sleeps 1/{SLOWER} of its time")
         rows = real(engine, count, scenes, counts)
         print_table(rows, "workers", "parts", "startup_seconds", "seconds", "efficiency", "simulated_seconds",
                     "simulated_efficiency")  # fmt: skip
     else:
-        print(f"SIMULATED: {count} questions on {scenes} scenes, {MODEL} on H100s, batches of {engine.batch_size}")
+        print(f"SIMULATED: {count} questions on {scenes} scenes, Qwen3-VL-8B on H100s, batches of {engine.batch_size}")
         rows = simulate(questions_on_scenes(count, scenes, like), counts, engine)
         print_table(rows, "workers", "parts", "seconds", "efficiency", "tail_seconds", "seconds_with_startup",
                     "efficiency_with_startup")  # fmt: skip
-        if options.plot:
-            plot(rows, options.plot)
     if options.json:
         found = {"simulated": not options.real, "questions": count, "scenes": scenes, "batch_size": engine.batch_size}
         options.json.write_text(json.dumps(found | {"workers": rows}, indent=1) + "\n", encoding="utf-8")

@@ -9,12 +9,12 @@ import torch
 from conftest import run_command
 from gpu import test_replies, test_running_out_of_memory
 
+from benchmarks.gpu import __main__ as command
+from benchmarks.gpu import report
+from benchmarks.gpu.lab import CPU_SIZES, counting, cudnn_attention, open_lab
+from benchmarks.gpu.speed import measurements
+from benchmarks.turns import Workload
 from roomscout.models.transformers.decoding import RowSampling
-from roomscout.speed.gpu import __main__ as command
-from roomscout.speed.gpu import report
-from roomscout.speed.gpu.lab import CPU_SIZES, counting, cudnn_attention, open_lab
-from roomscout.speed.gpu.speed import measurements
-from roomscout.speed.turns import Workload
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ def lab():
 
 def run(*arguments):
     """The result of the command, in a process of its own."""
-    return run_command([sys.executable, "-m", "roomscout.speed.gpu", *map(str, arguments)], cwd=CHECKOUT)
+    return run_command([sys.executable, "-m", "benchmarks.gpu", *map(str, arguments)], cwd=CHECKOUT)
 
 
 @pytest.mark.slow

@@ -15,12 +15,12 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, counting, cudnn_attention
+from benchmarks.gpu.report import Results
+from benchmarks.turns import SCHEDULES, Measured, Schedule, Workload, measure, roofline_s
 from roomscout.models import OutOfMemory
 from roomscout.models.transformers.footprint import work_of
 from roomscout.models.transformers.runner import Steps
-from roomscout.speed.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, counting, cudnn_attention
-from roomscout.speed.gpu.report import Results
-from roomscout.speed.turns import SCHEDULES, Measured, Schedule, Workload, measure, roofline_s
 
 _PROGRAMS = 2  # one for a single row, one for several
 _ATTENTION = re.compile(r"fmha|flash|attention|sdpa|_sdp_|cudnn_generated", re.IGNORECASE)

@@ -1,0 +1,1 @@
+"""Measurements of speed and memory in a checkout, run as `python -m benchmarks.NAME`."""

@@ -1,1 +1,0 @@
-"""Measurements of speed and memory, run as `python -m roomscout.speed.NAME`."""
