@@ -362,7 +362,7 @@ class Progress:
     def _count(self, row: ResultRow) -> None:
         self._failed += row.failed
         if self._scores is not None:
-            self._scores.add(vars(row))
+            self._scores.add(row)
 
     def _draw_in_notebook(self) -> None:
         if self._in_notebook is not None:

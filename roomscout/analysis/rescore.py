@@ -246,7 +246,7 @@ def totals(found: Sequence[Rescored], benchmark: Benchmark, pending: int) -> lis
 
 def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> dict[str, float | None]:
     """Percent per type, per task of several types, and the overall under its label."""
-    summary = summarize([row.to_json() for row in rows], benchmark, pending)
+    summary = summarize(rows, benchmark, pending)
     asked = summary.asked
     types = {name: counts.percent for name, counts in summary.types.items() if name != "all"}
     return types | asked.tasks | ({str(asked.label): asked.overall} if asked.label else {})

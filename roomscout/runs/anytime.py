@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from roomscout.base.record import LookedUp, OmittedIfNone
@@ -151,7 +151,7 @@ def anytime(
 
 def _at(turn: int, known: Sequence[ScoresByTurn], benchmark: Benchmark) -> AtTurn:
     """The scores at a turn."""
-    rows = [each.row.to_json() | {"score": each.at(turn)} for each in known]
+    rows = [replace(each.row, score=each.at(turn)) for each in known]
     of_all = {each.name: each for each in estimates(rows, benchmark)}
     overall = of_all.pop("overall", None)
     edges = overall.interval if overall else None

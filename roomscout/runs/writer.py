@@ -289,11 +289,10 @@ class RunWriter:
         self.flush()
         sessions = [*self._sessions(), *self._added, *([session] if session else [])]
         self._added = []
-        facts, answered = self._reader.facts, self.rows
-        rows = [row.to_json() for row in answered]
+        facts, rows = self._reader.facts, self.rows
         sights, forced = self._reader.sights, dict[EpisodeId, ForcedByTurn]()
         if facts.setting("anytime"):
-            forced = {row.episode: ForcedByTurn.of(self._reader.turns(row.episode)) for row in answered}
+            forced = {row.episode: ForcedByTurn.of(self._reader.turns(row.episode)) for row in rows}
         benchmark = self._reader.benchmark
         try:
             summary = self._scored(rows, benchmark, sights, forced)
@@ -304,7 +303,7 @@ class RunWriter:
         scans: set[str] = set()
         cost = costs(self._turns_counted_in(spent, scans), sessions[-1].batch_size if sessions else None)
         tasks = by_task(
-            (benchmark.task_of(row.question_type), spent[row.episode]) for row in answered if row.episode in spent
+            (benchmark.task_of(row.question_type), spent[row.episode]) for row in rows if row.episode in spent
         )
         summary = replace(
             summary,
@@ -313,13 +312,14 @@ class RunWriter:
             hardware=hardware_of(cost, sessions, self._reader.gpu_samples),
             provenance=hashes_of(facts, scans),
         )
-        self._replace("results.json", json.dumps(rows, indent=2))
+        records = [row.to_json() for row in rows]
+        self._replace("results.json", json.dumps(records, indent=2))
         more: dict[EpisodeId, dict[str, Any]] = {episode: columns_of(sight) for episode, sight in sights.items()}
         for episode, answers in forced.items():
             more[episode] = answers.columns | more.get(episode, {})
         for episode, of_it in spent.items() if facts.price else ():
             more[episode] = more.get(episode, {}) | {name: getattr(of_it, name) for name in COST_COLUMNS}
-        columns = [row | more.get(each.episode, {}) for each, row in zip(answered, rows, strict=True)]
+        columns = [record | more.get(row.episode, {}) for row, record in zip(rows, records, strict=True)]
         self._replace("results.csv", as_csv(columns))
         self._replace("summary.json", json.dumps(summary.to_json(), indent=2))
         return summary
@@ -335,14 +335,14 @@ class RunWriter:
 
     def _scored(
         self,
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[ResultRow],
         benchmark: Benchmark,
         sights: Mapping[EpisodeId, Sight],
         forced: Mapping[EpisodeId, ForcedByTurn],
         error: str = "",
     ) -> Summary:
         """The summary without its costs; `error` is one of code of a user's. Raises AggregateError."""
-        facts, answered, marks = self._reader.facts, self.rows, self._reader.marks
+        facts, marks = self._reader.facts, self._reader.marks
         batch, part = facts.config["ply"] is None, facts.part
         scores = summarize(rows, benchmark, facts.episodes - len(rows), str(part).replace(" ", "_") if part else "")
         if facts.frames is not None:
@@ -352,7 +352,7 @@ class RunWriter:
         errors = [error, *errors] if error else errors
         dealt = []
         if people := facts.setting("annotator"):
-            dealt = [each.episode.dealt_to(people, facts.samples) for each in answered]
+            dealt = [each.episode.dealt_to(people, facts.samples) for each in rows]
         summary = Summary(
             protocol=facts.protocol,
             model=facts.config["model"],
@@ -370,17 +370,17 @@ class RunWriter:
                 )
             ),
             judge=Judge(model=marks.judge, prompts_sha256=marks.prompts_sha256) if marks else None,
-            sight=split(answered, sights),
-            anytime=anytime(answered, forced, benchmark, facts) if facts.setting("anytime") else None,
+            sight=split(rows, sights),
+            anytime=anytime(rows, forced, benchmark, facts) if facts.setting("anytime") else None,
             errors=tuple(errors),
         )
-        told = [*_measured(answered), *_told(facts, summary, benchmark)]
+        told = [*_measured(rows), *_told(facts, summary, benchmark)]
         uneven = uneven_scenes(rows, benchmark) if summary.intervals else ""
-        warnings = [*errors, *_unreadable(answered, facts.frames is not None), *told, *([uneven] if uneven else [])]
+        warnings = [*errors, *_unreadable(rows, facts.frames is not None), *told, *([uneven] if uneven else [])]
         return replace(summary, warnings=tuple(warnings))
 
     def _of_samples(
-        self, rows: Sequence[dict[str, Any]], benchmark: Benchmark
+        self, rows: Sequence[ResultRow], benchmark: Benchmark
     ) -> tuple[SampleScores | None, dict[str, Agreement], list[str]]:
         """What several answers to a question score, how much they agree, and what failed in the code of their kinds."""
         samples, agreement, errors = None, dict[str, Agreement](), list[str]()

@@ -8,11 +8,12 @@ from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import intervals_of
+from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.scores import Agreement, PersonScores, Scores
-from roomscout.scoring.summary import AggregateError, Row, aggregate, rounded
+from roomscout.scoring.summary import AggregateError, aggregate, rounded
 
 
-def agreement_of(rows: Iterable[Row], questions: Mapping[str, Question]) -> dict[str, Agreement]:
+def agreement_of(rows: Iterable[ResultRow], questions: Mapping[str, Question]) -> dict[str, Agreement]:
     """The mean pairwise agreement of the answers to each question, in percent by the kind of its answer.
 
     Two answers agree by the score that one would have if the other were the truth, both ways round: 1 for equal letters
@@ -21,8 +22,8 @@ def agreement_of(rows: Iterable[Row], questions: Mapping[str, Question]) -> dict
     """
     answers: dict[str, list[str]] = {}
     for row in rows:
-        if row["answer"] is not None:
-            answers.setdefault(row["id"], []).append(row["answer"])
+        if row.answer is not None:
+            answers.setdefault(row.id, []).append(row.answer)
     found: dict[str, list[float]] = {}
     for id, given in answers.items():
         if len(given) > 1:
@@ -44,8 +45,8 @@ def _agree(question: Question, first: str, second: str) -> float:
         return (score(first, second) + score(second, first)) / 2
 
 
-def by_annotator(rows: Sequence[tuple[str, Row]], benchmark: Benchmark) -> dict[str, PersonScores]:
-    """The scores by person. Rows are those of `scoring.summarize`, each with the name of its person."""
+def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) -> dict[str, PersonScores]:
+    """The scores by person. Each row comes with the name of its person."""
     found = {}
     for name in dict.fromkeys(name for name, _ in rows):
         own = [row for each, row in rows if each == name]
@@ -54,11 +55,11 @@ def by_annotator(rows: Sequence[tuple[str, Row]], benchmark: Benchmark) -> dict[
         except AggregateError:  # it may need types that this person was not asked about
             percents, intervals = {}, None
         found[name] = PersonScores(
-            answers=sum(row["answer"] is not None for row in own),
-            failed=sum(row["status"] == "failed" for row in own),
+            answers=sum(row.answer is not None for row in own),
+            failed=sum(row.failed for row in own),
             percent=rounded(percents["overall"]) if percents else None,
             interval=intervals.percent.get("overall") if intervals else None,
-            seconds=round(median(row["seconds"] for row in own), 1),
+            seconds=round(median(row.seconds for row in own), 1),
         )
     return found
 

@@ -8,7 +8,7 @@ from functools import cache
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, Selection
 from roomscout.scoring.scores import Baseline
-from roomscout.scoring.summary import aggregate, rounded
+from roomscout.scoring.summary import combined, rounded
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,19 @@ def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark:
 
 def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> Baseline | None:
     """The scores of the guesses over the questions with one; None if there is none that is scored without a judge."""
-    rows, guessed, without = [], 0, set()
+    scores: dict[str, list[float]] = {}
+    guessed, without = 0, set()
     for question in questions:
         if question.id in guesses.answers and not question.kind.needs_judge:
-            answer = guesses.answers[question.id]
-            rows.append({"question_type": question.question_type, "score": question.score(answer)})
+            answer, of_type = guesses.answers[question.id], benchmark.by_name[question.question_type]
+            scores.setdefault(of_type.name, []).append(question.score(answer) or 0.0)
             guessed += answer is not None
             if answer is None:
-                without.add(benchmark.by_name[question.question_type].task)
+                without.add(of_type.task)
     if not guessed:
         return None
-    percents = {name: rounded(each) for name, each in aggregate(rows, benchmark).items()}
+    in_order = {name: scores[name] for name in benchmark.by_name if name in scores}
+    percents = {name: rounded(each) for name, each in combined(benchmark, in_order).items()}
     return Baseline(
         source=f"{guesses.what} in {guesses.source}",
         questions=guessed,

@@ -4,19 +4,20 @@ from collections.abc import Iterable
 
 from roomscout.data.benchmark import Benchmark
 from roomscout.scoring.intervals import intervals_of
+from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import DatasetScores, Scores
-from roomscout.scoring.summary import AggregateError, Row, aggregate, decimal, is_scored, rounded
+from roomscout.scoring.summary import AggregateError, aggregate, decimal, rounded
 
 NAME_WIDTH, WIDTH = 28, 14
 
 
-def scores_by_dataset(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, DatasetScores]:
+def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, DatasetScores]:
     """The scores by dataset, in the order of `benchmark.datasets`, others behind them by name; {} unless questions of
-    two datasets or more are scored. Rows are those of `scoring.summarize` with `dataset` and `scene_name`."""
-    by_name: dict[str, list[Row]] = {}
+    two datasets or more are scored."""
+    by_name: dict[str, list[ResultRow]] = {}
     for row in rows:
-        by_name.setdefault(row["dataset"], []).append(row)
-    scored = {name: sum(is_scored(row, benchmark) for row in of_name) for name, of_name in by_name.items()}
+        by_name.setdefault(row.dataset, []).append(row)
+    scored = {name: len(scores_of(of_name)) for name, of_name in by_name.items()}
     if sum(map(bool, scored.values())) < 2:
         return {}
     known = [name for name in benchmark.datasets if name in by_name]
@@ -32,7 +33,7 @@ def scores_by_dataset(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, Da
         found[name] = DatasetScores(
             questions=len(of_name),
             scored=scored[name],
-            failed=sum(row["status"] == "failed" for row in of_name),
+            failed=sum(row.failed for row in of_name),
             tasks=percents,
             overall=overall,
             intervals=intervals,

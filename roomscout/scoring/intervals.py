@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean_over_questions, mean_over_tasks
+from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.scene_scores import SceneScores
 from roomscout.scoring.scores import Intervals
-from roomscout.scoring.summary import Row, rounded
+from roomscout.scoring.summary import rounded
 
 Interval = tuple[float, float]
 Statistic = Callable[[np.ndarray], np.ndarray]
@@ -101,14 +102,13 @@ def _z() -> float:
     return float(norm.ppf(0.5 + LEVEL / 2) + norm.ppf(POWER))
 
 
-def estimates(rows: Iterable[Row], benchmark: Benchmark, resamples: int | None = None) -> list[Estimate]:
+def estimates(rows: Iterable[ResultRow], benchmark: Benchmark, resamples: int | None = None) -> list[Estimate]:
     """The percent of each task, of each type that is not one, and the "overall" last, with their intervals.
 
-    Rows are those of `scoring.summarize` with `dataset` and `scene_name`; those without a ground truth are ignored.
-    Each of several answers to a question counts like a question, and the scene remains the unit. A type that a
-    resample lacks is left out of it, as `aggregate` does, and a score without any of its types keeps its value; both
-    are rare, since a score has an interval only if each of its types is asked in FEWEST_SCENES scenes or more. Returns
-    [] if nothing is scored. Raises ValueError and BenchmarkError as `aggregate` does.
+    Ignores rows without a score. Each of several answers to a question counts like a question, and the scene remains
+    the unit. A type that a resample lacks is left out of it, as `aggregate` does, and a score without any of its types
+    keeps its value; both are rare, since a score has an interval only if each of its types is asked in FEWEST_SCENES
+    scenes or more. Returns [] if nothing is scored. Raises BenchmarkError as `aggregate` does.
     """
     table = SceneScores.of(rows, benchmark)
     if not table.names:
@@ -121,7 +121,7 @@ def estimates(rows: Iterable[Row], benchmark: Benchmark, resamples: int | None =
     ]
 
 
-def intervals_of(rows: Iterable[Row], benchmark: Benchmark) -> Intervals | None:
+def intervals_of(rows: Iterable[ResultRow], benchmark: Benchmark) -> Intervals | None:
     """`estimates` for summary.json; None if nothing is scored."""
     if not (found := estimates(rows, benchmark)):
         return None
@@ -140,7 +140,7 @@ def in_percent(interval: Interval) -> Interval:
 
 
 def differences(
-    first: Iterable[Row], second: Iterable[Row], benchmark: Benchmark, resamples: int | None = None
+    first: Iterable[ResultRow], second: Iterable[ResultRow], benchmark: Benchmark, resamples: int | None = None
 ) -> list[Difference]:
     """The differences between two runs over the same questions: `second` minus `first`, named as by `estimates`.
 
@@ -190,7 +190,7 @@ def _with_zero(interval: Interval | None, p_value: float) -> Interval | None:
     return min(interval[0], 0.0), max(interval[1], 0.0)
 
 
-def uneven_scenes(rows: Iterable[Row], benchmark: Benchmark) -> str:
+def uneven_scenes(rows: Iterable[ResultRow], benchmark: Benchmark) -> str:
     """Why intervals over scenes are too narrow if few scenes have most of the questions, as a sentence; else empty.
 
     Scenes with n_i questions tell as much as (sum n_i)^2 / sum n_i^2 equal ones (L. Kish, Survey Sampling, 1965). With

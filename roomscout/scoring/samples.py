@@ -1,47 +1,48 @@
 """What several answers to each question say together: their mean, the best of k, and the majority's answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import comb
 
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import kind_code
+from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import SampleScores, Scores
-from roomscout.scoring.summary import Row, aggregate, is_scored
+from roomscout.scoring.summary import aggregate
 
 MEAN, MAJORITY = "mean", "majority"
 
 
 def summarize_samples(
-    rows: Iterable[Row], kinds: Mapping[str, AnswerKind], benchmark: Benchmark, samples: int
+    rows: Iterable[ResultRow], kinds: Mapping[str, AnswerKind], benchmark: Benchmark, samples: int
 ) -> SampleScores:
     """The scores of the questions with a ground truth that have all of their `samples` answers.
 
-    Rows are those of `scoring.summarize` with `id`, `sample` and `answer`. `kinds` has the kind of each question's
+    `kinds` has the kind of each question's
     answer by id. Scores are the "mean" over the answers, "pass@k" for k = 2, 4, 8, ... and `samples`, see `pass_at`,
     and "majority", the score of the kind's `vote`.
     """
-    by_question: dict[str, list[Row]] = {}
+    by_question: dict[str, list[ResultRow]] = {}
     for row in rows:
-        if is_scored(row, benchmark):
-            by_question.setdefault(row["id"], []).append(row)
+        if row.score is not None:
+            by_question.setdefault(row.id, []).append(row)
     complete = [
-        sorted(answers, key=lambda row: row["sample"]) for answers in by_question.values() if len(answers) == samples
+        sorted(answers, key=lambda row: row.sample) for answers in by_question.values() if len(answers) == samples
     ]
-    scored: dict[str, list[Row]] = {name: [] for name in columns(samples)}
+    scored: dict[str, list[ResultRow]] = {name: [] for name in columns(samples)}
     for answers in complete:
-        about = {name: answers[0][name] for name in ("question_type", "ground_truth")}
-        scores = [row["score"] for row in answers]
-        scored[MEAN].append({**about, "score": mean(scores)})
+        first, scores = answers[0], scores_of(answers)
+        scored[MEAN].append(replace(first, score=mean(scores)))
         for k in _ks(samples):
-            scored[f"pass@{k}"].append({**about, "score": pass_at(k, scores)})
-        scored[MAJORITY].append({**about, "score": majority_score(answers, kinds[answers[0]["id"]])})
+            scored[f"pass@{k}"].append(replace(first, score=pass_at(k, scores)))
+        scored[MAJORITY].append(replace(first, score=majority_score(answers, kinds[first.id])))
     percents = {name: aggregate(of_name, benchmark) for name, of_name in scored.items()}
     tasks = [name for name in percents[MEAN] if name != "overall"]
     return SampleScores(
         of_each=samples,
         questions=len(complete),
-        types={name: _of_type(name, scored) for name in dict.fromkeys(row["question_type"] for row in scored[MEAN])},
+        types={name: _of_type(name, scored) for name in dict.fromkeys(row.question_type for row in scored[MEAN])},
         tasks={task: {name: found[task] for name, found in percents.items()} for task in tasks},
         overall={name: found["overall"] for name, found in percents.items()} if percents[MEAN] else None,
     )
@@ -70,18 +71,20 @@ def pass_at(k: int, scores: Sequence[float]) -> float:
     return best / comb(len(scores), k)
 
 
-def majority_score(rows: Sequence[Row], kind: AnswerKind) -> float:
+def majority_score(rows: Sequence[ResultRow], kind: AnswerKind) -> float:
     """The score of the answer that the rows of a question vote for; missing answers do not vote.
 
     Raises AnswerKindError.
     """
-    score_of = {row["answer"]: row["score"] for row in rows if row["answer"] is not None}
-    if not score_of:
+    answers = [row.answer for row in rows if row.answer is not None]
+    if not answers:
         return 0.0
     with kind_code(kind, "vote"):
-        voted = kind.vote([row["answer"] for row in rows if row["answer"] is not None])
+        voted = kind.vote(answers)
+    if kind.needs_judge:
+        return next(row.score for row in rows if row.answer == voted and row.score is not None)
     with kind_code(kind, "score"):
-        return float(score_of[voted] if kind.needs_judge else kind.score(voted, rows[0]["ground_truth"]))
+        return kind.score(voted, rows[0].ground_truth or "")
 
 
 def format_samples(scores: Scores) -> list[str]:
@@ -97,8 +100,8 @@ def format_samples(scores: Scores) -> list[str]:
     return lines
 
 
-def _of_type(question_type: str, scored: Mapping[str, Sequence[Row]]) -> dict[str, float]:
+def _of_type(question_type: str, scored: Mapping[str, Sequence[ResultRow]]) -> dict[str, float]:
     return {
-        name: 100 * mean([row["score"] for row in rows if row["question_type"] == question_type])
+        name: 100 * mean(scores_of(row for row in rows if row.question_type == question_type))
         for name, rows in scored.items()
     }

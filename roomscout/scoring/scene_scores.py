@@ -8,7 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from roomscout.data.benchmark import Benchmark, mean_over_questions, mean_over_tasks
-from roomscout.scoring.summary import Row, combined, is_scored, score_of
+from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.summary import combined
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +29,13 @@ class SceneScores:
     places: tuple[np.ndarray, ...]
 
     @classmethod
-    def of(cls, rows: Iterable[Row], benchmark: Benchmark) -> Self:
+    def of(cls, rows: Iterable[ResultRow], benchmark: Benchmark) -> Self:
         """The table of scored rows; rooms by name, types in the order of the benchmark, own types last."""
-        scored = [(row["question_type"], benchmark.room_of(row["dataset"], row["scene_name"]), score_of(row))
-                  for row in rows if is_scored(row, benchmark)]  # fmt: skip
+        scored = [
+            (row.question_type, benchmark.room_of(row.dataset, row.scene_name), row.score)
+            for row in rows
+            if row.score is not None
+        ]
         rooms = tuple(sorted({room for _, room, _ in scored}))
         present = dict.fromkeys(name for name, _, _ in scored)
         types = tuple(name for name in dict.fromkeys([*benchmark.by_name, *present]) if name in present)

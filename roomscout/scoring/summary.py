@@ -9,9 +9,8 @@ from typing import Any
 
 from roomscout.base.loading import code_of_others
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean
+from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import Label, Percentages, Scores, TypeScores
-
-Row = Mapping[str, Any]
 
 
 class AggregateError(BenchmarkError):
@@ -26,43 +25,35 @@ class ScoresByType:
         self._scores: dict[str, list[float]] = {name: [] for name in benchmark.by_name}
         self._own: dict[str, list[float]] = {}
 
-    def add(self, row: Row) -> None:
-        """Count a row, unless it has no ground truth; raises ValueError as `aggregate` does."""
-        if _in_overall(row, self._benchmark):
-            self._scores[row["question_type"]].append(score_of(row))
-        elif is_scored(row, self._benchmark):
-            self._own.setdefault(row["question_type"], []).append(score_of(row))
+    def add(self, row: ResultRow) -> None:
+        """Count a row, if it has a score."""
+        if row.score is not None:
+            known = self._scores if row.question_type in self._scores else self._own
+            known.setdefault(row.question_type, []).append(row.score)
 
     def percents(self) -> dict[str, float]:
         """Percent per task and "overall"; {} if no row counted. Raises BenchmarkError."""
-        present = {name: values for name, values in self._scores.items() if values}
-        return combined(self._benchmark, present) if present else over_own_questions(self._own)
+        if present := {name: values for name, values in self._scores.items() if values}:
+            return combined(self._benchmark, present)
+        if not self._own:
+            return {}
+        every = [each for values in self._own.values() for each in values]
+        return {name: 100 * mean(values) for name, values in self._own.items()} | {"overall": 100 * mean(every)}
 
 
-def aggregate(rows: Iterable[Row], benchmark: Benchmark) -> dict[str, float]:
-    """Percent per task and "overall", from rows with `question_type` and `score` (0..1).
+def aggregate(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, float]:
+    """Percent per task and "overall".
 
-    The benchmark's `aggregate` combines them; for VSI-Bench, with all three direction types, the result equals the
-    official one (vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py) in percent.
+    The benchmark's `aggregate` combines the scores; for VSI-Bench, with all three direction types, the result equals
+    the official one (vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py) in percent.
 
-    Ignores rows of other types, unless all are: then the overall is the mean over questions. Ignores rows without a
-    ground truth: `ground_truth` is None, or is missing and `score` is None. Returns {} if no rows remain.
-
-    Raises ValueError for a score outside 0..1, and for a score of None despite a ground truth (an unanswered question
-    scores 0).
+    Ignores rows without a score, and rows of other types, unless all are: then the overall is the mean over questions.
+    Returns {} if no rows remain.
     """
     scores = ScoresByType(benchmark)
     for row in rows:
         scores.add(row)
     return scores.percents()
-
-
-def over_own_questions(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Percent per type of the user's own types, and the mean over their questions as "overall"; {} without any."""
-    if not scores:
-        return {}
-    every = [each for values in scores.values() for each in values]
-    return {name: 100 * mean(values) for name, values in scores.items()} | {"overall": 100 * mean(every)}
 
 
 def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -80,56 +71,25 @@ def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dic
     return percents
 
 
-def _in_overall(row: Row, benchmark: Benchmark) -> bool:
-    """Whether a row counts in the benchmark's overall."""
-    return row["question_type"] in benchmark.by_name and is_scored(row, benchmark)
-
-
-def is_scored(row: Row, benchmark: Benchmark) -> bool:
-    """Whether a row has a ground truth, and its score does not await a judge."""
-    return _has_truth(row) and not _awaits_judge(row, benchmark)
-
-
-def _awaits_judge(row: Row, benchmark: Benchmark) -> bool:
-    known = benchmark.by_name.get(row["question_type"])
-    return row["score"] is None and _has_truth(row) and known is not None and known.kind.needs_judge
-
-
-def _has_truth(row: Row) -> bool:
-    return row["ground_truth"] is not None if "ground_truth" in row else row["score"] is not None
-
-
-def score_of(row: Row) -> float:
-    """The score of a row with a ground truth; raises ValueError unless it is between 0 and 1."""
-    score = row["score"]
-    if not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise ValueError(
-            f"score {score!r} of a {row['question_type']} question is not between 0 and 1; a missing answer scores 0"
-        )
-    return float(score)
-
-
-def summarize(rows: Iterable[Row], benchmark: Benchmark, pending: int = 0, part: str = "") -> Scores:
+def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0, part: str = "") -> Scores:
     """The scores of the finished questions, while `pending` others are not finished.
 
-    Rows have `question_type`, `score`, `status` ("answered", "exhausted" or "failed"), `failed_part` (None, "scan",
-    "scene", "render" or "model") and `turns`, and `id` and `dataset` if the benchmark names its datasets. `aggregate`
-    defines which rows count. If questions are answered several times, each answer counts like a question. `part` is
-    that of the label.
+    `aggregate` defines which rows count. If questions are answered several times, each answer counts like a question.
+    `part` is that of the label.
     """
     rows = list(rows)
-    with_scan = [row for row in rows if row["failed_part"] != "scan"]
-    present = dict.fromkeys(row["question_type"] for row in rows)
+    with_scan = [row for row in rows if row.failed_part != "scan"]
+    present = dict.fromkeys(row.question_type for row in rows)
     types: dict[str, TypeScores] = {}
     own = [name for name in present if name not in benchmark.by_name]
     for name in [*(name for name in benchmark.by_name if name in present), *own]:
-        of_type = [row for row in rows if row["question_type"] == name]
-        scores = [score_of(row) for row in of_type if is_scored(row, benchmark)]
+        of_type = [row for row in rows if row.question_type == name]
+        scores = scores_of(of_type)
         types[name] = replace(
             _outcomes(of_type), percent=rounded(100 * mean(scores)) if scores else None, scores=_more_scores(of_type)
         )
     types["all"] = _outcomes(rows)
-    finished = [row for row in rows if row["status"] != "failed"]
+    finished = [row for row in rows if not row.failed]
     return Scores(
         pending=pending,
         asked=_percentages(rows, benchmark, pending, part),
@@ -186,31 +146,31 @@ def _with_some(
     return replace(label, datasets=tuple(datasets), questions=None if unfinished or whole else number)
 
 
-def _percentages(rows: Sequence[Row], benchmark: Benchmark, pending: int, part: str) -> Percentages:
+def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, part: str) -> Percentages:
     percents = aggregate(rows, benchmark)
-    scored = [row for row in rows if is_scored(row, benchmark)]
-    counted = [row for row in scored if _in_overall(row, benchmark)] or scored
-    awaiting = sum(_awaits_judge(row, benchmark) for row in rows)
+    scored = [row for row in rows if row.score is not None]
+    counted = [row for row in scored if row.question_type in benchmark.by_name]
+    own = scores_of(row for row in scored if row.question_type not in benchmark.by_name) if counted else []
+    counted = counted or scored
+    awaiting = sum(row.awaits_judge for row in rows)
     found = Percentages(
         questions=len(rows),
         scored=len(scored),
-        scored_own=len(scored) - len(counted),
-        failed=sum(row["status"] == "failed" for row in counted),
+        scored_own=len(own),
+        failed=sum(row.failed for row in counted),
+        own_percent=rounded(100 * mean(own)) if own else None,
         awaiting_judge=awaiting,
     )
-    if found.scored_own:
-        own = [score_of(row) for row in scored if not _in_overall(row, benchmark)]
-        found = replace(found, own_percent=rounded(100 * mean(own)))
     if not percents:
         return found
-    types = {row["question_type"] for row in counted}
-    questions = {(row["dataset"], row["id"]) for row in counted} if benchmark.datasets or benchmark.sizes else set()
+    types = {row.question_type for row in counted}
+    questions = {(row.dataset, row.id) for row in counted} if benchmark.datasets or benchmark.sizes else set()
     label = replace(
         label_of(types, benchmark, Counter(name for name, _ in questions), bool(pending or part)),
         part=part,
         unfinished=bool(pending),
         partly_judged=bool(awaiting),
-        measured=any(row.get("measurements") for row in counted),
+        measured=any(row.measurements for row in counted),
     )
     percents = {name: rounded(percent) for name, percent in percents.items()}
     return replace(found, label=label, overall=percents.pop("overall"), tasks=percents)
@@ -221,25 +181,25 @@ def rounded(percent: float) -> float:
     return round(percent, 10)
 
 
-def _more_scores(rows: Sequence[Row]) -> dict[str, float]:
+def _more_scores(rows: Sequence[ResultRow]) -> dict[str, float]:
     values: dict[str, list[float]] = {}
     for row in rows:
-        for name, value in row.get("scores", {}).items():
+        for name, value in row.scores.items():
             values.setdefault(name, []).append(value)
     return {name: mean(of_name) for name, of_name in values.items()}
 
 
-def _outcomes(rows: Sequence[Row]) -> TypeScores:
-    statuses = Counter(row["status"] for row in rows)
-    turns = [row["turns"] for row in rows if row["status"] != "failed"]
+def _outcomes(rows: Sequence[ResultRow]) -> TypeScores:
+    statuses = Counter(row.status for row in rows)
+    turns = [row.turns for row in rows if not row.failed]
     return TypeScores(
         questions=len(rows),
         answered=statuses["answered"],
         exhausted=statuses["exhausted"],
         failed=statuses["failed"],
-        without_scan=sum(row["failed_part"] == "scan" for row in rows),
+        without_scan=sum(row.failed_part == "scan" for row in rows),
         mean_turns=mean(turns) if turns else None,
-        measurements=sum(row.get("measurements", 0) for row in rows),
+        measurements=sum(row.measurements for row in rows),
     )
 
 

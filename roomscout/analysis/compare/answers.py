@@ -16,7 +16,7 @@ from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.reader import RunReader
 from roomscout.runs.summary import Summary
-from roomscout.scoring.summary import is_scored
+from roomscout.scoring.rows import ResultRow
 
 LMMS_EVAL_TASK_KEYS = ("vsibench_overall", "vsibench_score")
 """The metrics under which lmms-eval's task vsibench keeps a question with its score, newest first."""
@@ -39,7 +39,7 @@ class QuestionKey(NamedTuple):
 class Answers:
     """The scored answers of a run or of another tool's file.
 
-    `rows` have the keys of a line of results.jsonl as far as `path` has them. `conditions` is None if they are not
+    `rows` are complete as far as `path` has their values. `conditions` is None if they are not
     recorded. `about` names what answered: the settings of the model or policy, and "controls" in words, empty for a run
     without. `summary` is empty without a summary.json. `title` is the name of a run, or what answered.
     """
@@ -48,7 +48,7 @@ class Answers:
     title: str
     path: Path
     benchmark: Benchmark
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[ResultRow, ...]
     pending: int
     conditions: Conditions | None
     about: Mapping[str, Any]
@@ -57,29 +57,27 @@ class Answers:
     report: Path | None = None
 
     @cached_property
-    def by_question(self) -> dict[QuestionKey, list[dict[str, Any]]]:
+    def by_question(self) -> dict[QuestionKey, list[ResultRow]]:
         """The scored rows of each question, in their order."""
-        found: dict[QuestionKey, list[dict[str, Any]]] = {}
+        found: dict[QuestionKey, list[ResultRow]] = {}
         for row in self.rows:
-            if is_scored(row, self.benchmark):
+            if row.score is not None:
                 found.setdefault(key_of(row), []).append(row)
         return found
 
     @cached_property
     def failed(self) -> frozenset[QuestionKey]:
         """The scored questions of which an answer ended in an error of the scan, the renderer or the model."""
-        return frozenset(
-            key for key, rows in self.by_question.items() if any(row.get("status") == "failed" for row in rows)
-        )
+        return frozenset(key for key, rows in self.by_question.items() if any(row.failed for row in rows))
 
     def without(self, questions: Container[QuestionKey]) -> "Answers":
         """These answers without those to some `questions`."""
         return replace(self, rows=tuple(row for row in self.rows if key_of(row) not in questions))
 
 
-def key_of(row: Mapping[str, Any]) -> QuestionKey:
+def key_of(row: ResultRow) -> QuestionKey:
     """The question of a row."""
-    return QuestionKey(*(str(row[name]).strip() for name in QuestionKey._fields))
+    return QuestionKey(*(str(getattr(row, name)).strip() for name in QuestionKey._fields))
 
 
 def read_answers(paths: Iterable[Path]) -> list[Answers]:
@@ -96,7 +94,7 @@ def read_answers(paths: Iterable[Path]) -> list[Answers]:
 def read_run(folder: Path) -> Answers:
     """Read a run folder; raises RunError."""
     reader = RunReader(folder)
-    facts, rows = reader.facts, tuple(row.to_json() for row in reader.rows)
+    facts, rows = reader.facts, tuple(reader.rows)
     report = folder / REPORT_FILE
     return Answers(
         folder.resolve().name,
@@ -127,7 +125,7 @@ def read_lmms_eval(path: Path) -> Answers:
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(_row_of_sample(json.loads(line)))
+            rows.append(_row_of_sample(number, json.loads(line)))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise RunError(
@@ -152,7 +150,7 @@ def read_lmms_eval(path: Path) -> Answers:
     )
 
 
-def _row_of_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
+def _row_of_sample(number: int, sample: Mapping[str, Any]) -> ResultRow:
     asked = next((sample[key] for key in LMMS_EVAL_TASK_KEYS if key in sample), None)
     if asked is None:
         raise KeyError(LMMS_EVAL_TASK_KEYS[0])
@@ -160,4 +158,21 @@ def _row_of_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(score, int | float) or not 0 <= score <= 1:
         raise ValueError(f"its score is {score!r}, not between 0 and 1")
     names = ("id", "dataset", "scene_name", "question_type", "question", "ground_truth")
-    return {name: str(asked[name]) for name in names} | {"score": float(score), "answer": str(asked["prediction"])}
+    id, dataset, scene_name, question_type, question, truth = (str(asked[name]) for name in names)
+    return ResultRow(
+        number=number,
+        id=id,
+        dataset=dataset,
+        scene_name=scene_name,
+        question_type=question_type,
+        question=question,
+        ground_truth=truth,
+        answer=str(asked["prediction"]),
+        score=float(score),
+        status="answered",
+        failed_part=None,
+        error=None,
+        turns=0,
+        parse_errors=0,
+        seconds=0.0,
+    )

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, Differing, differing, in_words
 from roomscout.runs import RunError
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
+from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import Label
 from roomscout.scoring.summary import aggregate, label_of, rounded
 
@@ -24,8 +24,8 @@ class Flip:
     key: QuestionKey
     before: float
     after: float
-    first: Mapping[str, Any]
-    second: Mapping[str, Any]
+    first: ResultRow
+    second: ResultRow
 
 
 @dataclass(frozen=True)
@@ -212,14 +212,12 @@ def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[Que
     return common
 
 
-def _rows(run: Answers, asked: Iterable[QuestionKey]) -> list[dict[str, Any]]:
+def _rows(run: Answers, asked: Iterable[QuestionKey]) -> list[ResultRow]:
     """A row for each question, with the mean score of its answers.
 
     So a question weighs the same in two runs that answer it a different number of times.
     """
-    return [
-        {**rows[0], "score": fmean(row["score"] for row in rows)} for rows in (run.by_question[key] for key in asked)
-    ]
+    return [replace(rows[0], score=fmean(scores_of(rows))) for rows in (run.by_question[key] for key in asked)]
 
 
 def _adjusted(tasks: Sequence[Sequence[Difference]], overalls: Sequence[Difference | None]) -> list[dict[str, float]]:
@@ -239,7 +237,7 @@ def _flips(first: Answers, second: Answers, common: Iterable[QuestionKey]) -> tu
     lost: list[Flip] = []
     for key in common:
         rows = first.by_question[key], second.by_question[key]
-        before, after = (fmean(row["score"] for row in of_run) for of_run in rows)
+        before, after = (fmean(scores_of(of_run)) for of_run in rows)
         if (before >= PASSING) != (after >= PASSING):
             (gained if after > before else lost).append(Flip(key, before, after, rows[0][0], rows[1][0]))
 

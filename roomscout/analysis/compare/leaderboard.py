@@ -108,7 +108,7 @@ def standing_of(folder: Path, prices: Path | None = None) -> Standing:
     tokens = cost and cost.prefilled_tokens + cost.generated_tokens
     asked, sessions = summary.asked, summary.get("sessions", ())
     words = asked.label.in_words([*asked.tasks], benchmark) if asked.label else ""
-    finished = aggregate((row.to_json() for row in rows if not row.failed), benchmark)
+    finished = aggregate((row for row in rows if not row.failed), benchmark)
     return Standing(
         folder,
         facts,

@@ -13,6 +13,7 @@ from roomscout.analysis.report.svg import Dot, dot_plot
 from roomscout.analysis.tables import INTERVAL, counted, decimal, interval_in_words, markdown_table, p_in_words
 from roomscout.base.text import escaped, escaped_text, in_markdown
 from roomscout.scoring.intervals import LEVEL, POWER, Difference
+from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.summary import BASELINES
 
 SHOWN_FLIPS = 5
@@ -147,12 +148,12 @@ def _flip_line(flip: Flip, pair: Pair) -> str:
 
 def _folders(flip: Flip) -> str:
     """The folders of a question in the two runs, one if they are the same; its id where there is none."""
-    names = [str(row.get("folder") or f"id {flip.key.id}") for row in (flip.first, flip.second)]
+    names = [row.folder or f"id {flip.key.id}" for row in (flip.first, flip.second)]
     return " / ".join(dict.fromkeys(names))
 
 
-def _answer(row: Mapping[str, Any]) -> str:
-    return "none" if row["answer"] is None else str(row["answer"])
+def _answer(row: ResultRow) -> str:
+    return "none" if row.answer is None else row.answer
 
 
 def missing_lines(pair: Pair) -> list[str]:
@@ -282,8 +283,8 @@ def _json_of_flip(flip: Flip) -> dict[str, Any]:
     return {
         **flip.key._asdict(),
         "scores": [flip.before, flip.after],
-        "answers": [row["answer"] for row in rows],
-        "folders": [row.get("folder") for row in rows],
+        "answers": [row.answer for row in rows],
+        "folders": [row.folder or None for row in rows],
     }
 
 
@@ -354,11 +355,11 @@ def page_values(found: Comparison, out: Path) -> dict[str, Any]:
 def _flip_values(flip: Flip, pair: Pair, out: Path) -> dict[str, Any]:
     answers = []
     for run, row, score in ((pair.first, flip.first, flip.before), (pair.second, flip.second, flip.after)):
-        folder = row.get("folder") or ""
+        folder = row.folder
         link = f"{_link(run.report, out)}#{folder}" if run.report and folder else ""
-        text = f"{row['answer']}. {row['answer_text']}" if row.get("answer_text") else _answer(row)
+        text = f"{row.answer}. {row.answer_text}" if row.answer_text else _answer(row)
         answers.append({"answer": escaped(text), "score": f"{score:g}", "link": link, "folder": escaped(folder)})
-    truth = flip.first.get("ground_truth_text")
+    truth = flip.first.ground_truth_text
     return {
         "type": escaped(flip.key.question_type),
         "scene": escaped(flip.key.scene_name),

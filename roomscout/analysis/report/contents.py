@@ -302,7 +302,7 @@ def _summary(
         return written
     part = str(facts.part).replace(" ", "_") if facts.part else ""
     try:
-        of_rows = [row.to_json() for row in rows.values()]
+        of_rows = list(rows.values())
         found = summarize(of_rows, benchmark, pending, part)
         return replace(
             written,
