@@ -157,7 +157,7 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
         ({"answer_kind": "maybe"}, "answer_kind 'maybe' is unknown; the kinds are letter, number, yes_no, text"),
         ({"answer_kind": "text", "unit": "m"}, "unit 'm' is for answers of kind number"),
         ({"unit": "m"}, "unit 'm' is for answers of kind number, and answer_kind is empty"),
-        ({"answer_kind": "number", "unit": "\ud800"}, "contains an unpaired surrogate; write it as UTF-8"),
+        ({"answer_kind": "number", "unit": "\ud800"}, "contains an unpaired surrogate; write the text as UTF-8"),
         ({"answer_kind": "text", "question_type": "all"}, "question_type cannot be all: summaries use that name"),
         ({"answer_kind": 3}, "answer_kind is 3; it must be text"),
         ({"answer_kind": "letter"}, "needs at least two options"),
@@ -219,16 +219,9 @@ def benchmark_in(folder: Path, source: str) -> str:
         ("1 / 0", r"raises ZeroDivisionError: division by zero \(mine.py, line 7\) when it is imported: fix it"),
         ("import sys; sys.exit(5)", r"raises SystemExit: 5 \(mine.py, line 7\)"),
         ("def f(): f()\nf()", "raises RecursionError: "),
-        ("MINE = made(types=5)", "ValueError: types must be a tuple of at least one QuestionType"),
-        ("MINE = made(types=())", "types must be a tuple of at least one QuestionType"),
         ("MINE = made(types=2 * made().types)", "several types have the name 'object_counting'"),
         ("MINE = made(types=(QuestionType('all', Number()),))", "no type or task can be called 'all'"),
         ("MINE = made(types=(QuestionType('a', Number(), 'overall'),))", "no type or task can be called 'overall'"),
-        ("MINE = made(types=(QuestionType('a', Number(), advice=5),))", "'a': name, task, advice and wording must be"),
-        ("MINE = made(types=(QuestionType('a', 'number'),))", "type 'a': its kind is 'number'"),
-        ("MINE = made(types=(QuestionType('a', Number(), wording='(('),))", "'a': its wording is not a regular expr"),
-        ("MINE = made(scan_layouts={'d': '{scene}.ply'})", "scan_layouts of 'd' must be a tuple of paths"),
-        ("MINE = made(scan_layouts={'d': ('{room}.ply',)})", "scan_layouts of 'd': '{room}.ply' may use {scene} only"),
     ],
 )
 def test_a_broken_benchmark_file_is_refused(tmp_path: Path, source: str, words: str):
@@ -307,12 +300,6 @@ def test_question_objects_need_no_read_row(tmp_path: Path):
     assert load_questions(tmp_path / "saved.jsonl", mine) == [question]
 
 
-def test_a_question_object_with_something_else_as_its_kind_is_named():
-    wrong: object = "number"
-    with pytest.raises(QuestionError, match="question 1: its kind is 'number'; import one from"):
-        normalized([Question("1", "d", "s", "mine", "How many?", ground_truth="3", kind=wrong)])
-
-
 def test_a_benchmark_file_is_run_once(tmp_path: Path):
     named = benchmark_in(tmp_path, "MINE = made()")
     mine = find_benchmark(named)
@@ -327,7 +314,7 @@ def test_an_unknown_benchmark_ends_the_command_with_one_sentence(rooms: RoomScan
 
 
 def test_a_benchmark_without_a_source_asks_for_a_file():
-    with pytest.raises(QuestionError, match="Toy has no source to download: give its questions with --questions FILE"):
+    with pytest.raises(QuestionError, match="Toy has no source to download: pass a file with --questions"):
         load_questions(None, find_benchmark(TOY))
 
 

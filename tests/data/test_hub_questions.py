@@ -28,7 +28,7 @@ def test_without_the_hub_the_error_says_what_to_do(tmp_path: Path, environment: 
     )
     done = run_python(code, HF_HOME=str(tmp_path), **environment)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "--questions FILE" in done.stdout
+    assert "pass the file with --questions" in done.stdout
     assert "hf download nyu-visionx/VSI-Bench" in done.stdout
     assert done.stdout.count("\n") == 1
 
@@ -60,7 +60,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "print(json.dumps({\n"
         "    'files': read(files=('test_debiased.parquet', 'test_pruned.parquet')),\n"
         "    'absent file': read(files=('test_absent.parquet',)),\n"
-        "    'full': read(config='full'), 'absent': read(config='all_frame')}))"
+        "    'absent': read(config='all_frame')}))"
     )
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "HF_HOME": str(hub / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": root}
@@ -71,10 +71,6 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_the_files_of_a_hub_dataset_are_read_whatever_its_configurations_match(read: dict[str, Any]) -> None:
     assert read["files"] == [1, 3, 2, 4]
-
-
-def test_a_configuration_that_matches_several_files_of_a_question_is_refused(read: dict[str, Any]) -> None:
-    assert "has 2 questions several times in configuration full, such as 1 and 1 more" in read["full"]
 
 
 def test_a_file_that_the_hub_lacks_is_named(read: dict[str, Any]) -> None:

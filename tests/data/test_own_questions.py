@@ -57,14 +57,6 @@ def test_types_of_other_wordings(text: str, options: tuple[str, ...], question_t
     assert ask_one(text, "s", options).question_type == question_type
 
 
-def test_options_without_letters_get_them() -> None:
-    assert ask_one("Which?", "s", ["red", "A table", "T.V. stand"]).options == ("A. red", "B. A table", "C. T.V. stand")
-
-
-def test_options_with_letters_keep_them() -> None:
-    assert ask_one("Which?", "s", ["B. red", "D. blue"]).letters == ("B", "D")
-
-
 @pytest.mark.parametrize(("truth", "letter"), [("left", "A"), ("Right", "B"), ("b", "b"), ("B. right", "B")])
 def test_a_ground_truth_may_be_the_text_of_an_option(truth: str, letter: str) -> None:
     assert ask_one("Where?", "s", ["left", "right"], ground_truth=truth).ground_truth == letter
@@ -84,16 +76,15 @@ def test_type_and_ground_truth_can_be_given() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"question": " "}, "^--question: .*empty"),
+        ({"question": " "}, "^--question ' ': the question is empty"),
         ({"question_type": "chess"}, "^--question-type 'chess' is unknown"),
-        ({"question_type": "route_planning"}, "^--options: .* at least two, got 0"),
-        ({"question_type": "open", "options": ["a", "b"]}, "^--options: .* open takes none"),
+        ({"question_type": "route_planning"}, "^--question .* at least two options, but has 0"),
+        ({"question_type": "open", "options": ["a", "b"]}, "^--question .* open takes no options"),
         ({"options": ["A. red", "blue"]}, "^--options: .*letter"),
-        ({"options": ["red"]}, "^--options: .* at least two, got 1"),
-        ({"options": [str(n) for n in range(27)]}, "^--options: at most 26 are supported, got 27"),
-        ({"options": ["red", "blue"], "ground_truth": "C"}, "^--ground-truth 'C' is not one of the letters A, B"),
-        ({"question_type": "object_counting", "ground_truth": "many"}, "^--ground-truth 'many' is not a finite number"),
-        ({"ground_truth": ""}, "^--ground-truth '' is empty"),
+        ({"options": ["red"]}, "^--question .* at least two options, but has 1"),
+        ({"options": ["red", "blue"], "ground_truth": "C"}, "^--ground-truth 'C': is not one of the letters A, B"),
+        ({"question_type": "object_counting", "ground_truth": "many"}, "^--ground-truth 'many': is not a finite numb"),
+        ({"ground_truth": ""}, "^--ground-truth '': is empty"),
     ],
 )
 def test_an_invalid_own_question_is_refused(arguments: dict, message: str) -> None:

@@ -74,7 +74,7 @@ def test_a_row_that_revsi_cannot_ask_is_refused_in_one_sentence(tmp_path: Path, 
 def test_a_missing_column_of_revsi_is_named(tmp_path: Path):
     row = revsi_row()
     row["scene_name"] = row.pop("scene_id")
-    with pytest.raises(QuestionError, match="row 1: missing column scene_id; rename scene_name to scene_id"):
+    with pytest.raises(QuestionError, match="row 1: missing column scene_id; ReVSI"):
         load_questions(lines(tmp_path / "rows.jsonl", [row]), REVSI)
 
 

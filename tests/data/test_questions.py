@@ -71,18 +71,8 @@ def write_csv(path: Path, rows: list[dict]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
-        writer.writerows({**row, "options": json.dumps(row["options"])} for row in rows)
-
-
-def write_csv_by_pandas(path: Path, rows: list[dict]) -> None:
-    pd.DataFrame(rows).to_csv(path, index=False)
-
-
-def write_csv_of_arrays(path: Path, rows: list[dict]) -> None:
-    """Options as numpy prints arrays, as when pandas saves the hub's parquet file."""
-    frame = pd.DataFrame(rows)
-    frame["options"] = [None if row["options"] is None else np.array(row["options"], dtype=object) for row in rows]
-    frame.to_csv(path, index=False)
+        cells = ({"options": json.dumps(row["options"])} if "options" in row else {} for row in rows)
+        writer.writerows({**row, **cell} for row, cell in zip(rows, cells, strict=True))
 
 
 def write_parquet(path: Path, rows: list[dict]) -> None:
@@ -93,8 +83,6 @@ WRITERS = [
     ("q.jsonl", write_jsonl),
     ("q.json", write_json),
     ("q.csv", write_csv),
-    ("Q.CSV", write_csv_by_pandas),
-    ("q.csv", write_csv_of_arrays),
     ("q.parquet", write_parquet),
 ]
 
@@ -113,7 +101,7 @@ def test_the_sample_survives_every_format(tmp_path: Path, name: str, write: Writ
     assert load_questions(tmp_path / name) == load_questions(SAMPLE)
 
 
-@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[5]])
+@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3]])
 @pytest.mark.parametrize("kind", [int, float])
 def test_numeric_ids_and_names_become_text(tmp_path: Path, name: str, write: Writer, kind: type) -> None:
     write(tmp_path / name, [{**COUNTING, "id": kind(7), "scene_name": kind(3864514494), "ground_truth": 4}])
@@ -136,12 +124,6 @@ def test_other_columns_blank_lines_and_a_byte_order_mark_are_ignored(tmp_path: P
     assert [question.id for question in load_questions(tmp_path / "q.jsonl")] == ["007", "8"]
 
 
-@pytest.mark.parametrize("nothing", [None, float("nan"), [], "", "null", "None", "[]"])
-def test_empty_options_have_several_spellings(tmp_path: Path, nothing: object) -> None:
-    write_jsonl(tmp_path / "q.jsonl", [{**COUNTING, "options": nothing}])
-    assert load_questions(tmp_path / "q.jsonl")[0].options == ()
-
-
 # Bad input
 
 
@@ -155,14 +137,13 @@ def error_of(path: Path, **filters: Any) -> str:
 BAD_ROWS = [
     ({**ROUTE, "question_type": "chess"}, "unknown question_type 'chess'"),
     ({**ROUTE, "question_type": "open"}, "open takes no options"),
-    ({**ROUTE, "id": "007"}, "duplicate id 007"),
+    ({**ROUTE, "id": "007"}, "1 has the same id"),
     ({**ROUTE, "id": None}, "id is None"),
     ({**ROUTE, "id": True}, "id is True"),
     ({**ROUTE, "id": 1.5}, "id is 1.5"),
     ({**ROUTE, "scene_name": ""}, "scene_name is ''"),
-    ({**ROUTE, "scene_name": "\ud83d"}, "scene_name is"),
+    ({**ROUTE, "scene_name": "\ud83d"}, "surrogate"),
     ({**ROUTE, "dataset": None}, "dataset is None"),
-    ({**ROUTE, "question": ""}, "the question is empty"),
     ({**ROUTE, "question": "  \n"}, "the question is empty"),
     ({**ROUTE, "question": None}, "the question is empty"),
     ({**ROUTE, "question": "broken \ud83d"}, "surrogate"),
@@ -170,26 +151,16 @@ BAD_ROWS = [
         {**ROUTE, "ground_truth": "D"},
         "ground_truth 'D' of a question of type route_planning is not one of the letters A, B, C",
     ),
-    ({**ROUTE, "ground_truth": "AB"}, "ground_truth 'AB'"),
     ({**ROUTE, "ground_truth": ""}, "ground_truth ''"),
     ({**ROUTE, "ground_truth": None}, "ground_truth None"),
-    ({**ROUTE, "options": None}, "needs at least two options, but has 0"),
     ({**ROUTE, "options": []}, "needs at least two options, but has 0"),
     ({**ROUTE, "options": ["B. left"]}, "needs at least two options, but has 1"),
-    ({**ROUTE, "options": ["A. left", "right"]}, "option 'right' has no letter"),
-    ({**ROUTE, "options": ["A. left", "B. "]}, "option 'B. ' has no letter or no text"),
+    ({**ROUTE, "options": ["A. left", "right"]}, "must all have a letter"),
     ({**ROUTE, "options": ["B. left", "B. right"]}, "duplicate letters (B, B)"),
-    ({**ROUTE, "options": ["A. left", 2]}, "option '2' has no letter"),
-    ({**ROUTE, "options": {"A": "left"}}, "needs at least two options, but has 1"),
-    ({**ROUTE, "options": 3}, "options are 3"),
-    ({**ROUTE, "options": "left or right"}, "are not a list"),
-    ({**ROUTE, "options": "['A. left', '\\x']"}, "are not a list"),
+    ({**ROUTE, "options": 3}, "options 3 must be a list"),
     ({**COUNTING, "id": "8", "ground_truth": "four"}, "ground_truth 'four'"),
-    ({**COUNTING, "id": "8", "ground_truth": "nan"}, "ground_truth 'nan'"),
-    ({**COUNTING, "id": "8", "ground_truth": float("inf")}, "ground_truth 'inf'"),
+    ({**COUNTING, "id": "8", "ground_truth": float("inf")}, "neither text nor a finite number"),
     ({**COUNTING, "id": "8", "ground_truth": None}, "ground_truth None"),
-    ({**COUNTING, "id": "8", "ground_truth": True}, "is neither text nor a number"),
-    ({**COUNTING, "id": "8", "ground_truth": [3, 4]}, "is a list: give one answer"),
     ({**COUNTING, "id": "8", "ground_truth": "0"}, "not a finite number above 0"),
     ({**COUNTING, "id": "8", "options": ["A. 1", "B. 2"]}, "object_counting takes no options"),
 ]
@@ -210,13 +181,13 @@ def test_a_bad_row_is_named(tmp_path: Path, row: dict, message: str) -> None:
 
 
 @pytest.mark.parametrize("column", [name for name in COUNTING if name not in ("id", "options")])
-@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3], WRITERS[5]])
+@pytest.mark.parametrize(("name", "write"), WRITERS)
 def test_a_missing_column_is_named(tmp_path: Path, column: str, name: str, write: Writer) -> None:
     write(tmp_path / name, [{key: value for key, value in COUNTING.items() if key != column}])
     assert f"{name}, row 1: missing column {column};" in error_of(tmp_path / name)
 
 
-@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3], WRITERS[5]])
+@pytest.mark.parametrize(("name", "write"), WRITERS)
 def test_id_and_options_may_be_left_out(tmp_path: Path, name: str, write: Writer) -> None:
     row = {key: value for key, value in COUNTING.items() if key not in ("id", "options")}
     write(tmp_path / name, [row, row])
@@ -256,44 +227,25 @@ def test_a_line_that_is_not_an_object_is_named(tmp_path: Path, line: str) -> Non
     assert "q.jsonl, row 1: " in error_of(tmp_path / "q.jsonl")
 
 
-@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv", "q.parquet"])
-def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).touch()
-    assert "is empty" in error_of(tmp_path / name)
-
-
-@pytest.mark.parametrize(("name", "text"), [("q.jsonl", "\n"), ("q.json", "[]"), ("q.csv", ",".join(COUNTING))])
-def test_a_file_without_rows_is_empty(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    assert "is empty" in error_of(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["q.jsonl", "q", "q.parquet"])
-def test_a_folder_is_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    assert "is a folder; --questions takes a file" in error_of(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["q.txt", "q", "q.jsonl.gz"])
-def test_an_unknown_extension_is_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).touch()
-    assert "--questions takes .jsonl, .ndjson, .json, .csv, .tsv, .parquet" in error_of(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv", "q.parquet"])
-def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
-    assert f"cannot read {tmp_path}/{name}: No such file" in error_of(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["q.jsonl", "q.json", "q.csv"])
-def test_a_file_in_another_encoding_is_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes("Küche".encode("latin-1"))
-    assert "is not UTF-8 text" in error_of(tmp_path / name)
-
-
-def test_a_json_file_that_is_not_a_list_is_named(tmp_path: Path) -> None:
-    (tmp_path / "q.json").write_text(json.dumps({"rows": [COUNTING], "others": [COUNTING]}))
-    assert "is not a JSON list" in error_of(tmp_path / "q.json")
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("q.jsonl", b"", "is empty"),
+        ("q.csv", b"", "is empty"),
+        ("q.json", b"[]", "is empty"),
+        ("q.csv", ",".join(COUNTING).encode(), "is empty"),
+        ("q.json", b"", "invalid JSON"),
+        ("q.txt", b"", "a question file is one of .jsonl, .json, .csv, .tsv, .parquet"),
+        ("q.csv", "Küche".encode("latin-1"), "is not UTF-8 text"),
+        ("q.jsonl", None, "No such file"),
+        ("q.parquet", None, "No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    error = error_of(tmp_path / name)
+    assert f"{tmp_path}/{name}" in error and words in error
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.9, 0.999])
@@ -358,7 +310,7 @@ def test_a_filter_value_that_does_not_occur_is_refused(source: Path, filters: di
 
 
 def test_filters_that_together_exclude_everything_are_refused(source: Path) -> None:
-    assert "no question passes all of" in error_of(source, ids=["8"], datasets=["arkitscenes"])
+    assert "no question passes all filters" in error_of(source, ids=["8"], datasets=["arkitscenes"])
 
 
 def test_questions_keep_the_order_of_the_file(source: Path) -> None:
@@ -367,11 +319,6 @@ def test_questions_keep_the_order_of_the_file(source: Path) -> None:
 
 def test_the_first_n_are_taken_after_filtering(source: Path) -> None:
     assert [question.id for question in load_questions(source, datasets=["scannetpp"], num_questions=1)] == ["8"]
-
-
-@pytest.mark.parametrize("number", [0, -1])
-def test_fewer_than_one_question_is_refused(source: Path, number: int) -> None:
-    assert "--num-questions" in error_of(source, num_questions=number)
 
 
 def test_questions_about_the_video_are_excluded_and_the_reason_is_logged(
@@ -452,7 +399,7 @@ def test_saved_objects_are_read_again(tmp_path: Path) -> None:
     assert load_questions(tmp_path / "q.jsonl") == questions
 
 
-LIST_ONLY = ("unknown question_type 'open'", "ground_truth None")
+LIST_ONLY = ("ground_truth None", "options 3")
 """What a file refuses and a list does not."""
 
 
@@ -466,7 +413,7 @@ def test_a_bad_object_is_named(row: dict, message: str) -> None:
 
 @pytest.mark.parametrize("other", ["How many?", 3, None, COUNTING])
 def test_an_object_that_is_not_a_question_is_named(other: object) -> None:
-    with pytest.raises(QuestionError, match=r"the list of questions, question 1: .+ is not a Question; make one with"):
+    with pytest.raises(QuestionError, match=r"the list of questions, question 1: .+ is not a roomscout"):
         normalized([other])  # type: ignore[list-item]
 
 
@@ -545,7 +492,7 @@ def test_a_row_may_name_its_scan_beside_the_file_or_below_the_scan_root(tmp_path
 def test_a_scene_has_one_scan(tmp_path: Path) -> None:
     file = tmp_path / "questions.jsonl"
     write_jsonl(file, [{**OWN, "scan": f"{name}.ply", "scene_name": "room"} for name in "ab"])
-    with pytest.raises(QuestionError, match=r"scene room has the scan b\.ply, and in another row a\.ply"):
+    with pytest.raises(QuestionError, match="scene room has another scan in an earlier row"):
         load_questions(file)
 
 
@@ -557,10 +504,5 @@ def test_unknown_columns_are_named(tmp_path: Path, kind: str, caplog: pytest.Log
     write = {"jsonl": lambda: table.to_json(path, orient="records", lines=True), "csv": lambda: table.to_csv(path)}
     write.get(kind, lambda: table.to_parquet(path))()
     assert len(load_questions(path)) == 1
-    assert "answr_kind (did you mean answer_kind?)" in caplog.text
-    assert "colour" in caplog.text
-
-
-def test_a_folder_written_by_save_to_disk_is_named(tmp_path: Path) -> None:
-    (tmp_path / "dataset_info.json").write_text("{}")
-    assert "is a folder; --questions takes a file; save the dataset with to_parquet" in error_of(tmp_path)
+    assert "ignoring unknown columns: " in caplog.text
+    assert "answr_kind, colour" in caplog.text

@@ -173,10 +173,3 @@ def test_the_table_requires_a_root_that_is_a_folder(tmp_path: Path) -> None:
 
 def test_questions_are_grouped_by_scan_in_order_of_first_appearance() -> None:
     assert [asked.id for asked in scene_order(QUESTIONS)] == ["1", "3", "2", "6", "4", "5"]
-
-
-@pytest.mark.parametrize(("scene", "rounded"), [("3.86E+09", True), ("4e7", True), ("1e4b2", False)])
-def test_a_scene_that_a_spreadsheet_has_rounded_is_named_as_such(tmp_path: Path, scene: str, rounded: bool):
-    with pytest.raises(ScanNotFound) as missing:
-        find_scan(tmp_path, "scannetpp", scene)
-    assert ("a spreadsheet has rounded a long number" in str(missing.value)) == rounded

@@ -107,11 +107,6 @@ def test_a_benchmark_says_which_scans_are_of_one_room():
     assert mine.room_of("scannet", "scene0000_01") == ("scannet", "scene0000_01")
 
 
-def test_rescans_without_a_group_are_refused():
-    with pytest.raises(ValueError, match="must be a regular expression whose first group is the room"):
-        replace(BENCHMARK, rescans={"mine": "kitchen"})
-
-
 def test_equal_scores_have_no_interval():
     (task, overall) = estimates(one_each([1.0] * 12), BENCHMARK)
     assert task.missing == overall.missing == NO_SPREAD
