@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from roomscout.base.plain_yaml import read_yaml
+from roomscout.base.record import reasons
 from roomscout.data.answers import kind_named
 from roomscout.data.benchmark import Benchmark, Origin, QuestionType, Reference, mean_over_questions, mean_over_tasks
 
@@ -83,7 +84,6 @@ def read_benchmark(folder: Path) -> Benchmark:
             datasets=given.datasets,
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ValueError(f"{path}: {reasons(error)}") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None

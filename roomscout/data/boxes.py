@@ -1,13 +1,17 @@
 """The boxes of a scan's objects: the files that have them, and the objects that a question needs."""
 
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import numpy as np
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record, reasons
 
 BOXES_FILES = ("boxes.json", "rooms.json")
 """The names of a file of boxes beside scans: one's own, and that of procedural rooms."""
@@ -16,7 +20,19 @@ _LEVELS = 4
 _UNIT_TOLERANCE = 0.01
 _ALL_OF_A_KIND = re.compile(r"\s*how many\b", re.IGNORECASE)
 
-Vector = tuple[float, float, float]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Vector = tuple[Finite, Finite, Finite]
+Size = tuple[Length, Length, Length]
+
+
+def _orthonormal(axes: tuple[Vector, Vector, Vector]) -> tuple[Vector, Vector, Vector]:
+    if not np.allclose(np.array(axes) @ np.transpose(axes), np.eye(3), rtol=0, atol=_UNIT_TOLERANCE):
+        raise ValueError("must be three unit vectors at right angles")
+    return axes
+
+
+Axes = Annotated[tuple[Vector, Vector, Vector], AfterValidator(_orthonormal)]
 
 
 class BoxError(ValueError):
@@ -33,10 +49,10 @@ class ObjectBox:
 
     category: str
     center: Vector
-    size: Vector
-    yaw_deg: float = 0.0
-    id: str = ""
-    axes: tuple[Vector, Vector, Vector] | None = None
+    size: Size
+    yaw_deg: OmittedIfEmpty[Finite] = 0.0
+    id: OmittedIfEmpty[str] = ""
+    axes: OmittedIfNone[Axes | None] = None
 
     @property
     def directions(self) -> tuple[Vector, Vector, Vector]:
@@ -51,7 +67,9 @@ class ObjectBox:
     def footprint(self) -> tuple[tuple[float, float], ...]:
         """The outline seen from above, (x, y) in metres, in order around the box; four corners if it is upright."""
         if self.axes is not None:
-            return _outline(self._corners_from_above())
+            signs = np.stack(np.meshgrid(*[[-0.5, 0.5]] * 3), axis=-1).reshape(-1, 3)
+            corners = (signs * self.size) @ np.array(self.axes)[:, :2] + self.center[:2]
+            return _outline((float(x), float(y)) for x, y in corners)
         yaw = math.radians(self.yaw_deg)
         cos, sin = math.cos(yaw), math.sin(yaw)
         half_x, half_y = self.size[0] / 2, self.size[1] / 2
@@ -78,17 +96,6 @@ class ObjectBox:
         """The same box elsewhere: `offset` (3,) metres."""
         x, y, z = (float(value + step) for value, step in zip(self.center, offset, strict=True))
         return replace(self, center=(x, y, z))
-
-    def _corners_from_above(self) -> list[tuple[float, float]]:
-        corners = []
-        for signs in ((a, b, c) for a in (-0.5, 0.5) for b in (-0.5, 0.5) for c in (-0.5, 0.5)):
-            steps = [sign * size for sign, size in zip(signs, self.size, strict=True)]
-            x, y = (
-                self.center[axis] + sum(step * along[axis] for step, along in zip(steps, self.directions, strict=True))
-                for axis in (0, 1)
-            )
-            corners.append((x, y))
-        return corners
 
 
 def _outline(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
@@ -135,80 +142,25 @@ class KnownBoxes:
         return self._scenes[file].get(scene, ())
 
 
+@dataclass(frozen=True)
+class SceneBoxes(Record):
+    """A scene of a file of boxes: its name and the boxes of its objects."""
+
+    scene_name: str
+    objects: tuple[ObjectBox, ...]
+
+
+_SCENES = TypeAdapter(list[SceneBoxes])
+
+
 def read_boxes(path: Path) -> dict[str, tuple[ObjectBox, ...]]:
     """The boxes in a file by scene name, as docs/data.md describes it; raises BoxError."""
     try:
-        scenes = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BoxError(f"{path} has no boxes that can be read ({type(error).__name__}: {error})") from None
-    if not isinstance(scenes, list):
-        raise BoxError(f'{path} has no boxes that can be read: it must be a list of {{"scene_name", "objects"}}')
-    return dict(scene_boxes(scene, f"{path}, scene {number}") for number, scene in enumerate(scenes, start=1))
-
-
-def scene_boxes(record: Any, place: str) -> tuple[str, tuple[ObjectBox, ...]]:
-    """The name and the boxes of a scene in a file of boxes; raises BoxError naming the `place`."""
-    try:
-        name, objects = str(record["scene_name"]), list(record["objects"])
-    except (KeyError, TypeError) as error:
-        raise BoxError(f"{place} has no boxes that can be read ({type(error).__name__}: {error})") from None
-    place = f"{place} ({name})"
-    return name, tuple(checked(_box, each, f"{place}, object {number}") for number, each in enumerate(objects, start=1))
-
-
-def checked(read: Any, record: Any, place: str) -> ObjectBox:
-    """The box that `read` finds in a record; raises BoxError naming the `place` and what is wrong."""
-    try:
-        box: ObjectBox = read(record)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BoxError(f"{place} has no boxes that can be read ({type(error).__name__}: {error})") from None
-    numbers = [*box.center, *box.size, box.yaw_deg, *(value for axis in box.axes or () for value in axis)]
-    if not all(map(math.isfinite, numbers)) or min(box.size) < 0:
-        raise BoxError(f"{place} has no boxes that can be read: center and size must be finite, and size not negative")
-    if box.axes is not None and not _are_orthonormal(box.axes):
-        raise BoxError(f"{place} has no boxes that can be read: axes must be three unit vectors at right angles")
-    return box
-
-
-def _are_orthonormal(axes: Sequence[Vector]) -> bool:
-    products = [(i == j, sum(a * b for a, b in zip(axes[i], axes[j], strict=True))) for i in range(3) for j in range(3)]
-    return all(abs(product - same) <= _UNIT_TOLERANCE for same, product in products)
-
-
-def _box(record: Mapping[str, Any]) -> ObjectBox:
-    axes = record.get("axes")
-    return ObjectBox(
-        str(record["category"]),
-        vector(record["center"]),
-        vector(record["size"]),
-        float(record.get("yaw_deg", 0.0)),
-        str(record.get("id", "")),
-        None if axes is None else axes_of(axes),
-    )
-
-
-def vector(values: Iterable[Any]) -> Vector:
-    """Three numbers; raises ValueError or TypeError for anything else."""
-    x, y, z = map(float, values)
-    return x, y, z
-
-
-def axes_of(rows: Iterable[Iterable[Any]]) -> tuple[Vector, Vector, Vector]:
-    """Three vectors of three numbers; raises ValueError or TypeError for anything else."""
-    first, second, third = map(vector, rows)
-    return first, second, third
-
-
-def record_of(scene: str, boxes: Iterable[ObjectBox]) -> dict[str, Any]:
-    """A scene as `read_boxes` reads it."""
-    objects = []
-    for box in boxes:
-        turned = {"yaw_deg": box.yaw_deg} if box.axes is None else {"axes": [list(axis) for axis in box.axes]}
-        named = {"id": box.id} if box.id else {}
-        objects.append(
-            {"category": box.category, **named, "center": list(box.center), "size": list(box.size), **turned}
-        )
-    return {"scene_name": scene, "objects": objects}
+        return {scene.scene_name: scene.objects for scene in _SCENES.validate_json(path.read_bytes())}
+    except OSError as error:
+        raise BoxError(f"{path} cannot be read ({error.strerror})") from None
+    except ValidationError as error:
+        raise BoxError(f"{path} has no boxes that can be read: {reasons(error)}") from None
 
 
 @dataclass(frozen=True)

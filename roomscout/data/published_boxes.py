@@ -1,12 +1,15 @@
 """Reads the published boxes of benchmarks' objects: VSI-Bench's meta information and ReVSI's 3D annotation."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from roomscout.data.boxes import BoxError, ObjectBox, axes_of, checked, vector
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from roomscout.base.record import reasons
+from roomscout.data.boxes import Axes, BoxError, ObjectBox, Size, Vector
 from roomscout.data.scans import layout_name
 
 
@@ -19,65 +22,80 @@ class PublishedScene:
     boxes: tuple[ObjectBox, ...]
 
 
-def read_published(path: Path) -> list[PublishedScene]:
-    """The scenes of a file in either format; raises BoxError if it is in neither."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BoxError(f"{path} cannot be read ({error.strerror or error}): check the path") from None
-    except ValueError as error:
-        raise BoxError(f"{path} is not JSON ({error}): name a file of published boxes") from None
-    scenes = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    try:
-        if scenes and all(isinstance(scene, dict) for scene in scenes):
-            if isinstance(content, dict) and all("object_bbox" in scene for scene in scenes):
-                return list(_vsi_bench(content, path))
-            if isinstance(content, list) and all("scene_id" in scene and "objects" in scene for scene in scenes):
-                return list(_revsi(content, path))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BoxError(f"{path} has a scene that cannot be read ({type(error).__name__}: {error})") from None
-    raise BoxError(
-        f"{path} has the boxes of neither VSI-Bench (data/meta_info/*_meta_info_val.json of its repository) nor ReVSI "
-        "(metadata/3d_annotation.json of its dataset)"
-    )
+def _three_rows(flat: Sequence[object]) -> Sequence[object]:
+    return flat[0:3], flat[3:6], flat[6:9]
 
 
-def _vsi_bench(content: Mapping[str, Any], path: Path) -> Iterator[PublishedScene]:
-    """VSI-Bench: scenes by name, their objects by category.
+class _MetaBox(BaseModel):
+    """Open3D's minimal oriented box. The rotation is transposed and flattened, so that its rows are the axes.
 
-    `centroid` and `axesLengths` are the center and extent of Open3D's minimal oriented box, `normalizedAxes` its
-    rotation transposed and flattened, so that the rows are the axes.
     https://github.com/vision-x-nyu/thinking-in-space/issues/35
     """
 
-    def box(category: str, number: int, record: Mapping[str, Any]) -> ObjectBox:
-        flat = record["normalizedAxes"]
-        axes = axes_of((flat[0:3], flat[3:6], flat[6:9]))
-        center, size = vector(record["centroid"]), vector(record["axesLengths"])
-        return ObjectBox(category, center, size, id=f"{category} {number}", axes=axes)
-
-    for name, scene in content.items():
-        boxes = []
-        for category, records in scene["object_bbox"].items():
-            for number, record in enumerate(records, start=1):
-                place = f"{path}, scene {name}, {category} {number}"
-                boxes.append(checked(lambda each, c=category, n=number: box(c, n, each), record, place))
-        yield PublishedScene(str(scene["dataset"]), name, tuple(boxes))
+    centroid: Vector
+    axesLengths: Size  # noqa: N815 (the file's name)
+    normalizedAxes: Annotated[Axes, BeforeValidator(_three_rows)]  # noqa: N815
 
 
-def _revsi(content: list[Mapping[str, Any]], path: Path) -> Iterator[PublishedScene]:
-    """ReVSI: a list of scenes with objects, whose `obb` has Open3D's center, extent, and rotation with axes as columns.
+class _MetaScene(BaseModel):
+    dataset: str
+    object_bbox: dict[str, list[_MetaBox]]
 
-    As read by the scripts that generate its questions (they build open3d.geometry.OrientedBoundingBox of it).
-    """
 
-    def box(record: Mapping[str, Any]) -> ObjectBox:
-        columns = axes_of(record["obb"]["rotation"])
-        axes = axes_of(zip(*columns, strict=True))
-        center, size = vector(record["obb"]["center"]), vector(record["obb"]["extent"])
-        return ObjectBox(str(record["name"]), center, size, id=str(record["id"]), axes=axes)
+class _Open3DBox(BaseModel):
+    """Open3D's OrientedBoundingBox, as ReVSI's scripts for questions read it: its rotation has the axes as columns."""
 
-    for scene in content:
-        place = f"{path}, scene {scene['scene_id']}"
-        boxes = (checked(box, each, f"{place}, object {number}") for number, each in enumerate(scene["objects"], 1))
-        yield PublishedScene(layout_name(str(scene["dataset"])), str(scene["scene_id"]), tuple(boxes))
+    center: Vector
+    extent: Size
+    rotation: Axes
+
+
+class _AnnotatedObject(BaseModel):
+    id: int | str
+    name: str
+    obb: _Open3DBox
+
+
+class _AnnotatedScene(BaseModel):
+    dataset: str
+    scene_id: str
+    objects: list[_AnnotatedObject]
+
+
+_META = TypeAdapter[Mapping[str, _MetaScene]](Annotated[dict[str, _MetaScene], Field(min_length=1)])
+_ANNOTATION = TypeAdapter[Sequence[_AnnotatedScene]](Annotated[list[_AnnotatedScene], Field(min_length=1)])
+
+
+def read_published(path: Path) -> list[PublishedScene]:
+    """The scenes of a file in either format; raises BoxError if it is in neither."""
+    try:
+        content = json.loads(path.read_bytes())
+        if isinstance(content, dict):
+            return [_of_meta(name, scene) for name, scene in _META.validate_python(content).items()]
+        return [_of_annotation(scene) for scene in _ANNOTATION.validate_python(content)]
+    except OSError as error:
+        raise BoxError(f"{path} cannot be read ({error.strerror}): check the path") from None
+    except ValueError as error:
+        raise BoxError(
+            f"{path} has the boxes of neither VSI-Bench (data/meta_info/*_meta_info_val.json of its repository) nor "
+            f"ReVSI (metadata/3d_annotation.json of its dataset): "
+            f"{reasons(error) if isinstance(error, ValidationError) else error}"
+        ) from None
+
+
+def _of_meta(name: str, scene: _MetaScene) -> PublishedScene:
+    boxes = (
+        ObjectBox(category, each.centroid, each.axesLengths, id=f"{category} {number}", axes=each.normalizedAxes)
+        for category, records in scene.object_bbox.items()
+        for number, each in enumerate(records, start=1)
+    )
+    return PublishedScene(scene.dataset, name, tuple(boxes))
+
+
+def _of_annotation(scene: _AnnotatedScene) -> PublishedScene:
+    boxes = []
+    for each in scene.objects:
+        first, second, third = zip(*each.obb.rotation, strict=True)
+        axes = first, second, third
+        boxes.append(ObjectBox(each.name, each.obb.center, each.obb.extent, id=str(each.id), axes=axes))
+    return PublishedScene(layout_name(scene.dataset), scene.scene_id, tuple(boxes))

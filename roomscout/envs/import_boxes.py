@@ -9,7 +9,7 @@ from pathlib import Path
 from roomscout.base.files import replace_text
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of, refusing
-from roomscout.data.boxes import BOXES_FILES, BoxError, ObjectBox, read_boxes, record_of
+from roomscout.data.boxes import BOXES_FILES, BoxError, ObjectBox, SceneBoxes, read_boxes
 from roomscout.data.published_boxes import PublishedScene, read_published
 from roomscout.data.scans import ScanNotFound, find_scan
 from roomscout.envs.object_boxes import FITTING_SHARE, fitting_share
@@ -95,4 +95,5 @@ def _in_scan(published: PublishedScene, scene: Scene, path: Path) -> tuple[Objec
 
 def write_boxes(out: Path, scenes: Mapping[str, Sequence[ObjectBox]]) -> None:
     """Write a file of boxes atomically; raises OSError."""
-    replace_text(out, json.dumps([record_of(name, boxes) for name, boxes in scenes.items()], indent=1) + "\n")
+    records = [SceneBoxes(name, tuple(boxes)).to_json() for name, boxes in scenes.items()]
+    replace_text(out, json.dumps(records, indent=1) + "\n")

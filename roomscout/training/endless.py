@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roomscout.data.boxes import ObjectBox, scene_boxes
+from roomscout.data.boxes import ObjectBox, SceneBoxes
 from roomscout.data.questions import Question, QuestionError, with_kind
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.geometry import Geometry
@@ -88,7 +88,7 @@ class EndlessRooms:
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """The boxes of the objects in the question's room."""
-        return scene_boxes(room_record(_room_of(question.dataset, question.scene_name)), question.scene_name)[1]
+        return SceneBoxes.from_json(room_record(_room_of(question.dataset, question.scene_name))).objects
 
     def _place(self, question: Question) -> _Place:
         """The question's room, made once also for several threads."""

@@ -15,7 +15,7 @@ from roomscout.analysis.report.pages import page_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.seeing import save, see
 from roomscout.analysis.wrong import report_wrong
-from roomscout.data.boxes import named_in, read_boxes, record_of
+from roomscout.data.boxes import SceneBoxes, named_in, read_boxes
 from roomscout.runs.reader import RunReader
 from roomscout.runs.sights import SIGHT_COLUMNS, SeenObjects, Sight, enough_pixels, split
 from roomscout.runs.writer import RunWriter
@@ -79,7 +79,7 @@ def test_what_is_known_is_not_computed_again(seen_run: Path):
 def test_other_boxes_change_what_was_in_view(copied: Path, rooms: RoomScans, tmp_path: Path):
     scans = shutil.copytree(rooms.root, tmp_path / "scans")
     (name, boxes), *others = read_boxes(scans / "rooms.json").items()
-    records = [record_of(name, boxes[:1]), *(record_of(*each) for each in others)]
+    records = [SceneBoxes(name, tuple(boxes[:1])).to_json(), *(SceneBoxes(*each).to_json() for each in others)]
     (scans / "boxes.json").write_text(json.dumps(records))
     move_scans(copied, rooms.root, scans)
     assert see(RunReader(copied)).computed == sum(row.scene_name == name for row in RunReader(copied).rows)
@@ -95,7 +95,9 @@ def test_boxes_in_other_coordinates_are_refused_in_one_sentence(copied: Path, ro
     scans = shutil.copytree(rooms.root, tmp_path / "scans")
     (name, boxes), *others = read_boxes(scans / "rooms.json").items()
     moved = [box.moved((5, 0, 0)) for box in boxes]
-    (scans / "boxes.json").write_text(json.dumps([record_of(name, moved), *(record_of(*each) for each in others)]))
+    (scans / "boxes.json").write_text(
+        json.dumps([SceneBoxes(name, tuple(moved)).to_json(), *(SceneBoxes(*each).to_json() for each in others)])
+    )
     move_scans(copied, rooms.root, scans)
     seen = see(RunReader(copied))
     (sentence,) = seen.missing

@@ -15,7 +15,7 @@ from PIL import Image
 from test_report import MARKUP, OLD_RUN, contents_of, poisoned
 
 from roomscout.command.main import main
-from roomscout.data.boxes import ObjectBox, named_in, read_boxes, record_of
+from roomscout.data.boxes import ObjectBox, SceneBoxes, named_in, read_boxes
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
 
@@ -195,7 +195,7 @@ def test_boxes_in_other_coordinates_are_not_drawn_and_the_page_says_why(
     name, boxes = named
     moved = tmp_path / "moved"
     scene = scan_elsewhere(copied, name, moved)
-    elsewhere = record_of(scene, [box.moved((0, 0, 40)) for box in boxes])
+    elsewhere = SceneBoxes(scene, tuple([box.moved((0, 0, 40)) for box in boxes])).to_json()
     (moved / "boxes.json").write_text(json.dumps([elsewhere]))
     assert main(["replay", str(copied), name, "--scan-root", str(moved)]) == 0
     said = f"No boxes of objects are drawn: {moved / 'boxes.json'}, scene {scene}: only 0 of {len(boxes)} boxes fit"

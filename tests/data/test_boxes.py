@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import RoomScans
 
-from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, named_in, needed_for, read_boxes, record_of
+from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, SceneBoxes, named_in, needed_for, read_boxes
 from roomscout.data.published_boxes import read_published
 from roomscout.envs.import_boxes import main
 from roomscout.rendering.scene import load_scene
@@ -27,13 +27,13 @@ def written(path: Path, content: Any) -> Path:
 
 
 def test_what_is_written_is_read_again(tmp_path: Path):
-    file = written(tmp_path / "boxes.json", [record_of("room", [CHAIR, TILTED])])
+    file = written(tmp_path / "boxes.json", [SceneBoxes("room", (CHAIR, TILTED)).to_json()])
     assert read_boxes(file) == {"room": (CHAIR, TILTED)}
 
 
 def test_a_file_beside_the_scans_is_found(tmp_path: Path):
     scan = tmp_path / "scannet" / "scans" / "room" / "room_vh_clean_2.ply"
-    written(tmp_path / "boxes.json", [record_of("room", [CHAIR])])
+    written(tmp_path / "boxes.json", [SceneBoxes("room", (CHAIR,)).to_json()])
     assert KnownBoxes().of(scan, "room") == (CHAIR,)
     assert KnownBoxes().of(scan, "another") == ()
 
@@ -52,11 +52,17 @@ def test_an_upright_box_has_the_directions_of_its_yaw():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({}, "it must be a list of"),
-        ([{"scene_name": "room"}], "scene 1 has no boxes that can be read (KeyError: 'objects')"),
-        ([{"scene_name": "room", "objects": [{"category": "lamp"}]}], "scene 1 (room), object 1 has no boxes"),
-        ([record_of("room", [ObjectBox("lamp", (0, 0, 0), (1, -1, 1))])], "size not negative"),
-        ([record_of("room", [ObjectBox("lamp", (0, 0, 0), (1, 1, 1), axes=((1, 0, 0),) * 3)])], "at right angles"),
+        ({}, "should be a valid array"),
+        ([{"scene_name": "room"}], "missing keys: 0.objects"),
+        ([{"scene_name": "room", "objects": [{"category": "lamp"}]}], "missing keys: 0.objects.0.center"),
+        (
+            [SceneBoxes("room", (ObjectBox("lamp", (0, 0, 0), (1, -1, 1)),)).to_json()],
+            "0.objects.0.size.1: Input should be gre",
+        ),
+        (
+            [SceneBoxes("room", (ObjectBox("lamp", (0, 0, 0), (1, 1, 1), axes=((1, 0, 0),) * 3),)).to_json()],
+            "at right angles",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_says_where(tmp_path: Path, content: Any, words: str):
@@ -152,7 +158,7 @@ def test_boxes_in_other_coordinates_are_refused(rooms: RoomScans, room, tmp_path
 
 def test_scenes_of_an_earlier_import_are_kept(rooms: RoomScans, room, tmp_path: Path):
     name, boxes = room
-    out = written(tmp_path / "boxes.json", [record_of("earlier", [CHAIR])])
+    out = written(tmp_path / "boxes.json", [SceneBoxes("earlier", (CHAIR,)).to_json()])
     file = written(tmp_path / "published.json", meta_of(name, boxes, np.zeros(3)))
     assert main([str(file), "--scan-root", str(rooms.root), "--out", str(out)]) == 0
     assert set(read_boxes(out)) == {"earlier", name}
@@ -167,7 +173,7 @@ def test_a_file_in_neither_format_is_one_sentence(content: Any, tmp_path: Path, 
 
 def test_a_damaged_scene_of_a_published_file_is_named(tmp_path: Path):
     file = written(tmp_path / "meta.json", {"room": {"dataset": "scannet", "object_bbox": {"lamp": [{}]}}})
-    with pytest.raises(BoxError, match="scene room, lamp 1 has no boxes that can be read"):
+    with pytest.raises(BoxError, match=r"missing keys: room\.object_bbox\.lamp\.0\.centroid"):
         read_published(file)
 
 
