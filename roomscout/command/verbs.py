@@ -182,7 +182,7 @@ VERBS = {
         "Write procedural rooms and questions about them.",
         ("roomscout rooms rooms --rooms 1", "roomscout rooms noisy --rooms 8 --noise 0.01 --holes 5"),
         "FOLDER [FLAGS]",
-        target="roomscout.rooms.__main__:main",
+        target="roomscout.rooms.command:main",
     ),
     "report": Verb(
         "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",

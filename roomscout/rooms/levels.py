@@ -1,7 +1,7 @@
 """Levels of difficulty: how much is in a room, which plan it has, and how well it is scanned."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from numpy.random import Generator
 
@@ -32,10 +32,6 @@ class Level:
             raise ValueError(
                 f"objects must be two numbers from 9 to {MAX_OBJECTS}, the smaller first, not {least} {most}"
             )
-
-    def having(self, objects: tuple[int, int] | None) -> "Level":
-        """The level with other numbers of objects; None leaves it as it is. Raises ValueError."""
-        return replace(self, objects=objects) if objects else self
 
 
 FURNISHED = Level("furnished")

@@ -330,7 +330,8 @@ def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
         sequences = _pick(_by_blanks(pool), rng)
         turns = _pick(sequences, rng)
         route = _pick(pool[turns], rng)
-        question = _route_question(route.start, route.facing, route.stops[-1], route.steps)
+        steps = " ".join(f"{i}. {step}" for i, step in enumerate(route.steps, 1)) + "."
+        question = ROUTE.format(start=route.start, facing=route.facing, end=route.stops[-1], steps=steps)
         drafts.append(_Draft(question, ", ".join(turns), _turn_options(turns, sequences, rng)))
         pool = {
             t: [r for r in routes if (r.start, r.stops[-1]) != (route.start, route.stops[-1])]
@@ -353,11 +354,6 @@ def _route_pool(facts: _Facts, rng: Generator) -> dict[tuple[str, ...], list[Rou
         if route is not None:
             pool.setdefault(route.turns, []).append(route)
     return pool
-
-
-def _route_question(start: str, facing: str, end: str, steps: Sequence[str]) -> str:
-    numbered = " ".join(f"{i}. {step}" for i, step in enumerate(steps, 1)) + "."
-    return ROUTE.format(start=start, facing=facing, end=end, steps=numbered)
 
 
 def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[str, ...]]]:

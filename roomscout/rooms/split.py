@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,7 +34,7 @@ VERSION = 1
 SHA256 = "5b16509889cd3fdf044ad47955c2376a463d3d60e110d743f2ae85c92ca6481e"
 """Of the questions and the rooms' geometry in millimetres, as first made: part of the label of scores."""
 SHIPPED = Path(__file__).parent / "split.jsonl.xz"
-"""The questions."""
+"""The questions, which scripts/rooms_split.py wrote."""
 OWN_COLUMNS = ("id", "dataset")
 """Columns that a question gets in the split."""
 ROOMS = 200
@@ -46,7 +45,6 @@ RESOLUTION_M = 0.08
 """Grid step of the meshes: at the usual 0.05, all rooms together would take 2 GB instead of 0.9."""
 CANDIDATES = dict.fromkeys(QUESTIONS_PER_TYPE, 3)
 """Questions from which one of each type is chosen, so that the answers of the split are balanced."""
-MOST_REPLACEMENTS = 20
 MOST_WORKERS = 16
 SECONDS_BETWEEN_REPORTS = 20.0
 
@@ -68,10 +66,7 @@ def split_folder(parent: Path | None = None) -> Path:
     objects' boxes.
     """
     parent = cache_root() if parent is None else parent
-    complete = parent / f"rooms_v{VERSION}_{SHA256[:8]}"
-    if complete.is_dir():  # all rooms, made by an earlier version
-        return complete
-    folder = parent / f"{complete.name}_by_room"
+    folder = parent / f"rooms_v{VERSION}_{SHA256[:8]}_by_room"
     with _keeping_in(parent):
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / QUESTIONS_FILE).exists():
@@ -193,40 +188,5 @@ def _write_boxes(folder: Path) -> None:
             replace_bytes(folder / level / "rooms.json", (json.dumps(boxes) + "\n").encode())
 
 
-def choose_questions(rooms: int = ROOMS) -> str:
-    """The lines of the split's questions, made again: `python -m roomscout.rooms.split` without a folder."""
-    chosen: list[dict[str, Any]] = []
-    used = {level: Counter[tuple[str, str]]() for level in LEVELS}
-    for place in range(rooms):
-        for level in LEVELS:
-            _, rows = made_room(level, place, SEEDS[level])
-            chosen += [row | {"dataset": level} for row in balanced(rows, used[level])]
-    return "".join(json.dumps(row | {"id": number}) + "\n" for number, row in enumerate(chosen, start=1))
-
-
-def made_room(level: str, place: int, seed: int) -> tuple[Room, list[dict[str, Any]]]:
-    """The first room of the place that has a question of each type, and its candidates; raises SplitError."""
-    style = replace(LEVELS[level].style, resolution_m=RESOLUTION_M)
-    for index in range(place, place + MOST_REPLACEMENTS * ROOMS, ROOMS):
-        room = make_room(seed, index, style, LEVELS[level])
-        rows = room_questions(room, (seed, index), CANDIDATES)
-        if {row["question_type"] for row in rows} == CANDIDATES.keys():
-            return room, rows
-    raise SplitError(f"no room at place {place} of level {level} has a question of each type")
-
-
-def balanced(candidates: list[dict[str, Any]], used: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
-    """A question of each type: the one whose answer was chosen least often so far, the first one on a tie."""
-    chosen = []
-    for question_type in CANDIDATES:
-        of_type = [row for row in candidates if row["question_type"] == question_type]
-        chosen.append(min(of_type, key=lambda row: used[question_type, row["ground_truth"]]))
-        used[question_type, chosen[-1]["ground_truth"]] += 1
-    return chosen
-
-
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        main(sys.argv[1:])
-    else:
-        SHIPPED.write_bytes(lzma.compress(choose_questions().encode(), preset=9))
+    main(sys.argv[1:])

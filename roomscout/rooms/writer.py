@@ -103,13 +103,7 @@ def _claim(out: Path, made_with: dict[str, Any]) -> None:
         path.write_text(json.dumps(made_with) + "\n", encoding="utf-8")
         return
     if earlier != made_with:
-        raise ValueError(
-            f"{out} has other rooms ({_in_words(earlier)}, not {_in_words(made_with)}); choose another folder"
-        )
-
-
-def _in_words(made_with: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in made_with.items())
+        raise ValueError(f"{out} has other rooms (made with {earlier}, not {made_with}); choose another folder")
 
 
 def write_ply(mesh: RoomMesh, path: Path) -> None:

@@ -14,10 +14,11 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.boxes import boxes_file, read_boxes
 from roomscout.data.scans import OWN_ROOTS, find_scan
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, ScanStyle, make_room, split
-from roomscout.rooms.__main__ import main
+from roomscout.rooms.command import main
 from roomscout.rooms.geometry import points_in_polygon, polygon_area
 from roomscout.rooms.levels import LEVELS, Level
 from roomscout.rooms.split import split_folder
+from scripts.rooms_split import choose_questions
 from tests.conftest import made_once, run_main
 
 COARSE = ScanStyle(resolution_m=0.5)
@@ -127,7 +128,7 @@ def test_only_the_rooms_that_are_asked_about_are_made_with_their_boxes(folder: P
 
 
 def test_the_questions_that_ship_are_those_that_the_generator_makes(rows: list[dict[str, Any]]):
-    lines = split.choose_questions(rooms=1).splitlines()
+    lines = choose_questions(rooms=1).splitlines()
     assert [json.loads(line) for line in lines] == rows[: len(lines)]
 
 
@@ -141,12 +142,6 @@ def test_rooms_that_are_there_are_kept(tmp_path: Path, folder: Path):
     split.make_scans(FIRST[:1], tmp_path)
     assert scan.read_bytes() == b"made before"
     assert read_boxes(scan.parent / "rooms.json").keys() == {FIRST[0][1]}
-
-
-def test_a_folder_with_all_rooms_of_an_earlier_version_is_used(tmp_path: Path):
-    complete = tmp_path / f"rooms_v{split.VERSION}_{split.SHA256[:8]}"
-    complete.mkdir()
-    assert split_folder(tmp_path) == complete
 
 
 def test_a_machine_that_makes_other_rooms_is_refused(rows: list[dict[str, Any]]):
@@ -176,7 +171,7 @@ def test_a_plan_and_a_server_that_is_not_there_make_no_rooms(tmp_path: Path, mon
 
 
 def test_a_changed_generator_changes_the_version(folder: Path):
-    """If this fails on purpose, count up VERSION in data/rooms/split.py and renew SHA256 there and this value."""
+    """If this fails on purpose, count up VERSION in rooms/split.py and renew SHA256 there and this value."""
     lines = (folder / "questions.jsonl").read_bytes().splitlines(keepends=True)
     made = hashlib.sha256(b"".join(lines[: len(LEVELS) * len(QUESTIONS_PER_TYPE)]))
     for level, style in ((each, LEVELS[each].style) for each in LEVELS):

@@ -1,4 +1,4 @@
-"""The command `python -m roomscout.rooms OUT`: write procedural rooms and questions about them."""
+"""The verb `rooms`: write procedural rooms and questions about them."""
 
 import sys
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from roomscout.rooms.writer import write_rooms
 
 
 @refusing(ValueError)
-def main(arguments: Sequence[str] | None = None, prog: str = "roomscout rooms") -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
-    parser = Parser(prog=prog, description="Write procedural rooms and questions about them.")
+    parser = Parser(prog="roomscout rooms", description="Write procedural rooms and questions about them.")
     parser.add_argument("out", metavar="OUT", type=Path, help="folder to write; serves as --scan-root")
     parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="selects the series of rooms, 0 or more (%(default)s)")
@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "roomscout rooms") 
     options = parser.parse_args(arguments)
     if options.out.is_file():
         parser.error(f"{escaped(str(options.out))} is a file: OUT takes a folder")
-    level = LEVELS[options.level].having(options.objects and tuple(options.objects))
+    level = LEVELS[options.level]
+    if options.objects:
+        level = replace(level, objects=tuple(options.objects))
     given = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
     style = replace(level.style, **{name: value for name, value in given.items() if value is not None})
     per_type = QUESTIONS_PER_TYPE
@@ -58,7 +60,3 @@ def main(arguments: Sequence[str] | None = None, prog: str = "roomscout rooms") 
     replace_unencodable(sys.stdout)
     sys.stdout.write(f"{options.rooms} {noun} and {questions} questions written to {escaped(str(options.out))}\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(prog="python -m roomscout.rooms"))
