@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from roomscout.agent.policies import PolicyError
 from roomscout.agent.state import QuestionState
@@ -11,7 +10,7 @@ from roomscout.data.question import AnswerKindError
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.runs.journal import Journal
-from roomscout.runs.records import ResultRow, ScanRecord, image_name
+from roomscout.runs.records import RecordedMessage, ResultRow, ScanRecord, image_name
 
 
 def result_row(state: QuestionState) -> ResultRow:
@@ -62,7 +61,7 @@ def record_turn(
     journal.turn(state.episode, turn, messages_of(state))
 
 
-def messages_of(state: QuestionState) -> list[dict[str, Any]]:
+def messages_of(state: QuestionState) -> list[RecordedMessage]:
     """The conversation as sent, with the file name of an image in "image", or those of several in "images"; frames of a
     video are in one small image, whose file is in "frames".
 
@@ -72,7 +71,9 @@ def messages_of(state: QuestionState) -> list[dict[str, Any]]:
     if isinstance(state, VideoState):
         frames = image_name(0)
         return [
-            {"role": each.role, **({"frames": frames} if each.shots else {}), "text": each.text}
+            RecordedMessage(role=each.role, frames=frames, text=each.text)
+            if each.shots
+            else RecordedMessage(role=each.role, text=each.text)
             for each in state.conversation.messages
         ]
     files = {id(shot.image): image_name(seen.turn, shot.name) for seen in state.observations for shot in seen.images}
@@ -84,8 +85,12 @@ def messages_of(state: QuestionState) -> list[dict[str, Any]]:
                 "observations: show images of state.observations"
             )
         names = [files[id(shot.image)] for shot in message.shots]
-        shown: dict[str, Any] = {"image": names[0]} if len(names) == 1 else {"images": names} if names else {}
+        sent = RecordedMessage(role=message.role, text=message.text)
+        if len(names) == 1:
+            sent["image"] = names[0]
+        elif names:
+            sent["images"] = names
         if message.hidden:
-            shown["text_in_its_turn"] = whole.text
-        listed.append({"role": message.role, **shown, "text": message.text})
+            sent["text_in_its_turn"] = whole.text
+        listed.append(sent)
     return listed

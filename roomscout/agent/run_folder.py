@@ -128,13 +128,13 @@ def questions_to_resume(
 ) -> Sequence[Question]:
     """All questions of the run in `folder`: its own copy, so that their source may be gone or have changed.
 
-    Reads the source again for a run of an earlier version, which has no copy, and if the source was `named` again for
-    this resumption or is another file. Raises RunError if that has other questions.
+    Reads the source again if it was `named` again for this resumption or is another file. Raises RunError if that has
+    other questions.
     """
     reader = RunReader(folder)
     find_benchmark(asked.benchmark)  # executes code, which reading a run alone does not
     again = named or asked.questions != with_absolute_paths(saved_config(folder)).questions.questions
-    whole = reader.questions if reader.has_questions and not again else questions_of(what, asked)
+    whole = questions_of(what, asked) if again else reader.questions
     reader.require_questions(part_of(whole, shard), whole)
     return whole
 

@@ -93,8 +93,7 @@ def main(
         if unused := [each for each in about_judge if getattr(options, each) != parser.get_default(each)]:
             parser.error(f"--{unused[0].replace('_', '-')} is about a judge: add --judge MODEL, or leave it out")
     log_to_stream(sys.stdout)
-    damaged: list[str] = []
-    reader = RunReader(chosen_run(options).absolute(), damaged)
+    reader = RunReader(chosen_run(options).absolute())
     out = options.out and options.out.expanduser().absolute()
     if out is not None:
         require_free(out, options.force)
@@ -111,8 +110,6 @@ def main(
     lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
     if out is not None:
         _write(found, out)
-    for sentence in damaged:
-        log.warning("%s", sentence)
     for line in lines:
         log.info("%s", line)
     if out is not None:
@@ -144,7 +141,7 @@ def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
     counted_from, questions = _counted_from(reader), questions_of(reader)
     steps, rows = reader.facts.setting("steps"), reader.rows
     if not rows:
-        raise RunError(next(iter(reader.damaged), f"{reader.folder} has no finished question to rescore: resume it"))
+        raise RunError(f"{reader.folder} has no finished question to rescore: resume it")
     if lost := [row.id for row in rows if row.id not in questions]:
         raise RunError(f"{reader.folder / 'results.jsonl'} has question {lost[0]}, which the run's questions lack")
     return [_parsed(row, questions[row.id], reader.turns(row.episode), steps, counted_from, parse) for row in rows]

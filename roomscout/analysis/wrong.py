@@ -11,7 +11,7 @@ from roomscout.base.text import escaped, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.answers import AnswerKind, with_unit
 from roomscout.runs import RunError
-from roomscout.runs.merge import kinds_of
+from roomscout.runs.merge import kinds_by_id
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.sights import Sight
@@ -58,7 +58,7 @@ def report_wrong(
         heading.append(f"Not scored yet: {awaiting}; to score them: roomscout rescore {folder} --judge MODEL")
     if not found:
         return heading
-    kinds, sights = kinds_of(reader), reader.sights
+    kinds, sights = kinds_by_id(reader.questions), reader.sights
     head, *table = table_lines(COLUMNS, map(_cells, found))
     lines = [*heading, "", head]
     for row, line in zip(found, table, strict=True):

@@ -252,9 +252,8 @@ class Parts:
         changes: dict[str, Any] = {"log_root": self._root, "name": None, "shard": str(part), "prices": None}
         changes |= {"ray": False, "ray_address": None, "replicas": "auto", "gpus": ClusterSettings.gpus}
         changes |= {"continue_from": what.continue_from if what.retry_failed else None}
-        if RunReader(self.run_log.folder).has_questions:  # workers need no other file, and no filter
-            changes |= {**dict.fromkeys(FILTERS, ()), "num_questions": None}
-            changes |= {"questions": self.run_log.folder / QUESTIONS_FILE}
+        changes |= {**dict.fromkeys(FILTERS, ()), "num_questions": None}  # workers need no other file, and no filter
+        changes |= {"questions": self.run_log.folder / QUESTIONS_FILE}
         return for_worker(self._config).having(**changes)
 
     def require_same_prompts(self) -> None:

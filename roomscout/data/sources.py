@@ -92,12 +92,3 @@ def _sizes(source: Source, benchmark: Benchmark) -> dict[str, int]:
             tasks = {benchmark.by_name[name].task for name in names}
             sizes[f"{benchmark.label}_{len(tasks)}_task"] = sum(source.questions[name] for name in names)
     return sizes
-
-
-def source_of_earlier(path: str | None, rows: Sequence[Question], benchmark: Benchmark) -> Source:
-    """The source of a run that did not record it, from its setting `questions` and the questions that it asks."""
-    own = are_own_rows(rows, benchmark)
-    if path is None and not own:  # a part of its own source, or a list
-        own = all(each.dataset in (benchmark.scans_from or {each.dataset}) for each in rows)
-    name = short_name(path or LIST)
-    return Source(name, own, {}, content_hash(rows))

@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, quantiles
-from typing import Annotated
-
-from pydantic import Field
 
 from roomscout.base.record import LookedUp, OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.runs.costs import MODEL_PARTS, PART_NAMES, WAITS, Cost
@@ -14,7 +11,7 @@ HARDWARE_FILE = "hardware.jsonl"
 """What the GPUs did, in a run's folder."""
 FIGURES = ("utilisation_percent", "memory_mib", "power_w")
 """The figures of a GPU."""
-Values = Annotated[tuple[Annotated[int, Field(ge=0, le=10**9)] | None, ...], Field(max_length=10_000)]
+Values = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ def hashes_of(facts: RunFacts, scans: Iterable[str]) -> Provenance:
         scans=len(found),
         scans_sha256=_sha256("\n".join(found)) if found else None,
         conditions_sha256=hash_of(facts.conditions | {"scans": found}),
-        version=versions["packages"].get("roomscout"),
-        git_revision=versions["git_revision"],
+        version=versions.packages.get("roomscout"),
+        git_revision=versions.git_revision,
     )
 
 

@@ -1,9 +1,9 @@
 """The interface through which the loop records turns and results, and its in-memory implementation."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from roomscout.runs.records import EpisodeId, ResultRow, Turn
+from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, Turn
 
 
 class Journal(Protocol):
@@ -22,10 +22,10 @@ class Journal(Protocol):
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The finished turns of an episode in progress, with their images in memory."""
 
-    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[dict[str, Any]]) -> None:
+    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[RecordedMessage]) -> None:
         """Record a finished turn, its images and the conversation so far."""
 
-    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
+    def messages(self, episode: EpisodeId, messages: Sequence[RecordedMessage]) -> None:
         """Record an episode's conversation so far."""
 
     def result(self, row: ResultRow) -> None:
@@ -43,7 +43,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], ResultRow] = {}
         self._turns: dict[EpisodeId, list[Turn]] = {}
-        self._conversations: dict[EpisodeId, Sequence[dict[str, Any]]] = {}
+        self._conversations: dict[EpisodeId, Sequence[RecordedMessage]] = {}
 
     @property
     def rows(self) -> list[ResultRow]:
@@ -58,16 +58,16 @@ class MemoryJournal:
         """The finished turns of an episode in progress, with their images in memory."""
         return list(self._turns.get(episode, ()))
 
-    def conversation_of(self, episode: EpisodeId) -> Sequence[dict[str, Any]]:
+    def conversation_of(self, episode: EpisodeId) -> Sequence[RecordedMessage]:
         """The conversation of an episode so far; empty without a model."""
         return self._conversations.get(episode, ())
 
-    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[dict[str, Any]]) -> None:
+    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[RecordedMessage]) -> None:
         """Keep a finished turn, its images and the conversation so far."""
         self._turns.setdefault(episode, []).append(turn)
         self._conversations[episode] = messages
 
-    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
+    def messages(self, episode: EpisodeId, messages: Sequence[RecordedMessage]) -> None:
         """Keep an episode's conversation so far."""
         self._conversations[episode] = messages
 

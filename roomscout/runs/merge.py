@@ -16,7 +16,7 @@ from roomscout.runs.hardware import Session
 from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import EpisodeId, PartRecord, ResultRow, RunFacts
+from roomscout.runs.records import VERSIONS, EpisodeId, MergedPart, PartRecord, ResultRow, RunFacts
 from roomscout.runs.summary import Summary
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.baselines import Guesses
@@ -87,11 +87,9 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
     folder.mkdir()
     run = RunWriter(folder, "the same command")
     try:
-        kinds = None
-        if own := next((reader for part in parts if (reader := RunReader(part.folder)).has_questions), None):
-            questions = own.questions
-            run.save_questions(questions)  # line n is question n, in every part
-            kinds = kinds_by_id(questions)
+        questions = RunReader(parts[0].folder).questions  # line n is question n, in every part
+        run.save_questions(questions)
+        kinds = kinds_by_id(questions)
         if guesses := merged_guesses(parts):
             run.save_guesses(guesses)
         if marks := merged_marks(parts):
@@ -143,7 +141,7 @@ def take_part(run: RunWriter, part: FoundPart, kinds: Mapping[str, AnswerKind] |
     pending = part.begun - done
     linked = [run.adopt(episode, part.folder) for episode in sorted(pending)]
     if kinds is None:
-        kinds = kinds_of(RunReader(part.folder))
+        kinds = kinds_by_id(RunReader(part.folder).questions)
     run.results([rescored(part.rows[episode], kinds, part.folder) for episode in sorted(pending & part.rows.keys())])
     return all(linked)
 
@@ -151,14 +149,6 @@ def take_part(run: RunWriter, part: FoundPart, kinds: Mapping[str, AnswerKind] |
 def kinds_by_id(questions: Iterable[Question]) -> dict[str, AnswerKind]:
     """The kinds of the answers to questions."""
     return {question.id: question.kind for question in questions}
-
-
-def kinds_of(reader: RunReader) -> dict[str, AnswerKind]:
-    """The kinds of a run's answers, by question id; for a run of an earlier version those of its benchmark's types."""
-    if reader.has_questions:
-        return kinds_by_id(reader.questions)
-    types = ((row.id, reader.benchmark.type_of(row.question_type)) for row in reader.rows)
-    return {id: known.kind for id, known in types if known is not None}
 
 
 def rescored(row: ResultRow, kinds: Mapping[str, AnswerKind], folder: Path) -> ResultRow:
@@ -205,14 +195,14 @@ def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
         price=price,
         part=None,
         merged=tuple(
-            {
-                "part": part.part.number,
-                "of": part.part.of,
-                "folder": part.folder.name,
-                "started": part.facts.started,
-                "host": part.facts.host,
-                **part.facts.last_versions,
-            }
+            MergedPart(
+                part=part.part.number,
+                of=part.part.of,
+                folder=part.folder.name,
+                started=part.facts.started,
+                host=part.facts.host,
+                **{name: getattr(part.facts.last_versions, name) for name in VERSIONS},
+            )
             for part in sorted(parts, key=lambda part: part.part.number)
         ),
     )

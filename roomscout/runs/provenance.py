@@ -4,13 +4,12 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from roomscout import __version__
+from roomscout.runs.records import Versions
 
 PACKAGES = (
     "torch", "torchvision", "transformers", "tokenizers", "qwen-vl-utils", "xgrammar", "openai", "open3d", "pyrender",
@@ -18,21 +17,23 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def current_versions(model_revision: str | None = None) -> dict[str, Any]:
-    """The versions that this process runs, with the keys of run.json; `model_revision` is left out if it is unknown."""
-    found = {"git_revision": git_revision(), "packages": package_versions(), "python": platform.python_version()}
-    return found | ({"model_revision": model_revision} if model_revision else {})
+def current_versions(model_revision: str | None = None) -> Versions:
+    """The versions that this process runs."""
+    return Versions(
+        git_revision=git_revision(),
+        packages=package_versions(),
+        python=platform.python_version(),
+        model_revision=model_revision,
+    )
 
 
-def changed_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A phrase for each version that differs between `before` and `now`; ignores those missing in `before`."""
-    flat_before, flat_now = ({**facts.get("packages", {}), **facts} for facts in (before, now))
-    names = [name for name in flat_now if name != "packages" and name in flat_before]
-    return [
-        f"{name} {flat_now[name]} instead of {flat_before[name]}"
-        for name in names
-        if flat_now[name] != flat_before[name]
-    ]
+def changed_versions(before: Versions, now: Versions) -> list[str]:
+    """A phrase for each version that differs; ignores those that are not known of `before`."""
+    old = {**before.packages, "git_revision": before.git_revision, "python": before.python}
+    new = {**now.packages, "git_revision": now.git_revision, "python": now.python}
+    if before.model_revision and now.model_revision:
+        old["model_revision"], new["model_revision"] = before.model_revision, now.model_revision
+    return [f"{name} {new[name]} instead of {old[name]}" for name in new if name in old and new[name] != old[name]]
 
 
 def git_revision() -> str | None:

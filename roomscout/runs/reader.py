@@ -1,20 +1,20 @@
 """Reads a run folder: takes no lock, changes nothing, and can read a run in progress."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from roomscout.base.record import Record
 from roomscout.base.shots import VIEW
 from roomscout.base.text import did_you_mean, on_disk
 from roomscout.base.wording import named
 from roomscout.data.benchmark import Benchmark
-from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved, questions_asked
-from roomscout.data.sources import Source, named_by, source_of_earlier
+from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved
+from roomscout.data.sources import named_by
 from roomscout.runs import NEWEST, RunError
-from roomscout.runs.contents import Message, parsed, read_json, require_form
 from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
@@ -22,18 +22,21 @@ from roomscout.runs.records import (
     SCHEMA,
     Baselines,
     EpisodeId,
+    RecordedMessage,
     ResultRow,
     RunFacts,
     SavedShot,
     ScanRecord,
     Turn,
     image_name,
+    messages_from_json,
 )
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
 from roomscout.scoring.baselines import Guesses
 
-Record = TypeVar("Record")
+Value = TypeVar("Value")
+Line = TypeVar("Line", bound=Record)
 QUESTIONS_FILE = "questions.jsonl"
 """The copy of a run's questions in its folder."""
 BASELINES_FILE = "baselines.json"
@@ -49,38 +52,28 @@ PARTS_FOLDER = "parts"
 class RunReader:
     """The contents of a run folder so far. Every access reads from disk and ignores a torn last line.
 
-    Raises RunError naming the file if one is damaged. With a list `damaged`, leaves out damaged lines of results.jsonl
-    and turns.jsonl instead, and appends to the list what is wrong with each, once.
+    Raises RunError naming the file if one is damaged.
     """
 
-    def __init__(self, folder: Path, damaged: list[str] | None = None):
+    def __init__(self, folder: Path):
         self.folder = folder
-        self._damaged = damaged
-
-    @property
-    def damaged(self) -> Sequence[str]:
-        """What was wrong with the lines that were left out so far."""
-        return self._damaged or ()
 
     @property
     def facts(self) -> RunFacts:
         """The contents of run.json; raises RunError also if it is missing or has another schema."""
         path = self.folder / "run.json"
         try:
-            facts = read_json(path)
-            schema = facts["schema"]
-            if schema == SCHEMA:
-                return RunFacts.from_json(facts)
+            values = json.loads(path.read_bytes())
+            if (schema := values.get("schema", SCHEMA)) == SCHEMA:
+                return RunFacts.from_json(values)
         except (FileNotFoundError, NotADirectoryError):
             inside = run_folders(self.folder)
             fix = f"; name a run in it, such as {inside[-1]}" if inside else ""
             raise RunError(f"{self.folder} is not a run folder: it has no run.json{fix}") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunError(
-                f"{path} is damaged ({type(error).__name__}: {error}); restore it, or start a new run"
-            ) from None
+        except (OSError, ValueError, AttributeError) as error:
+            raise RunError(f"{path} is damaged ({error}); restore it, or start a new run") from None
         raise RunError(
-            f"{path} has schema {schema}, but this version writes {SCHEMA}: resume with the version that began the run"
+            f"{path} has schema {schema}, but this version writes {SCHEMA}: use the version that began the run"
         )
 
     @property
@@ -96,8 +89,8 @@ class RunReader:
         Executes no code that the run names, see `benchmark_of`. Raises RunError if it is not known.
         """
         found, facts = self._recorded_benchmark, self.facts
-        if facts.config.get("ply") is None:
-            found = named_by(facts.source or self._source_of_earlier(facts, found), found)
+        if facts.source is not None and not facts.of_one_scan:
+            found = named_by(facts.source, found)
         return found if (marks := self.marks) is None else marks.labelled(found)
 
     @property
@@ -107,25 +100,9 @@ class RunReader:
         except QuestionError as error:
             raise RunError(f"{self.folder}: {error}") from None
 
-    def _source_of_earlier(self, facts: RunFacts, benchmark: Benchmark) -> Source:
-        """The source of the questions of a run of an earlier version."""
-        questions = self.questions if self.has_questions else ()
-        return source_of_earlier(facts.setting("questions"), questions, benchmark)
-
-    @property
-    def has_questions(self) -> bool:
-        """Whether the folder has its own copy of the questions; those of earlier versions have none."""
-        return (self.folder / QUESTIONS_FILE).exists()
-
     @property
     def questions(self) -> list[Question]:
-        """All questions of the run by number, those of the other parts too.
-
-        Reads them again from where they came from if the folder has no copy, and then raises QuestionError if that
-        cannot be read.
-        """
-        if not self.has_questions:
-            return list(questions_asked(self.facts.config, self._recorded_benchmark).questions)
+        """All questions of the run by number, those of the other parts too."""
         try:
             return load_saved(self.folder / QUESTIONS_FILE, self._recorded_benchmark)
         except QuestionError as error:
@@ -144,7 +121,7 @@ class RunReader:
     @property
     def marks(self) -> Marks | None:
         """The marks of the answers in free text; None if no judge has marked one."""
-        lines = self._records(self.folder / MARKS_FILE, Mark.from_json)
+        lines = self._records(self.folder / MARKS_FILE, Mark)
         if not lines:
             return None
         judges = list(dict.fromkeys((each.judge, each.prompts_sha256) for each in lines))
@@ -161,23 +138,8 @@ class RunReader:
     @property
     def recorded_rows(self) -> list[ResultRow]:
         """The last result of each finished episode, in their order, as recorded."""
-        last = {(row.id, row.sample): row for row in self._records(self.folder / "results.jsonl", ResultRow.from_json)}
-        rows = sorted(last.values(), key=lambda row: row.episode)
-        lacking = self._lacking_scores([row for row in rows if row.score is None and row.ground_truth is not None])
-        for row in lacking:
-            self._damage(f"{self.folder / 'results.jsonl'} is damaged ({row.episode} has no score); remove that line")
-        return [row for row in rows if row not in lacking] if lacking else rows
-
-    def _lacking_scores(self, unscored: Sequence[ResultRow]) -> list[ResultRow]:
-        """Those of the rows whose answers no judge marks; none if the benchmark is not known."""
-        if not unscored:
-            return []
-        try:
-            types = benchmark_of(self.facts).by_name
-        except QuestionError:
-            return []
-        judged = {name for name, each in types.items() if each.kind.needs_judge}
-        return [row for row in unscored if row.question_type not in judged]
+        last = {(row.id, row.sample): row for row in self._records(self.folder / "results.jsonl", ResultRow)}
+        return sorted(last.values(), key=lambda row: row.episode)
 
     @property
     def summary(self) -> Summary | None:
@@ -186,7 +148,7 @@ class RunReader:
 
     @property
     def guesses(self) -> Guesses | None:
-        """The most frequent answer for each question; None for a run of an earlier version or of a single question."""
+        """The most frequent answer for each question; None for a run of a single question."""
         fix = "remove it, and the run has no such baseline"
         found = self._read(self.folder / BASELINES_FILE, Baselines.from_json, fix)
         return None if found is None else found.most_frequent
@@ -194,13 +156,13 @@ class RunReader:
     @property
     def sights(self) -> dict[EpisodeId, Sight]:
         """What was in view in each answer; empty unless it was computed, see `roomscout.analysis.seeing`."""
-        return {sight.episode: sight for sight in self._records(self.folder / SIGHTS_FILE, Sight.from_json)}
+        return {sight.episode: sight for sight in self._records(self.folder / SIGHTS_FILE, Sight)}
 
     @property
     def gpu_samples(self) -> list[GpuSamples]:
         """What the GPUs did in the processes that worked on the run, and on its parts."""
         folders = [self.folder, *parts_of_run(self.folder)]
-        return [line for each in folders for line in self._records(each / HARDWARE_FILE, GpuSamples.from_json)]
+        return [line for each in folders for line in self._records(each / HARDWARE_FILE, GpuSamples)]
 
     @property
     def begun(self) -> list[EpisodeId]:
@@ -210,16 +172,13 @@ class RunReader:
 
     def turns(self, episode: EpisodeId) -> list[Turn]:
         """An episode's finished turns; empty if it has not begun."""
-        folder, path = self.folder / str(episode), journal_path(self.folder, episode)
-        turns = self._records(path, Turn.from_json)
-        for place, turn in enumerate(turns):
-            if turn.turn != place and self._damaged is None:
-                raise RunError(f"{path} is damaged (turn {place} is missing, or is there twice); fix it")
+        folder = self.folder / str(episode)
+        turns = self._records(journal_path(self.folder, episode), Turn)
         return [replace(turn, shots=_saved(turn, folder)) for turn in turns]
 
     def scan(self, episode: EpisodeId) -> ScanRecord | None:
         """The scan recorded with an episode's turn 0; None if it has not begun or no scan was recorded."""
-        first = self._records(journal_path(self.folder, episode), Turn.from_json, at_most=1)
+        first = self._records(journal_path(self.folder, episode), Turn, at_most=1)
         return first[0].scan if first else None
 
     def all_turns(self) -> Iterator[Turn]:
@@ -227,23 +186,21 @@ class RunReader:
         for episode in self.begun:
             yield from self.turns(episode)
 
-    def messages(self, episode: EpisodeId) -> list[dict[str, Any]]:
-        """The conversation as sent: `role`, `text` and, for user messages, the file `image` or files `images`."""
-        path, checked = self.folder / str(episode) / "messages.json", partial(require_form, list[Message])
-        return list(self._read(path, checked, "resuming the question writes it again") or ())
+    def messages(self, episode: EpisodeId) -> list[RecordedMessage]:
+        """The conversation as sent."""
+        path = self.folder / str(episode) / "messages.json"
+        return self._read(path, messages_from_json, "resuming the question writes it again") or []
 
-    def _read(self, path: Path, record_of: Callable[[Any], Record], fix: str) -> Record | None:
+    def _read(self, path: Path, record_of: Callable[[Any], Value], fix: str) -> Value | None:
         """The record in a JSON file; None if there is no file. Raises RunError, which says how to `fix` it."""
         try:
-            return record_of(read_json(path))
+            return record_of(json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise RunError(f"{path} is damaged ({error}); {fix}") from None
 
-    def _records(
-        self, path: Path, from_json: Callable[[Mapping[str, Any]], Record], at_most: int | None = None
-    ) -> list[Record]:
+    def _records(self, path: Path, kind: type[Line], at_most: int | None = None) -> list[Line]:
         """The records of a journal's complete lines, or of the first `at_most`; empty if the file is missing."""
         try:
             content = path.read_bytes()
@@ -254,21 +211,10 @@ class RunReader:
         records = []
         for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines()[:at_most], start=1):
             try:
-                record = parsed(line)
-                if not isinstance(record, dict):
-                    raise ValueError("it is not a JSON object")
-                records.append(from_json(record))
-            except (KeyError, TypeError, ValueError) as error:
-                why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-                self._damage(f"{path}, line {number} is damaged ({why}); fix or remove that line")
+                records.append(kind.from_json(json.loads(line)))
+            except ValueError as error:
+                raise RunError(f"{path}, line {number} is damaged ({error}); fix or remove that line") from None
         return records
-
-    def _damage(self, message: str) -> None:
-        """Report a damaged record that is left out; raises RunError unless there is a list of what is `damaged`."""
-        if self._damaged is None:
-            raise RunError(message) from None
-        if message not in self._damaged:
-            self._damaged.append(message)
 
 
 def journal_path(run: Path, episode: EpisodeId) -> Path:
@@ -363,7 +309,7 @@ def _newest_parts(log_root: Path, name: str | None = None) -> dict[tuple[int, in
                 key = facts.part.number, facts.part.of
                 found = datetime.fromisoformat(facts.started).timestamp(), folder.name, folder
                 begun[key] = max(found, begun.get(key, found))
-        except (RunError, ValueError):
+        except RunError:
             continue
     return {key: folder for key, (_, _, folder) in begun.items()}
 
@@ -375,6 +321,6 @@ def _batched_and_start(folder: Path) -> tuple[bool, float]:
     """
     try:
         facts = RunReader(folder).facts
-        return facts.config["ply"] is None, datetime.fromisoformat(facts.started).timestamp()
-    except (RunError, KeyError, TypeError, ValueError):
+        return not facts.of_one_scan, datetime.fromisoformat(facts.started).timestamp()
+    except RunError:
         return folder.name.endswith("_batched"), (folder / "run.json").stat().st_mtime

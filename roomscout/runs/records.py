@@ -3,20 +3,18 @@
 docs/run-folder.md documents each key.
 """
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from textwrap import shorten
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Required
 
 import numpy as np
 from PIL import Image
-from pydantic import Field, SerializerFunctionWrapHandler, WrapSerializer
+from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
+from typing_extensions import TypedDict
 
 from roomscout import UpAxis
-from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record
+from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record, reasons
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import Reference
 from roomscout.data.scan_frames import ScanFrame
@@ -28,9 +26,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
 from roomscout.runs.conditions import protocol_of
-from roomscout.runs.contents import LARGEST, RecordedPrompts, Resumption, Settings, require_form
 from roomscout.runs.prices import Price
-from roomscout.runs.settings import earlier
 from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.rows import EpisodeId as EpisodeId
 from roomscout.scoring.rows import ResultRow as ResultRow
@@ -38,14 +34,23 @@ from roomscout.scoring.rows import ResultRow as ResultRow
 SCHEMA = 2
 """The version of these records, saved in run.json."""
 
-Place = Annotated[int, Field(ge=1, le=10**9)]
-"""A number that counts from 1."""
-FARTHEST_M = 1e9
-"""No camera is farther from the origin, in metres."""
-
-
 ImageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=40)]
 """The name of an image beside the view, which names its file."""
+ImageFile = Annotated[str, Field(pattern=r"^render_\d+(_[a-z][a-z0-9]*)?\.png$")]
+
+
+class RecordedMessage(TypedDict, total=False):
+    """A message of messages.json. Its images are files in its folder; `frames` shows those of a video, small.
+
+    `text_in_its_turn` is what a message said that is replaced by a note in later turns.
+    """
+
+    role: Required[str]
+    text: Required[str]
+    image: ImageFile
+    images: list[ImageFile]
+    frames: ImageFile
+    text_in_its_turn: str
 
 
 def _as_decided(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any] | None:
@@ -106,7 +111,18 @@ def image_name(turn: int, name: str = VIEW) -> str:
     return f"render_{turn:02d}.png" if name == VIEW else f"render_{turn:02d}_{name}.png"
 
 
-def image_files(message: Mapping[str, Any]) -> list[str]:
+def messages_from_json(values: Any) -> list[RecordedMessage]:
+    """The messages in a parsed messages.json; raises ValueError."""
+    try:
+        return _MESSAGES.validate_python(values)
+    except ValidationError as error:
+        raise ValueError(reasons(error)) from None
+
+
+_MESSAGES = TypeAdapter(list[RecordedMessage])
+
+
+def image_files(message: RecordedMessage) -> list[str]:
     """The names of a recorded message's image files, in their order."""
     return list(message.get("images") or ([message["image"]] if "image" in message else []))
 
@@ -191,7 +207,7 @@ class Turn(Record):
     frames, small. Turn 0 has `not_shown` if --given path cannot show well what the question needs: that, in words.
     """
 
-    turn: Annotated[int, Field(ge=0, le=100_000)]
+    turn: int
     pose: CameraPose
     action: Annotated[CameraAction, WrapSerializer(_as_decided)]
     clamped: tuple[str, ...]
@@ -211,17 +227,6 @@ class Turn(Record):
     not_shown: OmittedIfEmpty[str] = ""
     shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)
     """What the camera saw, the view first: Shot, or SavedShot for a turn of a run folder."""
-
-    def __post_init__(self) -> None:
-        for pose in (self.pose, *([self.move.pose] if self.move else [])):
-            if not all(abs(value) <= FARTHEST_M for value in (pose.x_m, pose.y_m, pose.z_m)):
-                raise ValueError(f"its pose is {pose}, which is nowhere in a scan")
-            if not all(map(math.isfinite, (pose.heading_deg, pose.pitch_deg))):
-                raise ValueError(f"its pose is {pose}, whose angles are not finite")
-        if self.move and not all(0 <= value <= FARTHEST_M for value in (self.move.moved_m, self.move.requested_m)):
-            raise ValueError("its move is of no length")
-        if not all(0 <= value <= LARGEST for value in (self.reply.seconds, *vars(self.seconds).values())):
-            raise ValueError("its seconds are not those of a turn")
 
     @property
     def elapsed_s(self) -> float:
@@ -342,25 +347,63 @@ class BenchmarkRecord(Record):
     brings_questions: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Versions(Record):
+    """The versions that a process runs: the commit of this code, of its packages, of Python, and of a checkpoint from
+    the hub; None for what is not known."""
+
+    git_revision: str | None
+    packages: dict[str, str | None]
+    python: str
+    model_revision: OmittedIfEmpty[str | None] = None
+
+
+VERSIONS = tuple(each.name for each in fields(Versions))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumption(Versions):
+    """When, where and with which versions a run was resumed, and the settings that changed."""
+
+    at: str
+    host: str
+    changed: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedPart(Versions):
+    """Where a part of a merged run came from."""
+
+    part: int
+    of: int
+    folder: str
+    started: str
+    host: str
+
+
 @dataclass(frozen=True)
+class RecordedPrompts:
+    """The templates that a model reads, by name, and their hash."""
+
+    sha256: str
+    templates: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunFacts(Record):
     """run.json: the questions, settings and versions of a run.
 
     `config` is the configuration as JSON values. `conditions` has the settings under which the run answers, with the
     prompts and the code of others by their hash; only runs with equal ones are comparable. `answerer` has the settings
-    of what answers, `scoring` those of how answers are scored. `resumed` has an entry per resumption: time, host,
-    changed settings and versions. The run of a part has `part`; a merged run has `merged`, with an entry per part.
-    `prompts` has the templates that a model reads and their hash; None without a model, and for runs of earlier
-    versions. `benchmark` describes a benchmark that is not of this package; None for others, and for runs of earlier
-    versions. `source` is where the questions come from; None for runs of earlier versions. `model_revision` is the
-    commit of a checkpoint from the hub; None for other models, and for runs of earlier versions. `price` is that of the
-    model's tokens; None without --prices.
+    of what answers, `scoring` those of how answers are scored. The run of a part has `part`. `prompts` are None without
+    a model. `benchmark` describes a benchmark that is not of this package, else None. `source` is where the questions
+    come from. `price` is that of the model's tokens; None without --prices.
     """
 
     schema: int
     started: str
     config: dict[str, Any]
-    questions: Annotated[int, Field(ge=0, le=10**9)]
+    questions: int
     questions_sha256: str
     conditions: dict[str, Any]
     answerer: dict[str, Any]
@@ -369,24 +412,18 @@ class RunFacts(Record):
     packages: dict[str, str | None]
     python: str
     host: str
-    resumed: OmittedIfEmpty[tuple[dict[str, Any], ...]] = ()
+    resumed: OmittedIfEmpty[tuple[Resumption, ...]] = ()
     part: OmittedIfEmpty[PartRecord | None] = None
-    merged: OmittedIfEmpty[tuple[dict[str, Any], ...]] = ()
-    prompts: OmittedIfEmpty[dict[str, Any] | None] = None
+    merged: OmittedIfEmpty[tuple[MergedPart, ...]] = ()
+    prompts: OmittedIfEmpty[RecordedPrompts | None] = None
     benchmark: OmittedIfEmpty[BenchmarkRecord | None] = None
     source: OmittedIfEmpty[Source | None] = None
     model_revision: OmittedIfEmpty[str | None] = None
     price: OmittedIfEmpty[Price | None] = None
 
-    def __post_init__(self) -> None:
-        datetime.fromisoformat(self.started)
-        require_form(Settings, self.config)
-        require_form(tuple[Resumption, ...], self.resumed)
-        require_form(RecordedPrompts | None, self.prompts)
-
     def setting(self, name: str) -> Any:
-        """A setting of `config` by name; for one that its version lacked, the value it ran with, or None."""
-        return self.config[name] if name in self.config else earlier(name)
+        """A setting of `config` by name."""
+        return self.config[name]
 
     @property
     def protocol(self) -> str:
@@ -394,41 +431,45 @@ class RunFacts(Record):
         return protocol_of(self)
 
     @property
+    def of_one_scan(self) -> bool:
+        """Whether the run is about one question to one scan (--ply) rather than about a batch."""
+        return self.config["ply"] is not None
+
+    @property
     def is_blind(self) -> bool:
         """Whether every view is grey."""
-        return bool(self.setting("renderer") == "blind")
+        return bool(self.config["renderer"] == "blind")
 
     @property
     def frames(self) -> int | None:
         """How many frames of videos the model saw instead of scans; None for a run in scans."""
-        frames = self.setting("frames")
-        return frames if self.setting("present") == "video" and isinstance(frames, int) else None
+        return self.config["frames"] if self.config["present"] == "video" else None
 
     @property
     def model_moves(self) -> bool:
         """Whether the model moves the camera."""
-        moves, given = self.setting("moves"), self.setting("given")
-        return moves == "model" and self.setting("moves_of") is None and "path" not in given
+        config = self.config
+        return config["moves"] == "model" and config["moves_of"] is None and "path" not in config["given"]
 
     @property
     def asks_model(self) -> bool:
         """Whether a model decides, rather than a policy of code."""
-        return self.setting("policy") is None and not self.config["model"].startswith("scripted:")
+        return self.config["policy"] is None and not self.config["model"].startswith("scripted:")
 
     @property
     def by_people(self) -> bool:
         """Whether people decide."""
-        return bool(self.setting("policy") == "human")
+        return bool(self.config["policy"] == "human")
 
     @property
     def name(self) -> str | None:
         """The name that --name gave the run, if any."""
-        return self.config.get("name")
+        return self.config["name"]
 
     @property
     def samples(self) -> int:
         """How many times each question is answered."""
-        return int(self.setting("samples"))
+        return int(self.config["samples"])
 
     @property
     def episodes(self) -> int:
@@ -436,26 +477,22 @@ class RunFacts(Record):
         return self.questions * self.samples
 
     @property
-    def intrinsics(self) -> Intrinsics | None:
-        """The camera of the views; None if their size or focal length is not recorded."""
-        size, focal_px = self.setting("image_size"), self.setting("focal")
-        if not isinstance(size, list) or not isinstance(focal_px, int | float):
-            return None
-        return Intrinsics(size[0], size[1], float(focal_px))
+    def intrinsics(self) -> Intrinsics:
+        """The camera of the views."""
+        width, height = self.config["image_size"]
+        return Intrinsics(width, height, float(self.config["focal"]))
 
     @property
-    def last_versions(self) -> dict[str, Any]:
-        """The versions that last ran, as far as recorded, with the keys of run.json."""
-        first = {"git_revision": self.git_revision, "packages": self.packages, "python": self.python}
-        first |= {"model_revision": self.model_revision} if self.model_revision else {}
-        last = self.resumed[-1] if self.resumed else {}
-        return {key: last.get(key, value) for key, value in first.items()}
+    def first_versions(self) -> Versions:
+        """The versions that began the run."""
+        return Versions(**{name: getattr(self, name) for name in VERSIONS})
+
+    @property
+    def last_versions(self) -> Versions:
+        """The versions that last ran."""
+        return self.resumed[-1] if self.resumed else self.first_versions
 
     @property
     def last_host(self) -> str:
         """The machine that last ran."""
-        return self.resumed[-1].get("host", self.host) if self.resumed else self.host
-
-    def with_resumption(self, resumption: dict[str, Any]) -> Self:
-        """The facts after one more resumption."""
-        return replace(self, resumed=(*self.resumed, resumption))
+        return self.resumed[-1].host if self.resumed else self.host

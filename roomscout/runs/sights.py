@@ -2,14 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from roomscout.base.record import LookedUp
+from roomscout.base.record import LookedUp, Record
 from roomscout.data.benchmark import mean
-from roomscout.runs.contents import Count
-from roomscout.runs.records import EpisodeId, Place, Record, ResultRow
+from roomscout.runs.records import EpisodeId, ResultRow
 
 SIGHTS = {
     "never_saw": "an object that the question needs was never in view",
@@ -36,12 +33,8 @@ class SeenObjects(Record):
     """
 
     category: str
-    needed: Place
-    pixels: tuple[tuple[Count, ...], ...]
-
-    def __post_init__(self) -> None:
-        if self.needed > len(self.pixels):
-            raise ValueError(f"pixels has {len(self.pixels)} objects of {self.category!r}, and needed is {self.needed}")
+    needed: int
+    pixels: tuple[tuple[int, ...], ...]
 
     @property
     def seen(self) -> int:
@@ -88,17 +81,13 @@ class Sight(Record):
     seen well. `made_of` is a hash of the turns, the scan and the boxes.
     """
 
-    number: Place
-    sample: Place
-    surface: tuple[Annotated[float, Field(ge=0, le=1)], ...]
+    number: int
+    sample: int
+    surface: tuple[float, ...]
     boxes: bool
     objects: tuple[SeenObjects, ...]
-    enough: Count
+    enough: int
     made_of: str
-
-    def __post_init__(self) -> None:
-        if any(len(pixels) != len(self.surface) for each in self.objects for pixels in each.pixels):
-            raise ValueError("its pixels and its surface have different numbers of turns")
 
     @property
     def episode(self) -> EpisodeId:

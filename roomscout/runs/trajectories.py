@@ -1,6 +1,6 @@
 """Trajectories: what the questions of a finished run saw, did and answered."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from roomscout.runs import RunError
 from roomscout.runs.allow_code import load_code_of
 from roomscout.runs.notebook import trajectory_html
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import EpisodeId, ResultRow, Turn, image_files, image_name
+from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, Turn, image_files, image_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Trajectory:
     status: str
     error: str | None
     sample: int = 1
-    recorded: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    recorded: Callable[[], Sequence[RecordedMessage]] = tuple
     """Returns the recorded messages, in which images are files."""
 
     @property
@@ -77,7 +77,7 @@ def trajectories(
     questions: Sequence[Question],
     rows: Iterable[ResultRow],
     turns_of: Callable[[EpisodeId], Sequence[Turn]],
-    messages_of: Callable[[EpisodeId], Sequence[Mapping[str, Any]]],
+    messages_of: Callable[[EpisodeId], Sequence[RecordedMessage]],
 ) -> list[Trajectory]:
     """The trajectory of each result row; the functions return the turns and the recorded messages of an episode."""
     by_id = {question.id: question for question in questions}

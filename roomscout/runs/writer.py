@@ -40,7 +40,19 @@ from roomscout.runs.prices import Price
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, SIGHTS_FILE, RunReader, journal_path
 from roomscout.runs.recorded_benchmarks import record_of
-from roomscout.runs.records import SCHEMA, Baselines, EpisodeId, PartRecord, ResultRow, RunFacts, Turn, image_name
+from roomscout.runs.records import (
+    SCHEMA,
+    Baselines,
+    EpisodeId,
+    PartRecord,
+    RecordedMessage,
+    RecordedPrompts,
+    ResultRow,
+    Resumption,
+    RunFacts,
+    Turn,
+    image_name,
+)
 from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
 from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
 from roomscout.scoring.agreement import agreement_of, by_annotator
@@ -100,7 +112,7 @@ class RunWriter:
         answerer: dict[str, Any],
         scoring: dict[str, Any],
         part: PartRecord | None = None,
-        prompts: dict[str, Any] | None = None,
+        prompts: RecordedPrompts | None = None,
         guesses: Guesses | None = None,
         source: Source | None = None,
         model_revision: str | None = None,
@@ -123,7 +135,7 @@ class RunWriter:
             conditions=conditions,
             answerer=answerer,
             scoring=scoring,
-            **current_versions(model_revision),
+            **vars(current_versions(model_revision)),
             host=socket.gethostname(),
             part=part,
             prompts=prompts,
@@ -171,7 +183,8 @@ class RunWriter:
         if others := changed_versions(facts.last_versions, now):
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
         facts = replace(facts, benchmark=record_of(facts.setting("benchmark")), price=price)
-        self.describe(facts.with_resumption({"at": _now(), "host": socket.gethostname(), "changed": changed, **now}))
+        latest = Resumption(at=_now(), host=socket.gethostname(), changed=changed, **vars(now))
+        self.describe(replace(facts, resumed=(*facts.resumed, latest)))
 
     @property
     def rows(self) -> list[ResultRow]:
@@ -217,7 +230,7 @@ class RunWriter:
             self._write_or_fail(_keep_lines, journal_path(self.folder, episode), len(turns))
         return turns
 
-    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[dict[str, Any]]) -> None:
+    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[RecordedMessage]) -> None:
         """Write a finished turn: its images, then its line, then the conversation so far.
 
         Returns at once; writes files in the order of the calls. Raises RunError if an earlier write failed.
@@ -226,7 +239,7 @@ class RunWriter:
         drawn = self._painters.submit(_write_images, folder, turn)
         self._enqueue(_write_turn, folder, drawn, turn, messages)
 
-    def messages(self, episode: EpisodeId, messages: Sequence[dict[str, Any]]) -> None:
+    def messages(self, episode: EpisodeId, messages: Sequence[RecordedMessage]) -> None:
         """Write an episode's conversation so far, as `turn` also does."""
         self._enqueue(_write_messages, self.folder / str(episode), messages)
 
@@ -464,7 +477,7 @@ def _measured(rows: Sequence[ResultRow]) -> list[str]:
 
 def _told(facts: RunFacts, summary: Summary, benchmark: Benchmark) -> list[str]:
     """A sentence if the prompts revealed what makes some scores look better than they are."""
-    templates = facts.prompts["templates"] if facts.prompts else {}
+    templates = facts.prompts.templates if facts.prompts else {}
     given_away = [
         each.name
         for each in benchmark.types
@@ -583,14 +596,14 @@ def _write_images(folder: Path, turn: Turn) -> float:
     return round(time.perf_counter() - started, 4)
 
 
-def _write_turn(folder: Path, drawn: Future[float], turn: Turn, messages: Sequence[dict[str, Any]]) -> None:
+def _write_turn(folder: Path, drawn: Future[float], turn: Turn, messages: Sequence[RecordedMessage]) -> None:
     """Write a turn's line, once its image is on disk, and the conversation so far."""
     turn = replace(turn, seconds=replace(turn.seconds, write=drawn.result()))
     _append(folder / "turns.jsonl", turn.to_json())
     _write_messages(folder, messages)
 
 
-def _write_messages(folder: Path, messages: Sequence[dict[str, Any]]) -> None:
+def _write_messages(folder: Path, messages: Sequence[RecordedMessage]) -> None:
     _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
 
 

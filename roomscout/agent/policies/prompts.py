@@ -23,6 +23,7 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import invalid_in_words
 from roomscout.rendering.modalities import MODALITIES
+from roomscout.runs.records import RecordedPrompts
 
 ANY_TYPE = "default"
 """The key of the advice for question types that have none."""
@@ -499,14 +500,14 @@ def explorer_prompts() -> Prompts:
     return load_prompts(EXPLORER / PROMPTS_FILE)
 
 
-def prompts_record(prompts: Prompts) -> dict[str, Any]:
-    """The prompts as JSON values for run.json, which `recorded_prompts` reads back."""
-    return {"sha256": prompts.sha256, "templates": prompts.templates}
+def prompts_record(prompts: Prompts) -> RecordedPrompts:
+    """The prompts for run.json, which `recorded_prompts` reads back."""
+    return RecordedPrompts(prompts.sha256, prompts.templates)
 
 
-def recorded_prompts(record: Mapping[str, Any]) -> Prompts:
+def recorded_prompts(record: RecordedPrompts) -> Prompts:
     """The prompts in a run.json; raises ValueError if they are damaged."""
-    return _validated(record["templates"])
+    return _validated(record.templates)
 
 
 def load_prompts(path: Path) -> Prompts:

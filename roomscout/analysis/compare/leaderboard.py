@@ -28,7 +28,7 @@ from roomscout.runs.costs import Cost
 from roomscout.runs.hashes import Provenance
 from roomscout.runs.prices import in_money, read_price
 from roomscout.runs.reader import RunReader, named_run, run_folders
-from roomscout.runs.records import RunFacts
+from roomscout.runs.records import RunFacts, Versions
 from roomscout.scoring.summary import aggregate, rounded
 
 SUFFIXES = (".md", ".csv")
@@ -242,16 +242,16 @@ def _hash_lines(table: Sequence[Standing]) -> list[str]:
 
 
 def _versions_of(facts: RunFacts) -> str:
-    begun, last = _versions(replace(facts, resumed=()).last_versions), _versions(facts.last_versions)
+    begun, last = _versions(facts.first_versions), _versions(facts.last_versions)
     return last if begun == last else f"{begun}, and since it was last resumed by {last}"
 
 
-def _versions(found: Mapping[str, Any]) -> str:
-    version, commit = found["packages"].get("roomscout"), found["git_revision"]
+def _versions(found: Versions) -> str:
+    version, commit = found.packages.get("roomscout"), found.git_revision
     code = " ".join(filter(None, ["RoomScout", version or ("" if commit else "of an unknown version")]))
     changed = "+changes" if commit and commit.endswith("+changes") else ""
     code += f" at {commit[:12]}{changed}" if commit else ""
-    checkpoint = found.get("model_revision")
+    checkpoint = found.model_revision
     return code + (f", checkpoint revision {checkpoint[:12]}" if checkpoint else "")
 
 
@@ -330,9 +330,9 @@ def _csv_row(table: int, each: Standing, datasets: Iterable[str]) -> dict[str, A
         "scans_sha256": each.provenance.scans_sha256 if each.provenance else None,
         "protocol": each.facts.protocol,
         "date": each.facts.started[:10],
-        "revision": versions["git_revision"],
-        "version": versions["packages"].get("roomscout"),
-        "model_revision": versions.get("model_revision"),
+        "revision": versions.git_revision,
+        "version": versions.packages.get("roomscout"),
+        "model_revision": versions.model_revision,
         **{f"overall_{name}": each.by_dataset.get(name) for name in datasets},
     }
 

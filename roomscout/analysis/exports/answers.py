@@ -1,13 +1,12 @@
 """What the formats have in common: the finished answers of a run, and what a file holds of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.runs import RunError
-from roomscout.runs.records import image_files
+from roomscout.runs.records import RecordedMessage, image_files
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ def finished(run: RunContents) -> Iterator[QuestionContents]:
     return (run.question(episode) for episode in sorted(run.rows))
 
 
-def images_of(run: RunContents, answer: QuestionContents, message: Mapping[str, Any]) -> list[Path]:
+def images_of(run: RunContents, answer: QuestionContents, message: RecordedMessage) -> list[Path]:
     """The files of a message's images, in their order; of frames of a video, the one that has them all. Raises RunError
     for a link out of the run."""
     names = image_files(message) or ([message["frames"]] if "frames" in message else [])

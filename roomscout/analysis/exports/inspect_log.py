@@ -76,11 +76,11 @@ def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "Eval
             ),
             model=f"roomscout/{model}",
             config=EvalConfig(epochs=facts.samples),
-            packages={name: version for name, version in facts.last_versions["packages"].items() if version},
+            packages={name: version for name, version in facts.last_versions.packages.items() if version},
             metadata={
                 "protocol": facts.protocol,
                 "run_folder": str(run.folder),
-                "git_revision": facts.last_versions["git_revision"],
+                "git_revision": facts.last_versions.git_revision,
                 "config": facts.config,
             },
         ),

@@ -15,7 +15,7 @@ from roomscout.runs.baselines import with_blind
 from roomscout.runs.costs import Cost, costs, total
 from roomscout.runs.hardware import GpuSamples, Hardware, Session, hardware_of
 from roomscout.runs.reader import RunReader, parts_of_run
-from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
+from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
 from roomscout.scoring.by_dataset import scores_by_dataset
@@ -84,7 +84,7 @@ class QuestionContents:
     unit: str
     row: ResultRow | None
     turns: tuple[Turn, ...]
-    messages: tuple[dict[str, str], ...]
+    messages: tuple[RecordedMessage, ...]
     sight: Sight | None = None
     """What was in view in the turns; None if that is not known."""
 
@@ -177,7 +177,7 @@ class RunContents:
         Takes the questions, which never change, and what was missing from an `earlier` reading of the same folder.
         """
         missing = list(dict.fromkeys(earlier.missing)) if earlier else []
-        reader = RunReader(folder, damaged=missing)
+        reader = RunReader(folder)
         facts = reader.facts
         benchmark = _benchmark(reader, missing)
         questions = earlier.questions if earlier and earlier.questions else _questions(reader, missing)
@@ -185,7 +185,7 @@ class RunContents:
         final = frozenset(episode for episode, row in rows.items() if not row.failed)  # workers may retry failed ones
         parts: tuple[RunReader, ...] = ()
         if len(final) < facts.episodes:
-            parts = tuple(RunReader(part, damaged=missing) for part in parts_of_run(folder))
+            parts = tuple(RunReader(part) for part in parts_of_run(folder))
         for part in parts:
             rows |= {row.episode: row for row in part.rows if row.episode not in final}
         begun = _begun(reader, parts, final)

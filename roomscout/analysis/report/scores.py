@@ -226,13 +226,13 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         if (value := setting(name))
     ]
     versions = facts.last_versions
-    packages = [f"{name} {version}" for name, version in versions["packages"].items() if version]
+    packages = [f"{name} {version}" for name, version in versions.packages.items() if version]
     samples = f", {facts.samples} answers each" if facts.samples > 1 else ""
     sampling = setting("temperature")
     decoding = "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"
     found = [
         ("Model", str(setting("model"))),
-        ("Checkpoint", f"revision {commit}" if (commit := versions.get("model_revision")) else ""),
+        ("Checkpoint", f"revision {commit}" if (commit := versions.model_revision) else ""),
         ("Engine", _engine(run)),
         ("Benchmark", run.benchmark.title if run.benchmark else str(setting("benchmark"))),
         ("Questions", f"{facts.questions:,} from {source}{samples}"),
@@ -242,11 +242,11 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Decoding", "" if facts.by_people else decoding),
         ("Cost", cost_in_words(run.summary.cost, len(run.rows), facts.price)),
         ("Protocol", facts.protocol),
-        ("Prompts", f"{facts.prompts['sha256'][:12]} (SHA-256)" if facts.prompts else ""),
+        ("Prompts", f"{facts.prompts.sha256[:12]} (SHA-256)" if facts.prompts else ""),
         ("Started", facts.started[:19].replace("T", " ") + f" on {facts.host}"),
-        ("Resumed", "; ".join(str(each.get("at", ""))[:19].replace("T", " ") for each in facts.resumed)),
-        ("Revision", versions["git_revision"] or "not recorded"),
-        ("Versions", ", ".join([f"Python {versions['python']}", *packages])),
+        ("Resumed", "; ".join(each.at[:19].replace("T", " ") for each in facts.resumed)),
+        ("Revision", versions.git_revision or "not recorded"),
+        ("Versions", ", ".join([f"Python {versions.python}", *packages])),
         ("Identified by", str(run.summary.provenance or "")),
         ("Fingerprint", f"{facts.questions_sha256[:12]} (SHA-256 of the questions)"),
         ("Folder", str(run.folder)),

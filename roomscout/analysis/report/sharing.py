@@ -36,7 +36,8 @@ class Sharing:
             hosts |= {
                 facts.host,
                 str(facts.setting("host") or ""),
-                *(str(each.get("host", "")) for each in (*facts.resumed, *facts.merged)),
+                *(each.host for each in facts.resumed),
+                *(each.host for each in facts.merged),
             }
             urls = [*(facts.setting("base_url") or []), facts.setting("judge_url") or ""]
             hosts |= {urlsplit(url).hostname or "" for url in urls if _is_private(url)}
