@@ -33,7 +33,7 @@ test-vllm: .venv/installed-dev $(if $(VLLM_PYTHON),,.venv-vllm/installed)
 
 # FACES_VENVS names an existing folder of these environments.
 test-faces: .venv/installed-dev $(if $(FACES_VENVS),,.venv-faces/installed)
-	FACES_VENVS=$(or $(FACES_VENVS),$(CURDIR)/.venv-faces) $(PY) -m pytest -q tests/training/test_faces.py
+	FACES_VENVS=$(or $(FACES_VENVS),$(CURDIR)/.venv-faces) $(PY) -m pytest -q tests/examples
 
 check: .venv/installed-dev
 	$(PY) -m ruff check .

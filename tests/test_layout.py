@@ -26,7 +26,7 @@ ALLOWED = {
 FREE = {"training", "command"}
 """Packages that may import anything, and that no other may import."""
 OURS = {*ALLOWED, *FREE}
-BESIDE = {"benchmarks", "explorer"}
+BESIDE = {"benchmarks", "examples", "explorer"}
 """Folders of a checkout that are not in the wheel; they may import anything, and the package imports none of them."""
 GPU_MEASUREMENT = "benchmarks.gpu.__main__"
 ON_A_GPU_MACHINE = {

@@ -36,13 +36,11 @@ FOLDERS = tuple(sorted(path.parent.name for path in (ROOT / "roomscout").glob("*
 def test_every_module_is_imported_under_one_name():
     """Nothing imports `agent` or `data`, which would be a second copy of the module, or somebody else's."""
     program = (
-        "import contextlib, importlib, pkgutil, sys, roomscout\n"
-        "from roomscout.training.faces import LibraryMissing\n"
+        "import importlib, pkgutil, sys, roomscout\n"
         f"for folder in {FOLDERS}:\n"
         "    package = importlib.import_module(f'roomscout.{folder}')\n"
         "    for each in pkgutil.walk_packages(package.__path__, f'{package.__name__}.'):\n"
-        "        with contextlib.suppress(LibraryMissing):  # of a face\n"
-        "            if not each.name.endswith(('__main__', 'watchdog')): importlib.import_module(each.name)\n"
+        "        if not each.name.endswith(('__main__', 'watchdog')): importlib.import_module(each.name)\n"
         f"print(sorted(set({FOLDERS}) & set(sys.modules)))"
     )
     ended = run_command([sys.executable, "-c", program], cwd=ROOT)

@@ -20,7 +20,7 @@ PACKAGE_OF = {
     "qwen_vl_utils": "qwen-vl-utils", "pynvml": "nvidia-ml-py", "rerun": "rerun-sdk", "inspect_ai": "inspect-ai",
 }  # fmt: skip
 """What pip calls modules of another name."""
-FROM = {"gsplat": "gsplat on a machine with CUDA", "vagen": "git+https://github.com/mll-lab-nu/VAGEN"}
+FROM = {"gsplat": "gsplat on a machine with CUDA"}
 """What pip takes for modules that no extra installs, if it is not their name."""
 
 

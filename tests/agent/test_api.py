@@ -441,12 +441,12 @@ def test_a_policy_without_a_model_takes_views_of_any_size(scan: Path):
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    runpy.run_path(str(COMMAND.parent / "docs" / "examples" / "first_hour.py"), run_name="__main__")
+    runpy.run_path(str(COMMAND.parent / "examples" / "first_hour.py"), run_name="__main__")
     assert (tmp_path / "first_hour" / "trajectory.png").exists()
 
 
 def test_the_example_draws_a_question_of_a_run(one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    example, out = COMMAND.parent / "docs" / "examples" / "draw_exploration.py", tmp_path / "picture.png"
+    example, out = COMMAND.parent / "examples" / "draw_exploration.py", tmp_path / "picture.png"
     asked = load_trajectories(one_run)[0]
     monkeypatch.setattr(sys, "argv", [str(example), str(one_run), asked.question.id, str(out)])
     runpy.run_path(str(example), run_name="__main__")

@@ -159,7 +159,6 @@ def test_python_gets_the_sentence_as_our_errors(rooms: RoomScans, tmp_path: Path
         (["torch", "av"], 'pip install "roomscout[models,video]", or in a checkout pip install -e ".[models,video]"'),
         (["torch", "trl"], 'pip install "roomscout[train]", or in a checkout pip install -e ".[train]"'),
         (["xgrammar"], "pip install xgrammar"),
-        (["vagen"], "pip install git+https://github.com/mll-lab-nu/VAGEN"),
     ],
 )
 def test_one_command_installs_what_is_missing(modules: list[str], command: str):

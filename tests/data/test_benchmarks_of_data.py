@@ -19,8 +19,8 @@ from roomscout.scoring.summary import aggregate, label_of, reference_lines, summ
 from tests.conftest import COMMAND, RoomScans, only_run, run_command, run_main
 
 ROOT = Path(__file__).parents[2]
-TOY = f"{ROOT / 'docs' / 'examples' / 'toy_benchmark.py'}:TOY"
-CLOCK = f"{ROOT / 'docs' / 'examples' / 'clock_benchmark.py'}:CLOCK"
+TOY = f"{ROOT / 'examples' / 'toy_benchmark.py'}:TOY"
+CLOCK = f"{ROOT / 'examples' / 'clock_benchmark.py'}:CLOCK"
 ASKED = {
     "is_there": ("Is there a lamp in this room?", None, "yes"),
     "is_empty": ("Is this room empty?", None, "no"),

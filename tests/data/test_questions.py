@@ -449,7 +449,7 @@ def test_any_changed_field_changes_the_fingerprint(field: str) -> None:
 
 
 def test_saved_questions_are_read_exactly_as_they_were(tmp_path: Path) -> None:
-    toy = find_benchmark(f"{Path(__file__).parents[2]}/docs/examples/toy_benchmark.py:TOY")
+    toy = find_benchmark(f"{Path(__file__).parents[2]}/examples/toy_benchmark.py:TOY")
     questions = [
         ask_one("How many chair(s) are in this room?", "odd \udce9 \u2028 name", ground_truth="3"),
         ask_one("Which one?", "room", options=("left", "right")),

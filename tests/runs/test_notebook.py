@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 
 ROOT = COMMAND.parent
-EXAMPLE = ROOT / "docs" / "examples" / "roomscout.ipynb"
+EXAMPLE = ROOT / "examples" / "roomscout.ipynb"
 LARGEST_BYTES = 300_000
 FILMSTRIP = re.compile("<img alt='view of turn [0-9]+' width='[0-9]+' src='data:image/jpeg;base64,([^']+)'>")
 

@@ -1,25 +1,13 @@
-"""Environments in the shapes of other trainers, with their real libraries.
+"""Environments in Gymnasium's shape, with the real library."""
 
-Other libraries than Gymnasium are in environments of their own below the folder that FACES_VENVS names:
-`make test-faces`. There, each face's example runs as a user would run it.
-"""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import SMALL_VIEW, RoomScans
 
-from roomscout.training.environment import EnvError, Message, RoomEnv
-from roomscout.training.faces import LibraryMissing, library
+from roomscout.training.environment import EnvError, RoomEnv
 
-ROOT = Path(__file__).parents[2]
-FACES_VENVS = os.environ.get("FACES_VENVS")
 VIEW: dict[str, Any] = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast", "steps": 3}
 TURN = 'I look. {"rotation_angle_degrees": 90, "answer": null, "done": false}'
 DONE = 'Two. {"answer": "2", "done": true}'
@@ -33,14 +21,6 @@ def settings_of(rooms: RoomScans) -> dict[str, Any]:
         "question_types": ["object_counting"],
         **VIEW,
     }
-
-
-def test_a_missing_library_is_one_sentence_that_says_how_to_install_it():
-    with (
-        pytest.raises(LibraryMissing, match=r"faces\.nowhere needs the package nowhere: pip install nowhere$"),
-        library("nowhere"),
-    ):
-        import nowhere_to_be_found  # noqa: F401
 
 
 class TestGymnasium:
@@ -102,43 +82,3 @@ class TestGymnasium:
             alone.close()
             together.close()
             first.close()
-
-
-@pytest.mark.skipif(not FACES_VENVS, reason="FACES_VENVS names no folder of environments with the libraries")
-@pytest.mark.parametrize(
-    ("environment", "example", "says"),
-    [
-        ("openenv", "openenv_rooms.py", "score 1.0"),
-        ("verifiers", "verifiers_rooms.py", "score 1.0"),
-        ("verl", "vagen_rooms.py", "success True"),
-        ("verl", "verl_rooms.py", "score 1.0"),
-    ],
-)
-def test_an_example_runs_with_the_real_library(environment: str, example: str, says: str, tmp_path: Path):
-    python = Path(str(FACES_VENVS)) / environment / "bin" / "python"
-    ran = subprocess.run(
-        [python, ROOT / "docs" / "examples" / example],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert ran.returncode == 0 and says in ran.stdout, ran.stdout + ran.stderr
-
-
-def test_the_words_of_a_placeholder_are_no_image_for_vagen(monkeypatch: pytest.MonkeyPatch):
-    for name in ("vagen", "vagen.envs"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, "vagen.envs.gym_image_env", SimpleNamespace(GymImageEnv=object))  # type: ignore
-    from roomscout.training.faces import vagen
-
-    monkeypatch.delitem(sys.modules, vagen.__name__)
-    shown = vagen._observation([Message("user", "What is <image> here?", ("a view",))])  # type: ignore[arg-type]
-    assert shown["obs_str"] == "<image>What is <image > here?"
-    assert shown["multi_modal_input"] == {"<image>": ["a view"]}
-
-
-@pytest.mark.slow
-def test_the_example_of_gymnasium_runs(tmp_path: Path):
-    command = [sys.executable, ROOT / "docs" / "examples" / "gymnasium_rooms.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
-    assert ran.returncode == 0 and "4 episodes" in ran.stdout, ran.stdout + ran.stderr

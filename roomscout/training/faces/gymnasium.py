@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from roomscout.base.extras import importing
 from roomscout.training.environment import Message, RoomEnv, Step
-from roomscout.training.faces import library, plain_info
 from roomscout.training.vector import VectorEnv
 
-with library("gymnasium"):
+with importing("gymnasium", "roomscout.training.faces.gymnasium", ImportError):
     import gymnasium as gym
     from gymnasium.vector.utils import batch_space
 
@@ -170,4 +170,5 @@ def _ends(step: Step) -> tuple[bool, bool]:
 
 
 def _info(step: Step) -> dict[str, Any]:
-    return {name: value for name, value in plain_info(step).items() if value is not None}
+    """The known facts of a step that are plain values: all but its turn, which `RoomEnv.state` has."""
+    return {name: value for name, value in step.info.items() if name != "turn" and value is not None}

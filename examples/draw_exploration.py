@@ -1,6 +1,6 @@
 """Draws what one question's camera saw, with the model's words and moves, as one picture.
 
-python docs/examples/draw_exploration.py RUN QUESTION_ID picture.png
+python examples/draw_exploration.py RUN QUESTION_ID picture.png
 """
 
 import re

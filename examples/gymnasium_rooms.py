@@ -1,7 +1,7 @@
 """Four rooms without end as one Gymnasium environment; a scripted policy looks around and answers.
 
 pip install "roomscout[train]"
-python docs/examples/gymnasium_rooms.py
+python examples/gymnasium_rooms.py
 """
 
 from roomscout.training.faces.gymnasium import RoomGymVector

@@ -1,20 +1,29 @@
 """OpenEnv: `create_room_app` makes a server of episodes, and `RoomClient` speaks to one, wherever it runs.
 
 An action is the text of a reply. An observation has the new messages; their images are PNG files in base64.
+
+sh scripts/install_faces.sh openenv
+PYTHONPATH=. .venv-faces/openenv/bin/python examples/openenv_rooms.py
 """
 
+import socket
+import threading
+import time
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from roomscout.training.environment import Message, RoomEnv
-from roomscout.training.faces import library, plain_info, png_base64
+import uvicorn
+from openenv.core import EnvClient
+from openenv.core.client_types import StepResult
+from openenv.core.env_server import create_app
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import Action, Observation, State
+from shared_rooms import DONE, LOOK, ROOMS, png_base64
 
-with library("openenv"):
-    from openenv.core import EnvClient
-    from openenv.core.client_types import StepResult
-    from openenv.core.env_server import create_app
-    from openenv.core.env_server.interfaces import Environment
-    from openenv.core.env_server.types import Action, Observation, State
+from roomscout import RoomEnv
+from roomscout.rooms import write_rooms
+from roomscout.training.environment import Message, Step
 
 
 class RoomAction(Action):
@@ -51,7 +60,7 @@ class RoomEnvironment(Environment[RoomAction, RoomObservation, State]):
         """Take a turn with a reply."""
         step = self.env.step(action.reply)
         self._episode.step_count += 1
-        messages, info = _plain(step.messages), plain_info(step)
+        messages, info = _plain(step.messages), _facts(step)
         return RoomObservation(messages=messages, reward=step.reward, done=step.ended, metadata=info)
 
     @property
@@ -96,3 +105,32 @@ def create_room_app(sessions: int = 8, **settings: Any) -> Any:
 
 def _plain(messages: list[Message]) -> list[dict[str, Any]]:
     return [{"role": each.role, "text": each.text, "images": list(map(png_base64, each.images))} for each in messages]
+
+
+def _facts(step: Step) -> dict[str, Any]:
+    """The facts of a step that are plain values: all but its turn."""
+    return {name: value for name, value in step.info.items() if name != "turn"}
+
+
+def main() -> None:
+    """Serve a room, and answer a question about it; the two usually run on two machines."""
+    write_rooms(Path("rooms"), rooms=1, seed=1)
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_room_app(**ROOMS), log_level="warning"))
+    serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    serving.start()
+    while not server.started:
+        time.sleep(0.1)
+    with RoomClient(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}").sync() as client:
+        result = client.reset(question="0")
+        print(result.observation.messages[-1]["text"].splitlines()[0])
+        result = client.step(RoomAction(reply=LOOK))
+        print(len(result.observation.messages[0]["images"]), "new view")
+        result = client.step(RoomAction(reply=DONE))
+        print("done", result.done, "score", result.reward)
+    server.should_exit = True
+    serving.join()
+
+
+if __name__ == "__main__":
+    main()

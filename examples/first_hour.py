@@ -1,6 +1,6 @@
 """The first hour with RoomScout, cell by cell: a room, one question, its trajectory, and a policy of your own.
 
-Run it whole from the checkout (`python docs/examples/first_hour.py`), or cell by cell in an editor that knows `# %%`.
+Run it whole from the checkout (`python examples/first_hour.py`), or cell by cell in an editor that knows `# %%`.
 It needs no download and no GPU, and leaves its files in `first_hour/` below the current folder.
 """
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from PIL import Image
 

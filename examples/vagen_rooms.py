@@ -1,16 +1,20 @@
 """VAGEN: `RoomImageEnv`, a GymImageEnv, for its agent loops and its evaluation.
 
-In VAGEN's registry of environments: `RoomScout: roomscout.training.faces.vagen.RoomImageEnv`.
+In VAGEN's registry of environments, with this folder on the path: `RoomScout: vagen_rooms.RoomImageEnv`.
+
+sh scripts/install_faces.sh verl
+PYTHONPATH=. .venv-faces/verl/bin/python examples/vagen_rooms.py
 """
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
-from roomscout.training.environment import Message
-from roomscout.training.faces import library, shared_env
+from shared_rooms import DONE, LOOK, ROOMS, shared_env
+from vagen.envs.gym_image_env import GymImageEnv
 
-with library("vagen"):
-    from vagen.envs.gym_image_env import GymImageEnv
+from roomscout.rooms import write_rooms
+from roomscout.training.environment import Message
 
 PLACEHOLDER = "<image>"
 
@@ -58,3 +62,22 @@ def _observation(messages: list[Message]) -> dict[str, Any]:
     text = "\n\n".join(PLACEHOLDER * len(message.images) + text for message, text in zip(messages, texts, strict=True))
     images = [image for message in messages for image in message.images]
     return {"obs_str": text, **({"multi_modal_input": {PLACEHOLDER: images}} if images else {})}
+
+
+async def play() -> None:
+    """One episode with scripted replies, in the order in which VAGEN's agent loops call it."""
+    write_rooms(Path("rooms"), rooms=1, seed=1)
+    env = RoomImageEnv(ROOMS)
+    observation, info = await env.reset(seed=0)
+    system = await env.system_prompt()
+    print(f"question {info['question']}, {len(system['obs_str'])} characters of instructions")
+    for reply in (LOOK, DONE):
+        images = observation.get("multi_modal_input", {}).get(PLACEHOLDER, [])
+        assert observation["obs_str"].count(PLACEHOLDER) == len(images)
+        observation, reward, done, info = await env.step(reply)
+        print(f"reward {reward}, done {done}, success {info['success']}")
+    await env.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(play())

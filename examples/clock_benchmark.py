@@ -1,6 +1,6 @@
 """A benchmark with an answer kind of its own: directions on a clock face.
 
-    roomscout eval --benchmark docs/examples/clock_benchmark.py:CLOCK --questions my_questions.jsonl \
+    roomscout eval --benchmark examples/clock_benchmark.py:CLOCK --questions my_questions.jsonl \
       --scan-root my_scans
 
 A row of my_questions.jsonl has VSI-Bench's columns and this type, such as

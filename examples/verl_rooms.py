@@ -1,27 +1,36 @@
 """verl: `RoomAgentLoop`, registered as "roomscout", which generates the replies of an episode and rewards it.
 
-In a YAML file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names, with settings as for `RoomEnv`:
+With this folder on the path, in a YAML file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` names,
+with settings as for `RoomEnv`:
 
     - name: roomscout
-      _target_: roomscout.training.faces.verl.RoomAgentLoop
+      _target_: verl_rooms.RoomAgentLoop
       settings: {questions: train.jsonl, scan_root: rooms, model: Qwen/Qwen3-VL-4B-Instruct}
 
 Rows of the data set have "agent_name": "roomscout", and in "extra_info" the "question" (id or position) or the "seed".
+
+sh scripts/install_faces.sh verl
+PYTHONPATH=. .venv-faces/verl/bin/python examples/verl_rooms.py
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from omegaconf import OmegaConf
 from PIL import Image
+from shared_rooms import DONE, LOOK, ROOMS, shared_env
+from transformers import AutoProcessor
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, DictConfigWrap, register
+from verl.utils.profiler import simple_timer
+from verl.workers.rollout.replica import TokenOutput
 
-from roomscout.training.environment import Message, RoomEnv
-from roomscout.training.faces import library, shared_env
-
-with library("verl"):
-    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
-    from verl.utils.profiler import simple_timer
+from roomscout import RoomEnv
+from roomscout.models import EXPLORER
+from roomscout.rooms import write_rooms
+from roomscout.training.environment import Message
 
 
 @register("roomscout")
@@ -91,3 +100,37 @@ def _chat(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _images(messages: Sequence[Message]) -> list[Image.Image]:
     return [image for message in messages for image in message.images]
+
+
+class Scripted:
+    """Generates the replies in turn, as verl's client of its servers would."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.left = [tokenizer.encode(f"{reply}<|im_end|>", add_special_tokens=False) for reply in (LOOK, DONE)]
+
+    async def generate(self, **request: Any) -> TokenOutput:
+        """The next reply, each token with the same log-probability."""
+        tokens = self.left.pop(0)
+        return TokenOutput(token_ids=tokens, log_probs=[-0.5] * len(tokens))
+
+
+async def play() -> None:
+    """One episode with the included explorer's processor, and scripted replies instead of a server."""
+    write_rooms(Path("rooms"), rooms=1, seed=1)
+    processor = AutoProcessor.from_pretrained(EXPLORER)
+    lengths = {"prompt_length": 4096, "response_length": 4096}
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": lengths}, "data": {}})
+    loop = RoomAgentLoop(
+        DictConfigWrap(config), Scripted(processor.tokenizer), processor.tokenizer, processor, object,
+        DictConfigWrap(config.data), "qwen3_vl", settings=ROOMS,
+    )  # fmt: skip
+    output = await loop.run({"logprobs": True}, extra_info={"question": "0"})
+    trained = sum(output.response_mask)
+    print(f"{len(output.response_ids)} tokens, {trained} of the model; {len(output.multi_modal_data['images'])} views")
+    assert len(output.response_ids) == len(output.response_mask) == len(output.response_logprobs)
+    print({name: tuple(value.shape) for name, value in output.as_dict().items() if hasattr(value, "shape")})
+    print("score", output.reward_score)
+
+
+if __name__ == "__main__":
+    asyncio.run(play())

@@ -1,6 +1,6 @@
 """A benchmark of your own: five question types in one record.
 
-    roomscout eval --benchmark docs/examples/toy_benchmark.py:TOY --questions my_questions.jsonl --scan-root my_scans
+    roomscout eval --benchmark examples/toy_benchmark.py:TOY --questions my_questions.jsonl --scan-root my_scans
 
 A row of my_questions.jsonl has VSI-Bench's columns and one of the types below, such as
 

@@ -1,6 +1,6 @@
 """Train a vision-language model in endless rooms with TRL's GRPOTrainer, which calls the room as a tool.
 
-python docs/examples/train_with_trl.py Qwen/Qwen3-VL-4B-Instruct trained --steps 100
+python examples/train_with_trl.py Qwen/Qwen3-VL-4B-Instruct trained --steps 100
 
 `roomscout train grpo` trains on the conversations of evaluation instead, in which replies are plain text.
 """

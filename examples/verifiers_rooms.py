@@ -1,20 +1,26 @@
 """verifiers v1: `RoomTaskset`, whose tasks are questions, and `RoomInteraction`, the environment that asks them.
 
-verifiers finds a taskset by the name of a module that exports it and its environment, such as one of yours with
-`from roomscout.training.faces.verifiers import *`.
+verifiers finds a taskset by the name of a module that exports it and its environment, such as this one.
+
+sh scripts/install_faces.sh verifiers
+PYTHONPATH=. .venv-faces/verifiers/bin/python examples/verifiers_rooms.py
 """
 
 import asyncio
+import json
+import threading
 from collections.abc import Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from pathlib import Path
 from typing import Any
 
-from roomscout.training.environment import Message
-from roomscout.training.faces import library, png_base64, shared_env
+import verifiers.v1 as vf
+from pydantic import Field
+from shared_rooms import DONE, LOOK, ROOMS, png_base64, shared_env
 
-with library("verifiers"):
-    import verifiers.v1 as vf
-    from pydantic import Field
+from roomscout.rooms import write_rooms
+from roomscout.training.environment import Message
 
 __all__ = ["RoomInteraction", "RoomTaskset"]
 
@@ -91,3 +97,43 @@ def _user_message(message: Message) -> vf.UserMessage:
     urls = [vf.ImageUrlSource(url=f"data:image/png;base64,{png_base64(image)}") for image in message.images]
     images = [vf.ImageUrlContentPart(image_url=url) for url in urls]
     return vf.UserMessage(content=[*images, vf.TextContentPart(text=message.text)])
+
+
+class Model(BaseHTTPRequestHandler):
+    """Looks once, then answers 2; the answer is streamed in one piece."""
+
+    def do_POST(self) -> None:
+        """One reply."""
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        text = LOOK if len(asked["messages"]) < 4 else DONE
+        events = [({"role": "assistant", "content": text}, None), ({}, "stop")]
+        about = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
+        choices = [[{"index": 0, "delta": delta, "finish_reason": reason}] for delta, reason in events]
+        lines = [*(json.dumps({**about, "choices": each}) for each in choices), "[DONE]"]
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write("".join(f"data: {line}\n\n" for line in lines).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Prints nothing."""
+
+
+async def evaluate(port: int) -> None:
+    """Two tasks with the scripted model behind this port of this machine."""
+    from verifiers_rooms import RoomEnvConfig, RoomInteraction  # as verifiers imports them, by the taskset's name
+
+    env = RoomInteraction(RoomEnvConfig(taskset={"id": "verifiers_rooms", "settings": ROOMS}))
+    model = vf.ModelContext("scripted", vf.EvalClientConfig(base_url=f"http://127.0.0.1:{port}/v1", api_key_var="HOME"))
+    async with env.serving():
+        for task in env.taskset.take(2):
+            episode = await env.run_episode(task, model)
+            print(f"question {task.data.question}: ok {episode.ok}, score {episode.traces[0].reward}", episode.errors)
+
+
+if __name__ == "__main__":
+    write_rooms(Path("rooms"), rooms=1, seed=1)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        asyncio.run(evaluate(server.server_port))
+        server.shutdown()
