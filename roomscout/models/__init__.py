@@ -19,10 +19,6 @@ CONCURRENCY = 32
 RETRIES = 8
 """With 20 % of requests failing, 6 retries were enough for 512 of 512. Backoff grows from 0.5 s to at most 8 s, 40 s in
 all, unless the server names a delay."""
-LONGEST_WAIT_S = 60.0
-"""How long a request waits at most where the server asks for a delay; with RETRIES, 8 minutes in all."""
-LARGEST_RESPONSE = 16 << 20
-"""Bytes of a server's response, decompressed. A chat completion of 10,000 tokens has about 50 kB."""
 MEMORY_FRACTION = 0.9
 KV_SHARE = 0.5
 """Share of the memory left after loading the weights that the KV cache may fill; the rest is for activations."""
@@ -150,11 +146,11 @@ class ServerOptions:
 
     `urls` are API roots, usually ending in /v1; `key` is the API key, None for servers that need none; `key_env` is the
     environment variable it came from, for error messages. A request fails after `timeout_s` seconds, from connecting to
-    the last byte of the response, and is retried up to `retries` times, after the delay that the server asks for, at
-    most `longest_wait_s` seconds. A response of more than `largest_response` bytes is not read. `constrained` requires
-    a server that enforces JSON schemas. `extra_body` are further parameters of each request. Without `system_role`, the
-    system message is the beginning of the first user message. The check before the first question has as many `images`
-    as the longest conversation, of which `images_a_turn` are of one turn, or all are frames of a video (`on_video`).
+    the last byte of the response, and is retried up to `retries` times, after the delay that the server asks for.
+    `constrained` requires a server that enforces JSON schemas. `extra_body` are further parameters of each request.
+    Without `system_role`, the system message is the beginning of the first user message. The check before the first
+    question has as many `images` as the longest conversation, of which `images_a_turn` are of one turn, or all are
+    frames of a video (`on_video`).
     """
 
     urls: tuple[str, ...]
@@ -162,8 +158,6 @@ class ServerOptions:
     key_env: str = "OPENAI_API_KEY"
     timeout_s: float = 600.0
     retries: int = RETRIES
-    longest_wait_s: float = LONGEST_WAIT_S
-    largest_response: int = LARGEST_RESPONSE
     constrained: bool = False
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     system_role: bool = True

@@ -1,5 +1,6 @@
 """Settings and plans of runs whose model is behind a server; no server is asked."""
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -66,3 +67,47 @@ def test_a_plan_with_ray_says_that_it_is_of_one_worker(
     with caplog.at_level(logging.INFO):
         look_ahead(rooms.config(tmp_path, plan=True, ray=True, replicas=workers, **changes))
     assert re.search(f"for one worker; .*{words}", caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://[::1/v1", "an IPv6 address in brackets"),
+        ("http://host:99999/v1", "a port from 1 to 65535"),
+        ("localhost:8000/v1", "takes http:// or https:// URLs"),
+        ("http://..x/v1", "valid host"),
+        ("http://me:sk-secret@host/v1", "environment variable of --api-key-env"),
+        ("https://host/v1?x=1&key=sk-secret", "environment variable of --api-key-env"),
+        ("http://host/v1#sk-secret", "leave out #"),
+        ("http://host/v1/chat/completions", "leave out /chat/completions"),
+    ],
+)
+def test_a_url_that_cannot_be_asked_is_refused_without_being_shown(url: str, words: str):
+    with pytest.raises(ConfigError, match=f"^--base-url .*{re.escape(words)}") as caught:
+        RunConfig.of(base_url=(url,))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("[1]", "takes a JSON object in quotes"),
+        ('{"a":' * 5000, "takes a JSON object in quotes"),
+        ('{"messages": []}', "cannot set messages"),
+        ('{"max_tokens": 9}', "cannot set max_tokens: that is --max-new-tokens"),
+        ('{"a": [{"Authorization": "secret-1"}]}', "takes no keys"),
+        ('{"user": "sk-secret-1"}', "takes no keys"),
+    ],
+)
+def test_further_parameters_that_a_run_sets_or_must_not_record_are_refused(given: str, words: str):
+    with pytest.raises(ConfigError, match=f"^--extra-body .*{words}") as caught:
+        RunConfig.of(extra_body=given)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ['{"prompt_cache_key": "a", "stop_token_ids": [1], "top_k": 5}', {"min_tokens": 3}])
+def test_further_parameters_may_be_anything_else(given: str | dict):
+    taken = RunConfig.of(extra_body=given).server.extra_body
+    assert json.loads(taken) == (json.loads(given) if isinstance(given, str) else given)
+    with pytest.raises(ConfigError, match="--extra-body needs --engine openai"):
+        RunConfig.of(batch=True, extra_body=given).checked()

@@ -5,18 +5,18 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from roomscout.base.wording import named
-from roomscout.models import Backend, ModelOptions, Reply, ReplyFormat, ServerOptions
+from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.openai.dialect import agreed_dialect, encoded_message, require_schemas, response_format
-from roomscout.models.openai.endpoint import Endpoint, ServerError
+from roomscout.models.openai.endpoint import Endpoint, ServerError, start
 from roomscout.models.openai.replies import read_reply
 from roomscout.models.openai.router import EndpointRouter
-from roomscout.models.openai.transport import start
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class OpenAIBackend(Backend):
         self._read: dict[int, tuple[int, int]] = {}
         """By conversation: the views and the tokens that the server read for the last reply."""
         self._warned_of_dropped_views = False
+        self._closed: Future[None] = Future()
         self._endpoints = [Endpoint(url, model, server) for url in server.urls]
         self._router = EndpointRouter(self._endpoints)
         self._dialects = {endpoint.url: agreed_dialect(endpoint, options) for endpoint in self._endpoints}
@@ -54,9 +55,14 @@ class OpenAIBackend(Backend):
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order, all requested at once. Replies have no token ids.
 
-        Raises ModelError for a conversation that cannot be replied to.
+        Raises ModelError for a conversation that cannot be replied to, and once closed.
         """
         calls = [start(partial(self._reply, each, reply_format)) for each in conversations]
+        for call in calls:
+            either: list[Future[Any]] = [call, self._closed]
+            wait(either, return_when=FIRST_COMPLETED)
+            if self._closed.done():
+                raise ModelError("the run ended before the server replied")
         return [call.result() for call in calls]
 
     def release(self, conversation: Conversation) -> None:
@@ -67,6 +73,8 @@ class OpenAIBackend(Backend):
 
     def close(self) -> None:
         """Abandon all requests in flight."""
+        with suppress(InvalidStateError):
+            self._closed.set_result(None)
         for endpoint in self._endpoints:
             endpoint.close()
 
@@ -126,15 +134,7 @@ class OpenAIBackend(Backend):
             self._warned_of_dropped_views = True
             log.warning(
                 "%s read %d tokens of a conversation of %d views, and %d of one of %d: it seems to drop the beginning "
-                "of conversations that are longer than its context and to answer without those views; give it a longer "
-                "one (Ollama: OLLAMA_CONTEXT_LENGTH), or run with a smaller %s or fewer %s, or show fewer views at a "
-                "time with %s",
-                endpoint.url,
-                tokens_before,
-                views_before,
-                tokens,
-                views,
-                named("image_size"),
-                named("steps"),
-                named("keep_views"),
-            )
+                "of conversations that are longer than its context; give it a longer one (Ollama: "
+                "OLLAMA_CONTEXT_LENGTH), or run with a smaller --image-size, fewer --steps or --keep-views",
+                endpoint.url, tokens_before, views_before, tokens, views,
+            )  # fmt: skip

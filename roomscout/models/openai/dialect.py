@@ -3,6 +3,7 @@
 import base64
 import json
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -10,14 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from roomscout.base.wording import named
-from roomscout.models import ModelOptions
+from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.conversation import Message
-from roomscout.models.openai.bodies import object_at, parsed
-from roomscout.models.openai.causes import NO_MODEL, REFUSED, TOO_LONG, cause_in
-from roomscout.models.openai.endpoint import Endpoint, ServerError
-from roomscout.models.openai.failures import mentions
-from roomscout.models.openai.replies import choice_of, require_reply, text_of
+from roomscout.models.openai.endpoint import Endpoint, ServerError, parsed, said_in
+from roomscout.models.openai.replies import choice_of, object_at, require_reply, text_of
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +26,10 @@ CHECK_SIDE = 64
 """Side of the images in that request, pixels; some models refuse smaller ones."""
 EMPTY_REPLY = "(empty reply)"
 """What stands for a reply without text in the requests after it."""
+CHECK_RETRIES = 2
+"""Retries of that request: a server that is not there is named soon."""
+REFUSED = (400, 404, 405, 415, 422, 500, 501)
+"""Statuses of requests that are refused for what they ask; llama.cpp and some routers say 500."""
 NAMES_SHOWN = 5
 """Models of a server that an error lists."""
 
@@ -58,11 +59,11 @@ class Dialect:
         """
         if refusal.status not in (400, 422):
             return None
-        if self.limit == "max_tokens" and mentions("max_completion_tokens", refusal.text):
+        if self.limit == "max_tokens" and "max_completion_tokens" in refusal.text:
             return replace(self, limit="max_completion_tokens")
         # The seed first: some servers repeat the whole request, and without a seed fewer answers change.
         for name in ("seed",) if options.temperature else ("seed", "temperature"):
-            if name not in self.dropped and mentions(name, refusal.text):
+            if name not in self.dropped and re.search(rf"\b{name}\b", refusal.text, re.IGNORECASE):
                 return replace(self, dropped=(*self.dropped, name))
         return None
 
@@ -77,7 +78,7 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     short = replace(options, max_new_tokens=min(CHECK_TOKENS, options.max_new_tokens))
     while True:
         try:
-            answer = endpoint.post("/chat/completions", _check(endpoint, dialect, short), reconnect=False)
+            answer = endpoint.post("/chat/completions", _check(endpoint, dialect, short), CHECK_RETRIES)
             break
         except ServerError as error:
             if adapted := dialect.adapted(error, options):
@@ -107,45 +108,35 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
 
 
 def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> ServerError:
-    """The error for a refused check: what a server takes that refuses it; `error` itself if it takes nothing."""
+    """The error for a refused check, with the form of it that the server takes, if it takes any."""
     if error.status not in REFUSED:
         return error
-    said, cause = f"({error.status}: {endpoint.quoted(error.text)})", cause_in(error.text, error.status)
-    if cause is not None and cause.advice is TOO_LONG:
-        return error
-    no_model = error.status == 404 if cause is None else cause.advice is NO_MODEL
-    names = endpoint.model_names() if no_model else []
-    if names and endpoint.model not in names:
-        near = get_close_matches(endpoint.model, names, len(names), cutoff=0)[:NAMES_SHOWN]
-        more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
-        return endpoint.error(
-            f"does not have {endpoint.model} {said}: give one of its models with {named('model')}: "
-            f"{endpoint.quoted(', '.join(near))}{more}"
-        )
 
-    def taken(**parts: Any) -> bool:
+    def takes(**changes: Any) -> bool:
+        changed = _check(endpoint, dialect, options, replace(endpoint.options, **changes))
         try:
-            endpoint.post("/chat/completions", _check(endpoint, dialect, options, **parts), 0)
+            endpoint.post("/chat/completions", changed, retries=0)
         except ServerError:
             return False
         return True
 
-    images, a_turn = endpoint.options.images, endpoint.options.images_a_turn
-    per_step = "a question has one image more than steps" if a_turn == 1 else f"each step adds {a_turn} images"
-    per_step = "all are in one message" if endpoint.options.on_video else per_step
-    if images > 1 and taken(images=1):
+    said = f"({error.status}: {endpoint.quoted(said_in(error.text))})"
+    images, system_role = endpoint.options.images, endpoint.options.system_role
+    if images > 1 and takes(images=1):
         return endpoint.error(
             f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
-            f"or run with {endpoint.options.fewer_images}: {per_step}"
+            f"or run with {endpoint.options.fewer_images}"
         )
-    if endpoint.options.system_role and taken(images=1, system_role=False):
+    if system_role and takes(images=1, system_role=False):
+        return endpoint.error(f"does not take a system message {said}: add --no-system-role")
+    if any(takes(images=0, system_role=each) for each in {system_role, False}):
+        return endpoint.error(f"does not take images for {endpoint.model} {said}: name a vision-language model")
+    names = endpoint.model_names()
+    if names and endpoint.model not in names:
+        near = get_close_matches(endpoint.model, names, NAMES_SHOWN, cutoff=0)
         return endpoint.error(
-            f"does not take a system message {said}: add {named(system_role=False)}, which puts it at the beginning of "
-            "the first user message"
-        )
-    if any(taken(images=0, system_role=each) for each in {endpoint.options.system_role, False}):
-        return endpoint.error(
-            f"does not take images for {endpoint.model} {said}: name a vision-language model with {named('model')}"
+            f"does not list {endpoint.model} {said}: name one of its {len(names)} models, such as "
+            f"{endpoint.quoted(', '.join(near))}"
         )
     return error
 
@@ -160,7 +151,10 @@ PROBE_SCHEMA = {
 
 def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> None:
     """Raise ServerError unless a reply follows a JSON schema that no model would follow unasked."""
-    body = {**_check(endpoint, dialect, options), "response_format": response_format(PROBE_SCHEMA)}
+    body = {
+        **_check(endpoint, dialect, options),
+        "response_format": response_format(PROBE_SCHEMA),
+    }
     try:
         message = object_at(choice_of(endpoint.post("/chat/completions", body), endpoint), "message")
         said = text_of(message.get("content")) or ""
@@ -169,27 +163,21 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
             raise
         said = error.text
     if set(parsed(said) or ()) != {"ready"}:
-        raise endpoint.error(
-            f"does not keep replies to a JSON schema ({endpoint.quoted(said)}): leave out {named('constrained')}"
-        )
+        said = endpoint.quoted(said)
+        raise endpoint.error(f"does not keep replies to a JSON schema ({said}): leave out --constrained")
     log.debug("%s keeps replies to a JSON schema", endpoint.url)
 
 
 def _check(
-    endpoint: Endpoint,
-    dialect: Dialect,
-    options: ModelOptions,
-    images: int | None = None,
-    system_role: bool | None = None,
+    endpoint: Endpoint, dialect: Dialect, options: ModelOptions, server: ServerOptions | None = None
 ) -> dict[str, Any]:
-    """A short request in the form of a last turn's, by default with the longest conversation of the endpoint's options;
-    without images it is one turn."""
-    images = endpoint.options.images if images is None else images
-    system_role = endpoint.options.system_role if system_role is None else system_role
-    grey = [np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)] if images else []
+    """A short request in the form of a last turn's, with the longest conversation of `server`, by default the
+    endpoint's own options; without images it is one turn."""
+    server = server or endpoint.options
+    grey = [np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)] if server.images else []
     turn = [Message.of_views(CHECK_TEXT, *grey), Message("assistant", "Hello.")]
-    messages = [Message("system", "Reply in one word."), *(turn * max(1, images))[:-1]]
-    encoded = filter(None, (encoded_message(messages, index, system_role) for index in range(len(messages))))
+    messages = [Message("system", "Reply in one word."), *(turn * max(1, server.images))[:-1]]
+    encoded = filter(None, (encoded_message(messages, index, server.system_role) for index in range(len(messages))))
     return {
         "model": endpoint.model,
         "messages": list(map(json.loads, encoded)),

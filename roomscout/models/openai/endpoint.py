@@ -1,52 +1,48 @@
-"""One URL of a server: requests, retries, and errors that hold no API key."""
+"""One URL of a server, asked through the official client; errors hold no API key."""
 
 import json
-import logging
-import random
 import re
-import ssl
 import threading
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import closing
+from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 import openai
 from openai._types import RequestOptions
 
-from roomscout.base.wording import Worded
 from roomscout.models import ModelError, ServerOptions
-from roomscout.models.openai.bodies import code_of, explanation, page_in_words, parsed, reported_failure
-from roomscout.models.openai.failures import (
-    AROUND_PROXY,
-    Failure,
-    NoResponse,
-    Unusable,
-    advice_on,
-    asked_delay,
-    root_cause,
-)
-from roomscout.models.openai.network import route_to, speaks_tls
-from roomscout.models.openai.transport import LimitedClient, ResponseTooLarge, start
 
-log = logging.getLogger(__name__)
-
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S, JITTER = 0.5, 8.0, 0.25
-"""The wait before a retry where the server names none: doubled each time, less a random share of up to JITTER."""
-GRACE_S = 1.0
-"""How much longer than the client's own timeouts, which close the connection, an exchange is waited for."""
-NOTED_DELAY_S = 1.0
-"""Shorter delays that a server asks for are not logged."""
+CONNECT_S = 5.0
+LARGEST_RESPONSE = 16 << 20
+"""Bytes of a response, decompressed. A chat completion of 10,000 tokens has about 50 kB."""
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+"""Hosts that no proxy can reach."""
 QUOTED = 300
 """Characters of a server's text that an error message quotes."""
 SHORTEST_SECRET = 8
 """Shorter keys are dummies for servers that need none ("none", "EMPTY"), and would be found in ordinary words."""
-NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL")
-"""What OpenSSL calls an answer without TLS, by version."""
 ABSENT = (502, 503, 504)
 """Statuses with which a gateway says that there is no server behind it."""
+SHORTER = "a smaller --image-size, fewer --steps or --keep-views make conversations shorter"
+ADVICE = {
+    **dict.fromkeys((301, 302, 303, 307, 308), "give the URL of the API itself"),
+    401: "set the environment variable {key_env} to a valid key",
+    403: "use a key with access to {model}, or another model",
+    404: "correct the name of the model, or the URL, which usually ends in /v1",
+    413: SHORTER,
+    429: "ask fewer questions at a time with --concurrency, and retry later",
+}
+"""What to do about a status; the others: OTHER_REFUSAL below 500, OTHER_FAILURE above."""
+OTHER_REFUSAL = f"fix what it names; {SHORTER}"
+OTHER_FAILURE = "retry once it works again"
+
+Result = TypeVar("Result")
 
 
 class ServerError(ModelError):
@@ -68,10 +64,6 @@ class ServerError(ModelError):
         return self.status is None or self.status in ABSENT
 
 
-class Unreachable(ServerError):
-    """Nothing listens at a URL."""
-
-
 @dataclass(frozen=True)
 class Answer:
     """The JSON object that a server sent, its text, and the number of requests that failed before."""
@@ -82,9 +74,10 @@ class Answer:
 
 
 class Endpoint:
-    """One URL of a server for `model`, behind the official client. Thread-safe. Requests keep the URL's parameters.
+    """One URL of a server for `model`. Thread-safe. Requests keep the URL's parameters.
 
-    Raises ModelError for a key that no HTTP header can hold, and for proxies and certificates that cannot be used.
+    Raises ModelError for a key that no HTTP header can hold, and for proxies and certificates in the environment that
+    cannot be used.
     """
 
     def __init__(self, url: str, model: str, options: ServerOptions) -> None:
@@ -96,60 +89,61 @@ class Endpoint:
         self.url = url
         self.model = model
         self.options = options
-        self._route = route_to(url)
         root, mark, parameters = url.partition("?")
         self._parameters = mark + parameters
         self._client = openai.OpenAI(
             base_url=root,
-            api_key=options.key or "none",  # the client wants one, and "none" is not sent: see _send()
-            max_retries=0,
-            http_client=LimitedClient(options.timeout_s, options.largest_response, self._route),
+            api_key=options.key or "none",  # the client wants one, and "none" is not sent: see `post`
+            http_client=_http_client(options.timeout_s),
         )
-        self._closed: Future[None] = Future()
-        self._lock = threading.Lock()
-        self._quiet_until = 0.0  # on the monotonic clock; guarded by the lock
 
-    def post(
-        self, path: str, body: dict[str, Any] | bytes, retries: int | None = None, reconnect: bool = True
-    ) -> Answer:
-        """Send a request and parse the JSON object in the response. Retries where that may help, up to `retries` times
-        (None: `options.retries`), after the delay that the server asks for. The body is bytes if it is JSON already.
+    def post(self, path: str, body: dict[str, Any] | bytes, retries: int | None = None) -> Answer:
+        """Send a request and parse the JSON object in the response. `path` continues the URL; the body is bytes if it
+        is JSON already. The client retries up to `retries` times (None: `options.retries`).
 
-        Without `reconnect`, a server that does not listen is not waited for. `path` continues the URL. Raises
-        ServerError; neither its text nor its causes hold the API key. Raises ModelError once closed.
+        Raises ServerError; neither its text nor its causes hold the API key.
         """
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        retries = self.options.retries if retries is None else retries
-        failures = 0
-        while True:
-            outcome = self._attempt(path, content, failures)
-            if isinstance(outcome, Answer):
-                return outcome
-            failures += 1
-            if outcome.reason is NoResponse.BROKEN and not reconnect and self._is_encrypted():
-                outcome = Failure(NoResponse.ENCRYPTED)
-            lost = outcome.reason in (NoResponse.UNREACHABLE, NoResponse.PROXY) and not reconnect
-            if lost or not outcome.passes or failures > retries:
-                raise self._error_of(outcome, failures)
-            self._wait(outcome, failures)
+        options = self._request_options(self.options.retries if retries is None else retries)
+        try:
+            response = self._client.post(
+                path + self._parameters, content=content, cast_to=httpx2.Response, options=options
+            )
+        except openai.APIStatusError as error:
+            failure = self._refused(error)
+        except openai.APIConnectionError as error:
+            failure = self._lost(error)
+        except openai.OpenAIError as error:
+            failure = self.error(str(error), 200)
+        else:
+            answer = parsed(response.content)
+            if answer is not None:
+                return Answer(answer, response.text, _retries(response.request))
+            failure = self.error(
+                f"sent no JSON object ({self.quoted(response.text)}): the URL is the root of an OpenAI-compatible API, "
+                "which usually ends in /v1",
+                200,
+            )
+        raise failure  # not above: the client's errors hold the key
 
     def model_names(self) -> list[str]:
         """The models that the server lists; empty if it lists none."""
-        response = self._send("/models", None)
-        listed = None if isinstance(response, Failure) else (parsed(response.content) or {}).get("data")
+        try:
+            options = self._request_options(0)
+            response = self._client.get("/models" + self._parameters, cast_to=httpx2.Response, options=options)
+        except openai.OpenAIError:
+            return []
+        listed = (parsed(response.content) or {}).get("data")
         names = [each.get("id") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
         return [name for name in names if isinstance(name, str)]
 
     def close(self) -> None:
-        """Abandon all requests, which raise ModelError at once whatever the server does."""
-        with self._lock:
-            if not self._closed.done():
-                self._closed.set_result(None)
+        """Close the connections of all requests."""
         self._client.close()
 
-    def error(self, message: str, status: int | None = None) -> ServerError:
+    def error(self, message: str, status: int | None = None, text: str = "", attempts: int = 1) -> ServerError:
         """An error about this URL. The message quotes the server only through `quoted`."""
-        return ServerError(f"{self.url} {message}", status)
+        return ServerError(f"{self.url} {message}", status, text, attempts)
 
     def redacted(self, text: str) -> str:
         """A server's text without the API key, which some servers echo."""
@@ -166,139 +160,123 @@ class Endpoint:
         line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
         return line if len(line) <= QUOTED else line[: QUOTED - 3] + "..."
 
-    def _attempt(self, path: str, content: bytes, failures: int) -> Answer | Failure:
-        """One request, after so many that failed."""
-        response = self._send(path, content)
-        if isinstance(response, Failure):
-            return response
-        text, body = response.text, parsed(response.content)
-        if body is None:
-            kind = response.headers.get("content-type", "no content type")
-            cause = Unusable.STREAMED if kind.startswith("text/event-stream") else Unusable.NOT_JSON
-            return Failure(cause, page_in_words(text), kind=kind)
-        if failure := reported_failure(body, text):
-            return replace(failure, asked_s=asked_delay(response.headers))
-        return Answer(body, text, failures)
-
-    def _send(self, path: str, content: bytes | None) -> httpx2.Response | Failure:
-        """The outcome of `_request`, in time: the client's timeouts start again with every byte of the headers."""
-        outcome = start(partial(self._request, path, content))
-        either: list[Future[Any]] = [outcome, self._closed]
-        wait(either, self.options.timeout_s + GRACE_S, FIRST_COMPLETED)
-        self._require_open()
-        return outcome.result() if outcome.done() else Failure(NoResponse.LATE)
-
-    def _require_open(self) -> None:
-        if self._closed.done():
-            raise ModelError("the run ended before the server replied")
-
-    def _request(self, path: str, content: bytes | None) -> httpx2.Response | Failure:
-        """A response of status 2xx to a request, which posts `content` if there is any. Errors of the client end here:
-        their requests hold the key."""
-        options: RequestOptions = {
+    def _request_options(self, retries: int) -> RequestOptions:
+        return {
+            "max_retries": retries,
             "headers": {} if self.options.key else {"Authorization": openai.Omit()},
             "follow_redirects": False,  # most redirects turn a POST into a GET
         }
-        path += self._parameters
+
+    def _refused(self, error: openai.APIStatusError) -> ServerError:
+        """The error for an HTTP status."""
+        status, text = error.status_code, error.response.text
+        said = error.response.headers.get("location", "").partition("?")[0] or said_in(text)
+        advice = ADVICE.get(status, OTHER_REFUSAL if status < 500 else OTHER_FAILURE)
+        advice = advice.format(key_env=self.options.key_env, model=self.model)
+        attempts, does = _retries(error.request) + 1, "refuses the request" if status < 500 else "fails"
+        message = f"{does} ({status}{_times(attempts)}: {self.quoted(said)}): {advice}"
+        return self.error(message, status, self.redacted(text), attempts)
+
+    def _lost(self, error: openai.APIConnectionError) -> ServerError:
+        """The error for a request without a response."""
+        attempts, cause = _retries(error.request) + 1, error.__cause__
+        if isinstance(cause, httpx2.TimeoutException) and not isinstance(cause, httpx2.ConnectTimeout):
+            return self.error(
+                f"did not answer within {self.options.timeout_s:g} s{_times(attempts)}: ask fewer questions at a time "
+                "with --concurrency, or wait longer with --request-timeout",
+                attempts=attempts,
+            )
+        return self.error(
+            f"did not answer{_times(attempts)} ({self.quoted(str(cause)) or type(cause).__name__}): check that the "
+            "server runs, its URL, and the proxies and certificates that environment variables name",
+            attempts=attempts,
+        )
+
+
+def start(call: Callable[[], Result]) -> Future[Result]:
+    """Run a blocking call on a thread that does not keep the process alive, so that its caller may leave it."""
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
         try:
-            if content is None:
-                return self._client.get(path, cast_to=httpx2.Response, options=options)
-            return self._client.post(path, content=content, cast_to=httpx2.Response, options=options)
-        except ResponseTooLarge:
-            return Failure(Unusable.TOO_LARGE)
-        except openai.APIStatusError as error:
-            return _refusal(error)
-        except openai.APIConnectionError as error:
-            return self._lost(error)
-        except openai.OpenAIError as error:
-            return Failure(NoResponse.OTHER, str(error))
+            outcome.set_result(call())
+        except Exception as error:  # noqa: BLE001 (raised again where the result is taken)
+            outcome.set_exception(error)
 
-    def _lost(self, error: openai.APIConnectionError) -> Failure:
-        """Why there is no response."""
-        reason: NoResponse | Unusable
-        root = root_cause(error)
-        match error.__cause__, root:
-            case _, ssl.SSLCertVerificationError():
-                return Failure(NoResponse.UNTRUSTED, root.verify_message or str(root))
-            case httpx2.ConnectError(), ssl.SSLError(reason=str(why)) if why in NOT_TLS:
-                return Failure(NoResponse.PLAIN)
-            case httpx2.ProxyError(), _ if str(error.__cause__).startswith("4"):
-                return Failure(407, str(error.__cause__))
-            case httpx2.ProxyError(), _:
-                reason = NoResponse.PROXY
-            case ((httpx2.ConnectError() | httpx2.ConnectTimeout()), _):
-                reason = NoResponse.PROXY if self._route.proxy else NoResponse.UNREACHABLE
-            case httpx2.TimeoutException(), _:
-                reason = NoResponse.LATE
-            case httpx2.DecodingError(), _:
-                reason = Unusable.NOT_DECODABLE
-            case _:
-                reason = NoResponse.BROKEN
-        return Failure(reason, str(root) or type(root).__name__)
-
-    def _is_encrypted(self) -> bool:
-        return self.url.lower().startswith("http:") and self._route.proxy is None and speaks_tls(self.url)
-
-    def _wait(self, failure: Failure, failures: int) -> None:
-        """Wait before another attempt, as long as the server asks for or with a growing delay.
-
-        Raises ModelError as soon as the endpoint is closed.
-        """
-        if failure.asked_s is None:
-            longest = min(FIRST_BACKOFF_S * 2 ** min(failures - 1, 10), LONGEST_BACKOFF_S)
-            seconds = longest * (1 - JITTER * random.random())
-        else:
-            seconds = min(failure.asked_s, self.options.longest_wait_s)
-            self._note_wait(failure, seconds)
-        wait([self._closed], seconds)
-        self._require_open()
-
-    def _note_wait(self, failure: Failure, seconds: float) -> None:
-        """Log a wait that the server asked for, once for all questions that wait at about the same time."""
-        asked_s, now = failure.asked_s or 0.0, time.monotonic()
-        with self._lock:
-            if asked_s < NOTED_DELAY_S or now < self._quiet_until:
-                return
-            self._quiet_until = now + self.options.longest_wait_s
-        log.warning(
-            "%s asks for a delay of %s (%s): its questions wait %s before they are retried",
-            self.url, _in_seconds(asked_s), failure.status, _in_seconds(seconds),
-        )  # fmt: skip
-
-    def _error_of(self, failure: Failure, attempts: int) -> ServerError:
-        """The error for a failure, with the setting to change."""
-        options = self.options
-        times = f", {attempts} times in a row" if attempts > 1 else ""
-        if failure.passes and failure.asked_s is not None:
-            times += f", and asks for a delay of {_in_seconds(failure.asked_s)}"
-        advice = advice_on(failure, has_key=options.key is not None)
-        around = AROUND_PROXY if self._route.proxy and failure.reason is not NoResponse.PROXY else ""
-        facts = {
-            "said": self.quoted(failure.said),
-            "status": failure.status,
-            "times": times,
-            "kind": self.quoted(failure.kind),
-            "variable": options.key_env,
-            "proxy": self._route.variable,
-            "host": self._route.host,
-            "model_name": self.model,
-            "timeout_s": options.timeout_s,
-            "fewer_images": options.fewer_images,
-            "largest_mib": options.largest_response / 2**20,
-        }
-        message = (advice + around).format_map(Worded(facts))
-        kind = Unreachable if failure.reason is NoResponse.UNREACHABLE else ServerError
-        return kind(f"{self.url} {message}", failure.status, self.redacted(failure.said), attempts)
+    threading.Thread(target=copy_context().run, args=(run,), name="request", daemon=True).start()
+    return outcome
 
 
-def _refusal(error: openai.APIStatusError) -> Failure:
-    """The failure that an HTTP status stands for."""
-    response = error.response
-    if location := response.headers.get("location", "") if response.is_redirect else "":
-        return Failure(response.status_code, location.partition("?")[0].removesuffix("/chat/completions"))
-    said = explanation(error.body, response.text)
-    return Failure(response.status_code, said, asked_s=asked_delay(response.headers), code=code_of(error.body))
+def parsed(content: bytes | str) -> dict[str, Any] | None:
+    """The JSON object in a response; None for anything else, such as wrong UTF-8 or JSON nested too deeply."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
 
 
-def _in_seconds(seconds: float) -> str:
-    return f"{seconds:.6g} s"
+def said_in(text: str) -> str:
+    """What a server says in the body of a refusal: the message of its error, else all of the body."""
+    body = parsed(text) or {}
+    error = body.get("error", body)
+    said = error.get("message") if isinstance(error, dict) else error
+    return said if isinstance(said, str) else text
+
+
+class _HttpClient(openai.DefaultHttpxClient):
+    """An HTTP client whose responses are complete: headers and decompressed body. Thread-safe.
+
+    `send` raises httpx2.TimeoutException for an exchange of more than `timeout_s` seconds, whatever the server sends in
+    between, and OpenAIError, which the official client does not retry, for a body above LARGEST_RESPONSE.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(
+            timeout=httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+            mounts={f"all://{host}": None for host in LOOPBACK},
+        )
+        self._timeout_s = timeout_s
+
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request and read the whole response."""
+        try:
+            return start(partial(self._exchange, request, options)).result(self._timeout_s)
+        except TimeoutError:  # httpx2's timeouts begin again with each byte
+            raise httpx2.ReadTimeout("the exchange took too long", request=request) from None
+
+    def _exchange(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        body, deadline = bytearray(), time.monotonic() + self._timeout_s
+        with closing(super().send(request, **{**options, "stream": True})) as response:
+            for chunk in response.iter_bytes():
+                body += chunk
+                if len(body) > LARGEST_RESPONSE:
+                    raise openai.OpenAIError(f"sent a response of more than {LARGEST_RESPONSE >> 20} MiB")
+                if time.monotonic() > deadline:  # nobody waits any more
+                    raise httpx2.ReadTimeout("the exchange took too long")
+        kept = ("location", "retry-after", "retry-after-ms", "x-should-retry")  # no charset: bodies are UTF-8
+        headers = {name: response.headers[name] for name in kept if name in response.headers}
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
+
+
+def _http_client(timeout_s: float) -> _HttpClient:
+    """The client; raises ModelError, which shows no proxy, for an environment that it cannot use."""
+    try:
+        return _HttpClient(timeout_s)
+    except (httpx2.InvalidURL, ValueError):
+        why = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is not a proxy's URL such as http://HOST:PORT"
+    except ImportError as error:
+        why = str(error)
+    except OSError as error:
+        why = f"the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read ({error})"
+    raise ModelError(f"servers cannot be asked with these environment variables: {why}")
+
+
+def _retries(request: httpx2.Request) -> int:
+    """How many requests the client sent before this one."""
+    return int(request.headers.get("x-stainless-retry-count", 0))
+
+
+def _times(attempts: int) -> str:
+    return f", {attempts} times in a row" if attempts > 1 else ""

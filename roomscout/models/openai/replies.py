@@ -3,40 +3,32 @@
 from collections.abc import Mapping
 from typing import Any
 
-from roomscout.base.wording import named
 from roomscout.models import Reply
-from roomscout.models.openai.bodies import object_at
 from roomscout.models.openai.endpoint import Answer, Endpoint
 
 MOST_TOKENS = 10**9
 """Higher token counts are errors of the server."""
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""Where servers put the thoughts of models that reason; they are never read as a reply."""
 
 
 def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply:
-    """The reply in a chat completion, without the API key.
-
-    Raises ServerError if it has no text.
-    """
+    """The reply in a chat completion, without the API key; raises ServerError if it has no text."""
     choice = choice_of(answer, endpoint)
     message, reason = object_at(choice, "message"), choice.get("finish_reason")
     content = text_of(message.get("content"))
-    if reason == "content_filter":
-        raise endpoint.error(
-            "withheld a reply (finish_reason 'content_filter'): relax its content filter, or choose another "
-            f"{named('model')}",
-            200,
-        )
+    if reason in ("content_filter", "error"):
+        said = endpoint.quoted(answer.text)
+        raise endpoint.error(f"ended a reply with finish_reason {reason!r} ({said}): fix what it names", 200)
     if reason == "length" and not (content and content.strip()):
         raise endpoint.error(
             f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
-            f"before they reply need a higher {named('max_new_tokens')}, in a new run",
+            "before they reply need a higher --max-new-tokens, in a new run",
             200,
         )
     require_reply(message, endpoint)
     if content is None:
-        refusal, ended = (each if isinstance(each, str) else "" for each in (message.get("refusal"), reason))
-        why = endpoint.quoted(refusal) if refusal else f"finish_reason {endpoint.quoted(ended)!r}"
-        raise endpoint.error(f"sent a reply without text ({why})", 200)
+        raise endpoint.error(f"sent a reply without text ({endpoint.quoted(answer.text)})", 200)
     truncated = reason == "length"
     usage = object_at(answer.body, "usage")
     return Reply(
@@ -47,10 +39,6 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
         finish_reason="length" if truncated else "stop",
         retries=answer.retries,
     )
-
-
-REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""Where servers put the thoughts of models that reason; they are never read as a reply."""
 
 
 def require_reply(message: Mapping[str, Any], endpoint: Endpoint) -> None:
@@ -68,6 +56,14 @@ def require_reply(message: Mapping[str, Any], endpoint: Endpoint) -> None:
         )
 
 
+def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
+    """The first choice of a chat completion; raises ServerError if there is none."""
+    choices = answer.body.get("choices")
+    if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
+        raise endpoint.error(f"sent no choices ({endpoint.quoted(answer.text)}): it must serve chat completions", 200)
+    return choices[0]
+
+
 def text_of(content: object) -> str | None:
     """The text of a message's content, a string or a list of parts; None if there is no text."""
     if isinstance(content, list):
@@ -76,16 +72,13 @@ def text_of(content: object) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _count(body: dict[str, Any], key: str) -> int:
-    """A number of tokens; 0 for anything that is not a plausible one."""
+def object_at(body: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The object at a key; empty if there is none."""
     value = body.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _count(usage: Mapping[str, Any], key: str) -> int:
+    """A number of tokens; 0 for anything that is not a plausible one."""
+    value = usage.get(key)
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
-
-
-def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
-    """The first choice of a chat completion; raises ServerError if there is none."""
-    choices = answer.body.get("choices")
-    if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
-        said = endpoint.quoted(answer.text)
-        raise endpoint.error(f"sent no choices ({said}): {named('base_url')} takes a server of chat completions", 200)
-    return choices[0]
