@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, with_kind
 from roomscout.rooms import ScanStyle, write_rooms
 from roomscout.runs.reader import RunReader, run_folders
-from roomscout.runs.records import EpisodeId
+from roomscout.runs.records import EpisodeId, ResultRow
 
 COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 SMALL_VIEW = (160, 96)
@@ -247,6 +247,16 @@ def traced(backend: Any) -> Any:
 def vsi_question(*columns: Any, **more: Any) -> Question:
     """A question of VSI-Bench."""
     return with_kind(Question(*columns, **more), BENCHMARK)
+
+
+def result_row(question_type: str, score: float | None, **columns: Any) -> ResultRow:
+    """An answered question's row with this score."""
+    row = ResultRow(
+        number=1, id="1", dataset="scannet", scene_name="s", question_type=question_type, question="?",
+        ground_truth="1", answer="1", score=score, status="answered", failed_part=None, error=None, turns=1,
+        parse_errors=0, seconds=0.0,
+    )  # fmt: skip
+    return replace(row, **columns)
 
 
 def only_run(log_root: Path) -> Path:

@@ -1,8 +1,7 @@
 """Reads rows of question files as questions, and names everything that is wrong with them."""
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
@@ -36,8 +35,6 @@ OWN_DATASET = "own"
 """The dataset of rows that name their scan file and no dataset."""
 SCENE_COLUMNS = ("dataset", "scene_name")
 MAX_ERRORS_SHOWN = 20
-MAX_ROWS_NAMED = 10
-"""Bad rows that a message lists; it counts the others."""
 LIST = "the list of questions"
 """The name of a source that is a list."""
 
@@ -55,32 +52,37 @@ def is_as_given(row: QuestionRow | QuestionError) -> bool:
 
 
 def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun: str = "row") -> list[Question]:
-    """The questions of all rows of `name`; raises a QuestionError that lists all bad rows and how to fix them.
+    """The questions of all rows of `name` that the benchmark asks, in its order.
 
-    Messages call a row a `noun`.
+    Raises a QuestionError that lists the first bad rows and how to fix them. Messages call a row a `noun`.
     """
     first_row: dict[str, int] = {}
     scans: dict[tuple[str, str], str] = {}
     frames: dict[str | tuple[str, str], ScanFrame] = {}
     questions, errors = list[Question](), list[str]()
     for number, row in rows:
+        place = f"{name}, {noun} {number}"
         try:
-            question = _parse_row(row, number, f"{name}, {noun} {number}", benchmark)
-            place = f"{name}, {noun} {number} (id {question.id})"
-            if question.id in first_row:
-                raise QuestionError(f"{place}: {noun} {first_row[question.id]} has the same id")
-            if scans.setdefault(question.scene, question.scan) != question.scan:
-                raise QuestionError(f"{place}: scene {question.scene_name} has another scan in an earlier {noun}")
-            if frames.setdefault(question.scan or question.scene, question.frame) != question.frame:
-                raise QuestionError(f"{place}: its scan has another scale or up_axis in an earlier {noun}")
+            ours = _in_our_columns(row, place, benchmark)
+            if ours is None:
+                continue
+            question = _parse_row(ours, number, place, benchmark)
+            with at(f"{place} (id {question.id})"):
+                if question.id in first_row:
+                    raise QuestionError(f"{noun} {first_row[question.id]} has the same id")
+                if scans.setdefault(question.scene, question.scan) != question.scan:
+                    raise QuestionError(f"scene {question.scene_name} has another scan in an earlier {noun}")
+                if frames.setdefault(question.scan or question.scene, question.frame) != question.frame:
+                    raise QuestionError(f"its scan has another scale or up_axis in an earlier {noun}")
         except QuestionError as error:
             errors.append(escaped(str(error)))
             continue
         first_row[question.id] = number
         questions.append(question)
     if len(errors) > 1:
-        listing = _by_reason([error.removeprefix(f"{name}, ") for error in errors])
-        raise QuestionError("\n".join([f"{name} has {len(errors)} bad {noun}s:", *listing]))
+        shown = [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:MAX_ERRORS_SHOWN]]
+        more = [f"  and {len(errors) - len(shown)} more"] if len(errors) > len(shown) else []
+        raise QuestionError("\n".join([f"{name} has {len(errors)} bad {noun}s:", *shown, *more]))
     if errors:
         raise QuestionError(errors[0])
     if not questions:
@@ -88,25 +90,29 @@ def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun
     return questions
 
 
-def _by_reason(errors: Sequence[str]) -> list[str]:
-    """Errors such as "row 3 (id a): why" as lines, one for all rows with the same reason."""
-    rows: dict[str, list[str]] = {}
-    for error in errors:
-        found = re.fullmatch(r"(\w+ \d+(?: \(id .*?\))?): (.*)", error)
-        assert found, f"an error begins with its row: {error}"
-        row, why = found.groups()
-        rows.setdefault(why, []).append(row)
-    lines = [f"  {listed(those, MAX_ROWS_NAMED)}: {why}" for why, those in rows.items()]
-    more = [f"  and {len(lines) - MAX_ERRORS_SHOWN} more reasons"] if len(lines) > MAX_ERRORS_SHOWN else []
-    return lines[:MAX_ERRORS_SHOWN] + more
-
-
-def _parse_row(row: QuestionRow | QuestionError, number: int, place: str, benchmark: Benchmark) -> Question:
+def _in_our_columns(row: QuestionRow | QuestionError, place: str, benchmark: Benchmark) -> QuestionRow | None:
+    """A row as the benchmark's `read_row` reads it; None if the benchmark does not ask it."""
     if isinstance(row, QuestionError):
         raise row
+    if is_as_given(row):
+        return row
     with at(place):
-        if not is_as_given(row):
-            row = _in_our_columns(row, benchmark)
+        optional = (*OPTIONAL_COLUMNS, *SCENE_COLUMNS) if row.get(SCAN_COLUMN) else OPTIONAL_COLUMNS
+        if missing := [column for column in benchmark.columns if column not in row and column not in optional]:
+            columns = listed(benchmark.columns)
+            raise QuestionError(f"missing column {listed(missing)}; {benchmark.title}'s columns are {columns}")
+        with code_of_others(f"the asks of {benchmark.title}", QuestionError, (QuestionError, ValueError)):
+            if not benchmark.asks(row):
+                return None
+        with code_of_others(f"the read_row of {benchmark.title}", QuestionError, QuestionError):
+            ours = benchmark.read_row(row)
+        if not isinstance(ours, Mapping):
+            raise QuestionError(f"the read_row of {benchmark.title} returned {ours!r}, not a mapping of columns")
+        return ours
+
+
+def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) -> Question:
+    with at(place):
         if scan := scan_path(_text(row, SCAN_COLUMN)):
             given = {name: value for name, value in row.items() if name not in SCENE_COLUMNS or value}
             row = {"dataset": OWN_DATASET, "scene_name": str(Path(scan).with_suffix("")), **given}
@@ -144,19 +150,6 @@ def _parse_row(row: QuestionRow | QuestionError, number: int, place: str, benchm
         if wrong:
             raise QuestionError(f"ground_truth {truth!r} of a question of type {question.question_type} is {wrong}")
         return question
-
-
-def _in_our_columns(row: QuestionRow, benchmark: Benchmark) -> QuestionRow:
-    """A row of the benchmark's columns as its `read_row` reads it."""
-    optional = (*OPTIONAL_COLUMNS, *SCENE_COLUMNS) if row.get(SCAN_COLUMN) else OPTIONAL_COLUMNS
-    if missing := [column for column in benchmark.columns if column not in row and column not in optional]:
-        columns = listed(benchmark.columns)
-        raise QuestionError(f"missing column {listed(missing)}; {benchmark.title}'s columns are {columns}")
-    with code_of_others(f"the read_row of {benchmark.title}", QuestionError, QuestionError):
-        ours = benchmark.read_row(row)
-    if not isinstance(ours, Mapping):
-        raise QuestionError(f"the read_row of {benchmark.title} returned {ours!r}, not a mapping of columns")
-    return ours
 
 
 @contextmanager

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
-from roomscout.base.loading import code_of_others
 from roomscout.base.text import on_disk
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
@@ -49,6 +48,16 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
+class Filters(TypedDict, total=False):
+    """Which questions of a source are asked: those with one of the values in each filter, and the first of these."""
+
+    datasets: Sequence[str]
+    question_types: Sequence[str]
+    scenes: Sequence[str]
+    ids: Sequence[str]
+    num_questions: int | None
+
+
 @dataclass(frozen=True)
 class QuestionSource:
     """All questions of a file, a dataset or a list; `as_given` has the ids of those asked even if their type is not.
@@ -78,28 +87,26 @@ class QuestionSource:
             origin = benchmark.questions_from
             get = f"get {origin.file or 'its questions'} from {origin.url}, and " if origin else ""
             raise QuestionError(f"{benchmark.title} has no source to download: {get}pass a file with --questions")
-        asked = list(_rows_asked(rows, name, benchmark))
-        questions = parse_all(asked, name, benchmark)
-        given = (question.id for question, (_, row) in zip(questions, asked, strict=True) if is_as_given(row))
-        return cls(name, questions, frozenset(given), of_benchmark=path is None)
+        read = list(rows)
+        questions = parse_all(read, name, benchmark)
+        given = frozenset(
+            str(row.get("id")) for _, row in read if not isinstance(row, QuestionError) and is_as_given(row)
+        )
+        return cls(name, questions, given, of_benchmark=path is None)
 
     def choose(
         self,
         benchmark: Benchmark,
-        *,
-        datasets: Sequence[str] = (),
-        question_types: Sequence[str] = (),
-        scenes: Sequence[str] = (),
-        ids: Sequence[str] = (),
-        num_questions: int | None = None,
+        **filters: Unpack[Filters],
     ) -> list[Question]:
         """The questions that pass all filters, as `load_questions` returns them; raises QuestionError."""
         kept = list(self.questions)
+        types = filters.get("question_types", ())
         for flag, wanted, column in (
-            ("--datasets", datasets, "dataset"),
-            ("--question-types", question_types, "question_type"),
-            ("--scenes", scenes, "scene_name"),
-            ("--ids", ids, "id"),
+            ("--datasets", filters.get("datasets", ()), "dataset"),
+            ("--question-types", types, "question_type"),
+            ("--scenes", filters.get("scenes", ()), "scene_name"),
+            ("--ids", filters.get("ids", ()), "id"),
         ):
             existing = dict.fromkeys(getattr(question, column) for question in self.questions)
             if absent := [value for value in wanted if value not in existing]:
@@ -108,7 +115,7 @@ class QuestionSource:
             kept = [question for question in kept if not chosen or getattr(question, column) in chosen]
         for name, reason in benchmark.excluded.items():
             excluded = {each.id for each in kept if each.question_type == name} - self.as_given
-            if excluded and name not in question_types:
+            if excluded and name not in types:
                 logger.info(
                     "Excluded all %s questions (%d): %s; to include them, name the type with --question-types",
                     name,
@@ -119,18 +126,11 @@ class QuestionSource:
         if not kept:
             unless = f"; {listed(benchmark.excluded)} is asked only if --question-types names it"
             raise QuestionError(f"{self.name}: no question passes all filters{unless if benchmark.excluded else ''}")
-        return kept[:num_questions]
+        return kept[: filters.get("num_questions")]
 
 
 def load_questions(
-    source: Path | None,
-    benchmark: Benchmark | None = None,
-    *,
-    datasets: Sequence[str] = (),
-    question_types: Sequence[str] = (),
-    scenes: Sequence[str] = (),
-    ids: Sequence[str] = (),
-    num_questions: int | None = None,
+    source: Path | None, benchmark: Benchmark | None = None, **filters: Unpack[Filters]
 ) -> list[Question]:
     """Load and filter the questions of `source`, in its order.
 
@@ -148,25 +148,7 @@ def load_questions(
     type). One message lists all bad rows.
     """
     benchmark = benchmark or find_benchmark(DEFAULT)
-    return QuestionSource.read(source and Path(source), benchmark).choose(
-        benchmark, datasets=datasets, question_types=question_types, scenes=scenes, ids=ids, num_questions=num_questions
-    )
-
-
-def _rows_asked(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark) -> Iterator[NumberedRow]:
-    """The rows that the benchmark asks, those that it cannot judge as an error, and those that are bad anyway."""
-    for number, row in rows:
-        if isinstance(row, QuestionError) or is_as_given(row) or not set(benchmark.columns) <= row.keys():
-            yield number, row
-            continue
-        try:
-            with code_of_others(f"the asks of {benchmark.title}", QuestionError, ValueError):
-                asked = benchmark.asks(row)
-        except (QuestionError, ValueError) as error:
-            yield number, QuestionError(f"{name}, row {number}: {error}")
-        else:
-            if asked:
-                yield number, row
+    return QuestionSource.read(source and Path(source), benchmark).choose(benchmark, **filters)
 
 
 def _with_scans_beside(source: Path, rows: Iterable[NumberedRow]) -> Iterator[NumberedRow]:
@@ -250,7 +232,7 @@ def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Select
         scene, own = Path(settings["ply"]).stem, ("options", "question_type", "ground_truth")
         values = {name: settings[name] for name in own}
         return Selection.all_of([ask_one(settings["question"], scene, **values, benchmark=benchmark)])
-    filters = {name: settings[name] for name in ("datasets", "question_types", "scenes", "ids", "num_questions")}
+    filters: Any = {name: settings[name] for name in Filters.__annotations__}
     path = settings["questions"]
     source = QuestionSource.read(None if path is None else Path(path), benchmark)
     return Selection(source.choose(benchmark, **filters), source)

@@ -107,11 +107,11 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
             stream.frames,
             stream.average_rate,
         )
-    require_frames(path, total, frames, promised)
+    require_frames(path, total, frames)
     made, decoded = _decoded(path, sampled(total, frames), size)
     if decoded != total:  # some packets hold no frame
         total = decoded
-        require_frames(path, total, frames, promised)
+        require_frames(path, total, frames)
         made, _ = _decoded(path, sampled(total, frames), size)
     if total < promised:
         log.warning(
@@ -147,13 +147,10 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
     return record, tuple(made[place] for place in wanted)
 
 
-def require_frames(path: Path, total: int, frames: int, promised: int = 0) -> None:
-    """Raise VideoError if a video has fewer frames than are asked for; its container may have `promised` more."""
+def require_frames(path: Path, total: int, frames: int) -> None:
+    """Raise VideoError if a video has fewer frames than are asked for."""
     if total < frames:
-        has = f"has {total} frame{'' if total == 1 else 's'}" if total else "has no frame"
-        has += f" of {promised} that decode: it is damaged; fetch it again" if total < promised else ""
-        more = "" if total < promised else f", fewer than --frames {frames}: use fewer, or another file"
-        raise VideoError(f"{path} {has}{more}")
+        raise VideoError(f"{path} has {total} frames, fewer than --frames {frames}")
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

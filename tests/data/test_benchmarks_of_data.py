@@ -16,7 +16,7 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved, with_kind
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.summary import aggregate, label_of, reference_lines, summarize
-from tests.conftest import COMMAND, RoomScans, only_run, run_command, run_main
+from tests.conftest import COMMAND, RoomScans, only_run, result_row, run_command, run_main
 
 ROOT = Path(__file__).parents[2]
 TOY = f"{ROOT / 'examples' / 'toy_benchmark.py'}:TOY"
@@ -155,14 +155,10 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
     [
         ({}, r"row 1 \(id chess\): unknown question_type 'chess'; the types of VSI-Bench are object_c.*answer_kind"),
         ({"answer_kind": "maybe"}, "answer_kind 'maybe' is unknown; the kinds are letter, number, yes_no, text"),
-        ({"answer_kind": "text", "unit": "m"}, "unit 'm' is for answers of kind number"),
         ({"unit": "m"}, "unit 'm' is for answers of kind number, and answer_kind is empty"),
-        ({"answer_kind": "number", "unit": "\ud800"}, "contains an unpaired surrogate; write the text as UTF-8"),
         ({"answer_kind": "text", "question_type": "all"}, "question_type cannot be all: summaries use that name"),
         ({"answer_kind": 3}, "answer_kind is 3; it must be text"),
-        ({"answer_kind": "letter"}, "needs at least two options"),
         ({"answer_kind": "number"}, "ground_truth 'white' of a question of type chess is not a finite number above 0"),
-        ({"answer_kind": "yes_no"}, "ground_truth 'white' of a question of type chess is neither yes nor no"),
     ],
 )  # fmt: skip
 def test_a_row_whose_kind_is_unknown_or_does_not_fit_is_refused(tmp_path: Path, columns: dict, words: str):
@@ -233,23 +229,15 @@ def test_a_broken_benchmark_file_is_refused(tmp_path: Path, source: str, words: 
     ("combine", "words"),
     [
         ("lambda benchmark, scores: 1 / 0", r"failed \(ZeroDivisionError\('division by zero'\) in \w+.py, line \d+\)"),
-        ("lambda benchmark, scores: None", r"failed \(AttributeError"),
-        ("lambda benchmark, scores: {'overall': 'high'}", r"failed \(ValueError"),
         ("lambda benchmark, scores: {'overall': float('nan')}", "returned {'overall': nan}, not finite numbers"),
         ("lambda benchmark, scores: {'a': 1}", "returned {'a': 1.0}, not finite numbers with \"overall\""),
     ],
 )
 def test_a_broken_aggregate_says_that_the_answers_are_kept(tmp_path: Path, combine: str, words: str):
     mine = find_benchmark(benchmark_in(tmp_path, f"MINE = made(aggregate={combine})"))
-    rows = [{"question_type": "object_counting", "score": 1.0}]
+    rows = [result_row("object_counting", 1.0)]
     with pytest.raises(BenchmarkError, match=rf"the aggregate of Mine .*{words}.*resuming the run scores them"):
         aggregate(rows, mine)
-
-
-def test_an_aggregate_may_return_numpy_numbers(tmp_path: Path):
-    source = "import numpy as np\nMINE = made(aggregate=lambda benchmark, scores: {'overall': np.int64(3)})"
-    rows = [{"question_type": "object_counting", "score": 1.0}]
-    assert json.dumps(aggregate(rows, find_benchmark(benchmark_in(tmp_path, source)))) == '{"overall": 3.0}'
 
 
 def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: RoomScans, tmp_path: Path):
@@ -307,12 +295,6 @@ def test_a_benchmark_file_is_run_once(tmp_path: Path):
     assert find_benchmark(named) is mine
 
 
-def test_an_unknown_benchmark_ends_the_command_with_one_sentence(rooms: RoomScans, tmp_path: Path):
-    ended = run_main(rooms.flags(tmp_path, "--benchmark", "vsibench"))
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert "--benchmark vsibench: there is no such benchmark" in ended.stderr
-
-
 def test_a_benchmark_without_a_source_asks_for_a_file():
     with pytest.raises(QuestionError, match="Toy has no source to download: pass a file with --questions"):
         load_questions(None, find_benchmark(TOY))
@@ -321,17 +303,14 @@ def test_a_benchmark_without_a_source_asks_for_a_file():
 def test_a_micro_average_counts_every_question_once():
     types = (QuestionType("a", TEXT_KIND), QuestionType("b", TEXT_KIND))
     micro = Benchmark(name="m", title="M", types=types, aggregate=mean_over_questions)
-    rows = [{"question_type": name, "score": score} for name, score in (("a", 1), ("a", 1), ("a", 1), ("b", 0))]
+    rows = [result_row(name, score) for name, score in (("a", 1), ("a", 1), ("a", 1), ("b", 0))]
     assert aggregate(rows, micro) == {"a": 100.0, "b": 0.0, "overall": 75.0}
     assert str(label_of(["a"], micro)) == "partial_m_overall_1_task_without_b"
 
 
 def test_published_scores_are_named_only_beside_the_whole_benchmark():
-    rows = [
-        {"question_type": name, "score": 1.0, "status": "answered", "failed_part": None, "turns": 1}
-        for name in BENCHMARK.scan_types
-    ]
-    whole = [rows[number % len(rows)] | {"dataset": "scannet", "id": str(number)} for number in range(4512)]
+    types = BENCHMARK.scan_types
+    whole = [result_row(types[number % len(types)], 1.0, id=str(number)) for number in range(4512)]
     lines = reference_lines(summarize(whole, BENCHMARK), BENCHMARK)
     assert any("mean of the published task scores, overall_7_task: 36.9 % most frequent" in line for line in lines)
     assert not any(line.startswith("published") for line in lines), "no overall over seven tasks is published"

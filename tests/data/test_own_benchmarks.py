@@ -1,7 +1,6 @@
 """Benchmarks without code, positions as answers, the debiased VSI-Bench, and where data comes from."""
 
 import json
-import random
 import re
 import shutil
 from pathlib import Path
@@ -102,14 +101,14 @@ def test_checking_a_folder_says_where_its_data_comes_from(kitchens: Path):
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (DESCRIBED, "", "types: Field required"),
-        ("types:", "typs:", "types: Field required"),
+        (DESCRIBED, "", "missing keys: types"),
+        ("types:", "typs:", "missing keys: types"),
         ("answer: point", "answer: place", "answer_kind 'place' is unknown; the kinds are letter, number"),
-        ("answer: point, task", "task", "types.where_is.answer: Field required"),
+        ("answer: point, task", "task", "missing keys: types.where_is.answer"),
         ("yes_no", "{answer: yes_no, unit: m}", "unit 'm' is for answers of kind number"),
         ("overall: tasks", "overall: median", "overall: Input should be 'tasks' or 'questions'"),
         ("percent: 91.5", "percent: high", "references.0.percent: Input should be a valid number"),
-        ("source:", "sources:", "references.0.source: Field required"),
+        ("source:", "sources:", "missing keys: references.0.source"),
         ("size: 3", "", "references need size, the number of all questions, which they cover"),
         ("task: places", "task: all", "no type or task can be called 'all'"),
         ("is_there: yes_no", "is_there: yes_no: no", "benchmark.yaml: mapping values are not allowed"),
@@ -127,11 +126,6 @@ def test_the_benchmark_of_the_documentation_is_accepted(tmp_path: Path):
     (block,) = (each for each in blocks if "\ntypes:" in each)
     (tmp_path / "benchmark.yaml").write_text(block)
     assert find_benchmark(str(tmp_path)).sizes == {"kitchens_overall_3_task": 120}
-
-
-def test_a_folder_without_yaml_is_refused(tmp_path: Path):
-    with pytest.raises(BenchmarkError, match=r"No such file or directory: .*benchmark\.yaml"):
-        find_benchmark(str(tmp_path))
 
 
 def test_a_folder_needs_one_question_file(kitchens: Path):
@@ -184,10 +178,6 @@ def test_a_position_has_its_distance_as_a_further_score():
     assert POINT_KIND.more_scores("0, 3, 4", "0, 0, 0") == {"distance_m": 5.0}
 
 
-def test_a_guessed_position_is_valid():
-    assert POINT_KIND.parse(POINT_KIND.guess(random.Random(0), ()), ()) is not None
-
-
 def test_positions_vote_by_the_median_of_each_coordinate():
     assert POINT_KIND.vote(["1, 2, 3", "2, 2, 3", "9, 9, 9"]) == "2, 2, 3"
 
@@ -238,18 +228,6 @@ def test_the_origins_of_a_benchmark_are_listed_for_the_datasets_asked_about():
     ]
 
 
-def test_data_of_one_origin_is_one_line():
-    assert origin_lines(find_benchmark("rooms"), ["bare", "cluttered"]) == [
-        "questions, scans of bare, scans of cluttered: made on this machine (no terms)"
-    ]
-
-
 def test_a_benchmark_without_a_download_names_its_file():
     with pytest.raises(QuestionError, match=r"get data/open-eqa-v0\.json from https://github.com/\S+, and pass"):
         load_questions(None, find_benchmark("openeqa"))
-
-
-def test_checking_without_questions_still_says_where_scans_come_from():
-    ended = run_main(["--check-data", "--benchmark", "sqa3d"])
-    assert ended.returncode == 2
-    assert "scans of scannet: https://github.com/ScanNet/ScanNet" in ended.stdout

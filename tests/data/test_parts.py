@@ -28,7 +28,6 @@ from roomscout.data.answers import Number
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question, load_questions
 from roomscout.runs import RunError
-from roomscout.runs.__main__ import main as runs_command
 from roomscout.runs.merge import merge, rescored
 from roomscout.runs.reader import RunReader, find_part, run_folders
 from roomscout.runs.writer import RunWriter
@@ -119,12 +118,6 @@ def test_images_are_linked_and_journals_copied(parts: list[Path], tmp_path: Path
     assert images[0].samefile(images[1]) and not journals[0].samefile(journals[1])
 
 
-def test_the_costs_of_all_parts_add_up(parts: list[Path], tmp_path: Path):
-    found = merge(tmp_path / "merged", parts)
-    assert found["cost"]["turns"] == sum(RunReader(part).summary["cost"]["turns"] for part in parts)  # type: ignore[index]
-    assert len(found["sessions"]) == SHARDS
-
-
 def test_scores_are_computed_again(one_run: Path, parts: list[Path], tmp_path: Path, caplog):
     there = copies(parts, tmp_path)
     rows = [json.loads(line) for line in (there[0] / "results.jsonl").read_text().splitlines()]
@@ -147,31 +140,6 @@ def test_parts_and_their_merged_run_have_the_questions_of_the_whole_run(
     merge(tmp_path / "merged", parts)
     whole = (one_run / "questions.jsonl").read_text()
     assert {(folder / "questions.jsonl").read_text() for folder in (*parts, tmp_path / "merged")} == {whole}
-
-
-def test_parts_of_an_earlier_version_are_merged(one_run: Path, parts: list[Path], tmp_path: Path):
-    there = copies(parts, tmp_path / "parts")
-    for part in there:
-        (part / "questions.jsonl").unlink()
-    merge(tmp_path / "merged", there)
-    assert scores(tmp_path / "merged") == scores(one_run)
-    assert not (tmp_path / "merged" / "questions.jsonl").exists()
-
-
-def test_a_part_that_lacks_later_settings_ran_with_their_defaults(
-    one_run: Path, parts: list[Path], six_rooms: RoomScans, tmp_path: Path
-):
-    old, *others = copies(parts, tmp_path / "parts")
-    facts = json.loads((old / "run.json").read_text())
-    later = {"benchmark", "engine", "samples", "scale", "moves", "moves_of", "translation", "anytime", "extra_body"}
-    facts["config"] = {name: value for name, value in facts["config"].items() if name not in later}
-    facts["part"]["settings"] = [name for name in facts["part"]["settings"] if name not in later]
-    (old / "run.json").write_text(json.dumps(facts))
-    merge(tmp_path / "merged", [old, *others])
-    assert scores(tmp_path / "merged") == scores(one_run)
-    several = run_in_process(six_rooms.config(tmp_path / "several", shard="2/3", samples=2))
-    with pytest.raises(RunError, match=r"differ in their --samples \(1 and 2\)"):
-        merge(tmp_path / "several_merged", [old, several])
 
 
 def test_a_part_resumes_without_the_question_file(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
@@ -231,11 +199,6 @@ def test_a_question_in_two_parts_is_refused(parts: list[Path], tmp_path: Path):
         merge(tmp_path / "merged", [parts[0], other, parts[2]])
 
 
-def test_a_folder_that_is_not_a_run_is_refused(parts: list[Path], tmp_path: Path):
-    with pytest.raises(RunError, match=f"{tmp_path} is not a run folder"):
-        merge(tmp_path / "merged", [*parts, tmp_path])
-
-
 def test_a_part_is_not_changed_by_merging_into_it(parts: list[Path], tmp_path: Path):
     there = copies(parts, tmp_path)
     with pytest.raises(RunError, match=f"is inside the part {there[1]}"):
@@ -265,11 +228,6 @@ def test_a_whole_run_is_not_a_part(one_run: Path, parts: list[Path], tmp_path: P
         merge(tmp_path / "merged", [parts[0], one_run])
 
 
-def test_the_merge_command_ends_with_status_2_and_one_sentence(parts: list[Path], tmp_path: Path, capsys):
-    assert runs_command(["merge", str(tmp_path), *map(str, parts)]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path} exists: choose a name for a new folder\n"
-
-
 def test_a_part_that_changed_its_whole_is_not_resumed(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
     """The questions of the part are the same, but their numbers are not."""
     (part,) = copies(parts[:1], tmp_path)
@@ -292,11 +250,6 @@ def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans
     ended = run_main(flags)
     assert (ended.returncode, len(run_folders(tmp_path))) == (0, 2), ended.stderr
     assert results(folder) == results(parts[0])
-
-
-def test_a_part_is_found_only_where_it_was_begun(rooms: RoomScans, tmp_path: Path):
-    ended = run_main(["--shard", "1/2", "--continue", "recent", "--log-root", str(tmp_path)])
-    assert (ended.returncode, "begin it with --batch" in ended.stderr) == (2, True)
 
 
 def test_a_log_root_that_a_worker_does_not_see_is_refused(tmp_path: Path):

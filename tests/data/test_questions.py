@@ -180,40 +180,24 @@ def test_a_bad_row_is_named(tmp_path: Path, row: dict, message: str) -> None:
     assert message in error
 
 
-@pytest.mark.parametrize("column", [name for name in COUNTING if name not in ("id", "options")])
+@pytest.mark.parametrize("column", ["scene_name", "ground_truth"])
 @pytest.mark.parametrize(("name", "write"), WRITERS)
 def test_a_missing_column_is_named(tmp_path: Path, column: str, name: str, write: Writer) -> None:
     write(tmp_path / name, [{key: value for key, value in COUNTING.items() if key != column}])
     assert f"{name}, row 1: missing column {column};" in error_of(tmp_path / name)
 
 
-@pytest.mark.parametrize(("name", "write"), WRITERS)
-def test_id_and_options_may_be_left_out(tmp_path: Path, name: str, write: Writer) -> None:
-    row = {key: value for key, value in COUNTING.items() if key not in ("id", "options")}
-    write(tmp_path / name, [row, row])
-    assert [(question.id, question.options) for question in load_questions(tmp_path / name)] == [("1", ()), ("2", ())]
-
-
-def test_rows_with_the_same_mistake_are_listed_together(tmp_path: Path) -> None:
-    bad = [{**COUNTING, "id": f"bad {number}", "ground_truth": 0} for number in range(24)]
+def test_the_error_lists_the_first_20_bad_rows_and_counts_the_others(tmp_path: Path) -> None:
+    bad = [{**COUNTING, "id": f"bad {number}", "ground_truth": 0} for number in range(25)]
     write_jsonl(tmp_path / "q.jsonl", [COUNTING, *bad])
-    with (tmp_path / "q.jsonl").open("a") as file:
-        file.write("{")
     with pytest.raises(QuestionError) as error:
         load_questions(tmp_path / "q.jsonl")
-    first, same, last = str(error.value).splitlines()
+    first, *rows, last = str(error.value).splitlines()
     assert first == f"{tmp_path}/q.jsonl has 25 bad rows:"
-    assert same.startswith("  row 2 (id bad 0), row 3 (id bad 1), ") and " (id bad 9) and 14 more: " in same
-    assert same.count("not a finite number above 0") == 1
-    assert last.startswith("  row 26: invalid JSON")
-
-
-def test_the_error_lists_the_first_20_mistakes_and_counts_the_others(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "q.jsonl", [{**COUNTING, "question_type": f"type {each}"} for each in range(25)])
-    with pytest.raises(QuestionError) as error:
-        load_questions(tmp_path / "q.jsonl")
-    _, *mistakes, last = str(error.value).splitlines()
-    assert (len(mistakes), last) == (20, "  and 5 more reasons")
+    assert rows[0].startswith(
+        "  row 2 (id bad 0): ground_truth 0 of a question of type object_counting is not a finite"
+    )
+    assert (len(rows), last) == (20, "  and 5 more")
 
 
 def test_the_row_number_in_a_jsonl_file_is_the_line_number(tmp_path: Path) -> None:
@@ -266,11 +250,6 @@ def test_a_broken_csv_line_is_named(tmp_path: Path, line: str) -> None:
     assert "q.csv, row 2: " in error_of(tmp_path / "q.csv")
 
 
-def test_a_repeated_csv_column_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "q.csv").write_text("id," + csv_with(""))
-    assert "repeats a column name" in error_of(tmp_path / "q.csv")
-
-
 # Filters
 
 
@@ -309,14 +288,6 @@ def test_a_filter_value_that_does_not_occur_is_refused(source: Path, filters: di
     assert f"it has {existing}" in error
 
 
-def test_filters_that_together_exclude_everything_are_refused(source: Path) -> None:
-    assert "no question passes all filters" in error_of(source, ids=["8"], datasets=["arkitscenes"])
-
-
-def test_questions_keep_the_order_of_the_file(source: Path) -> None:
-    assert [question.id for question in load_questions(source, ids=["8", "007"])] == ["007", "8"]
-
-
 def test_the_first_n_are_taken_after_filtering(source: Path) -> None:
     assert [question.id for question in load_questions(source, datasets=["scannetpp"], num_questions=1)] == ["8"]
 
@@ -344,19 +315,6 @@ def test_the_error_for_a_file_of_only_video_questions_says_how_to_include_them(t
 
 
 # Types and properties
-
-
-def test_the_types_are_the_benchmarks_ten() -> None:
-    assert len(BENCHMARK.by_name) == 10
-    assert {each.kind.name for each in BENCHMARK.types} == {"letter", "number"}
-    assert set(BENCHMARK.excluded) == {"obj_appearance_order"}
-
-
-def test_a_question_describes_its_answer() -> None:
-    questions = {question.id: question for question in load_questions(SAMPLE)}
-    assert [questions[number].kind.name for number in ("4606", "4969")] == ["number", "letter"]
-    assert [questions[number].letters for number in ("4606", "4969")] == [(), ("A", "B", "C")]
-    assert [questions[number].kind.unit for number in ("4606", "4952", "3560", "4969")] == ["objects", "m", "cm", ""]
 
 
 # Question objects
@@ -415,21 +373,6 @@ def test_a_bad_object_is_named(row: dict, message: str) -> None:
 def test_an_object_that_is_not_a_question_is_named(other: object) -> None:
     with pytest.raises(QuestionError, match=r"the list of questions, question 1: .+ is not a roomscout"):
         normalized([other])  # type: ignore[list-item]
-
-
-def test_all_bad_objects_are_listed() -> None:
-    bad = [replace(as_object(COUNTING), id=f"bad {number}", ground_truth="three") for number in range(25)]
-    with pytest.raises(QuestionError) as error:
-        normalized(question for question in [as_object(COUNTING), *bad])
-    first, same = str(error.value).splitlines()
-    assert first == "the list of questions has 25 bad questions:"
-    assert same.startswith("  question 2 (id bad 0), question 3 (id bad 1), ")
-    assert " and 15 more: ground_truth 'three' of a question of type object_counting" in same
-
-
-def test_an_empty_list_is_refused() -> None:
-    with pytest.raises(QuestionError, match="the list of questions is empty"):
-        normalized([])
 
 
 # Fingerprint

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RoomScans, run_in_process, vsi_question
+from conftest import RoomScans, result_row, run_in_process, vsi_question
 
 from roomscout.analysis.compare.leaderboard import markdown_of, standing_of, tables_of
 from roomscout.data.benchmarks import find_benchmark
@@ -91,21 +91,6 @@ def test_a_run_over_a_file_of_ones_own_is_nowhere_called_vsi_bench(rooms: RoomSc
     assert "- Not a result of VSI-Bench: mean of 4 tasks" in board
 
 
-def test_a_run_of_an_earlier_version_is_read_with_the_label_of_its_file(rooms: RoomScans, tmp_path: Path):
-    run = run_in_process(rooms.config(tmp_path, steps=0))
-    facts, summary = (json.loads((run / name).read_text()) for name in ("run.json", "summary.json"))
-    del facts["source"]
-    now = summary["asked"]["overall_label"]
-    before = f"partial_overall_4_task{now.partition('_4_task')[2]}"
-    for part in ("asked", "with_scan"):
-        summary[part] |= {"overall_label": before, before: summary[part].pop(now)}
-    (run / "run.json").write_text(json.dumps(facts))
-    (run / "summary.json").write_text(json.dumps(summary))
-    read = RunReader(run).summary
-    assert read["asked"]["overall_label"] == now
-    assert read["asked"][now] == summary["asked"][before]
-
-
 def test_questions_in_types_of_ones_own_have_a_mean_and_a_label(rooms: RoomScans, tmp_path: Path):
     place = rooms.rows[0]
     rows = [
@@ -125,9 +110,8 @@ def test_questions_in_types_of_ones_own_have_a_mean_and_a_label(rooms: RoomScans
 
 def test_a_file_is_never_compared_with_published_scores(tmp_path: Path):
     rows = [
-        {"id": str(number), "dataset": "scannet", "question_type": each.question_type, "score": 1.0, "turns": 1,
-         "status": "answered", "failed_part": None}
+        result_row(each.question_type, 1.0, id=str(number))
         for number, each in enumerate(rows_like_vsi_bench(excluded=False))
-    ]  # fmt: skip
+    ]
     own, file = (named_by(Source("few.csv", own, {}, ""), VSI_BENCH) for own in (True, False))
     assert reference_lines(summarize(rows, own), own) and not reference_lines(summarize(rows, file), file)

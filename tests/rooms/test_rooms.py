@@ -1,6 +1,5 @@
 """Procedural rooms have consistent geometry, correct answers, the benchmark's wording, and the same bytes per seed."""
 
-import json
 import math
 import os
 import re
@@ -449,17 +448,6 @@ def test_style_changes_neither_objects_nor_questions(rooms: list[Room]) -> None:
     assert room_questions(plain, 3) == room_questions(scanned, 3)
 
 
-@pytest.mark.parametrize("bad", [{"resolution_m": 0.0}, {"resolution_m": math.nan}, {"noise_m": -0.1}, {"holes": -1}])
-def test_an_implausible_style_is_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be from"):
-        ScanStyle(**bad)
-
-
-def test_meshes_are_read_only(rooms: list[Room]) -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        rooms[0].mesh.vertices[0] = 0
-
-
 def test_a_written_scan_round_trips(rooms: list[Room], tmp_path: Path) -> None:
     room = rooms[2]
     write_ply(room.mesh, tmp_path / "deep" / "room.ply")
@@ -505,20 +493,12 @@ def test_kept_rooms_are_reused_until_arguments_or_code_change(tmp_path: Path, mo
     assert len(others | {first}) == 3
 
 
-def test_rooms_json_holds_the_geometry(rooms: list[Room], tmp_path: Path) -> None:
-    write_rooms(tmp_path, 1, SEED, COARSE)
-    (record,) = json.loads((tmp_path / "rooms.json").read_text())
-    room = rooms[0]
-    assert record["polygon"] == room.polygon.tolist()
-    assert [tuple(o["center"]) for o in record["objects"]] == [o.box.center for o in room.objects]
-
-
 def test_a_rooms_bytes_depend_neither_on_the_number_of_rooms_nor_on_the_process(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     flags = ["--seed", "9", "--holes", "2", "--noise", "0.01", "--resolution", "0.2"]
     assert main([str(two), "--rooms", "2", *flags]) == 0
     subprocess.run(
-        [sys.executable, "-m", "roomscout.rooms", str(one), "--rooms", "1", *flags],
+        [sys.executable, "-m", "roomscout", "rooms", str(one), "--rooms", "1", *flags],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONHASHSEED": "77"},
         check=True,
@@ -550,23 +530,10 @@ def test_bad_arguments_end_in_one_clear_sentence(
     assert message in capsys.readouterr().err
 
 
-def test_an_output_path_that_is_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "taken").write_text("")
-    with pytest.raises(SystemExit) as ended:
-        main([str(tmp_path / "taken"), "--rooms", "1"])
-    assert ended.value.code == 2
-    assert "taken" in capsys.readouterr().err
-
-
 def test_an_output_path_below_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "taken").write_text("")
     assert main([str(tmp_path / "taken" / "rooms"), "--rooms", "1"]) == 2
     assert "taken/rooms cannot be written (Not a directory): name another folder" in capsys.readouterr().err
-
-
-def test_unknown_question_types_are_refused(rooms: list[Room]) -> None:
-    with pytest.raises(ValueError, match="obj_appearance_order"):
-        room_questions(rooms[0], 0, {"obj_appearance_order": 1})
 
 
 def test_a_folder_with_other_rooms_is_left_unchanged(tmp_path: Path) -> None:

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.boxes import boxes_file, read_boxes
 from roomscout.data.scans import OWN_ROOTS, find_scan
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, ScanStyle, make_room, split
 from roomscout.rooms.command import main
-from roomscout.rooms.geometry import points_in_polygon, polygon_area
-from roomscout.rooms.levels import LEVELS, Level
+from roomscout.rooms.levels import LEVELS
 from roomscout.rooms.split import split_folder
 from scripts.rooms_split import choose_questions
 from tests.conftest import made_once, run_main
@@ -66,17 +64,6 @@ def test_cluttered_rooms_have_many_objects_of_one_kind(cluttered: list[Room]):
     assert all(max(Counter(each.category for each in room.objects).values()) >= 4 for room in cluttered)
 
 
-def test_the_area_of_a_concave_plan_is_that_of_its_bounds_without_the_notches(cluttered: list[Room]):
-    for room in cluttered:
-        notches = sum(np.prod(notch.size[:2]) for notch in room.plan.notches)
-        assert polygon_area(room.polygon) == pytest.approx(np.prod(np.ptp(room.polygon, axis=0)) - notches, abs=0.05)
-
-
-def test_objects_of_a_concave_room_are_inside_it(cluttered: list[Room]):
-    for room in cluttered:
-        assert points_in_polygon(np.concatenate([each.box.footprint for each in room.objects]), room.polygon).all()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -98,17 +85,6 @@ def test_the_command_makes_rooms_of_a_level_with_as_many_questions_as_asked(tmp_
     assert 12 <= len(room["objects"]) <= 14
     asked = Counter(json.loads(line)["question_type"] for line in (tmp_path / "questions.jsonl").open())
     assert set(asked.values()) == {1}
-
-
-def test_a_folder_of_one_level_refuses_rooms_of_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    coarse = [str(tmp_path), "--rooms", "1", "--resolution", "0.5"]
-    assert (main(coarse), main([*coarse, "--level", "bare"])) == (0, 2)
-    assert "has other rooms" in capsys.readouterr().err
-
-
-def test_impossible_numbers_of_objects_are_refused():
-    with pytest.raises(ValueError, match="objects must be two numbers from 9 to 100"):
-        Level("full", objects=(10, 1000))
 
 
 def test_each_room_of_the_split_has_a_question_of_each_type(rows: list[dict[str, Any]]):
@@ -178,7 +154,3 @@ def test_a_changed_generator_changes_the_version(folder: Path):
         mesh = make_room(split.SEEDS[level], 0, ScanStyle(0.5, style.noise_m, style.holes), LEVELS[level]).mesh
         made.update(mesh.colours.tobytes() + np.round(mesh.vertices, 3).tobytes())
     assert made.hexdigest()[:16] == "0b843982ff7e3b53"
-
-
-def test_the_label_of_the_benchmark_has_the_version_and_the_hash():
-    assert find_benchmark("rooms").label == f"rooms_v{split.VERSION}_{split.SHA256[:8]}_overall"
