@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+LFS_POINTER = b"version https://git-lfs"
+"""The first bytes of the pointer that stands in a checkout for a file of Git LFS that was not pulled."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from roomscout.rendering.columns import as_bytes, full_scale
 from roomscout.rendering.geometry import Geometry, SceneError, no_faces
 from roomscout.rendering.gltf_materials import Material, MaterialReader
 from roomscout.rendering.parts import MeshPart, merged
 from roomscout.rendering.resources import find_file
-from roomscout.rendering.tables import FormatError
-from roomscout.rendering.textures import as_bytes, full_scale
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +52,6 @@ _IRRELEVANT = {
     "FB_ngon_encoding", "KHR_audio_emitter", "KHR_physics_rigid_bodies", "OMI_physics_body", "OMI_physics_shape",
     "OMI_collider",
 }  # fmt: skip
-_TO_GLTF_2 = "convert it, for example with gltf-pipeline or Blender"
 _DRACO = "KHR_draco_mesh_compression"
 _MESHOPT = ("EXT_meshopt_compression", "KHR_meshopt_compression")
 _BASIS = "KHR_texture_basisu"
@@ -188,7 +186,7 @@ def _parsed(path: Path) -> tuple[dict[str, Any], memoryview | None]:
         raise ValueError("truncated: it has no header")
     version, declared = struct.unpack_from("<II", data, 4)
     if version != 2:
-        raise FormatError(f"only GLTF 2 is supported, and it is of version {version}", _TO_GLTF_2)
+        raise ValueError(f"only GLTF 2 is supported, and it is of version {version}")
     if len(data) < declared:
         raise ValueError(f"truncated: its header declares {declared} bytes, but it has {len(data)}")
     chunks: dict[int, memoryview] = {}
@@ -216,7 +214,7 @@ def _json(data: memoryview, kind: str) -> dict[str, Any]:
         raise ValueError(f"its JSON is damaged: {error}") from None
     version = str(tree.get("asset", {}).get("version", "2.0"))
     if version.startswith(("0", "1")):
-        raise FormatError(f"only GLTF 2 is supported, and it is of version {version}", _TO_GLTF_2)
+        raise ValueError(f"only GLTF 2 is supported, and it is of version {version}")
     return tree
 
 
@@ -414,7 +412,8 @@ class _Parts:
             primitives = [p for mesh in self._file.tree.get("meshes", []) for p in mesh.get("primitives", [])]
             indices = {p["attributes"]["COLOR_0"] for p in primitives if "COLOR_0" in p.get("attributes", {})}
             arrays = [self._file.stored(index)[:, :3] for index in sorted(indices)]
-            self._full_colours[dtype] = full_scale([array for array in arrays if array.dtype == dtype])
+            alike = [array.ravel() for array in arrays if array.dtype == dtype]
+            self._full_colours[dtype] = full_scale(np.concatenate(alike))
         return self._full_colours[dtype]
 
     def _uv(self, attributes: dict[str, int], material: Material) -> np.ndarray | None:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from roomscout.rendering.columns import as_bytes, full_scale
 from roomscout.rendering.geometry import Geometry, no_faces
 from roomscout.rendering.mtl import Mtl, MtlReader
 from roomscout.rendering.parts import UNCOLOURED_GREY, MeshPart, merged, warn_of_loose_vertices
-from roomscout.rendering.textures import as_bytes, full_scale
 
 _log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ def _vertices(lines: _Lines) -> tuple[np.ndarray, np.ndarray | None]:
         return positions, None
     values = rows[coloured, 3:6]
     colours = np.full((len(positions), 3), UNCOLOURED_GREY, dtype=np.uint8)
-    colours[coloured] = as_bytes(values, full_scale([values]))
+    colours[coloured] = as_bytes(values, full_scale(values))
     return positions, colours
 
 

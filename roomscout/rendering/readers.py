@@ -1,19 +1,30 @@
 """Reads a mesh or point cloud from a file; the extension selects the reader."""
 
 import logging
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from roomscout.rendering.file_kinds import other_kind
+from roomscout.base.files import LFS_POINTER
 from roomscout.rendering.geometry import Geometry, SceneError
 from roomscout.rendering.gltf import read_gltf
 from roomscout.rendering.obj import read_obj
 from roomscout.rendering.pcd import read_pcd
 from roomscout.rendering.ply import read_ply
-from roomscout.rendering.tables import FormatError
 
 _log = logging.getLogger(__name__)
+
+_HEAD_BYTES = 4096
+# How scans begin whose text or magic number tells their format.
+_BEGINNINGS = {
+    ".ply": re.compile(rb"ply[\r\n]"),
+    ".pcd": re.compile(rb"(#[^\n]*\n)*(VERSION|FIELDS)\s"),
+    ".glb": re.compile(rb"glTF"),
+}
+_WEB_PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml)", re.IGNORECASE)
+# gzip, ZIP, bzip2, xz, Zstandard, 7-Zip and RAR.
+_ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
 
 
 def read_geometry(path: Path) -> Geometry:
@@ -23,14 +34,12 @@ def read_geometry(path: Path) -> Geometry:
         geometry = reader(path)
     except (SceneError, MemoryError):
         raise
-    except FormatError as error:
-        raise SceneError(f"{path} cannot be read ({error}): {error.fix}") from error
-    except PermissionError as error:
-        raise _unreadable(path, error) from error
-    except Exception as error:  # third-party parsers raise arbitrary exceptions on damaged files
+    except OSError as error:
+        raise SceneError(f"{path} cannot be read: {error}") from error
+    except Exception as error:  # what is wrong in a damaged file may raise anything
         _log.debug("%s cannot be read", path, exc_info=True)
-        why = str(error) or type(error).__name__
-        raise SceneError(f"{path} cannot be read ({why}): download or export it again") from error
+        why = str(error) if isinstance(error, ValueError) else f"damaged: {error!r}"
+        raise SceneError(f"{path} is not a scan that can be read ({why}): download or export it again") from error
     if not len(geometry.vertices):
         raise SceneError(f"{path} contains no vertices: download or export it again")
     return geometry
@@ -43,31 +52,29 @@ def reader_of(path: Path) -> Callable[[Path], Geometry]:
     """
     try:
         facts = path.stat()
-        if stat.S_ISDIR(facts.st_mode):
-            raise SceneError(f"{path} is a folder: give the path of the scan file in it")
         if not stat.S_ISREG(facts.st_mode):
-            raise SceneError(f"{path} is not a regular file but a pipe or a device: copy the scan into a file")
-        if not facts.st_size:
-            raise SceneError(f"{path} is empty: download or export it again")
-        kind = other_kind(path)
-    except (OSError, ValueError) as error:  # ValueError for a path with a NUL
-        raise _unreadable(path, error) from error
-    if kind is not None:
-        raise SceneError(f"{path} is {kind.what}: {kind.fix}")
-    if path.suffix.lower() not in READERS:
-        raise SceneError(f"{path} is not a supported file type: convert it to one of {', '.join(READERS)}")
-    return READERS[path.suffix.lower()]
-
-
-def _unreadable(path: Path, error: OSError | ValueError) -> SceneError:
-    """The error of a file that the system does not read."""
-    if isinstance(error, PermissionError):
-        return SceneError(f"{path} cannot be read (permission denied): get permission to read it and its folders")
-    if isinstance(error, FileNotFoundError) and path.is_symlink():
-        return SceneError(f"{path} is a link to {path.readlink()}, which does not exist: correct the link")
-    if isinstance(error, FileNotFoundError | NotADirectoryError | ValueError):
-        return SceneError(f"{path} does not exist: check the path")
-    return SceneError(f"{path} cannot be read ({error.strerror or error}): check the path and the disk")
+            raise SceneError(f"{path} is a folder, a pipe or a device: name the file of the scan")
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except (FileNotFoundError, ValueError):  # ValueError for a path with a NUL
+        raise SceneError(f"{path} does not exist: check the path") from None
+    except OSError as error:
+        raise SceneError(f"{path} cannot be read: {error.strerror}") from error
+    suffix = path.suffix.lower()
+    if not head:
+        raise SceneError(f"{path} is empty: download or export it again")
+    if head.startswith(LFS_POINTER):
+        raise SceneError(f"{path} is a Git LFS pointer instead of the scan: run git lfs pull in its repository")
+    if _WEB_PAGE.match(head):
+        raise SceneError(f"{path} is a web page instead of the scan: log in where it is from, and download it again")
+    if head.startswith(_ARCHIVES):
+        raise SceneError(f"{path} is an archive: unpack it")
+    for ending, beginning in _BEGINNINGS.items():
+        if beginning.match(head) and ending != suffix:
+            raise SceneError(f"{path} is a {ending} file: rename it to {path.with_suffix(ending).name}")
+    if suffix not in READERS:
+        raise SceneError(f"{path} is not a scan that can be read: its name must end in {', '.join(READERS)}")
+    return READERS[suffix]
 
 
 READERS: dict[str, Callable[[Path], Geometry]] = {

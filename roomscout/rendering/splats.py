@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.rendering.columns import SH_C0, colours
+from roomscout.rendering.columns import HARMONICS, SH_C0, by_plain_name, colours, plain_name
 from roomscout.rendering.discs import CLOUD_MAX_POINTS
 from roomscout.rendering.geometry import MAX_COORDINATE_M
 from roomscout.rendering.tables import Table
@@ -20,7 +20,6 @@ from roomscout.rendering.tables import Table
 _log = logging.getLogger(__name__)
 
 _SHAPE = ("opacity", "scale_0", "scale_1", "rot_0", "rot_1", "rot_2", "rot_3")
-_COLOUR = ("f_dc_0", "f_dc_1", "f_dc_2")
 _NUMBERS_OF_REST = (0, 9, 24, 45)
 # Gaussians at least this opaque are solid; in files with few of them, the most opaque tenth.
 SOLID_OPACITY, _SOLID_PERCENTILE = 0.5, 90.0
@@ -88,7 +87,7 @@ class Splats:
 
 def are_splats(names: Iterable[str]) -> bool:
     """Whether columns of these names hold Gaussian splats."""
-    return {_plain(name) for name in names} >= set(_SHAPE)
+    return {plain_name(name) for name in names} >= set(_SHAPE)
 
 
 def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
@@ -99,7 +98,7 @@ def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
     MAX_COORDINATE_M, and takes a quaternion of zeros as no rotation. Files with another number of harmonics than a
     degree up to 3 has, or without a row left, are points. Warns of all this.
     """
-    columns = {_plain(name): column for name, column in table.items() if isinstance(column, np.ndarray)}
+    columns = by_plain_name(table)
     if not are_splats(columns):
         return None
     rest = sorted((name for name in columns if re.fullmatch(r"f_rest_\d+", name)), key=lambda name: int(name[7:]))
@@ -107,17 +106,17 @@ def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
         why = "drawing its Gaussians as points: it has %d columns f_rest, and degrees 0 to 3 have 0, 9, 24 or 45"
         _log.warning(f"%s: {why}", path, len(rest))
         return None
-    if not columns.keys() >= set(_COLOUR):
+    if not columns.keys() >= set(HARMONICS):
         found = colours(table)
         known = np.full((len(points), 3), 128) if found is None else found
-        columns |= zip(_COLOUR, (known.T / 255 - 0.5) / SH_C0, strict=True)
+        columns |= zip(HARMONICS, (known.T / 255 - 0.5) / SH_C0, strict=True)
     columns.setdefault("scale_2", np.full(len(points), -np.inf))
 
     def stacked(*names: str) -> np.ndarray:
         return np.stack([columns[name] for name in names], axis=1, dtype=np.float32, casting="unsafe")
 
     higher = len(rest) // 3
-    channels = [stacked(name, *rest[i * higher : (i + 1) * higher]) for i, name in enumerate(_COLOUR)]
+    channels = [stacked(name, *rest[i * higher : (i + 1) * higher]) for i, name in enumerate(HARMONICS)]
     harmonics, opacity = np.stack(channels, axis=2), stacked("opacity")[:, 0]
     logs, turns = stacked("scale_0", "scale_1", "scale_2"), stacked("rot_0", "rot_1", "rot_2", "rot_3")
     kept = np.isfinite(harmonics).all(axis=(1, 2)) & np.isfinite(turns).all(axis=1) & ~np.isnan(opacity)
@@ -135,8 +134,3 @@ def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
     turns = np.where(lengths > 0, turns / lengths.clip(1e-30), np.array([1, 0, 0, 0], np.float32))
     opacities = 1 / (1 + np.exp(-opacity.clip(-80, 80)))
     return Splats(points, turns, np.exp(logs), opacities, harmonics, np.eye(3)).only(kept)
-
-
-def _plain(name: str) -> str:
-    """The name of a column without what CloudCompare adds to it."""
-    return name.lower().removeprefix("scalar_")

@@ -7,16 +7,17 @@ from typing import Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from roomscout.base.files import LFS_POINTER
+from roomscout.rendering.columns import as_bytes, full_scale
+
 # Texture atlases of scans exceed Pillow's default limit, which guards against decompression bombs. Pillow raises at
 # twice the limit.
 MAX_IMAGE_PIXELS = 16384 * 16384
 Image.MAX_IMAGE_PIXELS = MAX_IMAGE_PIXELS
-# Formats that Pillow does not read, by their first bytes, and what to do about them.
-_FOREIGN_FORMATS = {
+# What images are that Pillow does not read, by their first bytes, and what to do about them.
+_NOT_READ = {
     b"\xabKTX 20\xbb\r\n": "it is KTX2: convert the scan with `gltf-transform ktxdecompress`",
-    b"\xabKTX 11\xbb\r\n": "it is KTX: save it as PNG",
-    b"sB\x13\x00": "it is Basis Universal: save it as PNG",
-    b"version https://git-lfs": "it is a Git LFS pointer: run git lfs pull",
+    LFS_POINTER: "it is a Git LFS pointer: run git lfs pull",
 }
 # An image that is extended for `clamp` gets at most this many pixels along an axis, or twice those that it has.
 _CLAMPED_PIXELS = 4096
@@ -129,7 +130,7 @@ def _with_margins(pixels: np.ndarray, axis: int, below: float, above: float) -> 
 
 def decoded(data: bytes) -> Picture:
     """Decode an image file. Ignores colour profiles and orientation, as glTF prescribes. Raises ImageError."""
-    for start, why in _FOREIGN_FORMATS.items():
+    for start, why in _NOT_READ.items():
         if data.startswith(start):
             raise ImageError(why)
     try:
@@ -147,7 +148,7 @@ def _picture(image: Image.Image) -> Picture:
     if image.mode == "F" or image.mode.startswith("I"):
         # Pillow's own conversion clips 16-bit grey to white.
         grey = np.asarray(image)
-        return Picture(np.repeat(as_bytes(grey, full_scale([grey]))[..., None], 3, axis=2))
+        return Picture(np.repeat(as_bytes(grey, full_scale(grey))[..., None], 3, axis=2))
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA"))
         return Picture(np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 3]))
@@ -217,23 +218,3 @@ def opacity_of(alpha: np.ndarray, cutoff: float, wrap: tuple[Wrap, Wrap]) -> Opa
     """Where an image with `alpha` (h, w) uint8 reaches `cutoff`, 0 to 1; None if it does everywhere."""
     opaque = alpha >= 255 * cutoff
     return None if opaque.all() else Opacity(opaque, wrap)
-
-
-def full_scale(arrays: list[np.ndarray]) -> float:
-    """Full brightness in the vertex colours of a file, or in an image: 1 (of floats), 255 or 65535.
-
-    The median of the values above 0 decides, so that a few outliers are clipped.
-    """
-    bright = np.concatenate([array[array > 0] for array in arrays] or [np.zeros(0)])
-    typical = float(np.median(bright)) if len(bright) else 0.0
-    if bright.dtype.kind == "f" and typical <= 1:
-        return 1.0
-    return 255.0 if typical <= 255 else 65535.0
-
-
-def as_bytes(colours: np.ndarray, full: float) -> np.ndarray:
-    """Colours of any numbers and shape as uint8, where `full` is full brightness; clips what is beyond, NaN is 0."""
-    if colours.dtype == np.uint8 and full == 255:
-        return colours
-    scaled = np.nan_to_num(colours.astype(np.float32)) * np.float32(255 / full)
-    return scaled.clip(0, 255).round().astype(np.uint8)

@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig, GenerationConfig
 from transformers.utils import logging
 
+from roomscout.base.files import LFS_POINTER
 from roomscout.base.wording import named
 from roomscout.models import EMBEDDED, ModelError
 from roomscout.models.transformers.families import family_of
@@ -42,7 +43,6 @@ _OUT_OF_MEMORY = (
 )
 # The error of huggingface_hub's HTTP client without a response: of httpx before version 2, of httpx2 since.
 _TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__module__.partition(".")[0]).TransportError
-_LFS_POINTER = b"version https://git-lfs"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 KEPT_BYTES = 2**30
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -293,7 +293,7 @@ def _require_complete(model: str) -> None:
 
 def _is_lfs_pointer(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_LFS_POINTER)) == _LFS_POINTER
+        return file.read(len(LFS_POINTER)) == LFS_POINTER
 
 
 def _first_line(error: BaseException) -> str:
