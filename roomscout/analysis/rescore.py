@@ -21,10 +21,11 @@ from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.runs import RunError
 from roomscout.runs.closing import money_lines
+from roomscout.runs.export import as_csv
 from roomscout.runs.prices import read_price
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow, Turn
-from roomscout.runs.writer import RunWriter, as_csv
+from roomscout.runs.writer import RunWriter
 from roomscout.scoring.summary import summarize
 
 log = logging.getLogger(__name__)

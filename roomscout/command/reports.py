@@ -36,17 +36,6 @@ def finish(outcome: "Outcome", config: RunConfig) -> int:
     return outcome.status
 
 
-def merge(arguments: Sequence[str]) -> int:
-    """The verb `merge`, which also writes what was in view, and the report, of the merged run."""
-    from roomscout.runs.__main__ import main
-
-    def complete(folder: Path) -> None:
-        split_after_run(folder)
-        write_after_run(folder)
-
-    return main(["merge", *arguments], prog="roomscout", then=complete)
-
-
 def rescore(arguments: Sequence[str]) -> int:
     """The verb `rescore`, whose judge, and users' code for actions and answers, may fail; returns its exit status."""
     from roomscout.agent.actions.space import ActionSpaceError

@@ -212,7 +212,7 @@ VERBS = {
         "Make one run of the parts that --shard answered.",
         ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
         "[RUN] PART... [FLAGS]",
-        target="roomscout.command.reports:merge",
+        target="roomscout.command.merging:main",
     ),
     "wrong": Verb(
         "List the answers of a run that are wrong or partly right, worst first.",

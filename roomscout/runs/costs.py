@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from roomscout.base.record import LookedUp, NotRecorded, OmittedIfEmpty, OmittedIfNone
+from roomscout.models import Reply
 from roomscout.runs.prices import Price
-from roomscout.runs.records import ForcedAnswer, Turn
+from roomscout.runs.records import Turn
 
 MODEL_PARTS = ("preprocess", "prefill", "decode")
 """Parts of a generate() call, which all questions of a batch share."""
@@ -37,21 +39,6 @@ COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForcedCost(LookedUp):
-    """What the forced answers after the turns cost, as in `Cost`."""
-
-    answers: int
-    generate_calls: int
-    mean_batch: float
-    generate_seconds: float
-    prefilled_tokens: int
-    reused_tokens: int
-    generated_tokens: int
-    images_encoded: int
-    retries: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class AnswerCost(LookedUp):
     """The tokens and the seconds of one answer, its share of batched calls and those of forced answers included, and
     their money; None without a price."""
@@ -71,29 +58,42 @@ class TaskCost(AnswerCost):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost(LookedUp):
-    """The sums over all turns.
+class CallCost(LookedUp):
+    """What calls of generate() cost. `mean_batch` is the mean number of questions per call; `prefilled_tokens` counts
+    prompt tokens that were computed rather than reused."""
 
-    `seconds` by part: those of a batched call and of the wait before it count once, those of render and write add up
-    although they overlap. "replies" are those of calls whose engine does not tell prefill and decoding apart, as
-    servers do not; they overlap too where questions are asked one by one.
-    `prefilled_tokens` counts prompt tokens that were computed rather than reused. `mean_batch` is the mean number of
-    questions per call, `batch_fill` its ratio to the batch size, `turn_seconds` has the wall seconds of each turn.
-    `anytime` has the same of the forced answers after the turns, which nothing else includes.
-    """
-
-    turns: int
     generate_calls: int
     mean_batch: float | None
-    batch_fill: float | None
     generate_seconds: float
-    turn_seconds: NotRecorded[tuple[float, ...]] = ()
-    seconds: dict[str, float]
     prefilled_tokens: int
     reused_tokens: int
     generated_tokens: int
     images_encoded: int
     retries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForcedCost(CallCost):
+    """What the forced answers after the turns cost."""
+
+    answers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(CallCost):
+    """The sums over all turns.
+
+    `seconds` by part: those of a batched call and of the wait before it count once, those of render and write add up
+    although they overlap. "replies" are those of calls whose engine does not tell prefill and decoding apart, as
+    servers do not; they overlap too where questions are asked one by one. `batch_fill` is the ratio of `mean_batch` to
+    the batch size, `turn_seconds` has the wall seconds of each turn. Nothing else includes the forced answers of
+    `anytime`.
+    """
+
+    turns: int
+    batch_fill: float | None
+    turn_seconds: NotRecorded[tuple[float, ...]] = ()
+    seconds: dict[str, float]
     anytime: OmittedIfNone[ForcedCost | None] = None
     money: OmittedIfNone[float | None] = None
     price: OmittedIfNone[Price | None] = None
@@ -107,13 +107,11 @@ class Cost(LookedUp):
     @property
     def tokens(self) -> tuple[int, int, int]:
         """The tokens that were computed, reused and generated, those of forced answers included."""
-        computed, reused, generated = self.prefilled_tokens, self.reused_tokens, self.generated_tokens
-        if self.anytime is None:
-            return computed, reused, generated
+        parts = [self, self.anytime] if self.anytime else [self]
         return (
-            computed + self.anytime.prefilled_tokens,
-            reused + self.anytime.reused_tokens,
-            generated + self.anytime.generated_tokens,
+            sum(each.prefilled_tokens for each in parts),
+            sum(each.reused_tokens for each in parts),
+            sum(each.generated_tokens for each in parts),
         )
 
     def priced(self, price: Price | None) -> "Cost":
@@ -121,18 +119,41 @@ class Cost(LookedUp):
         return self if price is None else replace(self, money=round(price.of(*self.tokens), 6), price=price)
 
 
-def costs(turns: Iterable[Turn], batch_size: int | None) -> Cost:
+class _Calls:
+    """Sums over replies, each of which has a share of a call."""
+
+    def __init__(self) -> None:
+        self.replies, self.calls, self.seconds = 0, 0.0, 0.0
+        self.counts = dict.fromkeys(COUNTED, 0)
+
+    def add(self, reply: Reply, share: float) -> None:
+        self.replies, self.calls = self.replies + 1, self.calls + share
+        self.seconds += share * reply.seconds
+        for name in COUNTED:
+            self.counts[name] += getattr(reply, name)
+
+    @property
+    def sums(self) -> dict[str, Any]:
+        """The fields of CallCost."""
+        prefilled = self.counts["prompt_tokens"] - self.counts["reused_tokens"]
+        return {
+            "generate_calls": round(self.calls),
+            "mean_batch": round(self.replies / self.calls, 3) if self.replies else None,
+            "generate_seconds": round(self.seconds, 3),
+            "prefilled_tokens": prefilled,
+            **{name: count for name, count in self.counts.items() if name != "prompt_tokens"},
+        }
+
+
+def costs(turns: Iterable[Turn], batch_size: int | None = None) -> Cost:
     """The sums over all turns."""
     seconds = dict.fromkeys((*MODEL_PARTS, "replies", *WAITS, *OWN_PARTS), 0.0)
-    counts = dict.fromkeys(COUNTED, 0)
-    rows, calls, generate_s = 0, 0.0, 0.0
-    forced, turn_seconds = list[ForcedAnswer](), list[float]()
+    made, forced, turn_seconds = _Calls(), _Calls(), list[float]()
     for turn in turns:
         if turn.forced is not None:
-            forced.append(turn.forced)
+            forced.add(turn.forced.reply, 1 / len(turn.forced.batch))
         share = 1 / len(turn.batch)
-        rows, calls = rows + 1, calls + share
-        generate_s += share * turn.reply.seconds
+        made.add(turn.reply, share)
         turn_seconds.append(turn.elapsed_s)
         for part in (*MODEL_PARTS, *WAITS):
             seconds[part] += share * getattr(turn.seconds, part)
@@ -140,23 +161,13 @@ def costs(turns: Iterable[Turn], batch_size: int | None) -> Cost:
             seconds["replies"] += share * max(0.0, turn.reply.seconds - turn.seconds.preprocess)
         for part in OWN_PARTS:
             seconds[part] += getattr(turn.seconds, part)
-        for name in COUNTED:
-            counts[name] += getattr(turn.reply, name)
-    mean_batch = round(rows / calls, 3) if rows else None
     return Cost(
-        turns=rows,
-        generate_calls=round(calls),
-        mean_batch=mean_batch,
-        batch_fill=_fill(mean_batch, batch_size),
-        generate_seconds=round(generate_s, 3),
+        **made.sums,
+        turns=made.replies,
+        batch_fill=_fill(made.sums["mean_batch"], batch_size),
         turn_seconds=tuple(turn_seconds),
         seconds={part: round(value, 3) for part, value in seconds.items()},
-        prefilled_tokens=counts["prompt_tokens"] - counts["reused_tokens"],
-        reused_tokens=counts["reused_tokens"],
-        generated_tokens=counts["generated_tokens"],
-        images_encoded=counts["images_encoded"],
-        retries=counts["retries"],
-        anytime=_of_forced(forced) if forced else None,
+        anytime=ForcedCost(**forced.sums, answers=forced.replies) if forced.replies else None,
     )
 
 
@@ -164,45 +175,29 @@ def _fill(mean_batch: float | None, batch_size: int | None) -> float | None:
     return round(mean_batch / batch_size, 3) if mean_batch and batch_size else None
 
 
-def total(found: Iterable[Cost], batch_size: int | None = None) -> Cost:
+def total(found: Sequence[Cost], batch_size: int | None = None) -> Cost:
     """The sums of costs, those of forced answers left out."""
-    found = list(found)
     turns = sum(each.turns for each in found)
     calls = sum(each.turns / (each.mean_batch or 1) for each in found)
     mean_batch = round(turns / calls, 3) if calls else None
-    parts = dict.fromkeys(part for each in found for part in each.seconds)
-
-    def sum_of(name: str) -> int:
-        return sum(getattr(each, name) for each in found)
-
+    summed = ("generate_seconds", "prefilled_tokens", *COUNTED[1:])
     return Cost(
         turns=turns,
         generate_calls=round(calls),
         mean_batch=mean_batch,
         batch_fill=_fill(mean_batch, batch_size),
-        generate_seconds=sum(each.generate_seconds for each in found),
         turn_seconds=tuple(seconds for each in found for seconds in each.turn_seconds),
-        seconds={part: sum(each.seconds[part] for each in found) for part in parts},
-        prefilled_tokens=sum_of("prefilled_tokens"),
-        reused_tokens=sum_of("reused_tokens"),
-        generated_tokens=sum_of("generated_tokens"),
-        images_encoded=sum_of("images_encoded"),
-        retries=sum_of("retries"),
+        seconds={part: sum(each.seconds[part] for each in found) for part in PART_NAMES},
+        **{name: sum(getattr(each, name) for each in found) for name in summed},
     )
 
 
 def of_answer(turns: Sequence[Turn], price: Price | None) -> AnswerCost:
     """What one answer cost."""
-    found = costs(turns, None)
-    computed, reused, generated = found.tokens
+    found = costs(turns)
     seconds = found.worked_seconds + (found.anytime.generate_seconds if found.anytime else 0.0)
-    return AnswerCost(
-        prefilled_tokens=computed,
-        reused_tokens=reused,
-        generated_tokens=generated,
-        seconds=round(seconds, 3),
-        money=None if price is None else round(price.of(*found.tokens), 9),
-    )
+    money = None if price is None else round(price.of(*found.tokens), 9)
+    return AnswerCost(**dict(zip(TOKENS, found.tokens, strict=True)), seconds=round(seconds, 3), money=money)
 
 
 def by_task(answers: Iterable[tuple[str, AnswerCost]]) -> dict[str, TaskCost]:
@@ -213,24 +208,9 @@ def by_task(answers: Iterable[tuple[str, AnswerCost]]) -> dict[str, TaskCost]:
     return {
         task: TaskCost(
             answers=len(found),
-            prefilled_tokens=sum(each.prefilled_tokens for each in found),
-            reused_tokens=sum(each.reused_tokens for each in found),
-            generated_tokens=sum(each.generated_tokens for each in found),
+            **{name: sum(getattr(each, name) for each in found) for name in TOKENS},
             seconds=round(sum(each.seconds for each in found), 6),
             money=None if found[0].money is None else round(sum(each.money or 0 for each in found), 6),
         )
         for task, found in by_name.items()
     }
-
-
-def _of_forced(forced: Sequence[ForcedAnswer]) -> ForcedCost:
-    counts = {name: sum(getattr(each.reply, name) for each in forced) for name in COUNTED}
-    calls = sum(1 / len(each.batch) for each in forced)
-    return ForcedCost(
-        answers=len(forced),
-        generate_calls=round(calls),
-        mean_batch=round(len(forced) / calls, 3),
-        generate_seconds=round(sum(each.reply.seconds / len(each.batch) for each in forced), 3),
-        prefilled_tokens=counts.pop("prompt_tokens") - counts["reused_tokens"],
-        **counts,
-    )

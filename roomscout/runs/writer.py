@@ -1,39 +1,30 @@
 """The only writer of run folders. Every journal line is whole or absent. Schema: docs/run-folder.md."""
 
-import csv
 import errno
-import io
 import json
 import logging
 import os
-import re
 import shutil
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from roomscout.base.shots import Shot
-from roomscout.base.text import csv_cell
 from roomscout.base.wording import named
-from roomscout.data.benchmark import Benchmark, mean_over_questions
-from roomscout.data.question import AnswerKindError
+from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.sources import Source
-from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs import RunError
-from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
-from roomscout.runs.baselines import known_baselines
-from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
-from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, Session, hardware_of
-from roomscout.runs.hashes import hashes_of
+from roomscout.runs.export import as_csv, exports_of
+from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, Session
 from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
 from roomscout.runs.prices import Price
@@ -53,15 +44,9 @@ from roomscout.runs.records import (
     Turn,
     image_name,
 )
-from roomscout.runs.sights import SIGHT_COLUMNS, Sight, columns_of, split
-from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
-from roomscout.scoring.agreement import agreement_of, by_annotator
+from roomscout.runs.sights import Sight
+from roomscout.runs.summary import Summary
 from roomscout.scoring.baselines import Guesses
-from roomscout.scoring.by_dataset import scores_by_dataset
-from roomscout.scoring.intervals import intervals_of, uneven_scenes
-from roomscout.scoring.samples import summarize_samples
-from roomscout.scoring.scores import Agreement, SampleScores
-from roomscout.scoring.summary import AggregateError, summarize
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +55,6 @@ JOURNALS = ("results.jsonl", MARKS_FILE, HARDWARE_FILE)
 PNG_THREADS = 2
 MOST_WRITES_AHEAD = 256
 """Bounds the images in memory when the disk is slower than the model."""
-UNREADABLE_SHARE = 0.1
-"""From this share of all replies on, those that could not be read are a warning of the run."""
-
-LABEL_WITHOUT_AGGREGATE = "mean_over_questions"
-"""The label of the overall, which is that, of a benchmark whose `aggregate` fails."""
 
 
 class RunWriter:
@@ -302,113 +282,11 @@ class RunWriter:
         self.flush()
         sessions = [*self._sessions(), *self._added, *([session] if session else [])]
         self._added = []
-        facts, rows = self._reader.facts, self.rows
-        sights, forced = self._reader.sights, dict[EpisodeId, ForcedByTurn]()
-        if facts.setting("anytime"):
-            forced = {row.episode: ForcedByTurn.of(self._reader.turns(row.episode)) for row in rows}
-        benchmark = self._reader.benchmark
-        try:
-            summary = self._scored(rows, benchmark, sights, forced)
-        except AggregateError as error:
-            plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
-            summary = self._scored(rows, plain, sights, forced, str(error))
-        spent: dict[EpisodeId, AnswerCost] = {}
-        scans: set[str] = set()
-        cost = costs(self._turns_counted_in(spent, scans), sessions[-1].batch_size if sessions else None)
-        tasks = by_task(
-            (benchmark.task_of(row.question_type), spent[row.episode]) for row in rows if row.episode in spent
-        )
-        summary = replace(
-            summary,
-            cost=replace(cost.priced(facts.price), tasks=tasks),
-            sessions=tuple(sessions),
-            hardware=hardware_of(cost, sessions, self._reader.gpu_samples),
-            provenance=hashes_of(facts, scans),
-        )
-        records = [row.to_json() for row in rows]
-        self._replace("results.json", json.dumps(records, indent=2))
-        more: dict[EpisodeId, dict[str, Any]] = {episode: columns_of(sight) for episode, sight in sights.items()}
-        for episode, answers in forced.items():
-            more[episode] = answers.columns | more.get(episode, {})
-        for episode, of_it in spent.items() if facts.price else ():
-            more[episode] = more.get(episode, {}) | {name: getattr(of_it, name) for name in COST_COLUMNS}
-        columns = [record | more.get(row.episode, {}) for row, record in zip(rows, records, strict=True)]
-        self._replace("results.csv", as_csv(columns))
-        self._replace("summary.json", json.dumps(summary.to_json(), indent=2))
-        return summary
-
-    def _turns_counted_in(self, spent: dict[EpisodeId, AnswerCost], scans: set[str]) -> Iterator[Turn]:
-        """All turns, each read once; fills in what each answer took, and the SHA-256 of the scans."""
-        price = self._reader.facts.price
-        for episode in self._reader.begun:
-            turns = self._reader.turns(episode)
-            spent[episode] = of_answer(turns, price)
-            scans |= {turn.scan.sha256 for turn in turns if turn.scan is not None}
-            yield from turns
-
-    def _scored(
-        self,
-        rows: Sequence[ResultRow],
-        benchmark: Benchmark,
-        sights: Mapping[EpisodeId, Sight],
-        forced: Mapping[EpisodeId, ForcedByTurn],
-        error: str = "",
-    ) -> Summary:
-        """The summary without its costs; `error` is one of code of a user's. Raises AggregateError."""
-        facts, marks = self._reader.facts, self._reader.marks
-        batch, part = facts.config["ply"] is None, facts.part
-        scores = summarize(rows, benchmark, facts.episodes - len(rows), str(part).replace(" ", "_") if part else "")
-        if facts.frames is not None:
-            shown = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
-            scores = replace(scores, asked=replace(scores.asked, shown=shown))
-        samples, agreement, errors = self._of_samples(rows, benchmark)
-        errors = [error, *errors] if error else errors
-        dealt = []
-        if people := facts.setting("annotator"):
-            dealt = [each.episode.dealt_to(people, facts.samples) for each in rows]
-        summary = Summary(
-            protocol=facts.protocol,
-            model=facts.config["model"],
-            questions=QuestionCount(count=facts.questions, sha256=facts.questions_sha256),
-            part=PartCount(number=part.number, of=part.of, of_questions=part.questions) if part else None,
-            **vars(
-                replace(
-                    scores,
-                    intervals=intervals_of(rows, benchmark) if batch else None,
-                    datasets=scores_by_dataset(rows, benchmark) if batch else {},
-                    samples=samples,
-                    agreement=agreement,
-                    annotators=by_annotator([*zip(dealt, rows, strict=True)], benchmark) if dealt else {},
-                    baselines=known_baselines(self._reader, benchmark),
-                )
-            ),
-            judge=Judge(model=marks.judge, prompts_sha256=marks.prompts_sha256) if marks else None,
-            sight=split(rows, sights),
-            anytime=anytime(rows, forced, benchmark, facts) if facts.setting("anytime") else None,
-            errors=tuple(errors),
-        )
-        told = [*_measured(rows), *_told(facts, summary, benchmark)]
-        uneven = uneven_scenes(rows, benchmark) if summary.intervals else ""
-        warnings = [*errors, *_unreadable(rows, facts.frames is not None), *told, *([uneven] if uneven else [])]
-        return replace(summary, warnings=tuple(warnings))
-
-    def _of_samples(
-        self, rows: Sequence[ResultRow], benchmark: Benchmark
-    ) -> tuple[SampleScores | None, dict[str, Agreement], list[str]]:
-        """What several answers to a question score, how much they agree, and what failed in the code of their kinds."""
-        samples, agreement, errors = None, dict[str, Agreement](), list[str]()
-        if (number := self._reader.facts.samples) > 1:
-            asked = {question.id: question for question in self._reader.questions}
-            kinds = {id: question.kind for id, question in asked.items()}
-            try:
-                samples = summarize_samples(rows, kinds, benchmark, number)
-            except AnswerKindError as error:
-                errors.append(f"no scores over the samples: {error}")
-            try:
-                agreement = agreement_of(rows, asked)
-            except AnswerKindError as error:
-                errors.append(f"no agreement of the samples: {error}")
-        return samples, agreement, errors
+        exports = exports_of(self._reader, self.rows, sessions)
+        self._replace("results.json", json.dumps(exports.records, indent=2))
+        self._replace("results.csv", as_csv(exports.columns))
+        self._replace("summary.json", json.dumps(exports.summary.to_json(), indent=2))
+        return exports.summary
 
     def close(self) -> None:
         """Finish pending writes and release the folder's lock."""
@@ -450,52 +328,6 @@ class RunWriter:
             then = f"resume with {self.resume_command}" if begun else "start a new run"
             self._broken = unwritable(path, error, f"; all complete lines are kept: make room, then {then}")
             raise self._broken from error
-
-
-def _unreadable(rows: Sequence[ResultRow], on_video: bool) -> list[str]:
-    """A sentence if many replies were not read as actions, so that scores say little about the model's answers."""
-    replies, unread = sum(row.turns for row in rows), sum(row.parse_errors for row in rows)
-    if unread < UNREADABLE_SHARE * replies or not unread:
-        return []
-    if on_video:
-        return [
-            f"{unread} of {replies} replies could not be read as an answer and score 0, as the official code has it"
-        ]
-    return [
-        f"{unread} of {replies} replies could not be read as an action, and each cost its turn: the messages of any "
-        "question in the report say why"
-    ]
-
-
-def _measured(rows: Sequence[ResultRow]) -> list[str]:
-    """A sentence if the model measured in scans, which answers some questions."""
-    counts = [row.measurements for row in rows if row.measurements]
-    told = f"The model measured {sum(counts)} distances in scans for {len(counts)} of {len(rows)} answers"
-    compared = f"compare only with runs that measured too ({named('actions')})"
-    return [f"{told}, which nearly answers some questions: {compared}"] if counts else []
-
-
-def _told(facts: RunFacts, summary: Summary, benchmark: Benchmark) -> list[str]:
-    """A sentence if the prompts revealed what makes some scores look better than they are."""
-    templates = facts.prompts.templates if facts.prompts else {}
-    given_away = [
-        each.name
-        for each in benchmark.types
-        if each.told_by_extent and each.name in summary.types and summary.types[each.name].percent is not None
-    ]
-    if not given_away:
-        return []
-    drawn = [name for name in facts.setting("see") if name in MODALITIES and MODALITIES[name].tells_extent]
-    if templates.get("extent"):
-        told, flag = "the room's extent, which nearly gives away", named("tell")
-    elif re.search(r"\{[xy][:}]", templates.get("position", "")):
-        # The first view is near the middle of the room, and many scans have a corner at 0, 0.
-        told, flag = "the camera's position in the scan's coordinates, which often gives away", named("prompts")
-    elif drawn and not facts.is_blind:
-        told, flag = f"the room's extent in the {drawn[0]} of each turn, which nearly gives away", named("see")
-    else:
-        return []
-    return [f"The prompts told {told} {', '.join(given_away)}: compare it only with runs that told it too ({flag})"]
 
 
 def named_folder(log_root: Path, name: str, part: tuple[int, int] | None = None) -> Path:
@@ -605,24 +437,3 @@ def _write_turn(folder: Path, drawn: Future[float], turn: Turn, messages: Sequen
 
 def _write_messages(folder: Path, messages: Sequence[RecordedMessage]) -> None:
     _replace(folder / "messages.json", json.dumps(messages, indent=2, ensure_ascii=False))
-
-
-def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
-    """Result rows as the table results.csv, with a column for each of their further scores, of FORCED_COLUMNS,
-    SIGHT_COLUMNS and COST_COLUMNS, and for measurements, if any row has it; options are a JSON list.
-
-    `more` names keys of the rows that are columns too.
-    """
-    names = sorted({name for row in rows for name in row.get("scores", ())})
-    columns = [*(each.name for each in fields(ResultRow) if each.name not in ("scores", "measurements")), *more]
-    columns += [f"scores.{name}" for name in names]
-    known = (*FORCED_COLUMNS, *SIGHT_COLUMNS, "measurements", *COST_COLUMNS)
-    columns += [name for name in known if any(name in row for row in rows)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore")
-    writer.writeheader()
-    for row in rows:
-        scores = {f"scores.{name}": value for name, value in row.get("scores", {}).items()}
-        options = {"options": json.dumps(row["options"], ensure_ascii=False)} if row.get("options") else {}
-        writer.writerow({name: csv_cell(value) for name, value in (row | options | scores).items()})
-    return text.getvalue()

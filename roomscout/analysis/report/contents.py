@@ -321,7 +321,7 @@ def _summary(
 
 def totals(entries: Sequence[Entry], batch_size: int | None = None) -> Cost:
     """The sums of the answers' costs."""
-    return total((entry.cost for entry in entries), batch_size)
+    return total([entry.cost for entry in entries], batch_size)
 
 
 def hardware_shown(

@@ -1,0 +1,219 @@
+"""What the files that a run exports say: summary.json, and the rows of results.json and results.csv."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from roomscout.base.text import csv_cell
+from roomscout.base.wording import named
+from roomscout.data.benchmark import Benchmark, mean_over_questions
+from roomscout.data.question import AnswerKindError
+from roomscout.rendering.modalities import MODALITIES
+from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
+from roomscout.runs.baselines import known_baselines
+from roomscout.runs.costs import COST_COLUMNS, AnswerCost, Cost, by_task, costs, of_answer
+from roomscout.runs.hardware import Session, hardware_of
+from roomscout.runs.hashes import hashes_of
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
+from roomscout.runs.sights import SIGHT_COLUMNS, columns_of, split
+from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
+from roomscout.scoring.agreement import agreement_of, by_annotator
+from roomscout.scoring.by_dataset import scores_by_dataset
+from roomscout.scoring.intervals import intervals_of, uneven_scenes
+from roomscout.scoring.samples import summarize_samples
+from roomscout.scoring.scores import Agreement, SampleScores, TypeScores
+from roomscout.scoring.summary import AggregateError, summarize
+
+UNREADABLE_SHARE = 0.1
+"""From this share of all replies on, those that could not be read are a warning of the run."""
+LABEL_WITHOUT_AGGREGATE = "mean_over_questions"
+"""The label of the overall, which is that, of a benchmark whose `aggregate` fails."""
+
+
+@dataclass(frozen=True)
+class Exports:
+    """The summary of a run; its rows as JSON values (`records`), and with further `columns`."""
+
+    summary: Summary
+    records: list[dict[str, Any]]
+    columns: list[dict[str, Any]]
+
+
+def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[Session]) -> Exports:
+    """What a run exports, from its rows and the processes that worked on it."""
+    facts, benchmark, forced = reader.facts, reader.benchmark, dict[EpisodeId, ForcedByTurn]()
+    if facts.setting("anytime"):
+        forced = {row.episode: ForcedByTurn.of(reader.turns(row.episode)) for row in rows}
+    try:
+        summary = _scored(reader, facts, rows, benchmark, forced)
+    except AggregateError as error:
+        plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
+        summary = _scored(reader, facts, rows, plain, forced, str(error))
+    spent, scans = dict[EpisodeId, AnswerCost](), set[str]()
+    cost = _costs(reader, facts, sessions, spent, scans)
+    tasks = ((benchmark.task_of(row.question_type), spent[row.episode]) for row in rows if row.episode in spent)
+    summary = replace(
+        summary,
+        cost=replace(cost.priced(facts.price), tasks=by_task(tasks)),
+        sessions=tuple(sessions),
+        hardware=hardware_of(cost, sessions, reader.gpu_samples),
+        provenance=hashes_of(facts, scans),
+    )
+    records = [row.to_json() for row in rows]
+    more: dict[EpisodeId, dict[str, Any]] = {row.episode: {} for row in rows}
+    for episode, sight in reader.sights.items():
+        more.setdefault(episode, {}).update(columns_of(sight))
+    for episode, answers in forced.items():
+        more[episode].update(answers.columns)
+    for episode, of_it in spent.items() if facts.price else ():
+        more.setdefault(episode, {}).update({name: getattr(of_it, name) for name in COST_COLUMNS})
+    return Exports(summary, records, [record | more[row.episode] for row, record in zip(rows, records, strict=True)])
+
+
+def _costs(
+    reader: RunReader,
+    facts: RunFacts,
+    sessions: Sequence[Session],
+    spent: dict[EpisodeId, AnswerCost],
+    scans: set[str],
+) -> Cost:
+    """The costs of all turns, each read once; fills in what each answer took, and the SHA-256 of the scans."""
+
+    def read() -> Iterator[Turn]:
+        for episode in reader.begun:
+            turns = reader.turns(episode)
+            spent[episode] = of_answer(turns, facts.price)
+            scans.update(turn.scan.sha256 for turn in turns if turn.scan is not None)
+            yield from turns
+
+    return costs(read(), sessions[-1].batch_size if sessions else None)
+
+
+def _scored(
+    reader: RunReader,
+    facts: RunFacts,
+    rows: Sequence[ResultRow],
+    benchmark: Benchmark,
+    forced: Mapping[EpisodeId, ForcedByTurn],
+    error: str = "",
+) -> Summary:
+    """The summary without its costs; `error` is one of code of a user's. Raises AggregateError."""
+    marks, part, batch = reader.marks, facts.part, not facts.of_one_scan
+    scores = summarize(rows, benchmark, facts.episodes - len(rows), str(part).replace(" ", "_") if part else "")
+    if facts.frames is not None:
+        shown = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
+        scores = replace(scores, asked=replace(scores.asked, shown=shown))
+    samples, agreement, errors = _of_samples(reader, rows, benchmark) if facts.samples > 1 else (None, {}, [])
+    errors = [error, *errors] if error else errors
+    people = facts.setting("annotator")
+    dealt = [(row.episode.dealt_to(people, facts.samples), row) for row in rows] if people else []
+    scores = replace(
+        scores,
+        intervals=intervals_of(rows, benchmark) if batch else None,
+        datasets=scores_by_dataset(rows, benchmark) if batch else {},
+        samples=samples,
+        agreement=agreement,
+        annotators=by_annotator(dealt, benchmark),
+        baselines=known_baselines(reader, benchmark),
+    )
+    uneven = uneven_scenes(rows, benchmark) if scores.intervals else ""
+    warnings = [*errors, _unreadable(rows, facts), _measured(rows), _told(facts, scores.types, benchmark), uneven]
+    return Summary(
+        **vars(scores),
+        protocol=facts.protocol,
+        model=facts.setting("model"),
+        questions=QuestionCount(count=facts.questions, sha256=facts.questions_sha256),
+        part=PartCount(number=part.number, of=part.of, of_questions=part.questions) if part else None,
+        judge=Judge(model=marks.judge, prompts_sha256=marks.prompts_sha256) if marks else None,
+        sight=split(rows, reader.sights),
+        anytime=anytime(rows, forced, benchmark, facts) if facts.setting("anytime") else None,
+        errors=tuple(errors),
+        warnings=tuple(filter(None, warnings)),
+    )
+
+
+def _of_samples(
+    reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark
+) -> tuple[SampleScores | None, dict[str, Agreement], list[str]]:
+    """What several answers to a question score, how much they agree, and what failed in the code of their kinds."""
+    samples, agreement, errors = None, dict[str, Agreement](), list[str]()
+    asked = {question.id: question for question in reader.questions}
+    try:
+        kinds = {id: question.kind for id, question in asked.items()}
+        samples = summarize_samples(rows, kinds, benchmark, reader.facts.samples)
+    except AnswerKindError as error:
+        errors.append(f"no scores over the samples: {error}")
+    try:
+        agreement = agreement_of(rows, asked)
+    except AnswerKindError as error:
+        errors.append(f"no agreement of the samples: {error}")
+    return samples, agreement, errors
+
+
+def _unreadable(rows: Sequence[ResultRow], facts: RunFacts) -> str:
+    """A sentence if many replies were not read as actions, so that scores say little about the model's answers."""
+    replies, unread = sum(row.turns for row in rows), sum(row.parse_errors for row in rows)
+    if unread < UNREADABLE_SHARE * replies or not unread:
+        return ""
+    if facts.frames is not None:
+        return f"{unread} of {replies} replies could not be read as an answer and score 0, as the official code has it"
+    return (
+        f"{unread} of {replies} replies could not be read as an action, and each cost its turn: the messages of any "
+        "question in the report say why"
+    )
+
+
+def _measured(rows: Sequence[ResultRow]) -> str:
+    """A sentence if the model measured in scans, which answers some questions."""
+    counts = [row.measurements for row in rows if row.measurements]
+    if not counts:
+        return ""
+    return (
+        f"The model measured {sum(counts)} distances in scans for {len(counts)} of {len(rows)} answers, which nearly "
+        f"answers some questions: compare only with runs that measured too ({named('actions')})"
+    )
+
+
+def _told(facts: RunFacts, types: Mapping[str, TypeScores], benchmark: Benchmark) -> str:
+    """A sentence if the prompts revealed what makes some scores look better than they are."""
+    templates = facts.prompts.templates if facts.prompts else {}
+    scored = {name for name, each in types.items() if each.percent is not None}
+    given_away = [each.name for each in benchmark.types if each.told_by_extent and each.name in scored]
+    drawn = [name for name in facts.setting("see") if name in MODALITIES and MODALITIES[name].tells_extent]
+    if templates.get("extent"):
+        told, flag = "the room's extent, which nearly gives away", named("tell")
+    elif re.search(r"\{[xy][:}]", templates.get("position", "")):
+        # The first view is near the middle of the room, and many scans have a corner at 0, 0.
+        told, flag = "the camera's position in the scan's coordinates, which often gives away", named("prompts")
+    elif drawn and not facts.is_blind:
+        told, flag = f"the room's extent in the {drawn[0]} of each turn, which nearly gives away", named("see")
+    else:
+        return ""
+    compare = f"compare it only with runs that told it too ({flag})"
+    return f"The prompts told {told} {', '.join(given_away)}: {compare}" if given_away else ""
+
+
+def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
+    """Result rows as the table results.csv, with a column for each of their further scores, of FORCED_COLUMNS,
+    SIGHT_COLUMNS and COST_COLUMNS, and for measurements, if any row has it; options are a JSON list.
+
+    `more` names keys of the rows that are columns too.
+    """
+    names = sorted({name for row in rows for name in row.get("scores", ())})
+    columns = [*(each.name for each in fields(ResultRow) if each.name not in ("scores", "measurements")), *more]
+    columns += [f"scores.{name}" for name in names]
+    known = (*FORCED_COLUMNS, *SIGHT_COLUMNS, "measurements", *COST_COLUMNS)
+    columns += [name for name in known if any(name in row for row in rows)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore")
+    writer.writeheader()
+    for row in rows:
+        scores = {f"scores.{name}": value for name, value in row.get("scores", {}).items()}
+        options = {"options": json.dumps(row["options"], ensure_ascii=False)} if row.get("options") else {}
+        writer.writerow({name: csv_cell(value) for name, value in (row | options | scores).items()})
+    return text.getvalue()
