@@ -6,6 +6,7 @@ import runpy
 import shlex
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,17 @@ def test_verbs_and_flags_in_the_text_exist(page: Path):
     known |= {"--config", "--help", "--version"}
     spans = [span for span in re.findall(r"`([^`]+)`", text) if span.startswith(("--", "roomscout "))]
     assert not {name for span in spans for name in FLAG.findall(span)} - known
+
+
+@in_page([page for page in PAGES if page.name not in ("notes.md", "benchmarks.md")])
+def test_files_and_modules_in_the_text_exist(page: Path):
+    """A file is named from the top level or from roomscout/. The log and benchmarks name files of other projects."""
+    text = page.read_text()
+    files = set(re.findall(r"`((?:[a-z_]+/)+[a-z_-]+\.(?:py|sh|md|yaml))`", text))
+    missing = {name for name in files if not any((top / name).exists() for top in (ROOT, ROOT / "roomscout"))}
+    modules = set(re.findall(r"python -m ((?:roomscout|benchmarks|explorer)[\w.]*)", text))
+    missing |= {name for name in modules if find_spec(name) is None}
+    assert not missing
 
 
 @in_page(FOR_USERS)
