@@ -158,7 +158,6 @@ class Letter(AnswerKind):
     takes_options = True
 
     def form(self, letters: Sequence[str]) -> str:
-        """The letters."""
         return "the letter of one option, " + " or ".join(f'"{letter}"' for letter in letters)
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
@@ -168,7 +167,6 @@ class Letter(AnswerKind):
         return letter if letter in letters else None
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
-        """Names the letters."""
         return f"the answer {shown} is not one of the letters {', '.join(letters)}"
 
     def read_truth(self, value: object, options: Options) -> str:
@@ -178,15 +176,12 @@ class Letter(AnswerKind):
         return truth if letter in (None, truth.upper()) else letter
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
-        """The ground truth must be one of the letters, in either case."""
         return None if truth.upper() in letters else f"not one of the letters {', '.join(letters)}"
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
-        """Any of the letters."""
         return draw.choice(letters)
 
     def score(self, answer: str | float | None, truth: str) -> float:
-        """1 or 0."""
         return 0.0 if answer is None else float(first_word(answer).lower() == truth.lower())
 
 
@@ -202,7 +197,6 @@ class Number(AnswerKind):
     name = "number"
 
     def form(self, letters: Sequence[str]) -> str:
-        """A number, with its unit unless it counts objects."""
         if self.unit == "objects":
             return "one plain number, such as 3"
         return f"one plain number in {self.unit}" if self.unit else "one plain number"
@@ -220,7 +214,6 @@ class Number(AnswerKind):
         return match.group() if math.isfinite(float(match.group())) else None
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
-        """Names the unit."""
         return f"the answer {shown} is not a plain number" + (f" of {self.unit}" if self.unit else "")
 
     def read_truth(self, value: object, options: Options) -> str:
@@ -238,7 +231,6 @@ class Number(AnswerKind):
         return None if _is_positive(truth) else "not a finite number above 0, which relative accuracy requires"
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
-        """A whole number from 1 to 10."""
         return str(draw.randint(1, 10))
 
     def score(self, answer: str | float | None, truth: str) -> float:
@@ -254,7 +246,6 @@ class Number(AnswerKind):
         return {} if error is None or not math.isfinite(error) else {"relative_error": round(error, 6)}
 
     def vote(self, answers: Sequence[str]) -> str:
-        """The median."""
         return str(statistics.median(map(float, answers)))
 
 
@@ -265,7 +256,6 @@ class YesNo(AnswerKind):
     name = "yes_no"
 
     def form(self, letters: Sequence[str]) -> str:
-        """Either word."""
         return '"yes" or "no"'
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
@@ -276,7 +266,6 @@ class YesNo(AnswerKind):
         return match.group(1).lower() if match else None
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
-        """Names both words."""
         return f"the answer {shown} is neither yes nor no"
 
     def read_truth(self, value: object, options: Options) -> str:
@@ -285,11 +274,9 @@ class YesNo(AnswerKind):
         return {"true": "yes", "false": "no"}.get(truth.lower(), truth)
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
-        """The ground truth must be yes or no, in either case."""
         return None if truth.lower() in ("yes", "no") else "neither yes nor no"
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
-        """Either word."""
         return draw.choice(("yes", "no"))
 
 
@@ -300,23 +287,18 @@ class Text(AnswerKind):
     name = "text"
 
     def form(self, letters: Sequence[str]) -> str:
-        """A short text."""
         return "a short text"
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
-        """Any text or number that is not empty."""
         return plain_text(value) or None
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
-        """Only an empty text is not valid."""
         return "the answer is empty"
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
-        """Any text but an empty one can be a ground truth."""
         return None if truth else "empty"
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
-        """No text is a sensible guess."""
         return "unknown"
 
 
@@ -344,17 +326,14 @@ class Point(AnswerKind):
         return _point_text(plain_text(value) or "", (3,))
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
-        """Asks for three numbers."""
         return f"the answer {shown} is not three coordinates x, y, z in m"
 
     def read_truth(self, value: object, options: Options) -> str:
-        """Coordinates as a text or a list."""
         if isinstance(value, list):
             value = ", ".join(str(plain_text(each)) for each in value)
         return super().read_truth(value, options)
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
-        """The ground truth must be two or three finite coordinates."""
         return None if _point_text(truth, (2, 3)) else "not two or three coordinates in m, such as 1.5, -2, 0.4"
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
@@ -374,7 +353,6 @@ class Point(AnswerKind):
         return {} if distance is None else {"distance_m": round(distance, 6)}
 
     def vote(self, answers: Sequence[str]) -> str:
-        """The median of each coordinate."""
         columns = zip(*(map(float, answer.split(",")) for answer in answers), strict=True)
         return ", ".join(f"{statistics.median(column):g}" for column in columns)
 

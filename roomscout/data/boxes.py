@@ -67,9 +67,12 @@ class ObjectBox:
     def footprint(self) -> tuple[tuple[float, float], ...]:
         """The outline seen from above, (x, y) in metres, in order around the box; four corners if it is upright."""
         if self.axes is not None:
+            from scipy.spatial import ConvexHull
+
             signs = np.stack(np.meshgrid(*[[-0.5, 0.5]] * 3), axis=-1).reshape(-1, 3)
-            corners = (signs * self.size) @ np.array(self.axes)[:, :2] + self.center[:2]
-            return _outline((float(x), float(y)) for x, y in corners)
+            points = np.unique((signs * self.size) @ np.array(self.axes)[:, :2] + self.center[:2], axis=0)
+            hull = ConvexHull(points, qhull_options="QJ")  # also if it is flat
+            return tuple((float(x), float(y)) for x, y in points[hull.vertices])
         yaw = math.radians(self.yaw_deg)
         cos, sin = math.cos(yaw), math.sin(yaw)
         half_x, half_y = self.size[0] / 2, self.size[1] / 2
@@ -96,27 +99,6 @@ class ObjectBox:
         """The same box elsewhere: `offset` (3,) metres."""
         x, y, z = (float(value + step) for value, step in zip(self.center, offset, strict=True))
         return replace(self, center=(x, y, z))
-
-
-def _outline(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """The convex hull of points, counter-clockwise.
-
-    A. M. Andrew, "Another efficient algorithm for convex hulls in two dimensions", 1979.
-    """
-    ordered = sorted(set(points))
-
-    def half(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-        chain: list[tuple[float, float]] = []
-        for x, y in points:
-            while len(chain) > 1:
-                (ax, ay), (bx, by) = chain[-2:]
-                if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
-                    break
-                chain.pop()
-            chain.append((x, y))
-        return chain[:-1]
-
-    return tuple(half(ordered) + half(reversed(ordered)))
 
 
 def boxes_file(scan: Path) -> Path | None:

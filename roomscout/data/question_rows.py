@@ -3,21 +3,22 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, StringConstraints
 
 from roomscout.base.loading import code_of_others
+from roomscout.base.record import Record
 from roomscout.base.text import escaped
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmark import Benchmark
-from roomscout.data.options import read_options
+from roomscout.data.options import Options, read_options
 from roomscout.data.question import UNDECLARED, AnswerKindError, Question, why_no_truth, with_kind
 from roomscout.data.question_files import (
     AS_GIVEN,
-    COLUMNS,
-    EXTRA_ANSWERS,
     OPTIONAL_COLUMNS,
     SCALE_COLUMN,
     SCAN_COLUMN,
@@ -111,45 +112,85 @@ def _in_our_columns(row: QuestionRow | QuestionError, place: str, benchmark: Ben
         return ours
 
 
+def _number_as_text(value: object) -> object:
+    """Whole numbers as text without ".0", which is exact below 2**53."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    return str(int(value)) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+def _empty_if_missing(value: object) -> object:
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+
+
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_number_as_text)]
+Cell = Annotated[str, StringConstraints(strip_whitespace=True), BeforeValidator(_empty_if_missing)]
+
+
+@dataclass(frozen=True)
+class _Columns(Record):
+    """The columns of a row that are text, and its ground truth."""
+
+    id: Name
+    dataset: Name
+    scene_name: Name
+    question_type: Name
+    question: str
+    ground_truth: object
+    scan: Cell = ""
+    answer_kind: Cell = ""
+    unit: Cell = ""
+    extra_answers: tuple[str, ...] | None = None
+
+
 def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) -> Question:
     with at(place):
-        if scan := scan_path(_text(row, SCAN_COLUMN)):
+        scan = row.get(SCAN_COLUMN)
+        scan = scan_path(scan) if isinstance(scan, str) else ""
+        if scan:
             given = {name: value for name, value in row.items() if name not in SCENE_COLUMNS or value}
             row = {"dataset": OWN_DATASET, "scene_name": str(Path(scan).with_suffix("")), **given}
-        if missing := [name for name in COLUMNS if name not in row and name not in OPTIONAL_COLUMNS]:
-            raise QuestionError(f"the read_row of {benchmark.title} leaves out {listed(missing)}")
-        question_id = _name({"id": number, **row}, "id")
-    with at(f"{place} (id {question_id})"):
+        columns = _Columns.from_json({"id": number, **row})
+    with at(f"{place} (id {columns.id})"):
         options = read_options(row.get("options"))
         frame = ScanFrame.read(row.get(SCALE_COLUMN), row.get(UP_AXIS_COLUMN))
+        kind = UNDECLARED
+        if columns.answer_kind or columns.unit:
+            kind, _ = kind_of_columns(columns.answer_kind, columns.unit, columns.question_type, benchmark)
         question = Question(
-            id=question_id,
-            dataset=_name(row, "dataset"),
-            scene_name=_name(row, "scene_name"),
-            question_type=_name(row, "question_type"),
-            question=_text(row, "question"),
+            id=columns.id,
+            dataset=columns.dataset,
+            scene_name=columns.scene_name,
+            question_type=columns.question_type,
+            question=columns.question,
             options=options.lettered,
+            kind=kind,
             scan=scan,
             start=Start.read(row.get(START_COLUMN)),
-            extra_answers=_extra_answers(row.get(EXTRA_ANSWERS)),
+            extra_answers=columns.extra_answers or (),
             scale=frame.scale,
             up_axis=frame.up_axis,
         )
-        question = with_kind(replace(question, kind=_declared_kind(row, benchmark)), benchmark)
+        question = with_kind(question, benchmark)
         check_content(question)
-        truth = row["ground_truth"]
-        if truth is None and is_as_given(row):
+        if columns.ground_truth is None and is_as_given(row):
             return question
-        try:
-            with question.kind_code("read_truth"):
-                question = replace(question, ground_truth=question.kind.read_truth(truth, options))
-            _require_unicode(str(question.ground_truth))
-            wrong = why_no_truth(question)
-        except (ValueError, AnswerKindError) as error:
-            wrong = str(error)
-        if wrong:
-            raise QuestionError(f"ground_truth {truth!r} of a question of type {question.question_type} is {wrong}")
-        return question
+        return with_truth(question, columns.ground_truth, options)
+
+
+def with_truth(question: Question, value: object, options: Options) -> Question:
+    """The question with a ground truth as its kind reads it; raises QuestionError for one that cannot be scored."""
+    try:
+        with question.kind_code("read_truth"):
+            truth = question.kind.read_truth(value, options)
+        _require_unicode(truth)
+        question = replace(question, ground_truth=truth)
+        wrong = why_no_truth(question)
+    except (ValueError, AnswerKindError) as error:
+        wrong = str(error)
+    if wrong:
+        raise QuestionError(f"ground_truth {value!r} of a question of type {question.question_type} is {wrong}")
+    return question
 
 
 @contextmanager
@@ -159,45 +200,6 @@ def at(place: str) -> Iterator[None]:
         yield
     except (ValueError, QuestionError) as error:
         raise QuestionError(f"{place}: {error}") from error.__cause__
-
-
-def _extra_answers(value: object) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise QuestionError(f"extra_answers are {value!r}; they must be a list of texts")
-    return tuple(value)
-
-
-def _declared_kind(row: QuestionRow, benchmark: Benchmark) -> AnswerKind:
-    """The kind in the columns `answer_kind` and `unit`; UNDECLARED if both are absent or empty."""
-    kind, unit = _text(row, "answer_kind"), _text(row, "unit")
-    if not kind and not unit:
-        return UNDECLARED
-    return kind_of_columns(kind, unit, _name(row, "question_type"), benchmark)[0]
-
-
-def _text(row: QuestionRow, column: str) -> str:
-    """A text; empty for an empty cell of any format."""
-    value = row.get(column)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if not isinstance(value, str):
-        raise QuestionError(f"{column} is {value!r}; it must be text")
-    _require_unicode(value)
-    return value if column == "question" else value.strip()
-
-
-def _name(row: QuestionRow, column: str) -> str:
-    """An id or a name as text. Writes whole floats without ".0", which is exact below 2**53."""
-    value = row[column]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        value = int(value)
-    if isinstance(value, Integral) and not isinstance(value, bool):  # also numpy's integers
-        return str(int(value))
-    if isinstance(value, str) and value.strip():
-        return _text(row, column)
-    raise QuestionError(f"{column} is {value!r}; it must be text or a whole number")
 
 
 def check_content(question: Question) -> None:
@@ -216,7 +218,7 @@ def check_content(question: Question) -> None:
 
 def _require_unicode(text: str) -> None:
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise QuestionError(f"{text!r} contains an unpaired surrogate; write the text as UTF-8")
+        raise QuestionError(f"{text!r} contains an unpaired surrogate; write it as UTF-8")
 
 
 def kind_of_columns(name: str, unit: str, question_type: str, benchmark: Benchmark) -> tuple[AnswerKind, bool]:

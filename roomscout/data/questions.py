@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
@@ -12,7 +12,7 @@ from roomscout.base.text import on_disk
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.options import read_options
-from roomscout.data.question import Question, why_no_truth, with_kind
+from roomscout.data.question import Question, with_kind
 from roomscout.data.question_files import (
     COLUMNS,
     EXTRA_ANSWERS,
@@ -27,7 +27,16 @@ from roomscout.data.question_files import (
     listed,
     questions_file,
 )
-from roomscout.data.question_rows import LIST, at, check_content, is_as_given, kind_of_columns, parse_all, row_of
+from roomscout.data.question_rows import (
+    LIST,
+    at,
+    check_content,
+    is_as_given,
+    kind_of_columns,
+    parse_all,
+    row_of,
+    with_truth,
+)
 from roomscout.data.scan_frames import scan_path
 from roomscout.data.starts import Start
 
@@ -266,12 +275,8 @@ def ask_one(
         check_content(asked)
     if ground_truth is None:
         return asked
-    with at(f"--ground-truth {ground_truth!r}"):
-        with asked.kind_code("read_truth"):
-            asked = replace(asked, ground_truth=asked.kind.read_truth(ground_truth, read))
-        if wrong := why_no_truth(asked):
-            raise QuestionError(f"is {wrong}")
-    return asked
+    with at("--ground-truth"):
+        return with_truth(asked, ground_truth, read)
 
 
 def fingerprint(questions: Iterable[Question]) -> str:

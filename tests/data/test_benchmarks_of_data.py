@@ -157,7 +157,7 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
         ({"answer_kind": "maybe"}, "answer_kind 'maybe' is unknown; the kinds are letter, number, yes_no, text"),
         ({"unit": "m"}, "unit 'm' is for answers of kind number, and answer_kind is empty"),
         ({"answer_kind": "text", "question_type": "all"}, "question_type cannot be all: summaries use that name"),
-        ({"answer_kind": 3}, "answer_kind is 3; it must be text"),
+        ({"answer_kind": 3}, "answer_kind: Input should be a valid string"),
         ({"answer_kind": "number"}, "ground_truth 'white' of a question of type chess is not a finite number above 0"),
     ],
 )  # fmt: skip
@@ -272,7 +272,7 @@ READ_ROW = "MINE = made(columns=('text', 'place'), read_row=lambda row: {'questi
     [
         ({"text": "How many?"}, "row 1: missing column place; Mine's columns are text, place"),
         ({"text": {}, "place": "s"}, r"row 1: the read_row of Mine failed \(KeyError\('en'\) in "),
-        ({"text": {"en": "How many?"}, "place": "s"}, "row 1: the read_row of Mine leaves out dataset, scene_name"),
+        ({"text": {"en": "How many?"}, "place": "s"}, "row 1: missing keys: dataset, scene_name"),
     ],
 )
 def test_a_row_that_read_row_cannot_read_is_named(tmp_path: Path, row: dict, words: str):
