@@ -7,10 +7,10 @@ from pathlib import Path
 
 from roomscout.agent.builders import layouts_of
 from roomscout.agent.config import ClusterSettings, RenderSettings, RunConfig
-from roomscout.agent.console import counted
 from roomscout.agent.evaluation import Outcome
 from roomscout.agent.planning import plan_lines
 from roomscout.agent.prepared import prepared, report_scans
+from roomscout.base.text import counted
 from roomscout.base.wording import named
 from roomscout.data.benchmark import Benchmark, origin_lines
 from roomscout.data.benchmarks import find_benchmark

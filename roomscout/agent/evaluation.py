@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from roomscout.agent.budget import Budget
 from roomscout.agent.config import RunConfig
-from roomscout.agent.console import counted, lines_kept_for_log, log_to_file
+from roomscout.agent.console import lines_kept_for_log, log_to_file
 from roomscout.agent.loop import answer_questions
 from roomscout.agent.policies import Policy, PolicyError
 from roomscout.agent.policies.prompts import Prompts
@@ -31,7 +31,7 @@ from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import POLICY_CALLERS, Run
 from roomscout.agent.watching import VideoState
 from roomscout.base.interrupts import ignored_interrupts
-from roomscout.base.text import RESULT
+from roomscout.base.text import RESULT, counted
 from roomscout.base.wording import named
 from roomscout.data.questions import Selection
 from roomscout.data.scans import scene_order

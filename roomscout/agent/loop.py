@@ -9,9 +9,9 @@ from contextvars import copy_context
 from dataclasses import replace
 from threading import Event
 
-from roomscout.agent.console import LINE_EVERY_S, Progress, counted
 from roomscout.agent.policies import Policy
 from roomscout.agent.prefetcher import Prefetcher
+from roomscout.agent.progress import LINE_EVERY_S, Progress
 from roomscout.agent.records import result_row
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState
@@ -25,7 +25,7 @@ from roomscout.agent.turns import (
     run_batched_turn,
 )
 from roomscout.base.interrupts import undone_on_failure
-from roomscout.base.text import RESULT
+from roomscout.base.text import RESULT, counted
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question

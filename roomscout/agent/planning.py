@@ -14,7 +14,6 @@ from roomscout.agent.config import (
     ServerSettings,
     VllmSettings,
 )
-from roomscout.agent.console import counted
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.messages import opening_text
 from roomscout.agent.policies.model import ModelPolicy
@@ -28,6 +27,7 @@ from roomscout.agent.timing import (
     sent_tokens,
 )
 from roomscout.base.extras import require
+from roomscout.base.text import counted
 from roomscout.base.wording import named
 from roomscout.data.questions import Question
 from roomscout.data.video_frames import FrameSize

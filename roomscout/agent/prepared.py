@@ -8,11 +8,11 @@ from pathlib import Path
 from roomscout.agent.budget import price_of
 from roomscout.agent.builders import asked_of, films_of, layouts_of, part_of, with_policy
 from roomscout.agent.config import ConfigError, ModelSettings, QuestionSettings, RenderSettings, RunConfig
-from roomscout.agent.console import counted
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import policy_name
 from roomscout.agent.run_folder import config_to_resume, questions_to_resume
+from roomscout.base.text import counted
 from roomscout.base.wording import named
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import find_benchmark

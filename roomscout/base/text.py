@@ -123,6 +123,11 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str, prefix: str = 
     return f"did you mean {prefix}{near[0]}?" if near else otherwise
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, such as "1 question" or "3 questions"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def either(names: Iterable[str]) -> str:
     """Two names or more, such as "ask, eval or demo"."""
     *others, last = names

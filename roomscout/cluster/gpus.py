@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from roomscout.agent.config import ConfigError
-from roomscout.agent.console import counted
 from roomscout.base.interrupts import ignored_interrupts, raise_at_interrupts
+from roomscout.base.text import counted
 from roomscout.base.wording import named
 from roomscout.cluster.ray_cluster import POLL_S, REUSABLE, Replicas
 from roomscout.cluster.watched import WatchedProcess

@@ -19,7 +19,7 @@ from typing import Any
 
 from roomscout.agent.builders import layouts_of
 from roomscout.agent.config import ClusterSettings, ConfigError, RunConfig
-from roomscout.agent.console import Progress, counted, lines_kept_for_log
+from roomscout.agent.console import lines_kept_for_log
 from roomscout.agent.evaluation import (
     Outcome,
     begin_or_resume,
@@ -33,11 +33,12 @@ from roomscout.agent.evaluation import (
 from roomscout.agent.loop import log_failure
 from roomscout.agent.policies.prompts import run_prompts
 from roomscout.agent.prepared import Prepared, prepared
+from roomscout.agent.progress import Progress
 from roomscout.agent.run_folder import saved_prompts
 from roomscout.agent.startup import Started, resolve, start, start_part
 from roomscout.base.extras import require
 from roomscout.base.interrupts import ignored_interrupts
-from roomscout.base.text import RESULT
+from roomscout.base.text import RESULT, counted
 from roomscout.base.wording import named
 from roomscout.cluster.gpus import DIED, GpuWorkers, gpu_workers
 from roomscout.cluster.ray_cluster import (

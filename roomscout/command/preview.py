@@ -13,9 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 from roomscout import UpAxis
 from roomscout.agent.builders import layouts_of
 from roomscout.agent.config import RunConfig
-from roomscout.agent.console import counted
 from roomscout.agent.resuming import scan_root_of
-from roomscout.base.text import escaped, log_to_stream
+from roomscout.base.text import counted, escaped, log_to_stream
 from roomscout.base.verbs import parser_of
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.question_files import listed

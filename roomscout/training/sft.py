@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import pad
 
-from roomscout.agent.console import counted
 from roomscout.analysis.run_argument import add_log_root
+from roomscout.base.text import counted
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message

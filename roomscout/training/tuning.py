@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roomscout.agent.console import counted
 from roomscout.base.extras import require
+from roomscout.base.text import counted
 from roomscout.models import PROMPTS_FILE
 from roomscout.models.checkpoint_files import checkpoint_folder
 from roomscout.models.engines import checkpoint_of

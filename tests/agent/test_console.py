@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from scripted_model import ScriptedBackend, random_policy
 
-from roomscout.agent.console import LINE_EVERY_S, LINE_REST_S, Progress
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.progress import LINE_EVERY_S, LINE_REST_S, Progress
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.runs.records import ResultRow
 from tests.conftest import RoomScans, on_a_terminal, only_run, run_command, run_main

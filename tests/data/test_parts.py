@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.console import Progress
 from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.prompts import Prompts, run_prompts
 from roomscout.agent.prepared import Prepared
+from roomscout.agent.progress import Progress
 from roomscout.agent.run_folder import begin_folder, saved_config
 from roomscout.agent.startup import Started, start
 from roomscout.cluster.in_parts import Parts, PartWorker, Watch, number_of_parts, require_visible

@@ -1,0 +1,155 @@
+"""How far a run is: a bar on terminals and in notebooks, else log lines."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+from roomscout.agent.console import console
+from roomscout.base.text import counted
+from roomscout.data.benchmark import Benchmark, BenchmarkError
+from roomscout.runs.records import ResultRow
+from roomscout.scoring.summary import ScoresByType
+
+if TYPE_CHECKING:
+    from IPython.display import DisplayHandle
+
+log = logging.getLogger(__name__)
+
+NOTEBOOK_EVERY_S = 0.3
+"""Seconds between two drawings of a notebook's bar."""
+LINE_EVERY_S, LINE_EVERY_SHARE, LINE_REST_S = 60.0, 0.05, 5.0
+"""Where there is no bar, a line reports progress after so many seconds or this share of the questions, but not sooner
+than LINE_REST_S after the last line."""
+
+
+class Progress:
+    """Counts turns; on a terminal or in a notebook, shows a bar with the remaining time and the benchmark's overall.
+
+    Elsewhere, as in a file, `tell` logs lines; beside a bar, and if they are not to be `shown`, only run.log has them.
+    A question counts as `turns_each` turns, however few it takes; if that is 1, the bar counts questions. Without a
+    `benchmark` it shows no overall. `total` counts questions; `rows` are those that earlier processes finished, which
+    do not count in the rate.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        rows: Sequence[ResultRow],
+        shown: bool = True,
+        turns_each: int = 1,
+        benchmark: Benchmark | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.total, self.done = total, len(rows)
+        self._scores = ScoresByType(benchmark) if benchmark else None
+        self._failed, self._turns_each = 0, turns_each
+        self._noun = "turns" if turns_each > 1 else "questions"
+        self._in_notebook = shown and console.is_jupyter
+        self._cell: DisplayHandle | None = None
+        self._drawn_at = -math.inf
+        self._bar = RichProgress(
+            TextColumn(self._noun, markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[score]}", markup=False),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not (shown and console.can_redraw),
+        )
+        self._has_bar = not self._bar.disable or self._in_notebook
+        self._level = logging.INFO if shown and not self._has_bar else logging.DEBUG
+        self._clock, self._began, self._logged_at = clock, clock(), -math.inf
+        self._done_before = self._logged = self.done
+        for row in rows:
+            self._count(row)
+        completed = self.done * turns_each
+        self._task = self._bar.add_task("", total=total * turns_each, completed=completed, score=self._beside_bar)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        if self._in_notebook:
+            from IPython.display import DisplayHandle
+
+            self._cell = DisplayHandle()
+            self._cell.display(self._drawn(), raw=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def turn_taken(self) -> None:
+        """Count one more turn of a question in progress."""
+        if self._turns_each > 1:
+            self._advance(1)
+
+    def finished(self, row: ResultRow) -> None:
+        """Count one more finished question, with the turns that it did not need."""
+        self._count(row)
+        self.done += 1
+        self._advance(self._turns_each - row.turns if self._turns_each > 1 else 1, score=self._beside_bar)
+
+    def tell(self) -> None:
+        """Log how far the run is, if that is due; call it often.
+
+        A line is "120 of 5130 questions, overall 43.1 %, 812 an hour, 6.2 hours left".
+        """
+        now, new = self._clock(), self.done - self._logged
+        enough = new >= LINE_EVERY_SHARE * self.total and now - self._logged_at >= LINE_REST_S
+        due = enough or now - max(self._began, self._logged_at) >= LINE_EVERY_S
+        if not due or self.total == 1 or self.done == self._logged == self.total:
+            return
+        self._logged, self._logged_at = self.done, now
+        parts = [f"{self.done} of {self.total} questions", self._overall()]
+        if finished := self.done - self._done_before:
+            hourly = 3600 * finished / max(now - self._began, 1e-3)
+            left = _time_in_words((self.total - self.done) / hourly)
+            parts += [f"{hourly:.0f} an hour" if hourly >= 10 else f"{hourly:.2g} an hour", f"{left} left"]
+        log.log(self._level, "%s", ", ".join(filter(None, parts)))
+
+    def _count(self, row: ResultRow) -> None:
+        self._failed += row.failed
+        if self._scores is not None:
+            self._scores.add(row)
+
+    def _advance(self, turns: int, **fields: Any) -> None:
+        """Move the bar on; that of a notebook is drawn again, but not more often than every NOTEBOOK_EVERY_S."""
+        self._bar.update(self._task, advance=turns, **fields)
+        now = time.monotonic()
+        if self._cell and (now - self._drawn_at >= NOTEBOOK_EVERY_S or self._bar.tasks[0].finished):
+            self._drawn_at = now
+            self._cell.update(self._drawn(), raw=True)
+
+    def _drawn(self) -> dict[str, str]:
+        """The bar in the output of a notebook's cell, which needs IPython alone, unlike rich's."""
+        task = self._bar.tasks[0]
+        done, total, left = f"{task.completed:g}", f"{task.total:g}", task.time_remaining
+        ends = f"{timedelta(seconds=round(left))} left" if left else ""
+        text = ", ".join(filter(None, [f"{self._noun} {done}/{total}", task.fields["score"], ends]))
+        return {"text/plain": text, "text/html": f"<progress value='{done}' max='{total}'></progress> {text}"}
+
+    @property
+    def _beside_bar(self) -> str:
+        return self._overall() if self._has_bar else ""
+
+    def _overall(self) -> str:
+        """The overall of the finished questions, as the final table has it, and how many failed; empty without any."""
+        try:
+            percents = self._scores.percents() if self._scores else {}
+        except BenchmarkError:  # some aggregates need every type; the final table reports those that fail even then
+            percents = {}
+        overall = f"overall {percents['overall']:.1f} %" if percents else ""
+        return ", ".join(filter(None, [overall, f"{self._failed} failed" if self._failed else ""]))
+
+
+def _time_in_words(hours: float) -> str:
+    """A time as "6.2 hours", "12 minutes" or "30 seconds"."""
+    if hours >= 1:
+        return f"{hours:.1f} hours"
+    minutes = round(60 * hours)
+    return counted(minutes, "minute") if minutes else counted(round(3600 * hours), "second")
