@@ -125,6 +125,13 @@ def test_files_and_modules_in_the_text_exist(page: Path):
     assert not missing
 
 
+@in_page([page for page in PAGES if page.name != "notes.md"])
+def test_prose_is_plain(page: Path):
+    """Idioms that readers stumbled over; write resume, release, truncated, as usual, again, pending."""
+    stumbled = r"\b(?:go(?:es)? on with|takes? up again|let go of|cut (?:off|short)|as ever|anew|owed?|goes not)\b"
+    assert not re.findall(stumbled, prose(page))
+
+
 @in_page(FOR_USERS)
 def test_code_blocks_can_be_read(page: Path):
     for block in fences(page, "python"):
