@@ -9,7 +9,6 @@ import pytest
 from conftest import RoomScans
 
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, SceneBoxes, named_in, needed_for, read_boxes
-from roomscout.data.published_boxes import read_published
 from roomscout.envs.import_boxes import main
 from roomscout.rendering.scene import load_scene
 
@@ -40,13 +39,6 @@ def test_a_file_beside_the_scans_is_found(tmp_path: Path):
 
 def test_the_outline_of_a_tilted_box_is_that_of_its_corners():
     assert sorted(TILTED.footprint) == [(-1, -1), (-1, 5), (3, -1), (3, 5)]
-
-
-def test_an_upright_box_has_the_directions_of_its_yaw():
-    directions = np.array(CHAIR.directions)
-    assert directions @ directions.T == pytest.approx(np.eye(3))
-    corner = np.array(CHAIR.center[:2]) - directions[0, :2] * 0.25 - directions[1, :2] * 0.3
-    assert CHAIR.footprint[0] == pytest.approx(corner)
 
 
 @pytest.mark.parametrize(
@@ -169,12 +161,6 @@ def test_a_file_in_neither_format_is_one_sentence(content: Any, tmp_path: Path, 
     file = written(tmp_path / "other.json", content)
     assert main([str(file), "--scan-root", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {file} has the boxes of neither VSI-Bench")
-
-
-def test_a_damaged_scene_of_a_published_file_is_named(tmp_path: Path):
-    file = written(tmp_path / "meta.json", {"room": {"dataset": "scannet", "object_bbox": {"lamp": [{}]}}})
-    with pytest.raises(BoxError, match=r"missing keys: room\.object_bbox\.lamp\.0\.centroid"):
-        read_published(file)
 
 
 def test_without_any_scan_the_import_says_where_it_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

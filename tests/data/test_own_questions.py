@@ -63,16 +63,6 @@ def test_a_ground_truth_may_be_the_text_of_an_option(truth: str, letter: str) ->
     assert ask_one("Where?", "s", ["A. left", "B. right"], ground_truth=truth).ground_truth == letter
 
 
-def test_an_open_question_takes_any_text() -> None:
-    asked = ask_one("What colour is the sofa?", "s")
-    assert (asked.kind.name, asked.letters, asked.kind.unit) == ("text", (), "")
-
-
-def test_type_and_ground_truth_can_be_given() -> None:
-    asked = ask_one("Chairs?", "s", question_type="object_counting", ground_truth="3")
-    assert (asked.question_type, asked.ground_truth) == ("object_counting", "3")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -23,7 +23,7 @@ from roomscout.agent.progress import Progress
 from roomscout.agent.run_folder import begin_folder, saved_config
 from roomscout.agent.startup import Started, start
 from roomscout.cluster.in_parts import Parts, PartWorker, Watch, number_of_parts, require_visible
-from roomscout.cluster.ray_cluster import Replicas, gpus_of_replica, replicas_of, require_listening
+from roomscout.cluster.ray_cluster import Replicas, gpus_of_replica, replicas_of
 from roomscout.data.answers import Number
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question, load_questions
@@ -134,14 +134,6 @@ def test_questions_of_a_type_of_their_own_are_scored_again(parts: list[Path], ca
     assert (again.score, again.scores) == (0.6, {"relative_error": 0.25})
 
 
-def test_parts_and_their_merged_run_have_the_questions_of_the_whole_run(
-    one_run: Path, parts: list[Path], tmp_path: Path
-):
-    merge(tmp_path / "merged", parts)
-    whole = (one_run / "questions.jsonl").read_text()
-    assert {(folder / "questions.jsonl").read_text() for folder in (*parts, tmp_path / "merged")} == {whole}
-
-
 def test_a_part_resumes_without_the_question_file(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
     (part,) = copies(parts[:1], tmp_path)
     keep_rows(part, 1)
@@ -182,13 +174,6 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
     assert [contents(part) for part in there] == before
 
 
-def test_a_part_given_twice_is_refused(parts: list[Path], tmp_path: Path):
-    again = tmp_path / "again"
-    shutil.copytree(parts[0], again)
-    with pytest.raises(RunError, match=f"{parts[0]} and {again} are both part 1 of {SHARDS}: leave one out"):
-        merge(tmp_path / "merged", [*parts, again])
-
-
 def test_a_question_in_two_parts_is_refused(parts: list[Path], tmp_path: Path):
     (other,) = copies(parts[1:2], tmp_path)
     row = (parts[0] / "results.jsonl").read_text().splitlines(keepends=True)[0]
@@ -221,11 +206,6 @@ def test_parts_of_different_runs_are_refused(
     other = run_in_process(six_rooms.config(tmp_path, **({"shard": "2/3"} | changes)))
     with pytest.raises(RunError, match=f"differ in their {words}"):
         merge(tmp_path / "merged", [parts[0], other])
-
-
-def test_a_whole_run_is_not_a_part(one_run: Path, parts: list[Path], tmp_path: Path):
-    with pytest.raises(RunError, match="is not a part"):
-        merge(tmp_path / "merged", [parts[0], one_run])
 
 
 def test_a_part_that_changed_its_whole_is_not_resumed(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
@@ -311,18 +291,6 @@ def test_workers_need_no_question_file_but_that_of_the_run(
     config = on_workers.config(Part(2, SHARDS)).having(log_root=tmp_path / "worker")
     assert results(run_in_process(config)) == results(parts[1])
     assert config.questions.questions != six_rooms.questions and config.questions.questions.name == "questions.jsonl"
-
-
-def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
-    far = [Part(2, SHARDS), Part(3, SHARDS)]
-    for folder in map(on_workers.folder, far):
-        assert folder is not None
-        facts = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps(facts | {"git_revision": "another", "host": "far"}))
-    with Progress(1, (), shown=False) as progress:
-        Watch(on_workers.run_log, progress, retries=False)()
-    (warning,) = caplog.messages  # one for both parts
-    assert warning.startswith("Workers on far run with git_revision another instead of ")
 
 
 def test_a_failure_on_a_worker_is_logged_and_what_it_had_finished_before_is_not_counted_again(
@@ -414,28 +382,6 @@ def test_more_replicas_than_there_is_room_for_are_refused(machines: list[dict], 
 def test_a_model_larger_than_the_gpus_of_a_machine_is_refused():
     with pytest.raises(ConfigError, match=r"--replicas auto: the cluster has 2 \+ 2 GPUs, .* 4 on the same machine"):
         replicas([machine(8, 2), machine(8, 2)], engine="vllm", tensor_parallel_size=4)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"ray": True, "shard": "1/2"}, "leave out --shard"),
-        ({"ray": True, "device": "cuda:1"}, "leave out --device cuda:1"),
-        ({"ray": True, "demo": True}, "--ray is for --batch"),
-        ({"replicas": 2}, "need --ray"),
-        ({"ray_address": "auto"}, "need --ray"),
-        ({"shard": "1/2", "demo": True}, "--shard is for --batch"),
-    ],
-)
-def test_settings_of_parts_that_do_not_go_together_are_refused(settings: dict, words: str):
-    with pytest.raises(ConfigError, match=words):
-        RunConfig.of(**settings).checked()
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
-def test_a_cluster_that_is_not_there_is_named(address: str):
-    with pytest.raises(ConfigError, match=f"--ray-address {address}: no Ray cluster can be reached"):
-        require_listening(address)
 
 
 def test_a_run_on_ray_whose_prompts_changed_begins_no_more_parts(six_rooms: RoomScans, tmp_path: Path):

@@ -206,12 +206,6 @@ def test_a_scan_is_found_as_it_is_written(tmp_path: Path, monkeypatch: pytest.Mo
     assert scan_of(question, tmp_path / "nowhere") == scan
 
 
-def test_a_backslash_may_be_part_of_a_name(tmp_path: Path):
-    (tmp_path / "a\\b.ply").touch()
-    [question] = read(tmp_path, {**COUNT, "scan": str(tmp_path / "a\\b.ply")})
-    assert scan_of(question, tmp_path) == tmp_path / "a\\b.ply"
-
-
 def test_a_scan_that_is_not_there_is_named(tmp_path: Path):
     [question] = read(tmp_path, COUNT)
     with pytest.raises(ScanNotFound, match=r"there is no scan file .*, which the column scan of question 1 names"):

@@ -101,11 +101,6 @@ def test_a_preview_draws_the_scans_of_a_folder_under_their_names(tmp_path: Path,
     assert preview([str(out), "--out", str(out)]) == 2
 
 
-def test_a_preview_of_questions_takes_the_unit_of_each_scan(tmp_path: Path):
-    file = questions(tmp_path, scale=0.01)
-    assert preview(["--questions", str(file), "--out", str(tmp_path / "out")]) == 0
-
-
 def test_scans_beside_the_question_file_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "rooms" / "questions.jsonl"

@@ -71,11 +71,6 @@ def test_a_known_content_decides_whatever_the_number():
     assert (same, other) == ({True: 1}, {False: 1})
 
 
-def test_a_benchmark_without_rows_of_its_own_takes_any_file():
-    benchmark = VSI_BENCH.__class__(name="mine", title="Mine", types=VSI_BENCH.types)
-    assert named_by(source_of(QuestionSource("few.csv", []), benchmark), benchmark).title == "Mine"
-
-
 def test_a_run_over_a_file_of_ones_own_is_nowhere_called_vsi_bench(rooms: RoomScans, tmp_path: Path):
     run = run_in_process(rooms.config(tmp_path, steps=0))
     reader = RunReader(run)

@@ -34,7 +34,7 @@ from roomscout.rooms import (
     write_rooms,
 )
 from roomscout.rooms.command import main
-from roomscout.rooms.geometry import box_distance, points_in_polygon, polygon_area
+from roomscout.rooms.geometry import box_distance, points_in_polygon
 from roomscout.rooms.placement import LOOKALIKES
 from roomscout.rooms.sight import EYE_M, standing_points
 
@@ -146,30 +146,12 @@ def test_box_distance_equals_the_least_squares_solution(a: OrientedBox, b: Orien
     assert box_distance(a, b) == pytest.approx(least_squares_distance(a, b), abs=1e-5)
 
 
-@given(boxes, boxes)
-def test_box_distance_is_symmetric(a: OrientedBox, b: OrientedBox) -> None:
-    assert box_distance(a, b) == pytest.approx(box_distance(b, a), abs=1e-9)
-
-
-@given(st.floats(1, 9), st.floats(1, 9), st.floats(0.1, 0.9), st.floats(0.1, 0.9))
-def test_area_of_an_l_shape_is_its_rectangle_minus_the_notch(w: float, d: float, a: float, b: float) -> None:
-    outline = np.array([[0, 0], [w, 0], [w, d * (1 - b)], [w * (1 - a), d * (1 - b)], [w * (1 - a), d], [0, d]])
-    assert polygon_area(outline) == pytest.approx(w * d * (1 - a * b))
-
-
 def test_area_equals_the_fraction_of_random_points_inside(rooms: list[Room]) -> None:
     rng = np.random.default_rng(0)
     for room in rooms:
         extent = room.polygon.max(axis=0)
         inside = points_in_polygon(rng.uniform(0, extent, (20_000, 2)), room.polygon)
         assert inside.mean() * extent.prod() == pytest.approx(room.area_m2, rel=0.03)
-
-
-def test_rooms_vary_in_size_and_shape(rooms: list[Room]) -> None:
-    areas = [room.area_m2 for room in rooms]
-    assert min(areas) < 14 and max(areas) > 30
-    assert {len(room.polygon) for room in rooms} == {4, 6}
-    assert all(8 <= area <= 45 for area in areas)
 
 
 def test_boxes_do_not_overlap_unless_one_supports_the_other(rooms: list[Room]) -> None:
@@ -223,11 +205,6 @@ def test_no_room_contains_lookalikes(rooms: list[Room]) -> None:
     for room in rooms:
         present = {o.category for o in room.objects}
         assert not any(a in present and b in present for a, b in LOOKALIKES)
-
-
-def test_at_least_twenty_categories_are_common(rooms: list[Room]) -> None:
-    counts = Counter(c for room in rooms for c in {o.category for o in room.objects})
-    assert sum(n >= 3 for n in counts.values()) >= 20
 
 
 def test_every_object_is_visible_in_a_level_view_from_eye_height(fine: Room) -> None:
@@ -318,12 +295,6 @@ def test_the_nearest_of_four_is_nearest_by_the_papers_gap(asked: list[tuple[Room
         assert np.diff(low).min() > (0.3 if room.area_m2 > 40 else 0.15) - 1e-6
 
 
-def test_options_have_the_order_of_the_question(asked: list[tuple[Room, Row]]) -> None:
-    for _, row, (*four, primary) in of_type(asked, "object_rel_distance"):
-        assert [option[3:] for option in row["options"]] == four
-        assert primary not in four
-
-
 @pytest.mark.parametrize("kind", sorted(OPTIONS))
 def test_directions_agree_with_a_rotated_map(asked: list[tuple[Room, Row]], kind: str) -> None:
     questions = of_type(asked, kind)
@@ -412,14 +383,6 @@ def test_letters_and_sides_are_balanced(asked: list[tuple[Room, Row]]) -> None:
     assert abs(sides["left"] - sides["right"]) < 4 * math.sqrt(sum(sides.values()))
 
 
-def test_the_most_frequent_count_scores_under_half(rooms: list[Room]) -> None:
-    rows = [row for i, room in enumerate(rooms) for row in room_questions(room, (SEED, i), {"object_counting": 3})]
-    truths = np.array([float(row["ground_truth"]) for row in rows])
-    usual = float(Counter(truths).most_common(1)[0][0])
-    thresholds = np.linspace(0.5, 0.95, 10)
-    assert np.mean(np.abs(usual - truths)[:, None] / truths[:, None] <= 1 - thresholds) < 0.55
-
-
 # ---- scans, files, command --------------------------------------------------------------------------------------
 
 
@@ -506,12 +469,6 @@ def test_a_rooms_bytes_depend_neither_on_the_number_of_rooms_nor_on_the_process(
     (scan,) = one.glob("scannet/scans/*/*.ply")
     assert scan.read_bytes() == (two / scan.relative_to(one)).read_bytes()
     assert (two / "questions.jsonl").read_bytes().startswith((one / "questions.jsonl").read_bytes())
-
-
-def test_different_seeds_give_different_rooms_and_names() -> None:
-    a, b = make_room(1, 4, COARSE), make_room(2, 4, COARSE)
-    assert (a.name, b.name) == ("room_seed1_004", "room_seed2_004")
-    assert a.objects != b.objects
 
 
 @pytest.mark.parametrize(
