@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, only_run, run_in_process, vsi_question
+from result_rows import result_row
 
 from roomscout.agent.api import explore
 from roomscout.agent.config import RunConfig
@@ -33,6 +34,7 @@ from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.settings import Role, names_of
 from roomscout.scoring.baselines import frequency_baseline, frequent_guesses
+from roomscout.scoring.scores import Baseline
 from roomscout.scoring.summary import format_summary, summarize
 
 SIZE = "object_size_estimation"
@@ -89,8 +91,8 @@ def test_the_rooms_are_compared_with_the_answers_of_other_rooms():
     rooms = find_benchmark("rooms")
     questions = counting(("a", "3"), ("b", "3"), dataset="bare")
     found = frequency_baseline(frequent_guesses(questions, Selection.all_of(questions), rooms), questions, rooms)
-    assert found is not None and found["overall"] == 100.0
-    assert found["source"].endswith("in 300 other rooms of the same levels")
+    assert found is not None and found.overall == 100.0
+    assert found.source.endswith("in 300 other rooms of the same levels")
 
 
 def test_the_rooms_are_compared_with_what_their_text_alone_tells():
@@ -111,31 +113,24 @@ def test_a_baseline_without_a_task_has_no_overall():
     found = frequency_baseline(
         frequent_guesses(questions, Selection.all_of(questions), BENCHMARK), questions, BENCHMARK
     )
-    assert found == {
-        "source": "most frequent answer of the type in other scenes of the list of questions",
-        "questions": 2,
-        "tasks": {"object_counting": 100.0},
-    }
+    assert found == Baseline(
+        source="most frequent answer of the type in other scenes of the list of questions",
+        questions=2,
+        tasks={"object_counting": 100.0},
+    )
 
 
 def test_a_baseline_without_a_task_says_so_in_the_table():
-    rows = [
-        {"question_type": name, "score": 1.0, "status": "answered", "failed_part": None, "turns": 1,
-         "dataset": "scannet", "id": name}
-        for name in ("object_counting", "room_size_estimation")
-    ]  # fmt: skip
-    frequent = {"source": "counted elsewhere", "questions": 2, "tasks": {"object_counting": 40.0}}
-    head, counts, size, *_, last = format_summary(
-        summarize(rows, BENCHMARK) | {"baselines": {"most_frequent": frequent}}, BENCHMARK
-    )
+    rows = [result_row(name, 1.0, id=name) for name in ("object_counting", "room_size_estimation")]
+    frequent = Baseline(source="counted elsewhere", questions=2, tasks={"object_counting": 40.0})
+    scores = replace(summarize(rows, BENCHMARK), baselines={"most_frequent": frequent})
+    head, counts, size, *_, last = format_summary(scores, BENCHMARK)
     assert [line.split()[-1] for line in (head, counts, size)] == ["frequent", "40.0", "-"]
     assert last == "frequent: no overall, since room_size_estimation has no questions elsewhere (counted elsewhere)"
 
 
-def baselines(folder: Path) -> dict[str, Any]:
-    summary = RunReader(folder).summary
-    assert summary is not None
-    return summary.get("baselines", {})
+def baselines(folder: Path) -> dict[str, Baseline]:
+    return RunReader(folder).summary.baselines
 
 
 def test_a_run_of_few_questions_is_compared_with_the_whole_file(rooms: RoomScans, tmp_path: Path):
@@ -179,7 +174,7 @@ def test_question_objects_are_compared_with_those_of_other_scenes_in_the_list(ro
     questions = load_questions(rooms.questions)
     settings = {"scan_root": rooms.root, "renderer": "blind", "image_size": (32, 24), "steps": 0}
     explore(questions, policy="random", log_root=tmp_path, **settings)
-    assert "other scenes of the list of questions" in baselines(only_run(tmp_path))["most_frequent"]["source"]
+    assert "other scenes of the list of questions" in baselines(only_run(tmp_path))["most_frequent"].source
 
 
 class SaysA(Policy):
@@ -198,13 +193,13 @@ def test_the_blind_baseline_is_the_newest_finished_blind_run_of_the_same(rooms: 
         main_vsi_bench_loop(config.having(renderer="blind", **changes), policy=SaysA())
     blind = run_folders(tmp_path)[-1]
     main_vsi_bench_loop(config, policy=SaysA())
-    found, scores = baselines(run_folders(tmp_path)[-1])["blind"], RunReader(blind).summary["asked"]
-    assert found == {
-        "source": f"{blind.name}: the same questions with grey views",
-        "questions": len(rooms.rows),
-        "tasks": scores["tasks"],
-        "overall": scores[scores["overall_label"]],
-    }
+    found, scores = baselines(run_folders(tmp_path)[-1])["blind"], RunReader(blind).summary.asked
+    assert found == Baseline(
+        source=f"{blind.name}: the same questions with grey views",
+        questions=len(rooms.rows),
+        tasks=scores.tasks,
+        overall=scores.overall,
+    )
 
 
 def test_an_unfinished_blind_run_is_no_baseline(rooms: RoomScans, tmp_path: Path):
@@ -227,8 +222,8 @@ def test_a_report_shows_a_blind_run_that_was_made_after_its_run(rooms: RoomScans
     assert "blind" not in baselines(seeing)
     main_vsi_bench_loop(rooms.config(tmp_path, steps=0, renderer="blind"))
     summary = RunContents.read(seeing).summary
-    assert summary["baselines"]["blind"] == blind_baseline(RunReader(seeing), RunReader(seeing).facts)
-    assert (read_answers([seeing])[0].summary)["baselines"] == summary["baselines"]
+    assert summary.baselines["blind"] == blind_baseline(RunReader(seeing), RunReader(seeing).facts)
+    assert read_answers([seeing])[0].summary.baselines == summary.baselines
 
 
 OTHER_CONDITIONS: dict[str, Any] = {
@@ -279,8 +274,8 @@ def test_the_protocol_of_a_policy_without_a_model_does_not_speak_of_prompts_and_
     facts = RunReader(one_run).facts
     assert not re.search(r"tokens|told|greedy|prompts|answers read", facts.protocol)
     assert "8 moves, 160x96 px, focal 75 px (94 x 65 degrees in view)" in facts.protocol
-    assert facts.protocol.endswith("first view by visibility, official VSI-Bench scoring")
+    assert facts.protocol.endswith("first view by visibility, VSI-Bench scoring")
     warm = replace(facts, config=facts.config | {"temperature": 0.7})
-    assert "visibility, temperature 0.7, official" in warm.protocol
+    assert "visibility, temperature 0.7, VSI-Bench" in warm.protocol
     of_model = replace(facts, conditions=facts.conditions | {"prompts": "0123456789abcdef"}).protocol
-    assert "greedy, replies of" in of_model and "prompts 0123456789ab, official" in of_model
+    assert "greedy, replies of" in of_model and "prompts 0123456789ab, VSI-Bench" in of_model

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, run_in_process
+from result_rows import result_row
 
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.writer import write_report
@@ -19,39 +20,44 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.agreement import agreement_lines, by_annotator
 from roomscout.scoring.by_dataset import format_by_dataset, scores_by_dataset
+from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.summary import aggregate, part_lines, summarize
 
 ROOMS = replace(find_benchmark("rooms"), label="rooms_overall", sizes={"rooms_overall_7_task": 27 * 12})
 TYPES, LEVELS, SCENES = ROOMS.scan_types, ROOMS.datasets, range(12)
 
 
-def rows(levels: Iterable[str] = LEVELS, types: Iterable[str] = TYPES) -> list[dict[str, Any]]:
+def rows(levels: Iterable[str] = LEVELS, types: Iterable[str] = TYPES) -> list[ResultRow]:
     """A row of each type about each of 12 scenes of the levels, some right and some wrong."""
     draw = random.Random(0)
     return [
-        {"id": f"{level} {scene} {name}", "dataset": level, "scene_name": f"{level}_{scene}", "question_type": name,
-         "ground_truth": "2", "score": float(draw.random() < 0.5), "status": "answered",
-         "failed_part": None, "turns": 2, "sample": 1}
-        for level in levels for scene in SCENES for name in types
-    ]  # fmt: skip
-
-
-def label(found: list[dict[str, Any]], pending: int = 0, part: str = "") -> str:
-    return summarize(found, ROOMS, pending, part)["asked"]["overall_label"]
+        result_row(
+            name,
+            float(draw.random() < 0.5),
+            id=f"{level} {scene} {name}",
+            dataset=level,
+            scene_name=f"{level}_{scene}",
+        )
+        for level in levels
+        for scene in SCENES
+        for name in types
+    ]
 
 
 def test_each_dataset_is_scored_as_if_it_were_alone():
-    found = scores_by_dataset(rows(), ROOMS)
-    alone = aggregate([row for row in rows() if row["dataset"] == "furnished"], ROOMS)
-    assert {**found["furnished"]["tasks"], "overall": found["furnished"]["overall"]} == {
+    found = scores_by_dataset(rows(reversed(LEVELS)), ROOMS)
+    assert list(found) == ["bare", "furnished", "cluttered"]
+    alone = aggregate([row for row in rows(reversed(LEVELS)) if row.dataset == "furnished"], ROOMS)
+    assert {**found["furnished"].tasks, "overall": found["furnished"].overall} == {
         name: round(percent, 10) for name, percent in alone.items()
     }
+    assert scores_by_dataset(rows(["bare"]), ROOMS) == {}
 
 
 def test_each_dataset_has_an_interval_over_its_own_scenes():
     found = scores_by_dataset(rows(), ROOMS)["cluttered"]
-    low, high = found["intervals"]["percent"]["overall"]
-    assert low < found["overall"] < high and found["intervals"]["scenes"]["overall"] == 12
+    low, high = found.interval
+    assert low < found.overall < high and found.intervals.scenes["overall"] == 12
 
 
 def test_an_aggregate_that_needs_every_type_scores_no_dataset_or_person_that_lacks_one():
@@ -59,89 +65,89 @@ def test_an_aggregate_that_needs_every_type_scores_no_dataset_or_person_that_lac
         return {"overall": 100 * mean([mean(scores[name]) for name in TYPES])}
 
     benchmark = replace(ROOMS, aggregate=strict)
-    some = [row | {"answer": "2", "seconds": 1.0} for row in [*rows(["bare"]), *rows(["furnished"], TYPES[:1])]]
+    some = [*rows(["bare"]), *rows(["furnished"], TYPES[:1])]
     datasets = scores_by_dataset(some, benchmark)
-    people = by_annotator([(row["dataset"], row) for row in some], benchmark)
-    assert datasets["bare"]["overall"] == people["bare"]["percent"] is not None
-    assert datasets["furnished"]["overall"] is people["furnished"]["percent"] is None
-    summary = summarize(some, benchmark, 0, "") | {"datasets": datasets, "annotators": people}
+    people = by_annotator([(row.dataset, row) for row in some], benchmark)
+    assert datasets["bare"].overall == people["bare"].percent is not None
+    assert datasets["furnished"].overall is people["furnished"].percent is None
+    summary = replace(summarize(some, benchmark), datasets=datasets, annotators=people)
     assert any(line.startswith("overall") and line.endswith("-") for line in format_by_dataset(summary))
     assert agreement_lines(summary)[-1] == "furnished: 12 answers, 1 s each (median)"
 
 
-def test_datasets_are_in_the_order_of_their_benchmark():
-    assert list(scores_by_dataset(rows(reversed(LEVELS)), ROOMS)) == ["bare", "furnished", "cluttered"]
-
-
-def test_a_run_over_one_dataset_has_no_scores_by_dataset():
-    assert scores_by_dataset(rows(["bare"]), ROOMS) == {}
-
-
 def test_the_table_has_a_column_per_dataset():
     found = rows()
-    summary = summarize(found, ROOMS) | {"datasets": scores_by_dataset(found, ROOMS)}
-    lines = format_by_dataset(summary)
+    lines = format_by_dataset(replace(summarize(found, ROOMS), datasets=scores_by_dataset(found, ROOMS)))
     assert lines[1].split() == ["percent", "by", "dataset", *LEVELS]
     assert lines[-1].split() == ["scored", "108", "108", "108"]
 
 
-def test_all_questions_have_the_label_of_the_benchmark():
-    assert label(rows()) == "rooms_overall_7_task"
+def without(*names: str) -> list[str]:
+    return [name for name in TYPES if name not in names]
 
 
-def test_one_dataset_alone_has_another_label():
-    assert label(rows(["bare"])) == "partial_rooms_overall_7_task_of_108_questions_in_bare"
+SIX_TASKS = dict.fromkeys(ROOMS.by_name[name].task for name in without("route_planning"))
+BARE = "partial_rooms_overall_7_task_of_108_questions_in_bare"
 
 
-def test_some_questions_about_all_datasets_have_another_label():
-    assert label(rows()[:-9]) == "partial_rooms_overall_7_task_of_315_questions"
-
-
-def test_some_types_about_all_datasets_keep_their_label():
-    assert label(rows(types=TYPES[:1])).startswith("partial_rooms_overall_1_task_without_object_abs_distance+")
-
-
-def test_several_answers_to_a_question_count_as_one_question():
-    twice = [row | {"sample": sample} for row in rows(["bare"]) for sample in (1, 2)]
-    assert label(twice) == "partial_rooms_overall_7_task_of_108_questions_in_bare"
-
-
-def test_an_unfinished_run_over_all_datasets_is_no_part():
-    assert label(rows(), pending=5) == "unfinished_rooms_overall_7_task"
-
-
-@pytest.mark.parametrize(("pending", "part", "begins"), [(5, "", "unfinished"), (0, "part_1_of_2", "part_1_of_2")])
-def test_an_unfinished_run_and_a_part_name_the_datasets_that_they_cover(pending: int, part: str, begins: str):
-    assert label(rows(["bare"]), pending, part) == f"{begins}_partial_rooms_overall_7_task_in_bare"
-
-
-def test_an_unfinished_run_over_one_dataset_says_so_in_words():
-    found = summarize(rows(["bare"]), ROOMS, pending=5)["asked"]
-    words = found.label.in_words([*found.tasks], ROOMS)
-    assert words == "unfinished_partial rooms overall of 7 tasks in bare"
+@pytest.mark.parametrize(
+    ("found", "pending", "part", "label", "words"),
+    [
+        (rows(), 0, "", "rooms_overall_7_task", "rooms_overall_7_task"),
+        (rows(["bare"]), 0, "", BARE, "partial rooms overall of 7 tasks and 108 questions in bare"),
+        (rows(["bare"]) * 2, 0, "", BARE, "partial rooms overall of 7 tasks and 108 questions in bare"),
+        (
+            rows(["bare", "furnished"]),
+            0,
+            "",
+            "partial_rooms_overall_7_task_of_216_questions_in_bare+furnished",
+            "partial rooms overall of 7 tasks and 216 questions in bare, furnished",
+        ),
+        (
+            rows()[:-9],
+            0,
+            "",
+            "partial_rooms_overall_7_task_of_315_questions",
+            "partial rooms overall of 7 tasks and 315 questions",
+        ),
+        (rows(), 5, "", "unfinished_rooms_overall_7_task", "unfinished_rooms_overall_7_task"),
+        (
+            rows(["bare"]),
+            5,
+            "",
+            "unfinished_partial_rooms_overall_7_task_in_bare",
+            "unfinished_partial rooms overall of 7 tasks in bare",
+        ),
+        (
+            rows(["bare"]),
+            0,
+            "part_1_of_2",
+            "part_1_of_2_partial_rooms_overall_7_task_in_bare",
+            "part_1_of_2_partial rooms overall of 7 tasks in bare",
+        ),
+        (
+            rows(["bare"], without("route_planning")),
+            0,
+            "",
+            "partial_rooms_overall_6_task_of_96_questions_in_bare_without_route_planning",
+            f"partial rooms overall of 6 tasks ({', '.join(SIX_TASKS)}) and 96 questions in bare",
+        ),
+    ],
+)
+def test_the_label_and_the_words_of_an_overall(found: list[ResultRow], pending: int, part: str, label: str, words: str):
+    asked = summarize(found, ROOMS, pending, part).asked
+    assert (str(asked.label), asked.label.in_words([*asked.tasks], ROOMS)) == (label, words)
 
 
 def test_questions_about_other_datasets_are_not_the_benchmark():
-    found = [row | {"dataset": "mine"} for row in rows(["bare"])]
-    assert label(found) == "partial_rooms_overall_7_task_of_108_questions_in_mine"
-
-
-def test_the_label_of_a_part_of_the_questions_is_said_in_words():
-    found = summarize(rows(["bare", "furnished"]), ROOMS)["asked"]
-    words = found.label.in_words([*found.tasks], ROOMS)
-    assert words == "partial rooms overall of 7 tasks and 216 questions in bare, furnished"
-
-
-def test_a_part_that_lacks_tasks_names_tasks_and_questions():
-    found = summarize(rows(["bare"], [name for name in TYPES if name != "route_planning"]), ROOMS)["asked"]
-    words = found.label.in_words([*found.tasks], ROOMS)
-    assert words.startswith("partial rooms overall of 6 tasks (") and words.endswith(") and 96 questions in bare")
+    found = [replace(row, dataset="mine") for row in rows(["bare"])]
+    assert str(summarize(found, ROOMS).asked.label) == "partial_rooms_overall_7_task_of_108_questions_in_mine"
 
 
 def test_the_labels_of_vsi_bench_do_not_depend_on_datasets():
-    found = [row | {"dataset": "scannet"} for row in rows(["bare"])]
-    whole = replace(VSI_BENCH, sizes={"overall_7_task": len({(row["dataset"], row["id"]) for row in found})})
-    assert summarize(found, whole)["asked"]["overall_label"] == "overall_7_task"
+    found = [replace(row, dataset="scannet") for row in rows(["bare"])]
+    whole = replace(VSI_BENCH, sizes={"overall_7_task": len({row.id for row in found})})
+    assert str(summarize(found, whole).asked.label) == "overall_7_task"
 
 
 def test_a_run_over_a_part_of_vsi_bench_says_so():
@@ -174,8 +180,8 @@ def scan_of(rooms: RoomScans, row: dict[str, Any]) -> Path:
 
 
 def test_a_run_keeps_its_scores_by_dataset(run: Path):
-    found = (RunReader(run).summary or {})["datasets"]
-    assert {name: each["scored"] for name, each in found.items()} == {"large": 4, "small": 4}
+    found = RunReader(run).summary.datasets
+    assert {name: each.scored for name, each in found.items()} == {"large": 4, "small": 4}
 
 
 def test_a_run_prints_its_scores_by_dataset(run: Path):

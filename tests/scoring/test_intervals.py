@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from conftest import scores as scores_in
+from result_rows import result_row
 from scipy import stats
 
 from roomscout.data.answers import LETTER_KIND
@@ -23,25 +22,23 @@ from roomscout.scoring.intervals import (
     intervals_of,
     uneven_scenes,
 )
+from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.summary import aggregate, format_summary, summarize
 
 COUNTING, SIZE = "object_counting", "room_size_estimation"
 EASY, HARD = "object_rel_direction_easy", "object_rel_direction_hard"
 
 
-def row(scene: int | str, score: float, kind: str = COUNTING, dataset: str = "mine") -> dict[str, Any]:
-    return {
-        "dataset": dataset, "scene_name": str(scene), "question_type": kind, "ground_truth": "A", "score": score,
-        "status": "answered", "failed_part": None, "turns": 1, "id": f"{scene} {kind}",
-    }  # fmt: skip
+def row(scene: int | str, score: float, kind: str = COUNTING, dataset: str = "mine") -> ResultRow:
+    return result_row(kind, score, dataset=dataset, scene_name=str(scene), id=f"{scene} {kind}")
 
 
-def one_each(values: Sequence[float], kind: str = COUNTING) -> list[dict[str, Any]]:
+def one_each(values: Sequence[float], kind: str = COUNTING) -> list[ResultRow]:
     """One question in each of as many scenes."""
     return [row(scene, score, kind) for scene, score in enumerate(values)]
 
 
-def some_rows(scenes: int = 24, seed: int = 0) -> list[dict[str, Any]]:
+def some_rows(scenes: int = 24, seed: int = 0) -> list[ResultRow]:
     """One to four questions of each of three tasks in each scene, with random scores."""
     rng = np.random.default_rng(seed)
     return [
@@ -170,7 +167,7 @@ def test_scenes_with_most_of_the_questions_are_warned_of(sizes: list[int], warns
 def test_the_interval_of_a_few_changed_answers_includes_0_unless_the_test_rejects_it():
     first = [row(scene, float(scene % 2)) for scene in range(30)]
     for changed, rejected in ((5, False), (7, True)):  # p is 2 / 2^5 and 2 / 2^7
-        second = [each | {"score": 1.0} if place < 2 * changed else each for place, each in enumerate(first)]
+        second = [replace(each, score=1.0) if place < 2 * changed else each for place, each in enumerate(first)]
         found = differences(first, second, BENCHMARK)[-1]
         assert found.interval is not None and (found.p_value < 0.05) == rejected
         assert (found.interval[0] > 0) == rejected
@@ -195,46 +192,39 @@ def test_the_overall_of_types_of_ones_own_pools_their_questions():
 
 
 def test_nothing_scored_has_no_intervals():
-    assert intervals_of([row("a", 0.0) | {"ground_truth": None, "score": None}], BENCHMARK) == {}
+    assert intervals_of([result_row(COUNTING, None)], BENCHMARK) is None
 
 
 def test_the_intervals_of_a_summary_are_percentages_by_name():
     found = intervals_of(one_each([0.0, 1.0] * 20) + one_each([0.5], SIZE), BENCHMARK)
-    low, high = found["percent"][COUNTING]
+    low, high = found.percent[COUNTING]
     assert 30 < low < 50 < high < 70
-    assert found["missing"][SIZE] == f"{SIZE} is asked in 1 scene of 40, and an interval needs at least 10"
-    assert (found["level"], found["scenes"]) == (95, {COUNTING: 40, SIZE: 1, "overall": 40})
+    assert found.missing[SIZE] == f"{SIZE} is asked in 1 scene of 40, and an interval needs at least 10"
+    assert (found.level, found.scenes) == (95, {COUNTING: 40, SIZE: 1, "overall": 40})
 
 
-def test_a_table_has_a_column_of_intervals_and_says_which_are_missing():
-    rows = one_each([0.0, 1.0] * 20) + one_each([0.5], SIZE)
-    summary = summarize(rows, BENCHMARK) | {"intervals": intervals_of(rows, BENCHMARK)}
-    low, high = summary["intervals"]["percent"][COUNTING]
-    head, counting, size, *_, last = format_summary(summary, BENCHMARK)
-    assert [line.split()[-1] for line in (head, counting, size)] == ["interval", f"{low:.1f}-{high:.1f}", "-"]
-    assert (
-        last
-        == f"no 95 % interval of {SIZE}, overall: {SIZE} is asked in 1 scene of 40, and an interval needs at least 10"
-    )
-
-
-def test_the_overall_names_its_interval():
+def test_a_table_has_intervals_and_says_which_are_missing():
     rows = one_each([0.0, 1.0] * 20)
-    summary = summarize(rows, BENCHMARK) | {"intervals": intervals_of(rows, BENCHMARK)}
-    low, high = summary["intervals"]["percent"]["overall"]
-    *_, last = format_summary(summary, BENCHMARK)
-    assert f": 50.0 % ({low:.1f} to {high:.1f}, the 95 % interval over 40 scenes) over 40 questions" in last
+    (low, high), (_, *lines) = table(rows)
+    assert f": 50.0 % ({low:.1f} to {high:.1f}, the 95 % interval over 40 scenes) over 40 questions" in lines[-1]
+    (low, high), (head, counting, size, *_, last) = table([*rows, *one_each([0.5], SIZE)])
+    assert [line.split()[-1] for line in (head, counting, size)] == ["interval", f"{low:.1f}-{high:.1f}", "-"]
+    assert last.endswith(f"of {SIZE}, overall: {SIZE} is asked in 1 scene of 40, and an interval needs at least 10")
+
+
+def table(rows: Sequence[ResultRow]) -> tuple[tuple[float, float], list[str]]:
+    """The interval of counting, and the lines of the scores."""
+    scores = replace(summarize(rows, BENCHMARK), intervals=intervals_of(rows, BENCHMARK))
+    return scores.intervals.percent[COUNTING], format_summary(scores, BENCHMARK)
 
 
 def test_a_run_over_few_scenes_says_why_it_has_no_interval(one_run):
     summary = RunReader(one_run).summary
-    assert summary is not None and not summary["intervals"]["percent"]
-    lines = format_summary(summary, BENCHMARK)
-    assert "6 scenes, and an interval needs at least 10" in "\n".join(lines)
-    assert scores_in(one_run)["asked"]["overall_label"]
+    assert not summary.intervals.percent
+    assert "6 scenes, and an interval needs at least 10" in "\n".join(format_summary(summary, BENCHMARK))
 
 
-def difference(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]) -> Difference:
+def difference(first: Sequence[ResultRow], second: Sequence[ResultRow]) -> Difference:
     return differences(first, second, BENCHMARK)[-1]
 
 

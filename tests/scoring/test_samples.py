@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
+from result_rows import result_row
 from stopping import continued, stop_after
 
 from roomscout.agent.api import ask, explore, load_policy
@@ -21,7 +22,9 @@ from roomscout.data.questions import QuestionError, load_questions
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
+from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.samples import format_samples, majority_score, pass_at, summarize_samples
+from roomscout.scoring.scores import Scores
 
 
 def test_samples_differ_and_the_first_is_the_answer_of_a_run_without_them(rooms: RoomScans, tmp_path: Path):
@@ -35,14 +38,14 @@ def test_samples_differ_and_the_first_is_the_answer_of_a_run_without_them(rooms:
     poses = {str([turn.pose for turn in reader.turns(EpisodeId(1, sample))]) for sample in (1, 2, 3)}
     assert len(poses) == 3
     summary = reader.summary
-    assert summary is not None and summary["samples"]["questions"] == 3 and summary["types"]["all"]["questions"] == 9
+    assert (summary.samples.questions, summary.types["all"].questions) == (3, 9)
     scores = [row.score for row in reader.rows if row.score is not None]
-    assert summary["samples"]["overall"]["mean"] == pytest.approx(summary["asked"][summary["asked"]["overall_label"]])
-    assert summary["samples"]["overall"]["pass@3"] >= 100 * sum(scores) / 9
+    assert summary.samples.overall["mean"] == pytest.approx(summary.asked.overall)
+    assert summary.samples.overall["pass@3"] >= 100 * sum(scores) / 9
     _, columns, *lines = format_samples(summary)
     assert columns.startswith("percent of 3 questions, 3 answers each  ")
     assert columns.split()[-4:] == ["mean", "pass@2", "pass@3", "majority"]
-    assert [line.split()[0] for line in lines] == [*summary["asked"]["tasks"], "overall"]
+    assert [line.split()[0] for line in lines] == [*summary.asked.tasks, "overall"]
 
 
 def test_a_killed_run_of_samples_resumes_to_the_same_answers(rooms: RoomScans, tmp_path: Path):
@@ -89,7 +92,7 @@ def test_equal_answers_are_not_asked_for(rooms: RoomScans, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"--samples 2 would repeat one answer 2 times.*add --temperature"):
         main_vsi_bench_loop(rooms.config(tmp_path, model="embedded", image_size="auto", focal="auto", samples=2))
     questions = load_questions(rooms.questions)[:1]
-    with pytest.raises(ConfigError, match="samples=2 would"):
+    with pytest.raises(ConfigError, match="--samples 2 would"):
         explore(questions * 2, policy=load_policy("embedded"), scan_root=rooms.root)
     with pytest.raises(ConfigError, match="call explore with samples"):
         ask(rooms.root / "room.ply", "How many chairs?", samples=2)
@@ -138,24 +141,22 @@ def test_an_error_of_a_vote_is_named():
         def vote(self, answers):
             return answers[9]
 
-    rows = [{"answer": "1", "score": 1.0, "ground_truth": "1"}]
+    rows = [result_row("own", 1.0, answer="1", ground_truth="1")]
     with pytest.raises(AnswerKindError, match=r"the vote of Torn failed \(IndexError.* in test_samples.py, line \d+\)"):
         majority_score(rows, Torn("m"))
 
 
 def test_missing_answers_do_not_vote_and_unfinished_questions_do_not_count():
-    def row(id: str, sample: int, answer: str | None, truth: str) -> dict:
-        kind = BENCHMARK.by_name["object_counting"].kind
+    kind = BENCHMARK.by_name["object_counting"].kind
+
+    def row(id: str, sample: int, answer: str | None, truth: str) -> ResultRow:
         score = kind.score(answer, truth)
-        common = {"id": id, "sample": sample, "question_type": "object_counting", "ground_truth": truth}
-        return common | {"answer": answer, "score": score}
+        return result_row("object_counting", score, id=id, sample=sample, answer=answer, ground_truth=truth)
 
     rows = [row("1", 1, None, "3"), row("1", 2, "3", "3"), row("1", 3, None, "3"), row("2", 1, "4", "4")]
-    kinds = dict.fromkeys(("1", "2"), BENCHMARK.by_name["object_counting"].kind)
-    summary = summarize_samples(rows, kinds, BENCHMARK, 3)
-    assert (summary["of_each"], summary["questions"]) == (3, 1)
-    figures = summary["overall"]
-    assert figures == pytest.approx({"mean": 100 / 3, "pass@2": 200 / 3, "pass@3": 100.0, "majority": 100.0})
-    assert summary["tasks"]["object_counting"] == summary["types"]["object_counting"] == figures
-    assert summarize_samples([], {}, BENCHMARK, 3)["overall"] is None
-    assert format_samples({"samples": summarize_samples([], {}, BENCHMARK, 3)}) == format_samples({}) == []
+    found = summarize_samples(rows, dict.fromkeys(("1", "2"), kind), BENCHMARK, 3)
+    assert (found.of_each, found.questions) == (3, 1)
+    assert found.overall == pytest.approx({"mean": 100 / 3, "pass@2": 200 / 3, "pass@3": 100.0, "majority": 100.0})
+    assert found.tasks["object_counting"] == found.types["object_counting"] == found.overall
+    nothing = summarize_samples([], {}, BENCHMARK, 3)
+    assert nothing.overall is None and format_samples(Scores(pending=0, samples=nothing)) == []

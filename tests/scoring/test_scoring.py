@@ -5,15 +5,18 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from result_rows import result_row
 
 from roomscout.data.benchmarks import vsi_bench
 from roomscout.scoring import summary as scoring
+from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.scores import Scores, TypeScores
+from roomscout.scoring.summary import label_of
 
 BENCHMARK = replace(vsi_bench.BENCHMARK, sizes={})
 QUESTION_TYPES = BENCHMARK.by_name
@@ -22,12 +25,6 @@ CHOICE_TYPES = [name for name, each in QUESTION_TYPES.items() if each.kind.takes
 NUMERIC_TYPES = [name for name in QUESTION_TYPES if name not in CHOICE_TYPES]
 aggregate = partial(scoring.aggregate, benchmark=BENCHMARK)
 format_summary = partial(scoring.format_summary, benchmark=BENCHMARK)
-
-
-def overall_label(question_types: Iterable[str]) -> str:
-    """The key of an overall over these types."""
-    return str(scoring.label_of(question_types, BENCHMARK))
-
 
 summarize = partial(scoring.summarize, benchmark=BENCHMARK)
 
@@ -132,24 +129,6 @@ def test_a_ground_truth_that_relative_accuracy_cannot_use_is_refused(truth: str)
         score_answer("object_counting", "1", truth)
 
 
-def row(
-    question_type: str,
-    score: float | str | None,
-    status: str = "answered",
-    failed_part: str | None = None,
-    turns: int = 3,
-    **more: object,
-) -> dict[str, Any]:
-    return {
-        "question_type": question_type,
-        "score": score,
-        "status": status,
-        "failed_part": failed_part,
-        "turns": turns,
-        **more,
-    }
-
-
 tenths = st.integers(0, 10).map(lambda k: k / 10)
 
 
@@ -162,144 +141,127 @@ def test_aggregation_equals_the_official_one_to_the_last_digit(extra: list[tuple
     means["object_rel_direction"] = sum(directions) / 3
     expected = {task: 100 * mean for task, mean in means.items()}
     expected["overall"] = 100 * (sum(means.values()) / len(means))
-    assert aggregate(row(*pair) for pair in scored) == expected
+    assert aggregate(result_row(*pair) for pair in scored) == expected
 
 
 def test_direction_is_the_mean_of_the_levels_present() -> None:
-    rows = [row("object_rel_direction_easy", 1.0)] * 3 + [row("object_rel_direction_hard", 0.0)]
+    rows = [result_row("object_rel_direction_easy", 1.0)] * 3 + [result_row("object_rel_direction_hard", 0.0)]
     assert aggregate(rows) == {"object_rel_direction": 50.0, "overall": 50.0}
 
 
 def test_overall_is_the_mean_over_tasks_not_over_questions() -> None:
-    assert aggregate([row("route_planning", 1.0)] * 9 + [row("object_counting", 0.0)])["overall"] == 50.0
+    assert aggregate([result_row("route_planning", 1.0)] * 9 + [result_row("object_counting", 0.0)])["overall"] == 50.0
 
 
-def test_rows_without_a_ground_truth_are_ignored() -> None:
-    rows = [row("open", None), row("open", 1.0), row("route_planning", None), row("object_counting", 0.6)]
-    assert aggregate([*rows, row("route_planning", 0.0, ground_truth=None)]) == {
-        "object_counting": 60.0,
-        "overall": 60.0,
-    }
+def test_rows_without_a_score_are_ignored() -> None:
+    rows = [result_row("open", None), result_row("route_planning", None), result_row("object_counting", 0.6)]
+    assert aggregate(rows) == {"object_counting": 60.0, "overall": 60.0}
+    assert aggregate(rows[:1]) == {}
 
 
-def test_no_scored_rows_give_an_empty_result() -> None:
-    assert aggregate([row("open", None)]) == {}
-
-
-@pytest.mark.parametrize("score", [1.5, -0.1, math.nan, "0.5"])
-def test_a_score_outside_0_to_1_is_refused(score: float | str | None) -> None:
+@pytest.mark.parametrize("score", [1.5, -0.1, math.nan])
+def test_a_score_outside_0_to_1_is_refused(score: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
-        aggregate([row("route_planning", score)])
-
-
-def test_a_missing_score_despite_a_ground_truth_is_refused() -> None:
-    with pytest.raises(ValueError, match="a missing answer scores 0"):
-        aggregate([row("route_planning", None, ground_truth="A")])
+        result_row("route_planning", score)
 
 
 def test_a_type_outside_the_benchmark_changes_no_benchmark_score() -> None:
-    known = [row(name, 0.6) for name in SCAN_TYPES]
-    summary = summarize([*known, row("chess", 1.0)])
-    assert aggregate([*known, row("chess", 1.0)]) == aggregate(known)
-    assert (summary["asked"]["overall_label"], summary["asked"]["scored_own"]) == ("overall_7_task", 1)
-    assert summary["types"]["chess"]["percent"] == 100.0
+    known = [result_row(name, 0.6) for name in SCAN_TYPES]
+    summary = summarize([*known, result_row("chess", 1.0)])
+    assert aggregate([*known, result_row("chess", 1.0)]) == aggregate(known)
+    assert (str(summary.asked.label), summary.asked.scored_own) == ("overall_7_task", 1)
+    assert summary.types["chess"].percent == 100.0
 
 
-def test_complete_overalls_are_labelled_by_their_tasks() -> None:
-    assert overall_label(SCAN_TYPES) == "overall_7_task"
-    assert overall_label(QUESTION_TYPES) == "overall_8_task"
-
-
-def test_a_missing_task_is_named() -> None:
-    label = overall_label(name for name in SCAN_TYPES if name != "route_planning")
-    assert label == "partial_overall_6_task_without_route_planning"
-
-
-def test_three_missing_direction_types_are_one_missing_task() -> None:
-    label = overall_label(name for name in SCAN_TYPES if "direction" not in name)
-    assert label == "partial_overall_6_task_without_object_rel_direction"
-
-
-def test_an_overall_without_a_direction_type_is_not_the_seven_task_one() -> None:
-    label = overall_label(name for name in SCAN_TYPES if name != "object_rel_direction_easy")
-    assert label == "partial_overall_7_task_without_object_rel_direction_easy"
-
-
-def test_the_video_task_is_named_in_a_partial_overall() -> None:
-    label = overall_label(name for name in QUESTION_TYPES if name != "object_counting")
-    assert label == "partial_overall_7_task_without_object_counting_with_obj_appearance_order"
+@pytest.mark.parametrize(
+    ("types", "label"),
+    [
+        (SCAN_TYPES, "overall_7_task"),
+        (QUESTION_TYPES, "overall_8_task"),
+        ([name for name in SCAN_TYPES if name != "route_planning"], "partial_overall_6_task_without_route_planning"),
+        (
+            [name for name in SCAN_TYPES if "direction" not in name],
+            "partial_overall_6_task_without_object_rel_direction",
+        ),
+        (
+            [name for name in SCAN_TYPES if name != "object_rel_direction_easy"],
+            "partial_overall_7_task_without_object_rel_direction_easy",
+        ),
+        (
+            [name for name in QUESTION_TYPES if name != "object_counting"],
+            "partial_overall_7_task_without_object_counting_with_obj_appearance_order",
+        ),
+    ],
+)
+def test_the_label_of_an_overall_names_what_it_lacks(types: Iterable[str], label: str) -> None:
+    assert str(label_of(types, BENCHMARK)) == label
 
 
 def test_a_missing_scan_scores_0_among_asked_and_is_excluded_with_scan() -> None:
-    rows = [row(name, 1.0) for name in SCAN_TYPES]
-    rows += [row(name, 0.0, "failed", "scan", 0, ground_truth="A") for name in SCAN_TYPES]
+    rows = [result_row(name, 1.0) for name in SCAN_TYPES]
+    rows += [result_row(name, 0.0, status="failed", failed_part="scan", turns=0) for name in SCAN_TYPES]
     summary = summarize(rows)
-    assert summary["asked"]["overall_7_task"] == 50.0
-    assert summary["with_scan"]["overall_7_task"] == 100.0
+    assert (summary.asked.overall, summary.with_scan.overall) == (50.0, 100.0)
 
 
 def test_a_model_failure_scores_0_among_asked_and_with_scan() -> None:
-    summary = summarize([row("route_planning", 1.0), row("route_planning", 0.0, "failed", "model")])
-    assert summary["with_scan"]["tasks"] == summary["asked"]["tasks"] == {"route_planning": 50.0}
+    summary = summarize(
+        [result_row("route_planning", 1.0), result_row("route_planning", 0.0, status="failed", failed_part="model")]
+    )
+    assert summary.with_scan.tasks == summary.asked.tasks == {"route_planning": 50.0}
 
 
 def test_the_summary_counts_each_type() -> None:
-    rows = [row("route_planning", 1.0, turns=2), row("route_planning", 0.0, "exhausted", turns=9)]
-    rows += [row("route_planning", 0.0, "failed", "scan", 0)]
-    assert summarize(rows)["types"]["route_planning"] == {
-        "questions": 3,
-        "answered": 1,
-        "exhausted": 1,
-        "failed": 1,
-        "without_scan": 1,
-        "mean_turns": 5.5,
-        "percent": pytest.approx(100 / 3),
-    }
+    rows = [result_row("route_planning", 1.0, turns=2), result_row("route_planning", 0.0, status="exhausted", turns=9)]
+    rows += [result_row("route_planning", 0.0, status="failed", failed_part="scan", turns=0)]
+    assert summarize(rows).types["route_planning"] == TypeScores(
+        questions=3, answered=1, exhausted=1, failed=1, without_scan=1, mean_turns=5.5, percent=33.3333333333
+    )
 
 
 def test_the_overall_of_an_unfinished_run_is_labelled() -> None:
-    summary = summarize([row(name, 0.6) for name in SCAN_TYPES], pending=3)
-    assert summary["pending"] == 3
-    for part in (summary["asked"], summary["with_scan"]):
-        assert part["overall_label"] == "unfinished_overall_7_task"
-        assert part["unfinished_overall_7_task"] == pytest.approx(60.0)
+    summary = summarize([result_row(name, 0.6) for name in SCAN_TYPES], pending=3)
+    for part in (summary.asked, summary.with_scan):
+        assert (str(part.label), part.overall) == ("unfinished_overall_7_task", pytest.approx(60.0))
 
 
 def test_open_questions_are_counted_and_not_scored() -> None:
-    summary = summarize([row("open", None)])
-    assert summary["types"]["open"]["percent"] is None
-    assert summary["asked"]["overall_label"] is None
+    summary = summarize([result_row("open", None)])
+    assert summary.types["open"].percent is summary.asked.label is None
 
 
 @pytest.mark.parametrize(
     "rows",
     [
         [],
-        [row("open", None)],
-        [row("route_planning", 0.0, "failed", "scan", 0)],
-        [row(name, 0.6) for name in SCAN_TYPES],
+        [result_row("open", None), result_row("open_choice", 1.0), result_row("object_counting", 0.5)],
+        [result_row("route_planning", 0.0, status="failed", failed_part="scan", turns=0)],
+        [result_row(name, 0.6) for name in SCAN_TYPES],
     ],
 )
-def test_every_summary_can_be_saved_as_json_and_printed(rows: list[dict]) -> None:
-    summary = json.loads(json.dumps(summarize(rows), allow_nan=False))
+def test_every_summary_survives_json_and_can_be_printed(rows: list[ResultRow]) -> None:
+    summary = summarize(rows, pending=1)
+    saved = json.loads(json.dumps(summary.to_json(), allow_nan=False))
+    assert Scores.from_json(saved) == summary
+    assert summary.asked.label is None or saved["asked"][saved["asked"]["overall_label"]] == summary.asked.overall
     assert all("\n" not in line for line in format_summary(summary))
 
 
 def test_the_line_of_an_overall_says_how_many_questions_failed() -> None:
-    rows = [row(name, 0.6) for name in SCAN_TYPES]
-    summary = summarize([*rows, row("object_counting", 0.0, status="failed", failed_part="model")])
-    assert summary["asked"]["failed"] == 1 and summary["finished"]["overall_7_task"] == pytest.approx(60)
+    rows = [result_row(name, 0.6) for name in SCAN_TYPES]
+    summary = summarize([*rows, result_row("object_counting", 0.0, status="failed", failed_part="model")])
+    assert summary.asked.failed == 1 and summary.finished.overall == pytest.approx(60)
     assert format_summary(summary)[-1] == (
         "overall_7_task: 55.7 % over 10 questions; 1 of 10 failed and score 0, 60.0 % over the 9 that finished"
     )
-    unanswered = summarize([*rows, row("object_counting", 0.0, status="exhausted")])
-    assert "finished" not in unanswered and "failed" not in unanswered["asked"]
+    unanswered = summarize([*rows, result_row("object_counting", 0.0, status="exhausted")])
+    assert unanswered.finished is None and not unanswered.asked.failed
 
 
 def test_printed_overalls_have_label_and_denominator() -> None:
-    rows = [row(name, 0.6) for name in SCAN_TYPES]
+    rows = [result_row(name, 0.6) for name in SCAN_TYPES]
     assert format_summary(summarize(rows))[-2:] == ["", "overall_7_task: 60.0 % over 9 questions"]
-    lost = row("object_counting", 0.0, status="failed", failed_part="scan")
+    lost = result_row("object_counting", 0.0, status="failed", failed_part="scan")
     assert format_summary(summarize([*rows, lost]))[-2:] == [
         "overall_7_task: 55.7 % over 10 questions asked (those without a scan score 0)",
         "overall_7_task: 60.0 % over 9 questions with a scan",
@@ -308,39 +270,42 @@ def test_printed_overalls_have_label_and_denominator() -> None:
 
 def test_a_task_of_several_types_has_a_line_of_its_own() -> None:
     names = ("object_counting", "object_rel_direction_easy", "object_rel_direction_hard")
-    lines = format_summary(summarize([row(name, score) for name, score in zip(names, (1, 0, 1), strict=True)]))
+    lines = format_summary(summarize([result_row(name, score) for name, score in zip(names, (1, 0, 1), strict=True)]))
     assert [line.split()[0] for line in lines[1:5]] == [*names, "all"]
     assert lines[5].split() == ["object_rel_direction,", "mean", "of", "its", "types", "50.0"]
     assert len(lines[5]) == len(lines[0])
 
 
 def test_percentages_are_saved_without_the_error_of_binary_fractions() -> None:
-    summary = summarize([row("object_abs_distance", score) for score in (0.9, 0.8, 0.7, 0.7)])
-    assert (
-        summary["types"]["object_abs_distance"]["percent"] == summary["asked"]["tasks"]["object_abs_distance"] == 77.5
-    )
+    summary = summarize([result_row("object_abs_distance", score) for score in (0.9, 0.8, 0.7, 0.7)])
+    assert summary.types["object_abs_distance"].percent == summary.asked.tasks["object_abs_distance"] == 77.5
 
 
 def test_a_partial_overall_is_printed_with_its_tasks() -> None:
     names = ("object_counting", "object_rel_direction_easy", "object_rel_direction_hard")
-    *_, asked = format_summary(summarize([row(name, 0.5) for name in names], pending=1))
+    *_, asked = format_summary(summarize([result_row(name, 0.5) for name in names], pending=1))
     assert asked.startswith(
         "unfinished_partial overall of 2 tasks (object_counting, object_rel_direction without medium): 50.0 % over 3 "
     )
 
 
 def test_the_users_own_scored_questions_do_not_count_towards_the_overall() -> None:
-    mixed = summarize([row("open_choice", 1.0), row("open", None), row("object_counting", 0.5)])
-    assert (mixed["asked"]["scored"], mixed["asked"]["scored_own"]) == (2, 1)
-    assert mixed["asked"]["tasks"] == {"object_counting": 50.0}
-    assert mixed["asked"]["own_percent"] == mixed["types"]["open_choice"]["percent"] == 100.0
+    mixed = summarize([result_row("open_choice", 1.0), result_row("open", None), result_row("object_counting", 0.5)])
+    assert (mixed.asked.scored, mixed.asked.scored_own) == (2, 1)
+    assert mixed.asked.tasks == {"object_counting": 50.0}
+    assert mixed.asked.own_percent == mixed.types["open_choice"].percent == 100.0
     assert format_summary(mixed)[-1].endswith("over 1 question; 100.0 % over 1 in types of your own")
 
 
 def test_questions_in_types_of_ones_own_alone_have_their_mean_as_overall() -> None:
-    rows = [row("open_choice", 1.0), row("open_choice", 0.0), row("open_number", 0.3), row("open", None)]
-    asked = summarize(rows)["asked"]
-    assert (asked["scored"], asked["scored_own"], asked["overall_label"]) == (3, 0, "overall_over_questions")
-    assert asked["tasks"] == {"open_choice": 50.0, "open_number": 30.0}
-    assert asked["overall_over_questions"] == pytest.approx(130 / 3)
+    rows = [
+        result_row("open_choice", 1.0),
+        result_row("open_choice", 0.0),
+        result_row("open_number", 0.3),
+        result_row("open", None),
+    ]
+    asked = summarize(rows).asked
+    assert (asked.scored, asked.scored_own, str(asked.label)) == (3, 0, "overall_over_questions")
+    assert asked.tasks == {"open_choice": 50.0, "open_number": 30.0}
+    assert asked.overall == pytest.approx(130 / 3)
     assert format_summary(summarize(rows))[-1] == ("mean over questions in types of your own: 43.3 % over 3 questions")
