@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from roomscout.base.wording import named
 from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat
 from roomscout.models.adapters import write_merged
 from roomscout.models.conversation import Conversation, why_too_long
@@ -142,7 +141,7 @@ class VllmBackend(Backend):
         needed = prompt_tokens + self._options.max_new_tokens
         if needed > self._longest:
             takes = f"the vLLM server takes {self._longest}"
-            larger = f"a larger {named('max_model_len')}, "
+            larger = "a larger --max-model-len, "
             raise ModelError(why_too_long(conversation.messages, conversation.views, needed, takes, larger))
 
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":
@@ -211,7 +210,7 @@ def _read_answer(response: dict[str, Any], ids: list[int], name: str, failures: 
         raise ModelError(
             f"conversation {name}: the vLLM server read {len(response['prompt_token_ids'])} tokens which differ from "
             f"the {len(ids)} of this package: it prepares this checkpoint's images differently, so use "
-            f"{named(engine='transformers')}"
+            "--engine transformers"
         )
     if choice["finish_reason"] not in ("stop", "length") or not choice["token_ids"]:
         raise ModelError(f"conversation {name}: the vLLM server ended its reply with {choice['finish_reason']!r}")

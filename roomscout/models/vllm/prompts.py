@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roomscout.base.shots import Shot
-from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
 from roomscout.models.transformers.families.family import Family
@@ -32,8 +31,8 @@ def require_served(family: Family) -> None:
     if family not in SERVED:
         reason = WHY_NOT.get(family.name, "its replies were never compared with those of transformers")
         raise ModelError(
-            f"{named(engine='vllm')} cannot serve {family.name} ({reason}): use {named(engine='transformers')}, or a "
-            f"checkpoint of {', '.join(each.name for each in SERVED)}"
+            f"--engine vllm cannot serve {family.name} ({reason}): use --engine transformers, or a checkpoint of "
+            f" {', '.join(each.name for each in SERVED)}"
         )
 
 

