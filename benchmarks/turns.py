@@ -18,15 +18,24 @@ with importing("torch", "this measurement", SystemExit):
 import transformers
 from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen3VLForConditionalGeneration
 
+from explorer.untrained import config_for, make_processor
 from roomscout.agent.policies.replies import action_format
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.roofline import Rates
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
 from roomscout.models.transformers.footprint import measure_rates, work_of
 from roomscout.models.transformers.runner import GenerationOptions, ModelRunner
-from roomscout.models.transformers.shapes import SHAPES
-from roomscout.models.transformers.untrained import make_config, make_processor
+from roomscout.models.transformers.shapes import CHECKPOINTS, ModelSizes
 
+SHAPES = {
+    "tiny": ModelSizes(),
+    "45m": ModelSizes(
+        hidden=512, layers=8, heads=8, kv_heads=2, head_dim=64, mlp=1536, vocab=4096,
+        vision_hidden=384, vision_layers=5, vision_heads=6, vision_mlp=1536, deepstack=(1,),
+    ),
+    **{name.split("-")[2].lower(): sizes for name, sizes in CHECKPOINTS.items()},
+}  # fmt: skip
+"""Models to measure, by name: "2b", "4b" and "8b" have the sizes of Qwen3-VL's checkpoints."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 SYSTEM = (
@@ -176,7 +185,7 @@ def build(shape: str, device: torch.device, dtype: torch.dtype, seed: int) -> tu
     tokenizer = processor.tokenizer
     torch.manual_seed(seed)
     with device:
-        model = Qwen3VLForConditionalGeneration._from_config(make_config(sizes, tokenizer), dtype=dtype)
+        model = Qwen3VLForConditionalGeneration._from_config(config_for(tokenizer, sizes), dtype=dtype)
     model.generation_config = GenerationConfig(
         eos_token_id=[tokenizer.eos_token_id], pad_token_id=tokenizer.pad_token_id, do_sample=False
     )

@@ -14,12 +14,11 @@ from roomscout.base.extras import importing
 
 with importing("torch", "this measurement", SystemExit):
     import torch
-from benchmarks.turns import Workload, build
+from benchmarks.turns import SHAPES, Workload, build
 from roomscout.models import Backend, ModelOptions, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.loading import end_tokens, resolve_device, resolve_dtype
-from roomscout.models.transformers.shapes import SHAPES
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 from roomscout.models.vllm.backend import VllmBackend
 

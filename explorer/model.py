@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roomscout.models.transformers.untrained import ModelSizes, fresh_model, make_processor, save_checkpoint
+from explorer.untrained import fresh_model, make_processor, save_checkpoint
+from roomscout.models.transformers.shapes import ModelSizes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

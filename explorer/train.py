@@ -28,7 +28,7 @@ from explorer.store import StoredEpisode, read_shard
 from roomscout.base.files import replace_text
 from roomscout.models import EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import write_record
-from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.models.views import VIEWS_FILE
 from roomscout.rooms.furniture import CATEGORIES
 

@@ -8,22 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roomscout.models.transformers.untrained import (
+from explorer.untrained import (
     END_OF_TEXT,
     END_OF_TURN,
     QWEN_TEMPLATE,
     QWEN_TOKENS,
-    ModelSizes,
+    config_for,
     fresh_model,
-    make_config,
     make_processor,
     make_tokenizer,
-    mrope,
     save_checkpoint,
-    text_settings,
     vision_ids,
-    vision_settings,
 )
+from roomscout.models.transformers.shapes import ModelSizes, mrope, text_settings, vision_settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
@@ -59,7 +56,7 @@ def write_untrained_family(folder: Path, kind: str, seed: int = 0) -> Path:
 
 def _qwen3_vl() -> Parts:
     processor = make_processor(_TINY.vocab)
-    return make_config(_TINY, processor.tokenizer), processor
+    return config_for(processor.tokenizer, _TINY), processor
 
 
 def _qwen2_vision_and_processor() -> tuple[dict[str, Any], "ProcessorMixin"]:

@@ -53,7 +53,7 @@ from roomscout.models.transformers.footprint import (
 )
 from roomscout.models.transformers.kv_cache import buffer_columns
 from roomscout.models.transformers.loading import usable_bytes
-from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.models.transformers.shapes import ModelSizes
 
 GIB = 2**30
 

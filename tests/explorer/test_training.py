@@ -37,7 +37,7 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.envs.actions import CameraAction
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.rendering.camera import CameraPose
 from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.furniture import CATEGORIES

@@ -21,7 +21,7 @@ from roomscout.models import ModelError, ModelOptions
 from roomscout.models.adapters import adapter_sha256, write_merged
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.runs.reader import RunReader
 
 ACTION = action_format()

@@ -6,10 +6,11 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from explorer.untrained import config_for, make_processor
 from roomscout.models.transformers import attention
 from roomscout.models.transformers.attention import additive_mask, grouped_sdpa, use_grouped_sdpa
 from roomscout.models.transformers.loading import attention_implementations
-from roomscout.models.transformers.untrained import ModelSizes, make_config, make_processor
+from roomscout.models.transformers.shapes import ModelSizes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -67,7 +68,7 @@ def test_a_forward_pass_builds_one_aligned_additive_mask(monkeypatch):
     made = []
     monkeypatch.setattr(attention, "additive_mask", lambda *args: made.append(additive_mask(*args)) or made[-1])
     tokenizer = make_processor(1024).tokenizer
-    model = Qwen3VLForConditionalGeneration._from_config(make_config(ModelSizes(layers=3), tokenizer)).eval()
+    model = Qwen3VLForConditionalGeneration._from_config(config_for(tokenizer, ModelSizes(layers=3))).eval()
     use_grouped_sdpa(model)
     seen = []
     monkeypatch.setattr(
@@ -86,7 +87,7 @@ def test_a_forward_pass_builds_one_aligned_additive_mask(monkeypatch):
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 def test_grouped_attention_does_not_change_a_models_logits(kernel):
     tokenizer = make_processor(1024).tokenizer
-    config = make_config(ModelSizes(heads=4, kv_heads=2), tokenizer)
+    config = config_for(tokenizer, ModelSizes(heads=4, kv_heads=2))
     torch.manual_seed(0)
     model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation=kernel).eval()
     ids = torch.randint(10, 900, (2, 12))
@@ -106,7 +107,7 @@ def test_flash_attention_applies_to_images_only():
     """With eager in its place, since flash attention needs a GPU."""
     asked = attention_implementations("flash_attention_2")
     assert asked == {"text_config": "sdpa", "vision_config": "flash_attention_2"}
-    config = make_config(ModelSizes(), make_processor(1024).tokenizer)
+    config = config_for(make_processor(1024).tokenizer, ModelSizes())
     model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation=asked | {"vision_config": "eager"})
     use_grouped_sdpa(model)
     assert model.model.language_model.config._attn_implementation == "grouped_sdpa"

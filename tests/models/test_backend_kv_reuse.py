@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from transformers import Cache, Qwen3VLForConditionalGeneration
 from untrained_checkpoints import write_untrained_checkpoint
 
+from explorer.untrained import config_for, make_processor
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation, Message
@@ -25,8 +26,8 @@ from roomscout.models.transformers import kv_cache, steps
 from roomscout.models.transformers.attention import additive_mask, use_grouped_sdpa
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.kv_cache import GrowingLayer, cache_argument
+from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.models.transformers.steps import DecodingLoop
-from roomscout.models.transformers.untrained import ModelSizes, make_config, make_processor
 
 TOKENS = 10
 ACTION = action_format()
@@ -591,7 +592,7 @@ class TestOnAFakeDevice:
     @pytest.fixture
     def model(self, monkeypatch):
         monkeypatch.setattr(fake_tensor, "CONSTANT_NUMEL_LIMIT", -1)  # else small `torch.tensor(...)` are real
-        config = make_config(ModelSizes(), make_processor(1024).tokenizer)
+        config = config_for(make_processor(1024).tokenizer, ModelSizes())
         with FakeTensorMode() as mode, torch.device("cuda"):
             model = Qwen3VLForConditionalGeneration._from_config(config, dtype=torch.bfloat16).eval()
             use_grouped_sdpa(model)

@@ -427,7 +427,7 @@ class TestMemorizedReply:
 
 class TestErrors:
     def test_too_long_a_conversation_is_named(self, tmp_path):
-        from roomscout.models.transformers.untrained import ModelSizes
+        from roomscout.models.transformers.shapes import ModelSizes
 
         short = write_untrained_checkpoint(tmp_path / "short", sizes=ModelSizes(max_positions=64))
         with pytest.raises(ModelError, match=r"the first turn needs .* the model takes 64"):
@@ -584,7 +584,7 @@ class TestMakeBackend:
 
     def test_importing_the_backends_loads_no_heavy_library(self):
         program = "import sys, roomscout.models.engines\n"
-        program += "from roomscout.models.transformers import backend, families, untrained\n"
+        program += "from roomscout.models.transformers import backend, families, shapes\n"
         program += "print([name for name in ('torch', 'transformers', 'tokenizers') if name in sys.modules])"
         loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert loaded.stdout.strip() == "[]"

@@ -17,7 +17,7 @@ from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.models.transformers.shapes import ModelSizes
 
 ACTION = action_format()
 OPTIONS = ModelOptions(max_new_tokens=10)

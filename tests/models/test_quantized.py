@@ -13,7 +13,7 @@ from roomscout.agent.run_folder import config_to_resume
 from roomscout.models import ModelError, ModelOptions
 from roomscout.models.transformers.footprint import footprint, linear_weights
 from roomscout.models.transformers.loading import load_checkpoint
-from roomscout.models.transformers.untrained import ModelSizes
+from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.runs.reader import RunReader
 
 CPU = torch.device("cpu")

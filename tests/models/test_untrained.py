@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint
 
-from roomscout.models.transformers.untrained import make_processor
+from explorer.untrained import make_processor
 
 
 @pytest.fixture(scope="module")

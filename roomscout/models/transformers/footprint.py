@@ -23,8 +23,7 @@ from roomscout.models.transformers.loading import (
     resolve_dtype,
     usable_bytes,
 )
-from roomscout.models.transformers.shapes import CHECKPOINTS
-from roomscout.models.transformers.untrained import make_config
+from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel

@@ -1,10 +1,11 @@
 """Builds untrained Qwen3-VL checkpoints of any size without downloads: real model class, tokenizer and processor."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from roomscout.models.transformers.shapes import ModelSizes, make_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin, Qwen3VLConfig, Qwen3VLProcessor
@@ -47,31 +48,6 @@ QWEN_TEMPLATE = """
 """.strip()
 
 
-@dataclass(frozen=True)
-class ModelSizes:
-    """Sizes of a Qwen3-VL: `hidden`, `layers`, ... of the language model, `vision_...` of the image encoder.
-
-    `deepstack` lists the image encoder's layers (from 0) whose features also enter the language model. `vocab` is the
-    maximum size of the vocabulary, special tokens included. `initial_std` is the standard deviation of initial weights.
-    """
-
-    hidden: int = 64
-    layers: int = 2
-    heads: int = 4
-    kv_heads: int = 2
-    head_dim: int = 16
-    mlp: int = 128
-    vision_hidden: int = 32
-    vision_layers: int = 2
-    vision_heads: int = 2
-    vision_mlp: int = 64
-    deepstack: tuple[int, ...] = (0,)
-    vocab: int = 1024
-    max_positions: int = 32768
-    tie_embeddings: bool = False
-    initial_std: float = 0.1
-
-
 def fresh_model(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast", seed: int) -> "PreTrainedModel":
     """A randomly initialized Qwen3-VL for this tokenizer."""
     import torch
@@ -79,7 +55,14 @@ def fresh_model(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast", seed: i
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen3VLForConditionalGeneration(make_config(sizes, tokenizer))
+        return Qwen3VLForConditionalGeneration(config_for(tokenizer, sizes))
+
+
+def config_for(tokenizer: "PreTrainedTokenizerFast", sizes: ModelSizes) -> "Qwen3VLConfig":
+    """The configuration of a Qwen3-VL of these sizes with the ids of this tokenizer."""
+    config = make_config(sizes, **vision_ids(tokenizer))
+    config.text_config.eos_token_id = tokenizer.convert_tokens_to_ids(END_OF_TURN)
+    return config
 
 
 def save_checkpoint(folder: Path, model: "PreTrainedModel", processor: "ProcessorMixin") -> Path:
@@ -104,47 +87,6 @@ def make_processor(vocab: int) -> "Qwen3VLProcessor":
         video_processor=Qwen3VLVideoProcessor(patch_size=16, merge_size=2, temporal_patch_size=2, **statistics),
         chat_template=QWEN_TEMPLATE,
     )
-
-
-def make_config(sizes: ModelSizes, tokenizer: "PreTrainedTokenizerFast | None" = None) -> "Qwen3VLConfig":
-    """The configuration of a Qwen3-VL of these sizes, with the token ids of `tokenizer` (default: Qwen's own)."""
-    from transformers import Qwen3VLConfig
-
-    text = text_settings(sizes) | {"rope_parameters": mrope(sizes.head_dim) | {"mrope_interleaved": True}}
-    vision = vision_settings(sizes) | {"patch_size": 16, "deepstack_visual_indexes": list(sizes.deepstack)}
-    ids = {}
-    if tokenizer is not None:
-        text["eos_token_id"] = tokenizer.convert_tokens_to_ids(END_OF_TURN)
-        ids = vision_ids(tokenizer)
-    return Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=sizes.tie_embeddings, **ids)
-
-
-def text_settings(sizes: ModelSizes) -> dict[str, Any]:
-    """Configuration values shared by all families' language models."""
-    return {
-        "vocab_size": sizes.vocab, "hidden_size": sizes.hidden, "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads, "head_dim": sizes.head_dim,
-        "intermediate_size": sizes.mlp, "max_position_embeddings": sizes.max_positions,
-        "initializer_range": sizes.initial_std,
-    }  # fmt: skip
-
-
-def vision_settings(sizes: ModelSizes) -> dict[str, Any]:
-    """Configuration values shared by the image encoders of Qwen's models."""
-    return {
-        "hidden_size": sizes.vision_hidden, "depth": sizes.vision_layers, "num_heads": sizes.vision_heads,
-        "intermediate_size": sizes.vision_mlp, "out_hidden_size": sizes.hidden,
-        "spatial_merge_size": 2, "temporal_patch_size": 2, "initializer_range": sizes.initial_std,
-    }  # fmt: skip
-
-
-def mrope(rotated: int) -> dict[str, Any]:
-    """M-RoPE over `rotated` dimensions of a head, its rotary pairs split between time, height and width in Qwen3-VL's
-    proportion of 24 + 20 + 20."""
-    pairs = rotated // 2
-    spatial = pairs * 20 // 64
-    sections = [pairs - 2 * spatial, spatial, spatial]
-    return {"rope_type": "default", "rope_theta": 5_000_000.0, "mrope_section": sections}
 
 
 def vision_ids(tokenizer: "PreTrainedTokenizerFast") -> dict[str, int]:
