@@ -23,7 +23,7 @@ from roomscout.agent.progress import Progress
 from roomscout.agent.run_folder import begin_folder, saved_config
 from roomscout.agent.startup import Started, start
 from roomscout.cluster.in_parts import Parts, PartWorker, Watch, number_of_parts, require_visible
-from roomscout.cluster.ray_cluster import Replicas, gpus_of_replica, replicas_of
+from roomscout.cluster.ray_cluster import Replicas, gpus_of_replica, replicas_of, require_listening
 from roomscout.data.answers import Number
 from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question, load_questions
@@ -394,3 +394,21 @@ def test_a_run_on_ray_whose_prompts_changed_begins_no_more_parts(six_rooms: Room
         pytest.raises(RunError, match="was begun with other prompts"),
     ):
         Parts(other, config, questions, 2).require_same_prompts()
+
+
+def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
+    far = [Part(2, SHARDS), Part(3, SHARDS)]
+    for folder in map(on_workers.folder, far):
+        assert folder is not None
+        facts = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(facts | {"git_revision": "another", "host": "far"}))
+    with Progress(1, (), shown=False) as progress:
+        Watch(on_workers.run_log, progress, retries=False)()
+    of_versions = "Workers on far run with git_revision another instead of "
+    assert sum(message.startswith(of_versions) for message in caplog.messages) == 1, "one for both parts"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+def test_a_cluster_that_is_not_there_is_named(address: str):
+    with pytest.raises(ConfigError, match=f"--ray-address {address}: no Ray cluster can be reached"):
+        require_listening(address)
