@@ -4,10 +4,9 @@ import json
 import lzma
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 from roomscout.rooms.levels import LEVELS
-from roomscout.rooms.questions import room_questions
+from roomscout.rooms.questions import RoomQuestion, room_questions
 from roomscout.rooms.room import Room, make_room
 from roomscout.rooms.split import CANDIDATES, RESOLUTION_M, ROOMS, SEEDS, SHIPPED, SplitError
 
@@ -16,7 +15,7 @@ MOST_REPLACEMENTS = 20
 
 def choose_questions(rooms: int = ROOMS) -> str:
     """The lines of the split's questions, made again."""
-    chosen: list[dict[str, Any]] = []
+    chosen: list[RoomQuestion] = []
     used = {level: Counter[tuple[str, str]]() for level in LEVELS}
     for place in range(rooms):
         for level in LEVELS:
@@ -25,7 +24,7 @@ def choose_questions(rooms: int = ROOMS) -> str:
     return "".join(json.dumps(row | {"id": number}) + "\n" for number, row in enumerate(chosen, start=1))
 
 
-def made_room(level: str, place: int, seed: int) -> tuple[Room, list[dict[str, Any]]]:
+def made_room(level: str, place: int, seed: int) -> tuple[Room, list[RoomQuestion]]:
     """The first room of the place that has a question of each type, and its candidates; raises SplitError."""
     style = replace(LEVELS[level].style, resolution_m=RESOLUTION_M)
     for index in range(place, place + MOST_REPLACEMENTS * ROOMS, ROOMS):
@@ -36,7 +35,7 @@ def made_room(level: str, place: int, seed: int) -> tuple[Room, list[dict[str, A
     raise SplitError(f"no room at place {place} of level {level} has a question of each type")
 
 
-def balanced(candidates: list[dict[str, Any]], used: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
+def balanced(candidates: list[RoomQuestion], used: Counter[tuple[str, str]]) -> list[RoomQuestion]:
     """A question of each type: the one whose answer was chosen least often so far, the first one on a tie."""
     chosen = []
     for question_type in CANDIDATES:

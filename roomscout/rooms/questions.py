@@ -7,7 +7,7 @@ state the rules that the paper does not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
 from types import MappingProxyType
@@ -77,6 +77,10 @@ ROUTE = (
 )
 
 
+RoomQuestion = dict[str, Any]
+"""A question as a row with VSI-Bench's columns."""
+
+
 @dataclass(frozen=True)
 class _Draft:
     """A question and its true answer: a number as text, or one of the shuffled `options`."""
@@ -91,6 +95,7 @@ class _Facts:
     """A room and cached facts about it."""
 
     room: Room
+    _trees: dict[int, KDTree] = field(default_factory=dict)
 
     @cached_property
     def unique(self) -> tuple[RoomObject, ...]:
@@ -99,10 +104,6 @@ class _Facts:
     @cached_property
     def categories(self) -> list[str]:
         return sorted({o.category for o in self.room.objects})
-
-    @cached_property
-    def _trees(self) -> dict[int, KDTree]:
-        return {}
 
     def _tree(self, item: RoomObject) -> KDTree:
         """Points of the object's true surface, about 5 cm apart."""
@@ -124,7 +125,7 @@ class _Facts:
 
 def room_questions(
     room: Room, seed: int | Sequence[int], per_type: Mapping[str, int] = QUESTIONS_PER_TYPE, first_id: int = 0
-) -> list[dict[str, Any]]:
+) -> list[RoomQuestion]:
     """Questions as rows with VSI-Bench's columns; ids count up from `first_id`.
 
     Returns up to `per_type[type]` questions of each type, fewer if the room has no more unambiguous ones. The same
@@ -135,7 +136,7 @@ def room_questions(
     if unknown:
         raise ValueError(f"cannot ask questions of type {', '.join(unknown)}; the types are {', '.join(_DRAFTERS)}")
     facts = _Facts(room)
-    rows: list[dict[str, Any]] = []
+    rows: list[RoomQuestion] = []
     streams = np.random.default_rng(seed).spawn(len(_DRAFTERS))
     for (question_type, drafter), rng in zip(_DRAFTERS.items(), streams, strict=True):
         count = per_type.get(question_type, 0)
@@ -144,7 +145,7 @@ def room_questions(
     return rows
 
 
-def _row(number: int, scene_name: str, question_type: str, draft: _Draft) -> dict[str, Any]:
+def _row(number: int, scene_name: str, question_type: str, draft: _Draft) -> RoomQuestion:
     options, truth = None, draft.answer
     if draft.options:
         options = [f"{letter}. {text}" for letter, text in zip("ABCD", draft.options, strict=False)]

@@ -1,13 +1,12 @@
 """Routes of straight walks from object to object, and the turns between them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
 
-from roomscout.rooms.geometry import OrientedBox, points_in_polygon, wrap_deg
+from roomscout.rooms.geometry import points_in_polygon, wrap_deg
 from roomscout.rooms.room import Room
 
 TURNS = ("Turn Left", "Turn Right", "Turn Back")
@@ -44,39 +43,23 @@ class _Robot:
     plan_heading: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
 class RouteMap:
-    """A room's floor plan, on which a robot walks between the footprints of objects."""
+    """A room's floor plan, on which a robot walks between the footprints of objects.
 
-    room: Room
+    `landmarks` are the indices in `room.objects` of objects that a route can name: unique, and on the floor or a wall.
+    """
 
-    @cached_property
-    def _boxes(self) -> list[OrientedBox]:
-        return [*(o.box for o in self.room.objects), *self.room.plan.notches]
-
-    @cached_property
-    def _centers(self) -> np.ndarray:
-        return np.array([b.plan_center for b in self._boxes])
-
-    @cached_property
-    def _axes(self) -> np.ndarray:
-        """(N, 2, 2) unit vectors along the width and the depth of each footprint."""
-        return np.array([[[b.front[1], -b.front[0]], b.front] for b in self._boxes])
-
-    @cached_property
-    def _halves(self) -> np.ndarray:
-        return np.array([b.size[:2] for b in self._boxes]) / 2
-
-    @cached_property
-    def _blocking(self) -> np.ndarray:
-        return np.array([b.bottom < HEADROOM_M for b in self._boxes])
-
-    @cached_property
-    def landmarks(self) -> tuple[int, ...]:
-        """Indices in `room.objects` of objects that a route can name: unique, and on the floor or a wall."""
-        unique = {o.category for o in self.room.unique_objects}
-        objects = enumerate(self.room.objects)
-        return tuple(i for i, o in objects if o.category in unique and o.supported_by is None)
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        unique = {o.category for o in room.unique_objects}
+        self.landmarks = tuple(i for i, o in enumerate(room.objects) if o.category in unique and o.supported_by is None)
+        boxes = [*(o.box for o in room.objects), *room.plan.notches]
+        self._boxes = boxes
+        self._centers = np.array([b.plan_center for b in boxes])
+        # (N, 2, 2) unit vectors along the width and the depth of each footprint.
+        self._axes = np.array([[[b.front[1], -b.front[0]], b.front] for b in boxes])
+        self._halves = np.array([b.size[:2] for b in boxes]) / 2
+        self._blocking = np.array([b.bottom < HEADROOM_M for b in boxes])
 
     def crossings(self, start: np.ndarray, end: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
         """Where the line from `start` (0) to `end` (1), (2,) each, enters and leaves each footprint grown by `margin`
@@ -152,13 +135,12 @@ def draw_route(route_map: RouteMap, rng: Generator, blanks: int) -> Route | None
     if robot is None:
         return None
     names = [o.category for o in route_map.room.objects]
-    return Route(
-        names[start],
-        names[facing],
-        tuple(names[i] for i in stops),
-        tuple(turns),
-        route_steps([names[i] for i in stops], blanks),
-    )
+    steps: list[str] = []
+    for place, stop in enumerate(stops):
+        if place >= len(stops) - blanks:
+            steps.append("[please fill in]")
+        steps.append(f"Go forward until the {names[stop]}")
+    return Route(names[start], names[facing], tuple(names[i] for i in stops), tuple(turns), tuple(steps))
 
 
 def _next_leg(
@@ -175,16 +157,6 @@ def _next_leg(
         return "", None
     turn = list(legs)[rng.integers(len(legs))]
     return turn, legs[turn][rng.integers(len(legs[turn]))]
-
-
-def route_steps(stops: Sequence[str], blanks: int) -> tuple[str, ...]:
-    """The text of the route. Blanks precede the last `blanks` stops."""
-    steps: list[str] = []
-    for i, stop in enumerate(stops):
-        if i >= len(stops) - blanks:
-            steps.append("[please fill in]")
-        steps.append(f"Go forward until the {stop}")
-    return tuple(steps)
 
 
 def _bearing(heading: np.ndarray, offsets: np.ndarray) -> np.ndarray:

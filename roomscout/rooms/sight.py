@@ -28,16 +28,11 @@ def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray
         free &= points_in_polygon(points + np.array((dx, dy)), plan.corners)
     for box in boxes:
         if box.bottom < EYE_M:
-            free &= _plan_gap(points, box) > BODY_M
+            local = np.abs(box.local(np.insert(points, 2, 0.0, axis=1)))[:, :2]
+            free &= np.linalg.norm(np.maximum(local - np.array(box.size[:2]) / 2, 0), axis=1) > BODY_M
     regions, _ = ndimage.label(free.reshape(len(xs), len(ys)))
     middle = np.argmin(np.linalg.norm(points - plan.middle, axis=1))
     return points[(regions.ravel() == regions.ravel()[middle]) & free] if free[middle] else np.empty((0, 2))
-
-
-def _plan_gap(points: np.ndarray, box: OrientedBox) -> np.ndarray:
-    """(N,) metres from floor points (N, 2) to a box's footprint."""
-    local = np.abs(box.local(np.insert(points, 2, 0.0, axis=1)))[:, :2]
-    return np.linalg.norm(np.maximum(local - np.array(box.size[:2]) / 2, 0), axis=1)
 
 
 def visible_items(standpoints: np.ndarray, plan: FloorPlan, items: Sequence[Placed]) -> np.ndarray:

@@ -17,13 +17,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from roomscout.base.files import replace_bytes
 from roomscout.base.processes import environment
 from roomscout.data.question_files import QuestionError
 from roomscout.rooms.levels import LEVELS
-from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
+from roomscout.rooms.questions import QUESTIONS_PER_TYPE, RoomQuestion, room_questions
 from roomscout.rooms.room import Room, make_room
 from roomscout.rooms.writer import QUESTIONS_FILE, room_record, write_ply
 
@@ -107,7 +106,7 @@ def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) ->
 
 
 @cache
-def shipped_questions() -> tuple[dict[str, Any], ...]:
+def shipped_questions() -> tuple[RoomQuestion, ...]:
     """The questions of the split as rows, in their order."""
     return tuple(map(json.loads, lzma.decompress(SHIPPED.read_bytes()).splitlines()))
 
@@ -152,7 +151,7 @@ def _make(folder: Path, scenes: Sequence[tuple[str, str]]) -> None:
 def main(arguments: list[str]) -> None:
     """Make the rooms that the standard input names, in this FOLDER. Ends early if the caller died."""
     caller, folder = os.getppid(), Path(arguments[0])
-    asked: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    asked: dict[tuple[str, str], list[RoomQuestion]] = {}
     for row in shipped_questions():
         asked.setdefault((row["dataset"], row["scene_name"]), []).append(row)
     for line in sys.stdin:
@@ -165,7 +164,7 @@ def main(arguments: list[str]) -> None:
         write_ply(room.mesh, folder / level / f"{name}.ply")
 
 
-def checked_room(level: str, name: str, asked: Sequence[dict[str, Any]]) -> Room:
+def checked_room(level: str, name: str, asked: Sequence[RoomQuestion]) -> Room:
     """A room of the split by its name; raises SplitError if the questions `asked` about it are not true of it here."""
     seed, index = map(int, name.removeprefix("room_seed").split("_"))
     room = make_room(seed, index, replace(LEVELS[level].style, resolution_m=RESOLUTION_M), LEVELS[level])
