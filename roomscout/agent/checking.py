@@ -10,11 +10,10 @@ from roomscout.agent.config import ClusterSettings, RenderSettings, RunConfig
 from roomscout.agent.evaluation import Outcome
 from roomscout.agent.planning import plan_lines
 from roomscout.agent.prepared import prepared, report_scans
-from roomscout.base.text import counted
+from roomscout.base.text import counted, listed
 from roomscout.base.wording import named
 from roomscout.data.benchmark import Benchmark, origin_lines
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.question_files import listed
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.scans import OWN_ROOTS, ScanNotFound, format_scan_table, missing_scans, scan_of, scan_table
 from roomscout.rendering.scene import SceneError, load_scene

@@ -12,12 +12,11 @@ from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import policy_name
 from roomscout.agent.run_folder import config_to_resume, questions_to_resume
-from roomscout.base.text import counted
+from roomscout.base.text import counted, listed
 from roomscout.base.wording import named
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.boxes import BoxError, KnownBoxes
-from roomscout.data.question_files import listed
 from roomscout.data.questions import Question, Selection
 from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_of, scan_table
 from roomscout.data.video_frames import FrameSize, VideoNotFound

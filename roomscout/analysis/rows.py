@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from roomscout.analysis.run_argument import add_run
-from roomscout.data.question_files import listed
+from roomscout.base.text import listed
 from roomscout.runs import RunError
 from roomscout.runs.records import ResultRow
 

@@ -123,6 +123,13 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str, prefix: str = 
     return f"did you mean {prefix}{near[0]}?" if near else otherwise
 
 
+def listed(values: Iterable[str], at_most: int = 20) -> str:
+    """The first `at_most` values, `escaped` and joined for a message, and the number of others."""
+    values = list(values)
+    more = f" and {len(values) - at_most} more" if len(values) > at_most else ""
+    return ", ".join(map(escaped, values[:at_most])) + more
+
+
 def counted(number: int, noun: str) -> str:
     """A number and its noun, such as "1 question" or "3 questions"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -14,10 +14,9 @@ from roomscout import UpAxis
 from roomscout.agent.builders import layouts_of
 from roomscout.agent.config import RunConfig
 from roomscout.agent.resuming import scan_root_of
-from roomscout.base.text import counted, escaped, log_to_stream
+from roomscout.base.text import counted, escaped, listed, log_to_stream
 from roomscout.base.verbs import parser_of
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
-from roomscout.data.question_files import listed
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, scan_of

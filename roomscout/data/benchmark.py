@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from roomscout.base.text import listed
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
-from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, QuestionRow, listed
+from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, QuestionRow
 from roomscout.data.video_protocol import VideoProtocol
 
 ADVICE_NEEDS = ("pose", "extent", "turns", "translation", "moves")

@@ -7,10 +7,11 @@ from typing import Any
 
 from roomscout import UpAxis
 from roomscout.base.loading import code_of_others
+from roomscout.base.text import listed
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import RESERVED, Benchmark
 from roomscout.data.options import Options, letters_of
-from roomscout.data.question_files import COLUMNS, EXTRA_ANSWERS, START_COLUMN, QuestionError, listed
+from roomscout.data.question_files import COLUMNS, EXTRA_ANSWERS, START_COLUMN, QuestionError
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.starts import Start
 

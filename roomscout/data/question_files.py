@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.extras import require
-from roomscout.base.text import escaped
+from roomscout.base.text import listed
 
 MAX_CELL_CHARACTERS = 10_000_000
 """Limit of a CSV cell. The standard library's default is 131,072."""
@@ -247,10 +247,3 @@ QUESTION_FILES = tuple(_READERS)
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def listed(values: Iterable[str], at_most: int = 20) -> str:
-    """The first `at_most` values, `escaped` and joined for a message, and the number of others."""
-    values = list(values)
-    more = f" and {len(values) - at_most} more" if len(values) > at_most else ""
-    return ", ".join(map(escaped, values[:at_most])) + more

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, StringConstraints
 
 from roomscout.base.loading import code_of_others
 from roomscout.base.record import Record
-from roomscout.base.text import escaped
+from roomscout.base.text import escaped, listed
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.options import Options, read_options
@@ -27,7 +27,6 @@ from roomscout.data.question_files import (
     NumberedRow,
     QuestionError,
     QuestionRow,
-    listed,
 )
 from roomscout.data.scan_frames import ScanFrame, scan_path
 from roomscout.data.starts import Start

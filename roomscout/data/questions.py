@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
-from roomscout.base.text import on_disk
+from roomscout.base.text import listed, on_disk
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.options import read_options
@@ -24,7 +24,6 @@ from roomscout.data.question_files import (
     QuestionError,
     file_rows,
     hub_rows,
-    listed,
     questions_file,
 )
 from roomscout.data.question_rows import (

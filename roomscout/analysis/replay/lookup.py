@@ -7,9 +7,8 @@ from pathlib import Path
 from roomscout.analysis.replay.page import Replay
 from roomscout.analysis.report.contents import QuestionContents, RunContents
 from roomscout.analysis.scans import require_recorded
-from roomscout.base.text import escaped
+from roomscout.base.text import escaped, listed
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
-from roomscout.data.question_files import listed
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import LAYOUTS, find_scan, scan_of
 from roomscout.envs.object_boxes import require_same_frame

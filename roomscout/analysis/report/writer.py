@@ -35,8 +35,7 @@ from roomscout.analysis.report.scores import (
 from roomscout.analysis.report.sharing import Sharing
 from roomscout.analysis.titles import controls_of
 from roomscout.base.files import replace_bytes, replace_text, replacing
-from roomscout.base.text import escaped
-from roomscout.data.question_files import listed
+from roomscout.base.text import escaped, listed
 from roomscout.runs import RunError
 from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SIGHTS
