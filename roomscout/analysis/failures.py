@@ -3,27 +3,27 @@
 import logging
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines
 from roomscout.analysis.run_argument import chosen_run
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
-from roomscout.analysis.tables import counted, decimal, table_lines
-from roomscout.base.text import RESULT, escaped, log_to_stream, replace_unencodable
+from roomscout.base.tables import Table, decimal
+from roomscout.base.text import RESULT, counted, escaped, log_to_stream, replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
-from roomscout.runs.sights import SIGHTS, Sight, split
+from roomscout.runs.sights import SIGHTS, Sight, SightSplit, split
 
 log = logging.getLogger(__name__)
 
 HEADINGS = {name: name.replace("_", " ") for name in SIGHTS}
+COLUMN = 7
+"""The width of a column of numbers."""
 MANY_ANSWERS = 200
-COLUMNS = ("folder", "score", "sight", "since turn", "surface", "type")
 
 
 @refusing(RunError)
@@ -44,17 +44,12 @@ def main(arguments: Sequence[str]) -> int:
     seen = see(reader)
     lines = failure_lines(reader.rows, seen, options.types, options.scenes)
     if seen.computed and not options.no_save:
-        _save_if_possible(reader.folder, seen)
+        try:
+            save(reader.folder, seen)
+        except (RunError, BenchmarkError) as error:  # as while the run is in progress
+            log.warning("Not saved in the run folder: %s", error)
     print_lines(lines)
     return 0
-
-
-def _save_if_possible(folder: Path, seen: Seen) -> None:
-    """Save what was in view; logs a warning if the run is in progress, or if it cannot be written or scored."""
-    try:
-        save(folder, seen)
-    except (RunError, BenchmarkError) as error:
-        log.warning("Not saved in the run folder: %s", error)
 
 
 def log_split(folder: Path) -> None:
@@ -73,7 +68,7 @@ def log_split(folder: Path) -> None:
     for sentence in seen.missing:
         log.warning("What was in view is not known: %s", sentence)
     by_sight = split(rows, seen.sights)
-    if by_sight is not None and by_sight["types"]:
+    if by_sight is not None and by_sight.types:
         log.log(RESULT, "%s; to list them: roomscout failures %s", error_line(by_sight), shlex.quote(str(folder)))
 
 
@@ -89,7 +84,7 @@ def failure_lines(
     missing = [f"Not known: {escaped(sentence)}" for sentence in seen.missing]
     if by_sight is None:
         return [*missing, "It is not known what was in view in these answers."]
-    if not by_sight["types"]:
+    if not by_sight.types:
         return [*missing, surface_line(by_sight), "No boxes of the objects are known: see docs/data.md."]
     known = [(row, seen.sights[row.episode]) for row in chosen if row.episode in seen.sights and not row.failed]
     return [
@@ -102,32 +97,29 @@ def failure_lines(
     ]
 
 
-def sight_lines(by_sight: Mapping[str, Any]) -> list[str]:
-    """The result of `split` as a table: by type and sight, the answers, those below full score, and percent."""
-    types = by_sight["types"]
-    shown = [name for name in SIGHTS if name in types["all"]]
+def sight_lines(by_sight: SightSplit) -> list[str]:
+    """The split as a table: by type and sight, the answers, those below full score, and percent."""
+    types, shown = by_sight.types, [name for name in SIGHTS if name in by_sight.types["all"]]
+    rows = []
+    for name, groups in types.items():
+        cells = [name]
+        for verdict in shown:
+            group = groups.get(verdict)
+            cells += [str(group.answers), str(group.below_full), f"{group.percent:.1f}"] if group else ["-"] * 3
+        rows.append(cells)
     width = max(len("type"), *(len(escaped(name)) for name in types))
-    heading = f"{'':<{width}}" + "".join(f"  {HEADINGS[name]:^22}" for name in shown)
-    columns = f"{'type':<{width}}" + "  answers  below      %" * len(shown)
-    lines = [heading.rstrip(), columns]
-    for name, by_verdict in types.items():
-        cells = [_cells(by_verdict.get(verdict)) for verdict in shown]
-        lines.append(f"{escaped(name):<{width}}" + "".join(cells))
-    explained = [f"{HEADINGS[name]}: {SIGHTS[name]}" for name in shown]
-    pixels = f"; a few are less than {by_sight['enough_pixels']}" if "saw_little" in shown else ""
-    return [*lines, "", "; ".join(explained) + f"{pixels}. below: answers that score less than 1"]
+    heading = " " * width + "".join(f"  {HEADINGS[name]:^{3 * COLUMN + 4}}" for name in shown)
+    table = Table(["type", *["answers", "below", "%"] * len(shown)], rows)
+    explained = "; ".join(f"{HEADINGS[name]}: {SIGHTS[name]}" for name in shown)
+    pixels = f"; a few are less than {by_sight.enough_pixels}" if "saw_little" in shown else ""
+    note = f"{explained}{pixels}. below: answers that score less than 1"
+    return [heading.rstrip(), *table.lines(COLUMN), "", note]
 
 
-def _cells(group: Mapping[str, Any] | None) -> str:
-    if group is None:
-        return f"  {'-':>7}  {'-':>5}  {'-':>5}"
-    return f"  {group['answers']:>7}  {group['below_full']:>5}  {group['percent']:>5.1f}"
-
-
-def error_line(by_sight: Mapping[str, Any]) -> str:
+def error_line(by_sight: SightSplit) -> str:
     """How many of the answers below full score never saw an object, saw little of one, or saw all, as a sentence."""
-    groups, enough = by_sight["types"]["all"], by_sight["enough_pixels"]
-    below = {name: number for name in SIGHTS if (number := groups.get(name, {}).get("below_full"))}
+    groups, enough = by_sight.types["all"], by_sight.enough_pixels
+    below = {name: groups[name].below_full for name in SIGHTS if name in groups and groups[name].below_full}
     words = {
         "never_saw": "never saw a needed object",
         "saw_little": f"saw a needed object at fewer than {enough} pixels",
@@ -140,29 +132,26 @@ def error_line(by_sight: Mapping[str, Any]) -> str:
     return f"Of {counted(sum(below.values()), 'answer')} below full score: {groups_in_words}"
 
 
-def surface_line(by_sight: Mapping[str, Any]) -> str:
+def surface_line(by_sight: SightSplit) -> str:
     """How much of the scans was seen, as a sentence."""
     return f"Surface seen: {by_sight['surface_percent']:.1f} % of the scan in the views of an answer, on average"
 
 
 def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:
     order = list(SIGHTS)
-    found = sorted(
-        ((order.index(sight.verdict), row.score, row.episode, row, sight) for row, sight in answers if sight.verdict),
-        key=lambda each: each[:3],
-    )
+    found = [(row, sight, sight.verdict) for row, sight in answers if sight.verdict]
+    found.sort(key=lambda each: (order.index(each[2]), each[0].score, each[0].episode))
     if not found:
         return []
-    head, *table = table_lines(COLUMNS, (_row(row, sight) for *_, row, sight in found))
-    lines = ["", head]
-    for (*_, row, sight), line in zip(found, table, strict=True):
-        lines.append(line)
-        lines += [f"    {escaped(text)}" for text in (row.question, sight.in_words) if text]
-    return lines
-
-
-def _row(row: ResultRow, sight: Sight) -> tuple[str, ...]:
-    assert sight.verdict is not None
-    surface = "-" if sight.surface_seen is None else f"{100 * sight.surface_seen:.0f} %"
-    first, score = decimal(sight.first_turn, "d"), decimal(row.score, "g")
-    return str(row.episode), score, HEADINGS[sight.verdict], first, surface, escaped(row.question_type)
+    rows = [
+        {
+            "folder": str(row.episode),
+            "score": decimal(row.score, "g"),
+            "sight": HEADINGS[verdict],
+            "since turn": decimal(sight.first_turn, "d"),
+            "surface": "-" if sight.surface_seen is None else f"{100 * sight.surface_seen:.0f} %",
+            "type": row.question_type,
+        }
+        for row, sight, verdict in found
+    ]
+    return ["", *Table.of(rows, left=range(6)).lines_with([row.question, sight.in_words] for row, sight, _ in found)]

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from roomscout.analysis.judging import judge_run, questions_of
 from roomscout.analysis.outputs import require_free
 from roomscout.analysis.run_argument import add_run, chosen_run
-from roomscout.analysis.tables import decimal
 from roomscout.base.files import replace_text
+from roomscout.base.tables import Table, decimal
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmark import Benchmark, BenchmarkError
@@ -170,14 +170,12 @@ def _parsed(
     """Parse the replies of an answer up to the first that ends the question; its scores are still those recorded.
 
     `steps` is how many moves the run allowed, and `counted_from` is that of `_counted_from`. The recorded outcome stays
-    if the question failed, if it has no replies, as those of a policy without a model, or if turns are missing. If
+    if the question failed, or if it has no replies, as those of a policy without a model. If
     today's parser takes an action that the run did not take, the later views would be others: a note says so, and the
     recorded replies are used all the same.
     """
     if row.failed or not any(turn.reply.text or turn.reply.prompt_tokens for turn in turns):
         return Rescored(row, row)
-    if len(turns) != row.turns:
-        return Rescored(row, row, f"only {len(turns)} of {row.turns} turns can be read, so its recorded answer stays")
     note, errors = "", 0
     for turn in turns:
         asked_nothing = not turn.reply.text and not turn.reply.prompt_tokens and turn.parse_error is None
@@ -236,10 +234,8 @@ def totals(found: Sequence[Rescored], benchmark: Benchmark, pending: int) -> lis
     """A table of percent per type and task and overall, as recorded and rescored; raises BenchmarkError."""
     then = _percents([each.recorded for each in found], benchmark, pending)
     now = _percents([each.row for each in found], benchmark, pending)
-    width = max(map(len, ("percent", *then, *now))) + 2
-    lines = [f"{'percent':<{width}}{'recorded':>10}{'rescored':>10}"]
-    shown = {name: (decimal(then.get(name)), decimal(now.get(name))) for name in {**then, **now}}
-    return lines + [f"{name:<{width}}{before:>10}{after:>10}" for name, (before, after) in shown.items()]
+    rows = [[name, decimal(then.get(name)), decimal(now.get(name))] for name in {**then, **now}]
+    return Table(["percent", "recorded", "rescored"], rows).lines()
 
 
 def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> dict[str, float | None]:

@@ -73,8 +73,6 @@ def see(reader: RunReader) -> Seen:
                 continue
         sights |= fresh
     if not sights and not missing:
-        if reader.rows and any(reader.turns(row.episode) for row in reader.rows):
-            raise RunError(f"{reader.folder} does not record which scans its views are of: an earlier version made it")
         raise RunError(f"{reader.folder} has no finished answer with turns: there is nothing that it saw")
     return Seen(dict(sorted(sights.items())), tuple(dict.fromkeys(missing)), computed)
 
@@ -100,14 +98,12 @@ def save(folder: Path, seen: Seen) -> None:
 
 
 def camera_of(facts: RunFacts, folder: Path) -> Intrinsics:
-    """The camera of a run's views; raises RunError if it is not recorded, or if they are grey."""
+    """The camera of a run's views; raises RunError if they are frames of videos, or grey."""
     if facts.frames is not None:
         raise RunError(f"{folder} showed frames of videos: where their camera was in the scan is not known")
     if facts.is_blind:
         raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
-    if (camera := facts.intrinsics) is None:
-        raise RunError(f"{folder / 'run.json'} does not record image_size and focal, so what was in view is not known")
-    return camera
+    return facts.intrinsics
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,7 @@
 """What a run is called where people read it: its name, or what answered, on which benchmark, with which score."""
 
-from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
-from roomscout.base.text import escaped
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs.movers import MOVERS
 from roomscout.runs.records import RunFacts
@@ -22,22 +19,21 @@ def answering(facts: RunFacts) -> str:
 
 def controls_of(facts: RunFacts) -> tuple[str, ...]:
     """What a run with controls does otherwise than its model alone would, such as "blind" and "spin"."""
-    setting = facts.setting
-    moves, moves_of, at_once = setting("moves"), setting("moves_of"), setting("present") == "once"
-    found = [
-        "blind" if facts.is_blind else "",
-        "moves of another run" if moves_of else MOVERS[moves].title if moves in MOVERS else "",
-        f"given {' and '.join(setting('given'))}" if setting("given") else "",
-        "all views at once" if at_once else "",
-        ""
-        if facts.frames is None
-        else f"video protocol, {facts.frames} frames" + " as one video" * (setting("video_input") == "native"),
-        f"last {setting('keep_views')} views" if setting("keep_views") else "",
-        "" if setting("actions") == "metric" else f"{setting('actions').rpartition('/')[2]} actions",
-        "" if setting("translation") else "turning only",
-        f"no answer before turn {setting('min_turns')}" if setting("min_turns") else "",
-    ]
-    return tuple(filter(None, found))
+    setting, moves = facts.setting, facts.setting("moves")
+    as_one = " as one video" if setting("video_input") == "native" else ""
+    found = {
+        "blind": facts.is_blind,
+        "moves of another run": setting("moves_of"),
+        MOVERS[moves].title if moves in MOVERS else "": not setting("moves_of"),
+        f"given {' and '.join(setting('given'))}": setting("given"),
+        "all views at once": setting("present") == "once",
+        f"video protocol, {facts.frames} frames{as_one}": facts.frames is not None,
+        f"last {setting('keep_views')} views": setting("keep_views"),
+        f"{setting('actions').rpartition('/')[2]} actions": setting("actions") != "metric",
+        "turning only": not setting("translation"),
+        f"no answer before turn {setting('min_turns')}": setting("min_turns"),
+    }
+    return tuple(words for words, holds in found.items() if words and holds)
 
 
 def short_title(facts: RunFacts) -> str:
@@ -46,27 +42,22 @@ def short_title(facts: RunFacts) -> str:
     return facts.name or answering(facts) + (f" ({', '.join(controls)})" if controls else "")
 
 
-def title_of(facts: RunFacts, benchmark: Benchmark | None, summary: Mapping[str, Any]) -> str:
-    """The name of a run, or what answered, the benchmark and the overall; escaped for display."""
+def title_of(facts: RunFacts, benchmark: Benchmark, overall: float | None) -> str:
+    """The name of a run, or what answered, the benchmark and the overall in percent."""
     if facts.name:
-        return escaped(facts.name)
-    asked = summary.get("asked", {})
-    label = asked.get("overall_label")
-    score = f"{asked[label]:.1f} %" if label else ""
+        return facts.name
+    score = "" if overall is None else f"{overall:.1f} %"
     about = "" if facts.setting("ply") else asked_in_words(facts, benchmark)
-    return escaped(" · ".join(filter(None, [short_title(facts), about, score])))
+    return " · ".join(filter(None, [short_title(facts), about, score]))
 
 
-def asked_in_words(facts: RunFacts, benchmark: Benchmark | None) -> str:
+def asked_in_words(facts: RunFacts, benchmark: Benchmark) -> str:
     """The benchmark of a run, or the file of its questions: its folder, if the file is called questions.
 
     For a question about one scan, the file of the scan.
     """
     if facts.setting("ply"):
         return PurePosixPath(facts.setting("ply")).name
-    if benchmark is None:
-        return str(facts.setting("benchmark"))
     path = PurePosixPath(benchmark.title)
-    return (
-        str(path.parent) if benchmark.scored_as and path.stem == "questions" and path.parent.name else benchmark.title
-    )
+    in_folder = benchmark.scored_as and path.stem == "questions" and path.parent.name
+    return str(path.parent) if in_folder else benchmark.title

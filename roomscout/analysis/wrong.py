@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from roomscout.analysis.rows import add_choices, chosen_rows, print_lines
 from roomscout.analysis.run_argument import chosen_run
-from roomscout.analysis.tables import decimal, table_lines
-from roomscout.base.text import escaped, replace_unencodable
+from roomscout.base.tables import Table, decimal
+from roomscout.base.text import replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.answers import AnswerKind, with_unit
 from roomscout.runs import RunError
@@ -15,8 +15,6 @@ from roomscout.runs.merge import kinds_by_id
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.sights import Sight
-
-COLUMNS = ("folder", "score", "turns", "type", "scene")
 
 
 @refusing(RunError)
@@ -45,7 +43,7 @@ def report_wrong(
     """The wrong and partly right answers of a run as lines, by score, then by number; with `failed`, failed questions.
 
     Empty `types` and `scenes` mean all. Raises RunError if the folder is not a run, or if a type or a scene is not in
-    it. Runs of earlier versions lack the texts of options.
+    it.
     """
     _ = reader.facts  # raises RunError for a folder that is not a run
     chosen = chosen_rows(reader.rows, types, scenes)
@@ -59,11 +57,18 @@ def report_wrong(
     if not found:
         return heading
     kinds, sights = kinds_by_id(reader.questions), reader.sights
-    head, *table = table_lines(COLUMNS, map(_cells, found))
-    lines = [*heading, "", head]
-    for row, line in zip(found, table, strict=True):
-        lines += [line, *(f"    {escaped(text)}" for text in _details(row, kinds.get(row.id), sights.get(row.episode)))]
-    return lines
+    rows = [
+        {
+            "folder": str(row.episode),
+            "score": decimal(row.score, "g"),
+            "turns": str(row.turns),
+            "type": row.question_type,
+            "scene": f"{row.dataset} {row.scene_name}",
+        }
+        for row in found
+    ]
+    details = (_details(row, kinds.get(row.id), sights.get(row.episode)) for row in found)
+    return [*heading, "", *Table.of(rows, left=range(5)).lines_with(details)]
 
 
 def _is_wrong(row: ResultRow) -> bool:
@@ -78,11 +83,6 @@ def _heading(chosen: Sequence[ResultRow], found: Sequence[ResultRow], failed: bo
     apart = sum(row.failed for row in chosen)
     words = f"Wrong: {zero} of {scored}, partly right: {len(found) - zero}"
     return words + (f"; failed: {apart}, by an error and not by an answer (--failed lists them)" if apart else "")
-
-
-def _cells(row: ResultRow) -> tuple[str, ...]:
-    scene = escaped(f"{row.dataset} {row.scene_name}")
-    return str(row.episode), decimal(row.score, "g"), str(row.turns), row.question_type, scene
 
 
 def _details(row: ResultRow, kind: AnswerKind | None, sight: Sight | None) -> list[str]:

@@ -53,6 +53,11 @@ def in_markdown(line: str) -> str:
     return escaped(line).replace("&", "&amp;").replace("<", "&lt;").replace("[", "&#91;")
 
 
+def capitalized(sentence: str) -> str:
+    """A sentence with a capital letter, whose other letters stay."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def csv_cell(value: Any) -> Any:
     """A value as a cell of a table that may be opened in a spreadsheet: text that would be a formula begins with "'".
 
@@ -131,8 +136,8 @@ def listed(values: Iterable[str], at_most: int = 20) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun, such as "1 question" or "3 questions"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """A number and its noun, such as "1 question" or "1,200 questions"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def either(names: Iterable[str]) -> str:

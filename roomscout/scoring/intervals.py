@@ -28,6 +28,8 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 """Scores, (scores, ...), from the weights of rooms, (..., rooms)."""
 
 LEVEL = 0.95
+INTERVAL = f"{round(100 * LEVEL)} % interval"
+"""The head of a column of intervals."""
 FEWEST_SCENES = 10
 """A score over fewer scenes has no interval."""
 RESAMPLES = 9999

@@ -29,8 +29,9 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.writer import write_report
+from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import PRESETS
-from roomscout.analysis.study.tables import plot_of, results_of, turn_table
+from roomscout.analysis.study.tables import results_of, turn_table
 from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
@@ -452,11 +453,11 @@ class TestRuns:
             for cell in preset.cells
         ]
         found = results_of(preset, runs)
-        heads, rows = turn_table(found)
+        table = turn_table(found)
         summary = RunReader(runs[1]).summary
         assert summary is not None
-        assert heads[:4] == ["overall", "turn 0", "turn 1", "turn 2"]
-        assert rows[1][:4] == ["spin", *(f"{each['percent']:.1f}" for each in summary["anytime"]["by_turn"])]
+        assert table.heads[:4] == ["overall", "turn 0", "turn 1", "turn 2"]
+        assert table.rows[1][:4] == ["spin", *(f"{each['percent']:.1f}" for each in summary["anytime"]["by_turn"])]
         assert plot_of(found).count("<circle") == 9
 
     def test_python_gives_the_forced_answers_too(self, rooms: RoomScans):

@@ -28,8 +28,7 @@ from roomscout.agent.config import ConfigError
 from roomscout.agent.policies.prompts import load_prompts
 from roomscout.analysis.compare.answers import read_lmms_eval
 from roomscout.analysis.compare.leaderboard import markdown_of, standing_of
-from roomscout.analysis.exports import lmms_eval
-from roomscout.analysis.exports.answers import finished, images_of, indices_of
+from roomscout.analysis.exports.answers import images_of
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.serve import runs as serve_runs
 from roomscout.analysis.serve.live import LiveRun
@@ -173,14 +172,13 @@ def test_a_layout_takes_the_scene_alone(path: str):
 
 
 def test_samples_of_lmms_eval_may_have_other_line_separators(one_run: Path, tmp_path: Path):
-    rows = [json.loads(line) for line in (one_run / "results.jsonl").read_text().splitlines()]
-    read = RunContents.read(one_run)
-    question = replace(read.question(EpisodeId(1)), question="How\u2028many\u0085chairs\x0b?")
-    line = json.dumps(lmms_eval._sample(question, 0), ensure_ascii=False)
+    row = RunReader(one_run).rows[0]
+    asked = {"id": row.id, "dataset": row.dataset, "scene_name": row.scene_name, "question_type": row.question_type}
+    asked |= {"question": "How\u2028many\u0085chairs\x0b?", "ground_truth": row.ground_truth, "prediction": "4"}
+    line = json.dumps({"vsibench_overall": asked | {"accuracy": 1.0}}, ensure_ascii=False)
     (tmp_path / "samples.jsonl").write_text(f"{line}\n", encoding="utf-8")
     (found,) = read_lmms_eval(tmp_path / "samples.jsonl").rows
-    assert found["question"] == "How\u2028many\u0085chairs\x0b?"
-    assert rows
+    assert found.question == "How\u2028many\u0085chairs\x0b?"
 
 
 # Exports and tables
@@ -193,17 +191,6 @@ def test_an_exported_id_is_no_path(copied: Path, tmp_path: Path):
     out = tmp_path / "log.eval"
     assert run_main(["export", str(copied), "--to", "inspect", "--out", str(out)]).returncode == 0
     assert not [name for name in zipfile.ZipFile(out).namelist() if ".." in Path(name).parts]
-
-
-def test_indices_of_mixed_ids_and_of_samples_are_unique(one_run: Path):
-    read = RunContents.read(one_run)
-    found = list(finished(read))
-    mixed = [replace(found[0], id="a"), *found[1:]]
-    twice = [*found, *(replace(each, episode=EpisodeId(each.episode.number, 2)) for each in found)]
-    sampled = replace(read, facts=replace(read.facts, config=read.facts.config | {"samples": 2}))
-    assert indices_of(read, found) == [int(each.id) for each in found]
-    assert len(set(indices_of(read, mixed))) == len(found)
-    assert len(set(indices_of(sampled, twice))) == 2 * len(found)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +240,7 @@ def test_no_view_outside_a_run_is_shown(copied: Path, tmp_path: Path, linked: st
     assert RunReader(copied).turns(EpisodeId(1))[0].shots[0].load() is None
     assert live.view("q002", "render_00.png") is not None
     with pytest.raises(Exception, match="is a link out of the run folder"):
-        images_of(read, read.question(EpisodeId(1)), {"image": "render_00.png"})
+        images_of(read, read.answer(EpisodeId(1)), {"image": "render_00.png"})
 
 
 @pytest.mark.parametrize("name", ["q" + "9" * 5000, "q001_s" + "9" * 5000, "x" * 5000, "q\u0661"])
@@ -291,7 +278,7 @@ def test_a_folder_keeps_few_runs_in_memory(one_run: Path, tmp_path: Path):
     site = FolderSite(RunList(tmp_path / "runs"), tmp_path / "drafts")
     for number in range(MOST_OPENED + 2):
         assert site.page(["runs", f"run{number}", ""], {}) is not None
-    assert len(site._opened) == MOST_OPENED
+    assert site._site.cache_info().currsize == MOST_OPENED
 
 
 def test_a_server_out_of_descriptors_rests(one_run: Path):

@@ -131,7 +131,7 @@ def test_exports_and_reports_have_all_images(two: Path, tmp_path: Path):
     line = json.loads((tmp_path / "run.jsonl").read_text().split("\n")[0])
     assert line["messages"][1]["content"].count("<image>") == len(SEE)
     assert [Path(path).name for path in line["images"][: len(SEE)]] == FILES
-    sent = inspect_log._messages(contents, contents.question(min(contents.rows)), [])[1]
+    sent = inspect_log._messages(contents, contents.answer(min(contents.rows)), [])[1]
     assert [part.type for part in sent.content] == [*["image"] * len(SEE), "text"]
     write_report(two, tmp_path / "report.html")
     shown = next(tmp_path.glob("report_files/data/q*.js")).read_text()

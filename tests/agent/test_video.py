@@ -138,7 +138,7 @@ def test_the_label_the_title_and_the_report_say_what_was_shown(folder: Path):
         "Scans",
         "Renderer",
     }
-    page = page_of(contents.question(reader.rows[0].episode), contents, FloorPlans(folder), str)
+    page = page_of(contents.answer(reader.rows[0].episode), contents, FloorPlans(folder), str)
     assert page["map"] is None and page["replay_command"] == ""
     assert page["turns"][0]["pose"] == "4 of 12 frames of first.mp4: 0, 3, 7, 11"
     assert page["turns"][0]["read"].startswith("These are frames of a video.")

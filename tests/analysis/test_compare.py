@@ -26,6 +26,7 @@ from roomscout.command.main import main
 from roomscout.rooms import ScanStyle
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
+from roomscout.runs.records import Resumption
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.summary import aggregate
 
@@ -65,7 +66,8 @@ def compared(*folders: Path, even_if: tuple[str, ...] = ()) -> Comparison:
 def overall(folder: Path) -> float:
     summary = RunReader(folder).summary
     assert summary is not None
-    return summary["asked"][summary["asked"]["overall_label"]]
+    assert summary.asked.overall is not None
+    return summary.asked.overall
 
 
 def copy_with(run: Path, target: Path, lines: slice) -> Path:
@@ -79,8 +81,8 @@ def copy_with(run: Path, target: Path, lines: slice) -> Path:
 def test_a_run_has_intervals_in_its_summary(runs: dict[str, Path]):
     summary = RunReader(runs["first"]).summary
     assert summary is not None
-    assert set(summary["intervals"]["scenes"].values()) == {12}
-    low, high = summary["intervals"]["percent"]["overall"]
+    assert summary.intervals is not None and set(summary.intervals.scenes.values()) == {12}
+    low, high = summary.intervals.percent["overall"]
     assert low < overall(runs["first"]) < high
 
 
@@ -98,7 +100,7 @@ def test_the_difference_is_that_of_the_summaries(runs: dict[str, Path]):
 def test_a_comparison_over_all_questions_has_the_label_of_the_runs(runs: dict[str, Path]):
     summary = RunReader(runs["first"]).summary
     found = compared(runs["first"], runs["second"])
-    assert summary is not None and found.pairs[0].label == summary["asked"]["overall_label"]
+    assert summary is not None and found.pairs[0].label == summary.asked.label
     assert (found.questions, found.scenes, found.left_out) == (36, 12, 0)
 
 
@@ -121,8 +123,7 @@ def test_a_setting_that_does_not_exist_is_named(runs: dict[str, Path], capsys: p
     ("name", "text", "says"),
     [
         ("results.jsonl", "{}\n", "results.jsonl, line 1 is damaged"),
-        ("summary.json", "{}", "summary.json is damaged (missing keys: pending, asked, with_scan, types)"),
-        ("summary.json", "[]", "summary.json is damaged (Input should be a valid dictionary, got [])"),
+        ("summary.json", "{}", "summary.json is damaged (missing keys: pending)"),
     ],
 )
 def test_the_leaderboard_refuses_damaged_files(
@@ -310,15 +311,16 @@ def test_known_baselines_stand_beside_the_scores(runs: dict[str, Path], tmp_path
 def test_the_page_begins_with_the_difference_and_what_differs(runs: dict[str, Path], tmp_path: Path):
     spun = copy_with(runs["second"], tmp_path / "other", slice(None))
     facts = json.loads((spun / "run.json").read_text())
-    config = facts["config"] | {"moves": "spin", "seed": 5}
-    (spun / "run.json").write_text(json.dumps(facts | {"config": config}))
+    for name in ("config", "conditions", "answerer"):
+        facts[name] |= {key: value for key, value in {"moves": "spin", "seed": 5}.items() if key in facts[name]}
+    (spun / "run.json").write_text(json.dumps(facts))
     found = compared(runs["first"], spun, even_if=("moves",))
     values = page_values(found, tmp_path / "compare.html")
     (pair,) = values["pairs"]
     assert values["title"] == "scripted:random (spin) against scripted:random"
     assert pair["lead"]["difference"] == f"{overall(runs['second']) - overall(runs['first']):+.1f}"
-    assert {"name": "moves", "first": "model", "second": "spin"} in pair["differs"]
-    assert "seed" in [each["name"] for each in pair["differs"]] and pair["conditions"] == "moves"
+    assert ["moves", "model", "<mark>spin</mark>"] in pair["differs"].rows
+    assert "seed" in [name for name, *_ in pair["differs"].rows] and pair["conditions"] == "moves"
     assert lines_of(found)[1].endswith(", spin)")
 
 
@@ -362,8 +364,10 @@ def test_runs_are_named_below_the_log_root_and_the_newest_is_offered(
 
 def test_the_leaderboard_names_both_versions_of_a_resumed_run(runs: dict[str, Path]):
     standing = standing_of(runs["first"])
-    facts = standing.facts.with_resumption({"git_revision": "f" * 40, "packages": {"roomscout": "9.0"}})
-    board = leaderboard_text([[replace(standing, facts=facts)]])
+    resumed = Resumption(
+        git_revision="f" * 40, packages={"roomscout": "9.0"}, python="3", at="2026", host="here", changed={}
+    )
+    board = leaderboard_text([[replace(standing, facts=replace(standing.facts, resumed=(resumed,)))]])
     assert ", and since it was last resumed by RoomScout 9.0 at ffffffffffff." in board
 
 
@@ -427,8 +431,8 @@ def test_an_unfinished_run_has_a_table_of_its_own(runs: dict[str, Path], tmp_pat
     part = tmp_path / "part"
     shutil.copytree(runs["second"], part)
     summary = json.loads((part / "summary.json").read_text())
-    label = summary["asked"]["overall_label"]
-    summary["asked"] |= {"overall_label": f"unfinished_{label}", f"unfinished_{label}": 99.0}
+    summary["asked"] |= {"overall": 99.0}
+    summary["asked"]["label"] |= {"unfinished": True}
     (part / "summary.json").write_text(json.dumps(summary))
     assert leaderboard(runs["first"], part) == [[runs["first"].name], ["part"]]
 
@@ -468,8 +472,8 @@ def test_the_leaderboard_has_what_the_finished_questions_score(runs: dict[str, P
     failing = with_failures(runs["first"], tmp_path / "failing")
     standing = standing_of(failing)
     finished = [row for row in RunReader(failing).rows if not row.failed]
-    expected = aggregate([row.to_json() for row in finished], RunReader(runs["first"]).benchmark)["overall"]
-    assert (standing.failed, standing.finished_only) == (9, pytest.approx(expected))
+    expected = aggregate(finished, RunReader(runs["first"]).benchmark)["overall"]
+    assert (standing.all_types.failed, standing.finished_only) == (9, pytest.approx(expected))
     board = leaderboard_text([[standing]])
     assert "| failed | finished only (%) |" in board and f"| 9 | {expected:.1f} |" in board
 

@@ -17,10 +17,8 @@ from roomscout.analysis.seeing import save, see
 from roomscout.analysis.wrong import report_wrong
 from roomscout.data.boxes import SceneBoxes, named_in, read_boxes
 from roomscout.runs.reader import RunReader
-from roomscout.runs.sights import SIGHT_COLUMNS, SeenObjects, Sight, enough_pixels, split
+from roomscout.runs.sights import SIGHT_COLUMNS, SeenObjects, Sight, SightGroup, SightSplit, enough_pixels, split
 from roomscout.runs.writer import RunWriter
-
-OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted"
 
 
 @pytest.fixture(scope="session")
@@ -56,11 +54,11 @@ def test_the_surface_seen_never_falls(seen_run: Path):
 def test_the_split_counts_every_scored_answer_once(seen_run: Path):
     reader = RunReader(seen_run)
     assert reader.summary is not None
-    by_sight = reader.summary["sight"]
-    assert by_sight == split(reader.rows, reader.sights)
-    counted = [group["answers"] for group in by_sight["types"]["all"].values()]
+    by_sight = reader.summary.sight
+    assert by_sight is not None and by_sight == split(reader.rows, reader.sights)
+    counted = [group.answers for group in by_sight.types["all"].values()]
     assert sum(counted) == sum(row.score is not None for row in reader.rows)
-    below = [group["below_full"] for group in by_sight["types"]["all"].values()]
+    below = [group.below_full for group in by_sight.types["all"].values()]
     assert sum(below) == sum(row.score is not None and row.score < 1 for row in reader.rows)
 
 
@@ -127,7 +125,7 @@ def test_without_boxes_the_surface_is_known_all_the_same(copied: Path, rooms: Ro
     assert surface.startswith("Surface seen: ") and boxes.startswith("No boxes of the objects are known")
     save(copied, seen)
     summary = RunReader(copied).summary
-    assert summary is not None and summary["sight"]["types"] == {}
+    assert summary is not None and summary.sight is not None and summary.sight.types == {}
 
 
 def test_the_command_prints_the_table_and_the_wrong_answers(seen_run: Path, capsys: pytest.CaptureFixture[str]):
@@ -171,12 +169,6 @@ def test_a_blind_run_saw_nothing(rooms: RoomScans, tmp_path: Path, capsys: pytes
     assert not (run / "seen.jsonl").exists()
 
 
-def test_a_run_of_an_earlier_version_without_scans_is_one_sentence(capsys: pytest.CaptureFixture[str]):
-    assert main([str(OLD_RUN)]) == 2
-    assert "does not record which scans" in capsys.readouterr().err
-    assert not (OLD_RUN / "seen.jsonl").exists()
-
-
 def test_the_run_ends_with_the_split(copied: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     log_split(copied)
@@ -198,7 +190,7 @@ def test_wrong_says_how_well_objects_were_in_view(seen_run: Path):
 def test_the_page_of_a_question_has_the_objects_in_each_view(seen_run: Path, tmp_path: Path):
     run = RunContents.read(seen_run)
     episode, sight = next((key, each) for key, each in run.sights.items() if each.objects)
-    page = page_of(run.question(episode), run, FloorPlans(tmp_path), str)
+    page = page_of(run.answer(episode), run, FloorPlans(tmp_path), str)
     assert page["sight"].startswith(str(sight.verdict).replace("_", " "))
     for turn, shown in enumerate(page["turns"]):
         assert [pixels for _, pixels, _ in shown["objects"]] == [each.at(turn) for each in sight.objects]
@@ -251,9 +243,10 @@ def test_enough_is_a_thousandth_of_the_view():
 
 
 def test_the_sentence_names_the_groups_that_have_an_answer_below_full_score():
-    groups = {"never_saw": {"below_full": 1}, "saw": {"below_full": 0}, "no_object": {"below_full": 0}}
-    assert error_line({"types": {"all": groups}, "enough_pixels": 46}) == (
-        "Of 1 answer below full score: 1 never saw a needed object"
-    )
-    groups["never_saw"]["below_full"] = 0
-    assert error_line({"types": {"all": groups}, "enough_pixels": 46}) == "No answer is below full score"
+    def line_of(never_saw: int) -> str:
+        below = {"never_saw": never_saw, "saw": 0, "no_object": 0}
+        groups = {name: SightGroup(answers=2, below_full=number, percent=0.0) for name, number in below.items()}
+        return error_line(SightSplit(enough_pixels=46, surface_percent=0.0, types={"all": groups}))
+
+    assert line_of(1) == "Of 1 answer below full score: 1 never saw a needed object"
+    assert line_of(0) == "No answer is below full score"

@@ -1,4 +1,4 @@
-"""The report of a run: what it says, in headless Chromium, and what it does with damaged and older runs."""
+"""The report of a run: what it says, in headless Chromium, and what it writes."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ from roomscout.agent.config import RunConfig
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import Place, map_of
 from roomscout.analysis.report.pages import unseen_of
-from roomscout.analysis.report.scores import interval_of, scores_of
+from roomscout.analysis.report.scores import score_table
 from roomscout.analysis.report.svg import ticks
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.titles import title_of
@@ -34,8 +34,9 @@ from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
 from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SeenObjects, Sight
+from roomscout.scoring.intervals import INTERVAL
+from roomscout.scoring.scores import Baseline
 
-OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted"
 MARKUP = "<script>window.hacked = true</script><img src=x onerror='window.hacked = true'><!-- \u2028 </script>"
 
 
@@ -261,27 +262,6 @@ def test_a_second_report_draws_no_map_again(copied: Path):
     assert len(maps) == 6 and all(path.stat().st_mtime_ns == time for path, time in maps.items())
 
 
-def test_a_report_says_what_of_a_damaged_run_is_missing(copied: Path, opened: Any):
-    with (copied / "results.jsonl").open("a") as rows:
-        rows.write('{"number": 1}\n')
-    (copied / "q001" / "render_00.png").unlink()
-    (copied / "q002" / "messages.json").write_text("[")
-    (copied / "summary.json").write_text("{")
-    written = write_report(copied)
-    said = opened(written.path).page.inner_text(".missing")
-    for words in (
-        f"line {len(rows_before(copied))} is damaged",
-        "q001: The view render_00.png is missing",
-        "messages.json",
-        "summary.json",
-    ):
-        assert words in said
-
-
-def rows_before(run: Path) -> list[str]:
-    return (run / "results.jsonl").read_text().splitlines()
-
-
 def test_without_a_scan_the_path_has_a_map_of_its_own(copied: Path, opened: Any):
     journal = copied / "q001" / "turns.jsonl"
     journal.write_text(journal.read_text().replace("_vh_clean_2.ply", "_gone.ply"))
@@ -298,16 +278,6 @@ def test_a_scan_that_has_changed_since_the_run_is_not_drawn(copied: Path):
     journal.write_text(journal.read_text().replace(recorded, "0" * 64))
     written = write_report(copied)
     assert any("has changed since the run" in sentence for sentence in written.missing)
-
-
-def test_a_run_of_an_earlier_version_has_a_report(tmp_path: Path, opened: Any):
-    run = shutil.copytree(OLD_RUN, tmp_path / "run")
-    written = write_report(run)
-    shown = opened(written.path, "#q002")
-    assert shown.heading() == "q002"
-    assert any("questions.jsonl" in sentence for sentence in written.missing)
-    shown.page.keyboard.press("Escape")
-    assert shown.names() == ["q001", "q002", "q003", "q004"]
 
 
 def test_a_folder_that_is_not_a_run_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -350,19 +320,15 @@ def test_the_command_that_repeats_a_run_has_its_settings(one_run: Path):
 
 def test_scores_show_baselines_and_intervals_where_the_summary_has_them(one_run: Path):
     written = RunReader(one_run).summary
-    assert written is not None
-    summary = {name: value for name, value in written.items() if name != "baselines"}
-    plain = scores_of(summary)
-    assert plain is not None and not plain.baselines and not plain.has_intervals
-    task = plain.tasks[0].name
-    more = summary | {
-        "baselines": {"most_frequent": {"source": "other scenes", "overall": 31.0, "tasks": {task: 12.5}}},
-        "intervals": {"level": 95, "method": "m", "scenes": {}, "percent": {task: [10.0, 50.0]}, "missing": {}},
-    }
-    found = scores_of(more)
-    assert found is not None and found.baselines == (("Most frequent answer", "other scenes"),)
-    assert (found.tasks[0].baselines, found.overall.baselines) == ((12.5,), (31.0,))
-    assert interval_of(more, task) == found.tasks[0].interval == (10.0, 50.0)
+    assert written is not None and written.intervals is not None
+    plain = score_table(replace(written, baselines={}))
+    assert plain is not None and plain.heads == ["Task", "Score (%)"]
+    task = next(iter(written.asked.tasks))
+    baseline = Baseline(source="other scenes", questions=1, overall=31.0, tasks={task: 12.5})
+    intervals = replace(written.intervals, percent={task: (10.0, 50.0)})
+    found = score_table(replace(written, baselines={"most_frequent": baseline}, intervals=intervals))
+    assert found is not None and found.heads[2:] == [INTERVAL, "Most frequent answer"]
+    assert found.rows[0][2:] == ("10.0 to 50.0", "12.5") and found.rows[-1][2:] == ("", "31.0")
 
 
 def test_the_scores_of_an_unfinished_run_are_those_of_its_rows(copied: Path):
@@ -370,8 +336,8 @@ def test_the_scores_of_an_unfinished_run_are_those_of_its_rows(copied: Path):
     (copied / "results.jsonl").write_text("".join(lines[:-2]))
     run = RunContents.read(copied)
     assert run.pending == 2
-    assert run.summary["asked"]["questions"] == len(lines) - 2
-    assert run.summary["asked"]["overall_label"].startswith("unfinished_")
+    assert run.summary.asked.questions == len(lines) - 2
+    assert str(run.summary.asked.label).startswith("unfinished_")
 
 
 def test_a_place_on_a_map_is_where_the_plan_shows_it():
@@ -437,7 +403,8 @@ def test_the_table_agrees_with_the_csv_of_the_run(one_run: Path, reported: Path)
 def test_a_report_begins_with_how_good_the_run_is_and_its_warnings(copied: Path, opened: Any, tmp_path: Path):
     summary = json.loads((copied / "summary.json").read_text())
     label = summary["asked"]["overall_label"]
-    summary["baselines"] = {"most_frequent": {"source": "elsewhere", "tasks": {}, "overall": summary["asked"][label]}}
+    same = {"source": "elsewhere", "questions": 1, "tasks": {}, "overall": summary["asked"][label]}
+    summary["baselines"] = {"most_frequent": same}
     (copied / "summary.json").write_text(json.dumps(summary | {"warnings": ["no reply could be read"]}))
     shown = opened(write_report(copied, tmp_path / "report.html").path).page
     text = shown.inner_text("body")
@@ -463,20 +430,20 @@ def test_a_run_has_its_name_as_title_or_its_model_benchmark_and_score(
 ):
     facts = RunReader(one_run).facts
     facts = replace(facts, config=facts.config | {"name": None, "policy": None, "model": "a"} | config)
-    summary = {"asked": {"overall_label": "x", "x": 33.33}}
-    assert title_of(facts, find_benchmark("rooms"), summary) == title
+    assert title_of(facts, find_benchmark("rooms"), 33.33) == title
 
 
 def test_a_map_marks_the_objects_that_no_view_showed(one_run: Path):
     run = RunContents.read(one_run)
-    question = replace(run.question(run.episodes[0]), question="How many chairs are there?", options=())
+    answer = run.answer(run.episodes[0])
+    answer = replace(answer, question=replace(answer.question, question="How many chairs are there?", options=()))
     chairs = [ObjectBox("chair", (float(x), 0.0, 0.0), (1.0, 1.0, 1.0)) for x in range(3)]
     seen = SeenObjects("chair", 3, ((5, 0), (0, 0), (0, 9)))
     sight = Sight(1, 1, surface=(0.1, 0.2), boxes=True, objects=(seen,), enough=1, made_of="")
-    assert unseen_of(replace(question, sight=sight), chairs) == [chairs[1]]
+    assert unseen_of(replace(answer, sight=sight), chairs) == [chairs[1]]
     assert sight.in_words == "1 of 3 chair never in view"
-    assert unseen_of(replace(question, sight=sight), chairs[:2]) == []  # other boxes than the sight was worked out with
-    assert unseen_of(replace(question, sight=None), chairs) == []
+    assert unseen_of(replace(answer, sight=sight), chairs[:2]) == []  # other boxes than the sight was worked out with
+    assert unseen_of(replace(answer, sight=None), chairs) == []
 
 
 def test_a_floor_plan_shows_the_top_of_what_its_cut_goes_through():

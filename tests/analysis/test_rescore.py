@@ -18,8 +18,6 @@ from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.runs.reader import RunReader
 
-OLD_RUN = Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted"
-
 
 @pytest.fixture(scope="module")
 def run(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -111,23 +109,6 @@ def test_a_policy_without_a_model_keeps_its_answers(rooms: RoomScans, tmp_path: 
     caplog.clear()
     assert main([str(folder)], parser_of) == 0
     assert caplog.messages[0] == "0 of 2 answers change: 0 score more, 0 less"
-
-
-def test_an_answer_with_a_damaged_turn_stays_as_it_was(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    folder = shutil.copytree(run, tmp_path / "run")
-    row = next(row for row in RunReader(folder).rows if row.turns > 1)
-    path = folder / row.folder / "turns.jsonl"
-    path.write_text("{}\n" + "".join(path.read_text().splitlines(keepends=True)[1:]))
-    caplog.set_level("INFO")
-    assert main([str(folder)], parser_of) == 0
-    assert f"{path}, line 1 is damaged" in caplog.messages[0]
-    assert f"only {row.turns - 1} of {row.turns} turns can be read, so its recorded answer stays" in caplog.text
-
-
-def test_a_run_without_its_questions_names_what_to_restore(capsys: pytest.CaptureFixture[str]):
-    assert main([str(OLD_RUN)], parser_of) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "restore the file that it read its questions from" in line
 
 
 @pytest.mark.parametrize(

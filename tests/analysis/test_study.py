@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.study.cells import STUDY_FILE, Given, Study, done_file, finished_runs, open_study
+from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell
 from roomscout.analysis.study.tables import (
     csv_of,
@@ -27,7 +29,6 @@ from roomscout.analysis.study.tables import (
     loss_table,
     markdown_of,
     never_saw,
-    plot_of,
     results_of,
 )
 from roomscout.command.main import main
@@ -36,6 +37,7 @@ from roomscout.runs import RunError
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.settings import flags_giving
+from roomscout.runs.sights import SightGroup, SightSplit
 from roomscout.runs.writer import RunWriter
 
 COMMAND = StudiedCommand()
@@ -126,10 +128,14 @@ def test_questions_that_failed_in_a_cell_are_left_out_of_all(studied: Path, tmp_
 
 
 def test_never_saw_is_a_share_of_the_answers_that_need_an_object():
-    groups = {"never_saw": {"answers": 39}, "saw": {"answers": 9}, "no_object": {"answers": 12}}
-    assert never_saw({"sight": {"types": {"all": groups}}}) == pytest.approx(81.25)
-    assert never_saw({"sight": {"types": {"all": {"no_object": {"answers": 12}}}}}) is None
-    assert never_saw({}) is None
+    groups = {
+        name: SightGroup(answers=answers, below_full=0, percent=0.0)
+        for name, answers in (("never_saw", 39), ("saw", 9), ("no_object", 12))
+    }
+    split = SightSplit(enough_pixels=1, surface_percent=50.0, types={"all": groups})
+    assert never_saw(split) == pytest.approx(81.25)
+    assert never_saw(replace(split, types={"all": {"no_object": groups["no_object"]}})) is None
+    assert never_saw(None) is None
 
 
 def test_the_page_and_the_markdown_name_every_cell(studied: Path):
@@ -380,9 +386,9 @@ def test_the_steps_of_a_ladder_add_up_to_100_and_the_largest_is_named(studied: P
     assert [each.name for each in found.losses["overall"]] == list(PRESETS["ladder"].steps)
     for of_task in found.losses.values():
         assert [each.percent for each in of_task] == pytest.approx([25, -10, 40, 20])
-    heads, rows = loss_table(found)
-    assert heads[1:6] == ["own views", "looking", "perceiving", "out of view", "reasoning"]
-    assert {row[-1] for row in rows} == {"out of view"} and {row[1] for row in rows} == {"25.0"}
+    table = loss_table(found)
+    assert table.heads[1:6] == ["own views", "looking", "perceiving", "out of view", "reasoning"]
+    assert {row[-1] for row in table.rows} == {"out of view"} and {row[1] for row in table.rows} == {"25.0"}
     assert "adds up to 100" in markdown_of(found, "Ladder")
 
 

@@ -12,8 +12,6 @@ from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.analysis.wrong import main, report_wrong
 from roomscout.runs.reader import RunReader
 
-SCHEMA_1 = Path(__file__).parents[1] / "fixtures" / "run_schema1"
-
 
 def folders(lines: list[str]) -> list[str]:
     return [line.split()[0] for line in lines[3:] if not line.startswith(" ")]
@@ -57,11 +55,6 @@ def test_failed_questions_are_listed_with_the_reason(rooms: RoomScans, tmp_path:
     assert lines[0] == f"Failed: {len(failed)} of {len(rooms.rows)}"
     assert folders(lines) == [row.folder for row in failed]
     assert sum(line.startswith("    failed (scan): no scan of scannet") for line in lines) == len(failed)
-
-
-def test_a_run_of_an_earlier_version_is_listed_too(capsys: pytest.CaptureFixture[str]):
-    assert main([str(SCHEMA_1 / "interrupted")]) == 0
-    assert capsys.readouterr().out.startswith("Wrong: ")
 
 
 def test_a_folder_that_is_not_a_run_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

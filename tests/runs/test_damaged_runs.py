@@ -70,7 +70,7 @@ def read_everything(run: Path, intact: Path, out: Path) -> Iterator[Callable[[],
         read = RunContents.read(run)
         plans = FloorPlans(out / "maps", "z", 1.0)
         plans.draw = refused  # type: ignore[method-assign]  # scans are not part of a run
-        questions = [read.question(episode) for episode in read.episodes]
+        questions = [read.answer(episode) for episode in read.episodes]
         pages = [script_json(page_of(question, read, plans, str)) for question in questions]
         entries = [question.entry for question in questions]
         script_json(index_of(entries))

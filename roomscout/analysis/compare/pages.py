@@ -1,23 +1,28 @@
 """A comparison as lines of text, as JSON values, as Markdown and as a page that looks like a run's report."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from markupsafe import Markup
 
 from roomscout.analysis.compare.answers import Answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, Flip, Pair
 from roomscout.analysis.compare.conditions import in_words, value_in_words
 from roomscout.analysis.report.svg import Dot, dot_plot
-from roomscout.analysis.tables import INTERVAL, counted, decimal, interval_in_words, markdown_table, p_in_words
-from roomscout.base.text import escaped, escaped_text, in_markdown
-from roomscout.scoring.intervals import LEVEL, POWER, Difference
+from roomscout.base.tables import Table, decimal, interval_in_words, p_in_words
+from roomscout.base.text import capitalized, counted, escaped, in_markdown
+from roomscout.scoring.intervals import INTERVAL, LEVEL, POWER, Difference
 from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.summary import BASELINES
 
 SHOWN_FLIPS = 5
 """How many flips each way the console shows."""
+SHOWN_SETTINGS = ("model", "revision", "policy", "engine", "dtype", "quantize")
+"""What the first lines say of a run, before its controls."""
 
 
 def letter(place: int) -> str:
@@ -30,62 +35,31 @@ def lines_of(found: Comparison) -> list[str]:
     lines = [f"{letter(place)}: {_about(run)}" for place, run in enumerate(found.runs)]
     lines += ["", _questions_in_words(found)]
     for place, pair in enumerate(found.pairs, start=1):
-        lines += ["", *_pair_lines(pair, letter(place), found)]
+        second = letter(place)
+        head = f"{second} - A" if len(found.pairs) == 1 else f"{second} - A ({pair.second.name})"
+        lines += ["", f"{head}: {_conditions(pair)}", *coverage_lines(pair, second, found)]
+        lines += [*_table(pair, second).lines(), *missing_lines(pair), *power_lines(pair)]
+        lines += _flip_lines(pair.lost, f"right in A, wrong in {second}")
+        lines += _flip_lines(pair.gained, f"wrong in A, right in {second}")
     return [escaped(line) for line in lines]
+
+
+def markdown_of(found: Comparison) -> str:
+    """The comparison as Markdown, for a paper's notes or an issue."""
+    lines = [f"- {letter(place)}: {_about(run)}" for place, run in enumerate(found.runs)]
+    lines += ["", f"{_questions_in_words(found)}."]
+    for place, pair in enumerate(found.pairs, start=1):
+        second = letter(place)
+        notes = [_conditions(pair), *coverage_lines(pair, second, found), *missing_lines(pair), *power_lines(pair)]
+        notes.append(f"{len(pair.lost):,} questions right in A and wrong in {second}, {len(pair.gained):,} the reverse")
+        lines += ["", *_table(pair, second).markdown(), "", *(f"- {capitalized(note)}." for note in notes)]
+    return "".join(f"{in_markdown(line)}\n" for line in lines)
 
 
 def _about(run: Answers) -> str:
     """A run in a line: its folder, its model and how it ran."""
-    known = [f"{name} {run.about[name]}" for name in ABOUT if run.about.get(name) is not None]
-    controls = run.about.get("controls")
-    return f"{run.path} ({', '.join([*known, *([controls] if controls else [])])})"
-
-
-ABOUT = ("model", "revision", "policy", "engine", "dtype", "quantize")
-"""What the first lines say of a run, before its controls."""
-
-
-def titles_of(runs: Sequence[Answers]) -> list[str]:
-    """The titles of runs, with the name of the folder where two have the same."""
-    titles = [run.title for run in runs]
-    return [
-        f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
-        for run in runs
-    ]
-
-
-def _differing(pair: Pair) -> list[dict[str, str]]:
-    """What answers in the two runs and their conditions, as far as they differ: a name and both values.
-
-    Leaves out the hashes of prompts, which say nothing to a reader.
-    """
-    first, second = (
-        {name: value for name, value in run.about.items() if name != "controls"} for run in (pair.first, pair.second)
-    )
-    found = {name: (value, second.get(name)) for name, value in first.items() if value != second.get(name)}
-    return [
-        {"name": escaped(name), "first": escaped(value_in_words(one)), "second": escaped(value_in_words(other))}
-        for name, (one, other) in {**found, **pair.differs}.items()
-        if name != "prompts"
-    ]
-
-
-def _lead(pair: Pair, second: str) -> dict[str, Any] | None:
-    """The difference of the overalls, and which run is better if its interval and its p-value agree."""
-    if (overall := pair.overall) is None:
-        return None
-    verdict = ""
-    p_value = pair.adjusted.get(overall.name)
-    if overall.interval and (overall.interval[0] <= 0 <= overall.interval[1]) == (p_value is None or p_value >= 0.05):
-        low, high = overall.interval  # if they disagree, a note says so
-        verdict = f"{second} is better." if low > 0 else "A is better." if high < 0 else "The interval includes 0."
-    return {
-        "first": f"{overall.first:.1f}",
-        "second": f"{overall.second:.1f}",
-        "difference": f"{overall.percent:+.1f}",
-        "interval": interval_in_words(overall.interval, "+.1f") if overall.interval else "",
-        "verdict": verdict,
-    }
+    known = [f"{name} {run.about[name]}" for name in SHOWN_SETTINGS if run.about.get(name) is not None]
+    return f"{run.path} ({', '.join(filter(None, [*known, run.about.get('controls')]))})"
 
 
 def _questions_in_words(found: Comparison) -> str:
@@ -93,67 +67,28 @@ def _questions_in_words(found: Comparison) -> str:
     return words + (f"; {found.left_out:,} that only some have are left out" if found.left_out else "")
 
 
-def _name(each: Difference, pair: Pair) -> str:
-    """The name of a row: the label of the overall unless it is partial, since that is long."""
-    return str(pair.label) if each is pair.overall and not pair.partial else each.name
+def _conditions(pair: Pair) -> str:
+    return f"conditions differ in {in_words(pair.differs)}" if pair.differs else "same conditions"
 
 
 def coverage_lines(pair: Pair, second: str, found: Comparison) -> list[str]:
     """What a pair's scores cover: the failed questions, apart from what both runs finished, and the partial overall."""
-    lines, both = [], found.questions
+    lines = []
     if any(pair.failed):
-        named = [
-            f"{count:,} of {both:,} questions in {name}"
-            for count, name in zip(pair.failed, ("A", second), strict=True)
-            if count
-        ]
+        counts = zip(pair.failed, ("A", second), strict=True)
+        named = " and ".join(f"{count:,} of {found.questions:,} questions in {name}" for count, name in counts if count)
         if found.failed_as_wrong:
-            lines.append(f"failed: {' and '.join(named)}, counted as wrong answers")
+            lines.append(f"failed: {named}, counted as wrong answers")
         else:
-            over = "question that both" if pair.questions == 1 else "questions that both"
             line = (
-                f"failed: {' and '.join(named)}; left out, so all below is over the {pair.questions:,} {over} finished"
+                f"failed: {named}; left out, so all below is over the {counted(pair.questions, 'question')} that both "
+                "finished"
             )
             if pair.as_wrong:
                 before, after = pair.as_wrong
                 line += f" (counted as wrong answers: A {before:.1f}, {second} {after:.1f}, {after - before:+.1f})"
             lines.append(line)
     return [*lines, *([f"the overall is a {pair.partial}"] if pair.partial else [])]
-
-
-def _pair_lines(pair: Pair, second: str, found: Comparison) -> list[str]:
-    head = f"{second} - A" if len(found.pairs) == 1 else f"{second} - A ({pair.second.name})"
-    lines = [f"{head}: conditions differ in {in_words(pair.differs)}" if pair.differs else f"{head}: same conditions"]
-    lines += coverage_lines(pair, second, found)
-    (_, *heads), rows = _table(pair, second)
-    for row in [["percent", *heads], *rows]:
-        lines.append(_LINE.format(*row[:7]) + "".join(f"{cell:>11}" for cell in row[7:]))
-    lines += missing_lines(pair) + power_lines(pair)
-    for flips, what in ((pair.lost, f"right in A, wrong in {second}"), (pair.gained, f"wrong in A, right in {second}")):
-        lines.append(f"{counted(len(flips), 'question')} {what}" + (":" if flips else ""))
-        lines += [f"  {_flip_line(flip, pair)}" for flip in flips[:SHOWN_FLIPS]]
-        if len(flips) > SHOWN_FLIPS:
-            lines.append(f"  and {len(flips) - SHOWN_FLIPS:,} more: --out FILE.html lists them with links")
-    return lines
-
-
-_LINE = "{:<30}{:>7}{:>7}{:>8}{:>16}{:>8}{:>10}"
-
-
-def _flip_line(flip: Flip, pair: Pair) -> str:
-    key = flip.key
-    answers = f"{_answer(flip.first)} ({flip.before:g}) -> {_answer(flip.second)} ({flip.after:g})"
-    return f"{_folders(flip)}  {key.question_type}  {key.scene_name}  {answers}, right {key.ground_truth}"
-
-
-def _folders(flip: Flip) -> str:
-    """The folders of a question in the two runs, one if they are the same; its id where there is none."""
-    names = [row.folder or f"id {flip.key.id}" for row in (flip.first, flip.second)]
-    return " / ".join(dict.fromkeys(names))
-
-
-def _answer(row: ResultRow) -> str:
-    return "none" if row.answer is None else row.answer
 
 
 def missing_lines(pair: Pair) -> list[str]:
@@ -187,35 +122,55 @@ def power_lines(pair: Pair) -> list[str]:
     return [line]
 
 
-def _baseline_columns(pair: Pair, second: str) -> list[tuple[str, Mapping[str, float]]]:
-    """The baselines of the runs by column; only those over all questions that are compared."""
+def _flip_lines(flips: Sequence[Flip], what: str) -> list[str]:
+    lines = [f"{counted(len(flips), 'question')} {what}" + (":" if flips else "")]
+    for flip in flips[:SHOWN_FLIPS]:
+        folders = dict.fromkeys(row.folder or f"id {flip.key.id}" for row in (flip.first, flip.second))
+        answers = f"{_answer(flip.first)} ({flip.before:g}) -> {_answer(flip.second)} ({flip.after:g})"
+        where = f"{' / '.join(folders)}  {flip.key.question_type}  {flip.key.scene_name}"
+        lines.append(f"  {where}  {answers}, right {flip.key.ground_truth}")
+    if len(flips) > SHOWN_FLIPS:
+        lines.append(f"  and {len(flips) - SHOWN_FLIPS:,} more: --out FILE.html lists them with links")
+    return lines
+
+
+def _answer(row: ResultRow) -> str:
+    return "none" if row.answer is None else row.answer
+
+
+def _name(each: Difference, pair: Pair) -> str:
+    """The name of a row: the label of the overall unless it is partial, since that is long."""
+    return str(pair.label) if each is pair.overall and not pair.partial else each.name
+
+
+def _table(pair: Pair, second: str) -> Table:
+    """The differences; the last columns are the baselines that cover all questions that are compared."""
     first, other = (_baselines(run, pair) for run in (pair.first, pair.second))
-    columns = [(BASELINES["most_frequent"], first.get("most_frequent") or other.get("most_frequent"))]
-    columns += [("blind A", first.get("blind")), (f"blind {second}", other.get("blind"))]
-    return [(name, percents) for name, percents in columns if percents]
-
-
-def _baselines(run: Answers, pair: Pair) -> dict[str, dict[str, float]]:
-    if len(run.by_question) != pair.questions:
-        return {}
-    return {
-        name: dict(baseline["tasks"]) | ({"overall": baseline["overall"]} if "overall" in baseline else {})
-        for name, baseline in run.summary.get("baselines", {}).items()
+    baselines = {
+        BASELINES["most_frequent"]: first.get("most_frequent") or other.get("most_frequent"),
+        "blind A": first.get("blind"),
+        f"blind {second}": other.get("blind"),
     }
-
-
-def _table(pair: Pair, second: str) -> tuple[list[str], list[list[str]]]:
-    """The differences: the heads of the columns, of which the last are baselines, and a row for each difference."""
-    columns = _baseline_columns(pair, second)
-    heads = ["", "A", second, f"{second} - A", INTERVAL, "p", "p (Holm)", *(name for name, _ in columns)]
-    return heads, [
+    known = {name: percents for name, percents in baselines.items() if percents}
+    rows = [
         [
             _name(each, pair), f"{each.first:.1f}", f"{each.second:.1f}", f"{each.percent:+.1f}",
             interval_in_words(each.interval, "+.1f"), p_in_words(each.p_value),
-            p_in_words(pair.adjusted.get(each.name)), *(decimal(percents.get(each.name)) for _, percents in columns),
+            p_in_words(pair.adjusted.get(each.name)), *(decimal(of.get(each.name)) for of in known.values()),
         ]
         for each in pair.differences
     ]  # fmt: skip
+    return Table(["percent", "A", second, f"{second} - A", INTERVAL, "p", "p (Holm)", *known], rows)
+
+
+def _baselines(run: Answers, pair: Pair) -> dict[str, dict[str, float]]:
+    """The percent by task and "overall" of the baselines of a run, if they cover the questions that are compared."""
+    if len(run.by_question) != pair.questions:
+        return {}
+    return {
+        name: each.tasks | ({} if each.overall is None else {"overall": each.overall})
+        for name, each in run.summary.baselines.items()
+    }
 
 
 def json_of(found: Comparison) -> dict[str, Any]:
@@ -288,85 +243,113 @@ def _json_of_flip(flip: Flip) -> dict[str, Any]:
     }
 
 
-def markdown_of(found: Comparison) -> str:
-    """The comparison as Markdown, for a paper's notes or an issue."""
-    lines = [f"- {letter(place)}: {_about(run)}" for place, run in enumerate(found.runs)]
-    lines += ["", f"{_questions_in_words(found)}."]
-    for place, pair in enumerate(found.pairs, start=1):
-        second = letter(place)
-        lines += ["", *markdown_table(*_table(pair, second))]
-        conditions = f"Conditions differ in {in_words(pair.differs)}" if pair.differs else "Same conditions"
-        notes = [conditions, *coverage_lines(pair, second, found), *missing_lines(pair), *power_lines(pair)]
-        notes.append(f"{len(pair.lost):,} questions right in A and wrong in {second}, {len(pair.gained):,} the reverse")
-        lines += ["", *(f"- {note[0].upper()}{note[1:]}." for note in notes)]
-    return "".join(f"{in_markdown(line)}\n" for line in lines)
-
-
 def page_values(found: Comparison, out: Path) -> dict[str, Any]:
     """What the template shows. Links are relative to the folder of `out`."""
-    pairs, titles = [], titles_of(found.runs)
-    for place, pair in enumerate(found.pairs, start=1):
-        second = letter(place)
-        heads, rows = _table(pair, second)
-        notes = [*missing_lines(pair), *power_lines(pair)]
-        pairs.append(
-            {
-                "second": second,
-                "name": escaped(titles[place]),
-                "differs": _differing(pair),
-                "conditions": ", ".join(map(escaped, pair.differs)),
-                "lead": _lead(pair, second),
-                "covers": [escaped(f"{line[0].upper()}{line[1:]}.") for line in coverage_lines(pair, second, found)],
-                "columns": heads[7:],
-                "rows": [
-                    {"name": escaped(name), "overall": each is pair.overall, "cells": cells}
-                    for (name, *cells), each in zip(rows, pair.differences, strict=True)
-                ],
-                "notes": [escaped(f"{note[0].upper()}{note[1:]}.") for note in notes],
-                "plot": forest(pair, second),
-                "flips": [
-                    (f"Right in A, wrong in {second}", [_flip_values(flip, pair, out) for flip in pair.lost]),
-                    (f"Wrong in A, right in {second}", [_flip_values(flip, pair, out) for flip in pair.gained]),
-                ],
-            }
-        )
+    titles = titles_of(found.runs)
     return {
-        "title": " against ".join(map(escaped, reversed(titles)))
-        if len(titles) == 2
-        else ", ".join(map(escaped, titles)),
+        "title": " against ".join(reversed(titles)) if len(titles) == 2 else ", ".join(titles),
         "about": _questions_in_words(found),
         "level": round(100 * LEVEL),
         "passing": PASSING,
         "runs": [
             {
                 "letter": letter(place),
-                "title": escaped(titles[place]),
-                "name": escaped(run.name),
-                "about": escaped(_about(run)),
-                "protocol": escaped(run.protocol),
+                "title": titles[place],
+                "name": run.name,
+                "about": _about(run),
+                "protocol": run.protocol,
                 "report": _link(run.report, out) if run.report else "",
             }
             for place, run in enumerate(found.runs)
         ],
-        "pairs": pairs,
+        "pairs": [_pair_values(found, place, titles[place], out) for place in range(1, len(found.runs))],
     }
 
 
-def _flip_values(flip: Flip, pair: Pair, out: Path) -> dict[str, Any]:
-    answers = []
-    for run, row, score in ((pair.first, flip.first, flip.before), (pair.second, flip.second, flip.after)):
-        folder = row.folder
-        link = f"{_link(run.report, out)}#{folder}" if run.report and folder else ""
-        text = f"{row.answer}. {row.answer_text}" if row.answer_text else _answer(row)
-        answers.append({"answer": escaped(text), "score": f"{score:g}", "link": link, "folder": escaped(folder)})
-    truth = flip.first.ground_truth_text
+def titles_of(runs: Sequence[Answers]) -> list[str]:
+    """The titles of runs, with the name of the folder where two have the same."""
+    titles = [run.title for run in runs]
+    return [
+        f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
+        for run in runs
+    ]
+
+
+def _pair_values(found: Comparison, place: int, title: str, out: Path) -> dict[str, Any]:
+    pair, second = found.pairs[place - 1], letter(place)
+    table = _table(pair, second)
+    heads = ["Task", "A (%)", f"{second} (%)", f"{second} − A", *table.heads[4:]]
+    rows: list[Sequence[str]] = [list(row) for row in table.rows]
+    if pair.overall is not None:
+        name, *cells = rows[-1]
+        rows[-1] = [
+            Markup("Overall") + (Markup(" <small>{}</small>").format(name) if name != "overall" else ""),
+            *cells,
+        ]
+    sides = ((f"Right in A, wrong in {second}", pair.lost), (f"Wrong in A, right in {second}", pair.gained))
     return {
-        "type": escaped(flip.key.question_type),
-        "scene": escaped(flip.key.scene_name),
-        "question": escaped_text(flip.key.question),
-        "truth": escaped(f"{flip.key.ground_truth}. {truth}" if truth else flip.key.ground_truth),
-        "answers": answers,
+        "second": second,
+        "name": title,
+        "differs": _differing(pair, second),
+        "conditions": ", ".join(pair.differs),
+        "lead": _lead(pair, second),
+        "covers": [f"{capitalized(line)}." for line in coverage_lines(pair, second, found)],
+        "table": replace(table, heads=heads, rows=rows).html("scores stack", overall=pair.overall is not None),
+        "notes": [f"{capitalized(note)}." for note in (*missing_lines(pair), *power_lines(pair))],
+        "plot": forest(pair, second),
+        "flips": [(heading, len(flips), _flip_table(flips, pair, second, out)) for heading, flips in sides],
     }
+
+
+def _differing(pair: Pair, second: str) -> Table:
+    """What answers in the two runs and their conditions, as far as they differ.
+
+    Leaves out the hashes of prompts, which say nothing to a reader.
+    """
+    first, other = pair.first.about, pair.second.about
+    found = {
+        name: (first[name], other.get(name)) for name in first if name != "controls" and first[name] != other.get(name)
+    }
+    rows = [
+        [name.replace("_", " "), value_in_words(one), Markup("<mark>{}</mark>").format(escaped(value_in_words(two)))]
+        for name, (one, two) in {**found, **pair.differs}.items()
+        if name != "prompts"
+    ]
+    return Table(["What differs", "A", second], rows)
+
+
+def _lead(pair: Pair, second: str) -> dict[str, str] | None:
+    """The difference of the overalls, and which run is better if its interval and its p-value agree."""
+    if (overall := pair.overall) is None:
+        return None
+    verdict, p_value = "", pair.adjusted.get(overall.name)
+    if overall.interval and (overall.interval[0] <= 0 <= overall.interval[1]) == (p_value is None or p_value >= 0.05):
+        low, high = overall.interval  # if they disagree, a note says so
+        verdict = f"{second} is better." if low > 0 else "A is better." if high < 0 else "The interval includes 0."
+    return {
+        "first": f"{overall.first:.1f}",
+        "second": f"{overall.second:.1f}",
+        "difference": f"{overall.percent:+.1f}",
+        "interval": interval_in_words(overall.interval, "+.1f") if overall.interval else "",
+        "verdict": verdict,
+    }
+
+
+def _flip_table(flips: Sequence[Flip], pair: Pair, second: str, out: Path) -> Table:
+    def answer(run: Answers, row: ResultRow, score: float) -> Markup:
+        folder = escaped(row.folder)
+        text = f"{row.answer}. {row.answer_text}" if row.answer_text else _answer(row)
+        if run.report and folder:
+            folder = Markup('<a href="{}#{}">{}</a>').format(_link(run.report, out), folder, folder)
+        return Markup("{} {} <small>({:g})</small>").format(folder, escaped(text), score)
+
+    rows = []
+    for flip in flips:
+        key, truth = flip.key, flip.first.ground_truth_text
+        right = f"{key.ground_truth}. {truth}" if truth else key.ground_truth
+        answers = answer(pair.first, flip.first, flip.before), answer(pair.second, flip.second, flip.after)
+        rows.append([key.question, key.question_type, key.scene_name, right, *answers])
+    return Table(["Question", "Type", "Scene", "Right", "A", second], rows)
 
 
 def _link(report: Path, out: Path) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.runs import RunError
 from roomscout.runs.records import RecordedMessage, image_files
 
@@ -17,12 +17,12 @@ class Exported:
     remarks: tuple[str, ...] = ()
 
 
-def finished(run: RunContents) -> Iterator[QuestionContents]:
+def finished(run: RunContents) -> Iterator[AnswerContents]:
     """The answers that have a result, in their order; reads one at a time."""
-    return (run.question(episode) for episode in sorted(run.rows))
+    return (run.answer(episode) for episode in sorted(run.rows))
 
 
-def images_of(run: RunContents, answer: QuestionContents, message: RecordedMessage) -> list[Path]:
+def images_of(run: RunContents, answer: AnswerContents, message: RecordedMessage) -> list[Path]:
     """The files of a message's images, in their order; of frames of a video, the one that has them all. Raises RunError
     for a link out of the run."""
     names = image_files(message) or ([message["frames"]] if "frames" in message else [])

@@ -44,25 +44,19 @@ def main(arguments: Sequence[str]) -> int:
     run = RunContents.read(chosen_run(options).absolute())
     out = (options.out or Path(f"{run.folder.name}{FORMATS[options.to].ending}")).expanduser().absolute()
     require_free(out, options.force)
-    exported = _write(run, FORMATS[options.to], out)
+    if not run.rows:
+        raise RunError(f"{run.folder} has no finished question to export: resume it")
+    try:
+        with replacing(out) as draft:
+            exported = FORMATS[options.to].write(run, draft)
+    except OSError as error:
+        raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
     if run.pending:
         log.warning("%d answers of the run are not finished, and not exported", run.pending)
-    for sentence in (*run.missing, *exported.remarks):
+    for sentence in exported.remarks:
         log.warning("%s", sentence)
     log.info("%d answers, for %s: %s", exported.answers, FORMATS[options.to].reader, out)
     return 0
-
-
-def _write(run: RunContents, chosen: Format, out: Path) -> Exported:
-    """Write a file completely, or not at all; raises RunError."""
-    if not run.rows:
-        why = run.missing[0] if run.missing else f"{run.folder} has no finished question to export: resume it"
-        raise RunError(why)
-    try:
-        with replacing(out) as draft:
-            return chosen.write(run, draft)
-    except OSError as error:
-        raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from roomscout.analysis.exports.answers import Exported, finished, images_of
-from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.base.extras import importing
 from roomscout.base.text import escaped, escaped_text
 from roomscout.runs import RunError
@@ -60,7 +60,7 @@ def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "Eval
     from inspect_ai.model import ModelUsage
 
     facts, model = run.facts, _model(run)
-    task = run.benchmark.title if run.benchmark else str(facts.setting("benchmark"))
+    task = run.benchmark.title
     seconds = sum(session.seconds for session in run.summary.sessions)
     usages = (usage for summary in summaries for usage in summary.model_usage.values())
     return EvalLog(
@@ -102,20 +102,20 @@ def _model(run: RunContents) -> str:
     return str(run.facts.setting("policy") or run.facts.setting("model"))
 
 
-def _id(answer: QuestionContents) -> int | str:
+def _id(answer: AnswerContents) -> int | str:
     """The id of a question, a number where it is a whole one, as in VSI-Bench; as text it names a file."""
-    if re.fullmatch("0|[1-9][0-9]{0,17}", answer.id):
-        return int(answer.id)
-    return escaped(answer.id).replace("/", "%2F").replace("\\", "%5C")
+    if re.fullmatch("0|[1-9][0-9]{0,17}", answer.question.id):
+        return int(answer.question.id)
+    return escaped(answer.question.id).replace("/", "%2F").replace("\\", "%5C")
 
 
-def _camera_path(answer: QuestionContents) -> list[dict[str, Any]]:
+def _camera_path(answer: AnswerContents) -> list[dict[str, Any]]:
     """Where the camera was in each turn, and what it did, as JSON values."""
     kept = ("turn", "pose", "action", "clamped", "parse_error", "move")
     return [{key: value for key, value in turn.to_json().items() if key in kept} for turn in answer.turns]
 
 
-def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> "EvalSample":
+def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "EvalSample":
     from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput
     from inspect_ai.scorer import Score
@@ -132,9 +132,9 @@ def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> 
     return EvalSample(
         id=_id(answer),
         epoch=answer.episode.sample,
-        input=escaped_text(answer.question),
-        choices=[escaped(option) for option in answer.options] or None,
-        target=answer.truth or "",
+        input=escaped_text(answer.question.question),
+        choices=[escaped(option) for option in answer.question.options] or None,
+        target=answer.question.ground_truth or "",
         messages=messages,
         output=ModelOutput(
             model=model,
@@ -145,9 +145,9 @@ def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> 
         ),
         scores=scores or None,
         metadata={
-            "dataset": answer.dataset,
-            "scene_name": answer.scene,
-            "question_type": answer.question_type,
+            "dataset": answer.question.dataset,
+            "scene_name": answer.question.scene_name,
+            "question_type": answer.question.question_type,
             "status": row.status,
             "parse_errors": row.parse_errors,
             "folder": str(answer.episode),
@@ -159,7 +159,7 @@ def _sample(run: RunContents, answer: QuestionContents, missing: list[Path]) -> 
     )
 
 
-def _messages(run: RunContents, answer: QuestionContents, missing: list[Path]) -> "list[ChatMessage]":
+def _messages(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "list[ChatMessage]":
     """The conversation; for a policy without a model, the images of each turn and what the policy did. Adds to
     `missing` images."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser, ContentImage, ContentText
@@ -212,11 +212,10 @@ def _score_of_run(run: RunContents) -> "EvalScore":
     """The means of the run's summary, from 0 to 1: the overall under its label, then the tasks."""
     from inspect_ai.log import EvalMetric, EvalScore
 
-    asked = run.summary.get("asked", {})
-    label = asked.get("overall_label")
-    percents = ({label: asked[label]} if label else {}) | asked.get("tasks", {})
+    asked = run.summary.asked
+    percents = ({str(asked.label): asked.overall} if asked.overall is not None else {}) | asked.tasks
     metrics = {name: EvalMetric(name=name, value=round(percent / 100, 6)) for name, percent in percents.items()}
-    return EvalScore(name=SCORE, scorer=SCORE, scored_samples=asked.get("scored"), metrics=metrics)
+    return EvalScore(name=SCORE, scorer=SCORE, scored_samples=asked.scored, metrics=metrics)
 
 
 def _further_scores(run: RunContents) -> "list[EvalScore]":

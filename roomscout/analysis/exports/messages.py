@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.analysis.exports.answers import Exported, finished, images_of
-from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.runs import RunError
 
 TAG = "<image>"
@@ -62,14 +62,14 @@ def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> E
     return Exported(written, tuple(remarks))
 
 
-def _facts(answer: QuestionContents) -> dict[str, Any]:
+def _facts(answer: AnswerContents) -> dict[str, Any]:
     """The columns to filter by."""
     assert answer.row is not None, "a finished answer has a result"
     return {
-        "id": answer.id,
+        "id": answer.question.id,
         "sample": answer.episode.sample,
-        "question_type": answer.question_type,
-        "scene_name": answer.scene,
+        "question_type": answer.question.question_type,
+        "scene_name": answer.question.scene_name,
         "status": answer.row.status,
         "score": answer.row.score,
     }

@@ -1,6 +1,5 @@
 """The verb `roomscout replay`."""
 
-import argparse
 import logging
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from roomscout.analysis.report.pages import replay_file
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base.extras import importing
 from roomscout.base.files import replacing
-from roomscout.base.text import log_to_stream
+from roomscout.base.text import counted, log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.scans import ScanNotFound
 from roomscout.rendering.scene import SceneError
@@ -41,18 +40,11 @@ def main(arguments: Sequence[str]) -> int:
     )
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
-    folder = _run_of(given)
-    write_replay(folder, given.question, given.out, given.scan_root, given.rrd)
+    if Path(given.question, "run.json").is_file():
+        fix = f"RUN comes first, as in {given.question} {given.run}" if given.run else "name one after it, such as q001"
+        raise RunError(f"{given.question} is a run, not a question: {fix}")
+    write_replay(chosen_run(given), given.question, given.out, given.scan_root, given.rrd)
     return 0
-
-
-def _run_of(given: argparse.Namespace) -> Path:
-    """The run of the arguments; raises RunError also if the question is missing, or before the run."""
-    run, question = given.run, given.question
-    if Path(question, "run.json").is_file():
-        fix = "name a question after it, such as q001" if run is None else f"RUN comes first, as in {question} {run}"
-        raise RunError(f"{question} is a run, not a question: {fix}")
-    return chosen_run(given)
 
 
 def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | None, rrd: bool) -> Path:
@@ -71,8 +63,8 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
             raise RunError(f"--out {out}: name a file that ends in {suffix}")
         require_outside_runs(out, own="replay_")
     replay = replay_of(run, name, scan_root and scan_root.expanduser())
-    question = replay.question
-    out = (out or replay_file(run.folder, str(question.episode)).with_suffix(suffix)).absolute()
+    episode, turns = replay.answer.episode, counted(len(replay.answer.turns), "turn")
+    out = (out or replay_file(run.folder, str(episode)).with_suffix(suffix)).absolute()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as draft:
@@ -84,6 +76,5 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
     for sentence in replay.missing:
         log.warning("%s", sentence)
-    turns = f"{len(question.turns)} turn{'s' if len(question.turns) > 1 else ''}"
-    log.info("Replay of %s (%s, %.1f MB): %s", question.episode, turns, out.stat().st_size / 1e6, out)
+    log.info("Replay of %s (%s, %.1f MB): %s", episode, turns, out.stat().st_size / 1e6, out)
     return out

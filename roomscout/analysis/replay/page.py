@@ -13,11 +13,10 @@ import numpy as np
 from PIL import Image
 
 from roomscout.analysis.replay.packing import COLUMNS, packed
-from roomscout.analysis.report.contents import QuestionContents, RunContents
+from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.analysis.report.pages import answer_values, counted_names, script_json, turn_values, unseen_of
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.titles import short_title
-from roomscout.base.text import escaped
 from roomscout.data.boxes import ObjectBox
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -49,7 +48,7 @@ class Replay:
     """
 
     run: RunContents
-    question: QuestionContents
+    answer: AnswerContents
     scene: Scene
     intrinsics: Intrinsics
     objects: tuple[ObjectBox, ...]
@@ -58,7 +57,7 @@ class Replay:
     @property
     def title(self) -> str:
         """The run and the answer, for a heading."""
-        return f"{self.question.episode} of {short_title(self.run.facts)}"
+        return f"{self.answer.episode} of {short_title(self.run.facts)}"
 
 
 def page(replay: Replay) -> str:
@@ -67,7 +66,7 @@ def page(replay: Replay) -> str:
     scripts = [(assets / name).read_text(encoding="utf-8") for name in SCRIPTS]
     template = templates("roomscout.analysis.replay").get_template("replay.html.j2")
     return template.render(
-        title=escaped(replay.title),
+        title=replay.title,
         styles=[style_of("palette.css"), (assets / "replay.css").read_text(encoding="utf-8")],
         scripts=scripts,
         allowed=" ".join(f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts),
@@ -77,26 +76,26 @@ def page(replay: Replay) -> str:
 
 def page_values(replay: Replay) -> dict[str, Any]:
     """What the scripts of the page read."""
-    turns, missing = replay.question.turns, replay.missing
+    turns, missing = replay.answer.turns, replay.missing
     views = _jpegs(turns)
-    unseen = unseen_of(replay.question, replay.objects)
+    unseen = unseen_of(replay.answer, replay.objects)
     length_m = FRUSTUM_SHARE * float(max(replay.scene.bounds.extent))
     shown = [
-        turn_values(turn, replay.question, replay.run, views.get, missing)
+        turn_values(turn, replay.answer, views.get, missing)
         | {"place": _frustum(turn.pose, replay.intrinsics, length_m), "goal": _goal(turn)}
         for turn in turns
     ]
     missing += [
-        f"The view of turn {turn.turn} is damaged: {escaped(str(shot.path))}."
+        f"The view of turn {turn.turn} is damaged: {shot.path}."
         for turn in turns
         for shot in turn.shots
         if shot.path.is_file() and shot.path not in views
     ]
     return {
-        "title": escaped(replay.title),
-        "question": answer_values(replay.question),
+        "title": replay.title,
+        "question": answer_values(replay.answer),
         "turns": shown,
-        "run": "" if replay.run.folder.name == replay.run.facts.name else escaped(replay.run.folder.name),
+        "run": "" if replay.run.folder.name == replay.run.facts.name else replay.run.folder.name,
         "objects": _objects(replay.objects, unseen),
         "objects_in_words": counted_names(replay.objects),
         "unseen_in_words": counted_names(unseen),
@@ -130,7 +129,7 @@ def _objects(boxes: Sequence[ObjectBox], unseen: Sequence[ObjectBox]) -> list[di
     geometry = geometry_of(boxes)
     return [
         {
-            "name": escaped(box.category),
+            "name": box.category,
             "corners": [_rounded(corner) for corner in geometry.corners(place)],
             "unseen": box in unseen,
         }
@@ -198,7 +197,7 @@ def _fitting(scene: Scene, most_bytes: int) -> tuple[Simplified, dict[str, Any]]
 def _about(scene: Scene, mesh: Simplified) -> str:
     made_of = "triangles" if len(scene.faces) else "points"
     simpler = f", drawn as {mesh.size:,} in cells of {100 * mesh.cell_m:.1f} cm" if mesh.cell_m else ""
-    return f"{escaped(scene.name)}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}"
+    return f"{scene.name}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}"
 
 
 def _base64(content: bytes) -> str:

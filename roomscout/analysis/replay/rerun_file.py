@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from roomscout.analysis.replay.page import MOST_FACES, Replay
-from roomscout.analysis.report.contents import QuestionContents
+from roomscout.analysis.report.contents import AnswerContents
 from roomscout.analysis.report.pages import forced_in_words
 from roomscout.base.shots import VIEW
 from roomscout.base.text import escaped
@@ -23,7 +23,7 @@ def write_rerun(replay: Replay, out: Path) -> None:
     """
     import rerun
 
-    turns, lens = replay.question.turns, replay.intrinsics
+    turns, lens = replay.answer.turns, replay.intrinsics
     recording = rerun.RecordingStream("roomscout_replay", recording_id=replay.title)
     recording.save(out)
     recording.log("room", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
@@ -58,23 +58,23 @@ def write_rerun(replay: Replay, out: Path) -> None:
             place_of_image = "room/camera/view" if shot.name == VIEW else f"images/{shot.name}"
             recording.log(place_of_image, rerun.Image(image).compress(jpeg_quality=85))
         recording.log("room/path", rerun.LineStrips3D([path[: place + 1]], colors=[38, 99, 235]))
-        recording.log("conversation", rerun.TextDocument("\n\n".join(_said(turn, replay.question))))
+        recording.log("conversation", rerun.TextDocument("\n\n".join(_said(turn, replay.answer))))
     recording.flush()
 
 
-def _said(turn: Turn, question: QuestionContents) -> list[str]:
+def _said(turn: Turn, answer: AnswerContents) -> list[str]:
     """What was said and done in a turn."""
     said = [turn.reply.text, turn.uses_in_words, turn.action.in_words, turn.camera_in_words, turn.parse_error]
     if turn.requested is not None:
         said.append(f"the model asked for: {turn.requested.in_words}")
     if turn.forced is not None:
-        said.append(f"if this turn were the last: {forced_in_words(turn.forced, question)}")
+        said.append(f"if this turn were the last: {forced_in_words(turn.forced, answer)}")
     return [text for text in said if text]
 
 
 def _about(replay: Replay) -> str:
     """The question, its options and its outcome."""
-    question = replay.question
-    answer, truth = question.entry.answer, question.entry.truth
-    ended = f"{question.outcome}: {answer}" if answer else question.outcome
-    return "\n".join([question.question, *question.options, ended, *([f"truth: {truth}"] if truth else [])])
+    answer, question = replay.answer, replay.answer.question
+    ended = ": ".join(filter(None, [answer.outcome, answer.entry.answer]))
+    truth = [f"truth: {answer.entry.truth}"] if answer.entry.truth else []
+    return "\n".join([question.question, *question.options, ended, *truth])

@@ -1,19 +1,18 @@
-"""Reads a run into the plain values that a report shows; writes nothing."""
+"""Reads a run into what a report shows; writes nothing."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.data.boxes import ObjectBox, named_in
-from roomscout.data.questions import Question, QuestionError
+from roomscout.data.questions import Question
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
-from roomscout.runs.costs import Cost, costs, total
-from roomscout.runs.hardware import GpuSamples, Hardware, Session, hardware_of
+from roomscout.runs.costs import Cost, costs
 from roomscout.runs.reader import RunReader, parts_of_run
 from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import Sight
@@ -34,7 +33,6 @@ OUTCOMES = {
     "pending": "not begun",
 }
 """The outcomes of a question, with their meaning."""
-Content = TypeVar("Content")
 LARGEST_SHOWN = 1e15
 """No plot has room for larger numbers."""
 
@@ -44,7 +42,7 @@ class Entry:
     """An answer without its turns: what the table and the plots show.
 
     `numbers` are the answer and the truth if both are numbers that a plot can show, in `unit`. `cost` is its share of
-    the run's seconds and tokens, as `costs` returns them.
+    the run's seconds and tokens. `sight` is what was in view, a key of SIGHTS; None if that is not known.
     """
 
     name: str
@@ -60,33 +58,22 @@ class Entry:
     turns: int
     distance_m: float
     cost: Cost
-    sight: str | None = None
-    """What was in view, a key of SIGHTS; None if that is not known."""
+    sight: str | None
 
 
 @dataclass(frozen=True)
-class QuestionContents:
+class AnswerContents:
     """What a run has recorded of one answer to a question.
 
-    `row` is None until it is finished. `unit` is that of a number, `kind` the kind of its answers; both are empty if
-    they are unknown.
+    `row` is None until it is finished. `sight` is what was in view in the turns; None if that is not known.
     """
 
     episode: EpisodeId
-    id: str
-    dataset: str
-    scene: str
-    question_type: str
-    question: str
-    options: tuple[str, ...]
-    truth: str | None
-    kind: str
-    unit: str
+    question: Question
     row: ResultRow | None
     turns: tuple[Turn, ...]
     messages: tuple[RecordedMessage, ...]
     sight: Sight | None = None
-    """What was in view in the turns; None if that is not known."""
 
     @property
     def outcome(self) -> str:
@@ -101,44 +88,41 @@ class QuestionContents:
 
     def named(self, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:
         """Those of a scan's boxes whose objects the question or its options name."""
-        return named_in(" ".join([self.question, *self.options]), boxes)
-
-    @property
-    def distance_m(self) -> float:
-        """The length of the camera's path in metres."""
-        return sum(turn.move.moved_m for turn in self.turns if turn.move is not None)
+        return named_in(" ".join([self.question.question, *self.question.options]), boxes)
 
     @cached_property
     def entry(self) -> Entry:
         """What the table and the plots show of it."""
-        row = self.row
-        answer, truth = (row.answer if row else None), self.truth
+        row, question = self.row, self.question
         return Entry(
             name=str(self.episode),
-            question_type=self.question_type,
-            scene=self.scene,
-            question=self.question,
+            question_type=question.question_type,
+            scene=question.scene_name,
+            question=question.question,
             outcome=self.outcome,
             score=row.score if row else None,
-            answer=self.in_words(answer, row.answer_text if row else ""),
-            truth=self.in_words(truth, row.ground_truth_text if row else ""),
-            numbers=self._numbers(answer, truth),
-            unit=self.unit,
+            answer=self.in_words(row.answer if row else None),
+            truth=self.in_words(question.ground_truth),
+            numbers=self._numbers,
+            unit=question.kind.unit,
             turns=len(self.turns),
-            distance_m=self.distance_m,
+            distance_m=sum(turn.move.moved_m for turn in self.turns if turn.move is not None),
             cost=costs(self.turns, None),
             sight=self.sight.verdict if self.sight else None,
         )
 
-    def in_words(self, answer: str | None, text: str) -> str:
-        """An answer with the `text` of its option, or with its unit; empty without one."""
+    def in_words(self, answer: str | None) -> str:
+        """An answer with the text of its option, or with its unit; empty without one."""
         if answer is None:
             return ""
-        return f"{answer}. {text}" if text else with_unit(answer, self.unit)
+        text = self.question.text_of(answer)
+        return f"{answer}. {text}" if text else with_unit(answer, self.question.kind.unit)
 
-    def _numbers(self, answer: str | None, truth: str | None) -> tuple[float, float] | None:
+    @property
+    def _numbers(self) -> tuple[float, float] | None:
         """The answer and the truth as numbers; None if either is not one."""
-        if self.kind != "number" or answer is None or truth is None:
+        answer, truth = (self.row.answer if self.row else None), self.question.ground_truth
+        if self.question.kind.name != "number" or answer is None or truth is None:
             return None
         try:
             numbers = float(answer), float(truth)
@@ -151,46 +135,49 @@ class QuestionContents:
 class RunContents:
     """A run, read for a report.
 
-    `benchmark` is None if it cannot be loaded. `questions` are those by number that could be read, in a part also those
-    of the others. `begun` has the answers with a turn, and who reads each: of a run on Ray in progress, `rows` and
-    `begun` include what its `parts` have, except of the answers that are `final` in the run itself. `summary` describes
-    the rows; it is summary.json if that is up to date. `missing` says what could not be read, a sentence each; reading
-    a question may append to it.
+    `questions` are those by number, in a part also those of the others. `begun` has the answers with a turn, and who
+    reads each: of a run on Ray in progress, `rows` and `begun` include what its `parts` have, except of the answers
+    that are `final` in the run itself. `summary` describes the rows.
     """
 
     reader: RunReader
     parts: tuple[RunReader, ...]
     final: frozenset[EpisodeId]
     facts: RunFacts
-    benchmark: Benchmark | None
+    benchmark: Benchmark
     questions: dict[int, Question]
     rows: dict[EpisodeId, ResultRow]
     begun: dict[EpisodeId, RunReader]
     summary: Summary
-    missing: list[str] = field(default_factory=list)
-    sights: dict[EpisodeId, Sight] = field(default_factory=dict)
+    sights: dict[EpisodeId, Sight]
 
     @classmethod
     def read(cls, folder: Path, earlier: Self | None = None) -> Self:
-        """Read a run folder without its turns; raises RunError if run.json is missing, damaged or of another schema.
+        """Read a run folder without its turns; raises RunError naming a file that is missing or damaged.
 
-        Takes the questions, which never change, and what was missing from an `earlier` reading of the same folder.
+        Takes the questions, which never change, from an `earlier` reading of the same folder.
         """
-        missing = list(dict.fromkeys(earlier.missing)) if earlier else []
         reader = RunReader(folder)
         facts = reader.facts
-        benchmark = _benchmark(reader, missing)
-        questions = earlier.questions if earlier and earlier.questions else _questions(reader, missing)
         rows = {row.episode: row for row in reader.rows}
         final = frozenset(episode for episode, row in rows.items() if not row.failed)  # workers may retry failed ones
         parts: tuple[RunReader, ...] = ()
         if len(final) < facts.episodes:
-            parts = tuple(RunReader(part) for part in parts_of_run(folder))
+            parts = tuple(map(RunReader, parts_of_run(folder)))
         for part in parts:
             rows |= {row.episode: row for row in part.rows if row.episode not in final}
-        begun = _begun(reader, parts, final)
-        summary = _summary(reader, facts, benchmark, rows, missing)
-        return cls(reader, parts, final, facts, benchmark, questions, rows, begun, summary, missing, reader.sights)
+        return cls(
+            reader,
+            parts,
+            final,
+            facts,
+            reader.benchmark,
+            earlier.questions if earlier else dict(enumerate(reader.questions, start=1)),
+            rows,
+            _begun(reader, parts, final),
+            _summary(reader, rows),
+            reader.sights,
+        )
 
     def with_begun(self) -> Self:
         """A copy that also lists answers begun since; they have no rows yet."""
@@ -223,39 +210,23 @@ class RunContents:
             asked = {EpisodeId(number, sample) for number in self.questions for sample in samples}
         return sorted(asked | self.begun.keys() | self.rows.keys())
 
-    def question(self, episode: EpisodeId) -> QuestionContents:
-        """Read the turns and the conversation of an answer."""
-        row, question = self.rows.get(episode), self.questions.get(episode.number)
-        known = row or question
-        name = known.question_type if known else ""
-        of_benchmark = self.benchmark.type_of(name) if self.benchmark and not question else None
-        kind = question.kind if question else of_benchmark and of_benchmark.kind
-        turns, sight = self._read(episode, RunReader.turns), self.sights.get(episode)
-        return QuestionContents(
+    def answer(self, episode: EpisodeId) -> AnswerContents:
+        """Read the turns and the conversation of an answer; raises RunError, also if the run does not ask for it."""
+        question, samples = self.questions.get(episode.number), self.facts.samples
+        if question is None or episode.sample > samples:
+            further = f", with q001_s2 to q001_s{samples} for further answers" if samples > 1 else ""
+            last = EpisodeId(len(self.questions))
+            raise RunError(f"{self.folder} has no {episode}: its questions are q001 to {last}{further}")
+        reader, sight = self.reader_of(episode), self.sights.get(episode)
+        turns = tuple(reader.turns(episode))
+        return AnswerContents(
             episode,
-            id=known.id if known else "",
-            dataset=known.dataset if known else "",
-            scene=known.scene_name if known else "",
-            question_type=name,
-            question=known.question if known else "",
-            options=question.options if question else row.options if row else (),
-            truth=known.ground_truth if known else None,
-            kind=kind.name if kind else "",
-            unit=kind.unit if kind else "",
-            row=row,
-            turns=turns,
-            messages=self._read(episode, RunReader.messages),
-            sight=sight if sight is not None and len(sight.surface) == len(turns) else None,
+            question,
+            self.rows.get(episode),
+            turns,
+            tuple(reader.messages(episode)),
+            sight if sight is not None and len(sight.surface) == len(turns) else None,
         )
-
-    def _read(
-        self, episode: EpisodeId, content_of: Callable[[RunReader, EpisodeId], list[Content]]
-    ) -> tuple[Content, ...]:
-        try:
-            return tuple(content_of(self.reader_of(episode), episode))
-        except RunError as error:
-            self.missing.append(f"{error}.")
-            return ()
 
 
 def _begun(reader: RunReader, parts: Sequence[RunReader], final: frozenset[EpisodeId]) -> dict[EpisodeId, RunReader]:
@@ -264,46 +235,16 @@ def _begun(reader: RunReader, parts: Sequence[RunReader], final: frozenset[Episo
     return dict.fromkeys(reader.begun, reader) | in_parts
 
 
-def _benchmark(reader: RunReader, missing: list[str]) -> Benchmark | None:
-    try:
-        return reader.benchmark
-    except RunError as error:
-        missing.append(f"{error}. Scores come from summary.json, and units are unknown.")
-        return None
-
-
-def _questions(reader: RunReader, missing: list[str]) -> dict[int, Question]:
-    """The questions by number; none if an earlier version began the run and their source is gone."""
-    try:
-        return dict(enumerate(reader.questions, start=1))
-    except (RunError, QuestionError) as error:
-        missing.append(f"{error}. Only questions with a result are listed with their text.")
-        return {}
-
-
-def _summary(
-    reader: RunReader,
-    facts: RunFacts,
-    benchmark: Benchmark | None,
-    rows: dict[EpisodeId, ResultRow],
-    missing: list[str],
-) -> Summary:
-    """The contents of summary.json; without one, or if it is older than the rows, what it would say of their scores."""
+def _summary(reader: RunReader, rows: dict[EpisodeId, ResultRow]) -> Summary:
+    """summary.json; without one, or if it is older than the rows, with what it would say of their scores."""
+    facts, benchmark, written = reader.facts, reader.benchmark, reader.summary
     pending = facts.episodes - len(rows)
-    try:
-        written = reader.summary
-    except RunError as error:
-        missing.append(f"{error}.")
-        written = None
-    if written is not None and (benchmark is None or written.pending == pending):
+    if written is not None and written.pending == pending:
         return with_blind(written, reader)
     written = written or Summary(pending=pending)
-    if benchmark is None:
-        return written
-    part = str(facts.part).replace(" ", "_") if facts.part else ""
+    of_rows = list(rows.values())
     try:
-        of_rows = list(rows.values())
-        found = summarize(of_rows, benchmark, pending, part)
+        found = summarize(of_rows, benchmark, pending, str(facts.part or "").replace(" ", "_"))
         return replace(
             written,
             pending=pending,
@@ -314,18 +255,5 @@ def _summary(
             intervals=intervals_of(of_rows, benchmark),
             datasets=scores_by_dataset(of_rows, benchmark),
         )
-    except BenchmarkError as error:
-        missing.append(f"{error}.")
-        return written
-
-
-def totals(entries: Sequence[Entry], batch_size: int | None = None) -> Cost:
-    """The sums of the answers' costs."""
-    return total([entry.cost for entry in entries], batch_size)
-
-
-def hardware_shown(
-    entries: Sequence[Entry], sessions: Sequence[Session], samples: Sequence[GpuSamples]
-) -> Hardware | None:
-    """What `hardware_of` says of the turns so far, also while a run goes on."""
-    return hardware_of(totals(entries, sessions[-1].batch_size if sessions else None), sessions, samples)
+    except BenchmarkError as error:  # the benchmark's own code, which may fail on some of the answers alone
+        return replace(written, errors=(*written.errors, str(error)))

@@ -118,7 +118,7 @@ def _saved_place(path: Path) -> Place | None:
 
 
 def map_of(
-    turns: Sequence[Turn], place: Place | None, boxes: Sequence[ObjectBox], hfov_deg: float | None
+    turns: Sequence[Turn], place: Place | None, boxes: Sequence[ObjectBox], hfov_deg: float
 ) -> dict[str, Any] | None:
     """The top-down map of an answer's turns in pixels of `place`, as JSON values; None without turns.
 
@@ -136,7 +136,7 @@ def map_of(
         "width": place.width,
         "height": place.height,
         "metre": _tenth(1 / place.metres_per_pixel),
-        "hfov": hfov_deg,
+        "hfov": _tenth(hfov_deg),
         "path": [_pixel(place, *point) for point in points],
         "poses": [
             [turn.turn, *_pixel(place, turn.pose.x_m, turn.pose.y_m), _tenth(turn.pose.heading_deg)] for turn in turns

@@ -1,33 +1,22 @@
 """The plots of a report."""
 
-import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean, median
-from typing import Any
 
-from roomscout.analysis.report.contents import Entry, totals
-from roomscout.analysis.report.scores import interval_of, percent_by_baseline
+from roomscout.analysis.report.contents import Entry
+from roomscout.analysis.report.scores import BASELINES
 from roomscout.analysis.report.svg import Dot, Drawing, Scale, number, steps_axis, ticks, x_axis, y_axis
-from roomscout.analysis.tables import counted
-from roomscout.base.text import escaped
-from roomscout.runs.costs import PART_NAMES
-from roomscout.runs.hardware import GpuSamples
+from roomscout.base.tables import interval_in_words
+from roomscout.base.text import counted
+from roomscout.runs.anytime import Anytime
+from roomscout.runs.costs import PART_NAMES, total
+from roomscout.runs.summary import Summary
 
 WIDTH, HEIGHT = 440, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 26, 44
 ROW = 26
-BASELINE_MARKS = {"blind": "blind", "most_frequent": "most frequent answer"}
-"""The baselines that a plot shows, and their names in its legend."""
-GPU_PLOTS = {
-    "utilisation_percent": ("GPU utilisation", "%"),
-    "memory_mib": ("GPU memory", "MiB"),
-    "power_w": ("GPU power", "W"),
-}
-MOST_POINTS = 240
-"""The most points of a curve over time; others are averaged."""
-TOKENS = {"reused_tokens": "prompt, reused", "prefilled_tokens": "prompt, computed", "generated_tokens": "generated"}
 MOST_BINS = 24
 
 
@@ -40,70 +29,71 @@ class Plot:
     note: str
 
 
-def plots_of(entries: Sequence[Entry], summary: Mapping[str, Any], samples: Sequence[GpuSamples] = ()) -> list[Plot]:
-    """The plots of a run's answers and GPUs, without those that have nothing to show. One answer alone has none."""
+def plots_of(entries: Sequence[Entry], summary: Summary) -> list[Plot]:
+    """The plots of a run's answers, without those that have nothing to show. One answer alone has none."""
     finished = [entry for entry in entries if entry.outcome not in ("unfinished", "pending")]
     if len(finished) < 2:
         return []
     ended = [entry for entry in finished if entry.outcome != "failed"]
-    scored = [entry for entry in ended if entry.score is not None]
+    cost = total([entry.cost for entry in entries])
     found = [
         _score_per_type(summary),
         _turns_used(ended),
-        _score_by_turns(scored),
-        _score_if_last(summary),
-        _distance(ended),
-        *_numbers(scored),
+        _score_if_last(summary.anytime),
+        _distance([entry.distance_m for entry in ended]),
+        *_numbers([entry for entry in ended if entry.score is not None]),
         _bars(
             "Seconds by part",
-            {name: value for part, name in PART_NAMES.items() if (value := totals(entries)["seconds"].get(part))},
+            {name: value for part, name in PART_NAMES.items() if (value := cost.seconds.get(part))},
             "seconds",
             "Summed over all turns. The seconds of a batched call, and those that it waited before, count once; those "
             "of moving, rendering and writing overlap with others.",
         ),
         _bars(
             "Tokens by kind",
-            {name: totals(entries).get(kind, 0) for kind, name in TOKENS.items()},
+            {
+                "prompt, reused": cost.reused_tokens,
+                "prompt, computed": cost.prefilled_tokens,
+                "generated": cost.generated_tokens,
+            },
             "tokens",
-            f"Summed over {counted(totals(entries).get('turns', 0), 'turn')}.",
+            f"Summed over {counted(cost.turns, 'turn')}.",
         ),
-        *(_over_time(figure, samples) for figure in GPU_PLOTS),
     ]
     return [plot for plot in found if plot is not None]
 
 
-def _score_per_type(summary: Mapping[str, Any]) -> Plot | None:
-    types = {name: counts for name, counts in summary.get("types", {}).items() if counts.get("percent") is not None}
+def _score_per_type(summary: Summary) -> Plot | None:
+    types = [(name, each) for name, each in summary.types.items() if each.percent is not None]
     if not types:
         return None
-    baselines = {key: percent_by_baseline(summary, key) for key in BASELINE_MARKS}
-    shown = {key: percents for key, percents in baselines.items() if percents.keys() & types.keys()}
-    left, bottom = 214, TOP + ROW * len(types) + 4
-    width = WIDTH + 160
+    left, bottom, width = 214, TOP + ROW * len(types) + 4, WIDTH + 160
     drawing = Drawing(width, bottom + BOTTOM, "Score per question type in percent")
     scale = Scale(0, 100, left, width - 92)
     x_axis(drawing, scale, ticks(0, 100, 5), TOP - 4, bottom, "score (%)")
-    for row, (name, counts) in enumerate(types.items()):
-        middle = TOP + ROW * (row + 0.5)
-        percent, scored = counts["percent"], counts["questions"]
-        drawing.text(left - 8, middle + 4, escaped(name), "name end")
-        drawing.rect(left, middle - 8, scale(percent) - left, 16, "bar", f"{name}: {percent:.1f} %, n = {scored}")
-        if (interval := interval_of(summary, name)) is not None:
-            drawing.whisker(scale, interval, middle, f"{interval[0]:.1f} to {interval[1]:.1f} %")
-        for key, percents in shown.items():
-            if name in percents:
-                drawing.diamond(
-                    scale(percents[name]), middle, 5, f"mark {key}", f"{BASELINE_MARKS[key]}: {percents[name]:.1f} %"
-                )
+    for row, (name, counts) in enumerate(types):
+        middle, percent = TOP + ROW * (row + 0.5), counts.percent or 0.0
+        drawing.text(left - 8, middle + 4, name, "name end")
+        about = f"{name}: {percent:.1f} %, n = {counts.questions}"
+        drawing.rect(left, middle - 8, scale(percent) - left, 16, "bar", about)
+        if (interval := summary.interval(name)) is not None:
+            drawing.whisker(scale, interval, middle, f"{interval_in_words(interval)} %")
         drawing.text(scale.end + 8, middle + 4, f"{percent:.1f}", "value start")
-        drawing.text(width - 2, middle + 4, f"n={scored}", "tick end")
-    x = float(left)
-    for key in shown:
+        drawing.text(width - 2, middle + 4, f"n={counts.questions}", "tick end")
+    x, names = float(left), {name for name, _ in types}
+    for key, words in BASELINES.items():
+        percents = summary.baselines[key].tasks if key in summary.baselines else {}
+        if not names.intersection(percents):
+            continue
+        for row, (name, _) in enumerate(types):
+            if name in percents:
+                y, about = TOP + ROW * (row + 0.5), f"{words.lower()}: {percents[name]:.1f} %"
+                drawing.diamond(scale(percents[name]), y, 5, f"mark {key}", about)
         drawing.diamond(x + 5, 10, 5, f"mark {key}")
-        drawing.text(x + 14, 14, BASELINE_MARKS[key], "tick start")
-        x += 30 + 7 * len(BASELINE_MARKS[key])
+        drawing.text(x + 14, 14, words.lower(), "tick start")
+        x += 30 + 7 * len(words)
     note = "Mean score of each type; numbers score by their relative error. n counts its answers."
-    if any(interval_of(summary, name) for name in types):
+    if any(summary.interval(name) for name in names):
         note += " Whiskers are 95 % intervals over scenes."
     return Plot("Score per type", drawing, note)
 
@@ -132,77 +122,46 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
     return Plot("Turns used", drawing, note)
 
 
-def _score_by_turns(entries: Sequence[Entry]) -> Plot | None:
-    if not entries:
-        return None
-    longest = max(entry.turns for entry in entries)
-    drawing = Drawing(WIDTH, HEIGHT, "Mean score by the number of turns")
-    across = Scale(0.5, longest + 0.5, LEFT, WIDTH - RIGHT)
-    up = Scale(0, 100, HEIGHT - BOTTOM, TOP + 8)
-    y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "mean score (%)")
-    for turn in range(1, longest + 1):
-        scores = [100 * entry.score for entry in entries if entry.turns == turn and entry.score is not None]
-        if not scores:
-            continue
-        left, width, mean = across(turn - 0.4), across(turn + 0.4) - across(turn - 0.4), fmean(scores)
-        drawing.rect(left, up(mean), width, up(0) - up(mean), "bar", f"{turn} turns: {mean:.1f} %, n = {len(scores)}")
-        if longest <= 20:
-            drawing.text(
-                across(turn), up(mean) - 4, f"n={len(scores)}" if longest <= 10 else f"{len(scores)}", "tick middle"
-            )
-    steps_axis(drawing, across, _named(range(1, longest + 1)), up(0), "turns")
-    note = f"n = {len(entries)} scored answers; exhausted ones score 0. Hard questions take more turns, so this does "
-    note += "not show what one more turn is worth."
-    return Plot("Score by number of turns", drawing, note)
-
-
-def _score_if_last(summary: Mapping[str, Any]) -> Plot | None:
+def _score_if_last(found: Anytime | None) -> Plot | None:
     """The overall by turn of a run with --anytime."""
-    by_turn = summary.get("anytime", {}).get("by_turn", [])
-    if len(by_turn) < 2 or any(each["percent"] is None for each in by_turn):
+    known = [(each, each.percent) for each in (found.by_turn if found else ()) if each.percent is not None]
+    if found is None or len(known) < max(2, len(found.by_turn)):
         return None
     drawing = Drawing(WIDTH, HEIGHT, "The overall if each turn were the last")
-    across, up = Scale(-0.5, len(by_turn) - 0.5, LEFT, WIDTH - RIGHT), Scale(0, 100, HEIGHT - BOTTOM, TOP)
+    across, up = Scale(-0.5, len(known) - 0.5, LEFT, WIDTH - RIGHT), Scale(0, 100, HEIGHT - BOTTOM, TOP)
     y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "overall (%)")
     points = []
-    for each in by_turn:
-        about = f"turn {each['turn']}: {each['percent']:.1f} %, {each['forced']} forced answers"
-        points.append((across(each["turn"]), Dot("", each["percent"], each["interval"], about)))
+    for each, percent in known:
+        about = f"turn {each.turn}: {percent:.1f} %, {each.forced} forced answers"
+        points.append((across(each.turn), Dot("", percent, each.interval, about)))
     drawing.curve(up, points, "whisker", "dot")
-    steps_axis(drawing, across, _named(range(len(by_turn))), up(0), "turn")
-    note = f"n = {summary['anytime']['answers']} answers. After each turn, the answer that the model gives when it has "
-    note += "to; a question that has ended keeps its own. The last point is the overall of the run."
-    if any(each["interval"] for each in by_turn):
+    steps_axis(drawing, across, _named(range(len(known))), up(0), "turn")
+    note = f"n = {found.answers} answers. After each turn, the answer that the model gives when it has to; a question "
+    note += "that has ended keeps its own. The last point is the overall of the run."
+    if any(each.interval for each, _ in known):
         note += " Lines are 95 % intervals over scenes."
     return Plot("Overall if each turn were the last", drawing, note)
 
 
-def _distance(entries: Sequence[Entry]) -> Plot | None:
-    values = [entry.distance_m for entry in entries]
-    if not values or max(values) < 0.01:
+def _distance(metres: Sequence[float]) -> Plot | None:
+    """A histogram of the metres that each answer moved."""
+    longest = max(metres, default=0)
+    if longest < 0.01:
         return None
-    return _histogram(
-        "Distance moved", values, "metres", f"median {median(values):.1f} m, longest {max(values):.1f} m."
-    )
-
-
-def _histogram(title: str, values: Sequence[float], label: str, note: str) -> Plot:
-    steps = ticks(0, max(values), MOST_BINS)
+    steps = ticks(0, longest, MOST_BINS)
     width = steps[1] - steps[0]
-    bins = int(max(values) / width) + 1
-    counts = [0] * bins
-    for value in values:
-        counts[min(int(value / width + 1e-9), bins - 1)] += 1
-    drawing = Drawing(WIDTH, HEIGHT, f"Histogram: {title.lower()} per question")
-    across = Scale(0, bins * width, LEFT, WIDTH - RIGHT)
-    up = _upwards(max(counts))
+    bins = int(longest / width) + 1
+    counts = Counter(min(int(each / width + 1e-9), bins - 1) for each in metres)
+    drawing = Drawing(WIDTH, HEIGHT, "Histogram: distance moved per question")
+    across, up = Scale(0, bins * width, LEFT, WIDTH - RIGHT), _upwards(max(counts.values()))
     y_axis(drawing, up, _whole(ticks(0, up.high, 5)), LEFT, WIDTH - RIGHT, "answers")
-    for place, count in enumerate(counts):
-        low, high = place * width, (place + 1) * width
-        about = f"{number(low)} to {number(high)} {label}: {count}"
+    for place in range(bins):
+        low, high, count = place * width, (place + 1) * width, counts[place]
+        about = f"{number(low)} to {number(high)} metres: {count}"
         drawing.rect(across(low) + 0.5, up(count), across(high) - across(low) - 1, up(0) - up(count), "bar", about)
-    steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, bins * width, 6)], up(0), label)
-    return Plot(title, drawing, f"n = {len(values)}, {note}")
+    steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, bins * width, 6)], up(0), "metres")
+    note = f"n = {len(metres)}, median {median(metres):.1f} m, longest {longest:.1f} m."
+    return Plot("Distance moved", drawing, note)
 
 
 def _numbers(entries: Sequence[Entry]) -> list[Plot]:
@@ -219,7 +178,7 @@ def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:
     limit = max(truth for _, truth in numbers)
     high = 1.05 * max(1e-6, min(max(answer for answer, _ in numbers), 2 * limit), limit)
     side = 250
-    drawing = Drawing(LEFT + side + RIGHT, TOP + side + BOTTOM, f"Answer against truth: {escaped(name)}")
+    drawing = Drawing(LEFT + side + RIGHT, TOP + side + BOTTOM, f"Answer against truth: {name}")
     across, up = Scale(0, high, LEFT, LEFT + side), Scale(0, high, TOP + side, TOP)
     unit = f" ({entries[0].unit})" if entries[0].unit else ""
     y_axis(drawing, up, ticks(0, high, 5), LEFT, LEFT + side, f"answer{unit}")
@@ -239,7 +198,7 @@ def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:
     note = f"n = {len(numbers)}; the line is a perfect answer."
     if beyond:
         note += f" {counted(beyond, 'answer')} beyond the axis, drawn hollow at its edge."
-    return Plot(f"Answer and truth: {escaped(name)}", drawing, note)
+    return Plot(f"Answer and truth: {name}", drawing, note)
 
 
 def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot | None:
@@ -256,31 +215,6 @@ def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot
         drawing.rect(left, middle - 8, scale(value) - left, 16, "bar", f"{name}: {_amount(value)} {unit}")
         drawing.text(WIDTH - 2, middle + 4, f"{_amount(value)} ({100 * value / total:.0f} %)", "value end")
     return Plot(title, drawing, note)
-
-
-def _over_time(figure: str, samples: Sequence[GpuSamples]) -> Plot | None:
-    """A figure of the GPUs by the minutes that they worked on the run, as a mean over them."""
-    by_gpu: dict[tuple[str, str], list[float | None]] = {}
-    for each in samples:
-        by_gpu.setdefault((each.host, each.gpu), []).extend(getattr(each, figure))
-    longest = max(map(len, by_gpu.values()), default=0)
-    step = max(1, math.ceil(longest / MOST_POINTS))
-    points = []
-    for first in range(0, longest, step):
-        known = [value for values in by_gpu.values() for value in values[first : first + step] if value is not None]
-        points += [((first + min(step, longest - first) / 2) / 60, fmean(known))] if known else []
-    if len(points) < 2:
-        return None
-    title, unit = GPU_PLOTS[figure]
-    drawing = Drawing(WIDTH, HEIGHT, f"{title} over time")
-    across = Scale(0, longest / 60, LEFT, WIDTH - RIGHT)
-    up = Scale(0, 100, HEIGHT - BOTTOM, TOP) if unit == "%" else _upwards(max(value for _, value in points))
-    y_axis(drawing, up, ticks(0, up.high, 5), LEFT, WIDTH - RIGHT, unit)
-    for (x, value), (next_x, following) in pairwise(points):
-        drawing.line(across(x), up(value), across(next_x), up(following), "whisker")
-    steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, longest / 60, 6)], up(0), "minutes")
-    gpus = f"Mean over {len(by_gpu)} GPUs, sampled" if len(by_gpu) > 1 else "Sampled"
-    return Plot(title, drawing, f"{gpus} once a second while the run worked.")
 
 
 def _amount(value: float) -> str:

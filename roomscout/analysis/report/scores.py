@@ -1,331 +1,254 @@
 """The head of a report: what was run, its scores, and what they must not be compared with."""
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from roomscout.analysis.report.contents import RunContents
-from roomscout.analysis.report.pages import hfov_deg
-from roomscout.analysis.titles import answering, asked_in_words, title_of
-from roomscout.base.text import escaped
+from roomscout.analysis.titles import answering, asked_in_words
+from roomscout.base.tables import Table, interval_in_words
+from roomscout.base.text import capitalized, counted
 from roomscout.runs.closing import money_lines
-from roomscout.runs.costs import Cost
 from roomscout.runs.hardware import Hardware
-from roomscout.runs.prices import Price, in_money
+from roomscout.runs.prices import in_money
 from roomscout.runs.settings import ControlSettings
+from roomscout.runs.sights import SIGHTS
 from roomscout.runs.summary import Summary
+from roomscout.scoring.intervals import INTERVAL
+from roomscout.scoring.scores import Edges
 from roomscout.scoring.summary import failed_in_words, no_interval_lines, part_lines, reference_lines
-
-Interval = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class ScoreRow:
-    """A row of the table of scores: a task or the overall, in percent. None where a figure is unknown."""
-
-    name: str
-    percent: float
-    with_scan: float | None
-    interval: Interval | None
-    baselines: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The table of scores. `baselines` are the names and sources of its columns for baselines."""
-
-    label: str
-    overall: ScoreRow
-    tasks: tuple[ScoreRow, ...]
-    baselines: tuple[tuple[str, str], ...]
-    scored: int
-
-    @property
-    def rows(self) -> tuple[ScoreRow, ...]:
-        """The tasks, then the overall."""
-        return (*self.tasks, self.overall)
-
-    @property
-    def has_intervals(self) -> bool:
-        """Whether any row has an interval."""
-        return any(row.interval for row in self.rows)
-
-    @property
-    def lacks_scans(self) -> bool:
-        """Whether the scores without the questions that lack a scan differ."""
-        return any(row.with_scan is not None for row in self.rows)
-
-
-@dataclass(frozen=True)
-class DatasetScores:
-    """The scores of one dataset, in percent; `tasks` are in the order of the table of scores, None where unknown."""
-
-    name: str
-    scored: int
-    overall: float | None
-    interval: Interval | None
-    tasks: tuple[float | None, ...]
-
-
-def datasets_of(summary: Summary) -> tuple[DatasetScores, ...]:
-    """The scores of each dataset of a summary; empty unless it has several."""
-    tasks = summary.asked.tasks
-    return tuple(
-        DatasetScores(
-            escaped(name),
-            each.scored,
-            each.overall,
-            each.interval,
-            tuple(each.tasks.get(task) for task in tasks),
-        )
-        for name, each in summary.datasets.items()
-    )
-
 
 BASELINES = {"blind": "Blind", "most_frequent": "Most frequent answer"}
 
 
-def scores_of(summary: Mapping[str, Any]) -> Scores | None:
-    """The scores of a summary; None if nothing is scored."""
-    asked, with_scan = summary.get("asked", {}), summary.get("with_scan", {})
-    label = asked.get("overall_label")
-    if not label:
+def score_table(summary: Summary) -> Table | None:
+    """The scores by task with the overall last, and those of the baselines; None if nothing is scored."""
+    asked, with_scan = summary.asked, summary.with_scan
+    if asked.label is None or asked.overall is None:
         return None
-    known = {key: summary["baselines"][key] for key in BASELINES if key in summary.get("baselines", {})}
-    columns = [(percent_by_baseline(summary, key), baseline.get("overall")) for key, baseline in known.items()]
-    differs = asked["questions"] != with_scan.get("questions", asked["questions"])
-    tasks = tuple(
-        ScoreRow(
-            escaped(name),
-            percent,
-            with_scan.get("tasks", {}).get(name) if differs else None,
-            interval_of(summary, name),
-            tuple(percents.get(name) for percents, _ in columns),
-        )
-        for name, percent in asked["tasks"].items()
-    )
-    overall = ScoreRow(
-        label,
-        asked[label],
-        with_scan.get(with_scan.get("overall_label")) if differs else None,
-        interval_of(summary, "overall"),
-        tuple(of_all for _, of_all in columns),
-    )
-    sources = tuple((BASELINES[key], escaped(str(baseline.get("source", "")))) for key, baseline in known.items())
-    return Scores(label, overall, tasks, sources, asked["scored"] - asked.get("scored_own", 0))
+    rows = [[*asked.tasks, "Overall"], [*map(_percent, asked.tasks.values()), _percent(asked.overall)]]
+    heads, tasks = ["Task", "Score (%)"], list(asked.tasks)
+    intervals = [summary.interval(name) for name in (*tasks, "overall")]
+    if any(intervals):
+        heads.append(INTERVAL)
+        rows.append([interval_in_words(each) if each else "" for each in intervals])
+    if lacks_scans(summary):
+        heads.append("With scan")
+        rows.append([*(_percent(with_scan.tasks.get(task)) for task in tasks), _percent(with_scan.overall)])
+    for key, name in BASELINES.items():
+        if (baseline := summary.baselines.get(key)) is not None:
+            heads.append(name)
+            rows.append([*(_percent(baseline.tasks.get(task)) for task in tasks), _percent(baseline.overall)])
+    return Table(heads, list(zip(*rows, strict=True)))
 
 
-def interval_of(summary: Mapping[str, Any], name: str) -> Interval | None:
-    """The interval of a task's, a type's or the "overall" score in percent, low and high; None if it has none."""
-    found = summary.get("intervals", {}).get("percent", {}).get(name)
-    return (float(found[0]), float(found[1])) if found else None
+def lacks_scans(summary: Summary) -> bool:
+    """Whether questions lack their scan, so that the scores without these differ."""
+    return summary.asked.questions != summary.with_scan.questions
 
 
-def percent_by_baseline(summary: Mapping[str, Any], key: str) -> dict[str, float]:
-    """Percent per task of a baseline; empty if the summary does not have it."""
-    return dict(summary.get("baselines", {}).get(key, {}).get("tasks", {}))
+def dataset_table(summary: Summary) -> Table | None:
+    """The scores of each dataset; None unless there are several."""
+    found = summary.datasets.values()
+    if not found:
+        return None
+    rows = [[task, *(_percent(each.tasks.get(task)) for each in found)] for task in summary.asked.tasks]
+    rows.append(["Overall", *(_percent(each.overall) for each in found)])
+    if any(each.interval for each in found):
+        rows.append([INTERVAL, *(interval_in_words(each.interval) if each.interval else "" for each in found)])
+    rows.append(["Scored answers", *(str(each.scored) for each in found)])
+    return Table(["Task, score (%)", *summary.datasets], rows)
 
 
-@dataclass(frozen=True)
-class Lead:
-    """How good a run is, before all tables: the overall, what it is, and `verdicts` on it, a sentence each.
+def sight_table(summary: Summary) -> Table | None:
+    """The answers by what was in view, by type; None if that is not known."""
+    if summary.sight is None or not summary.sight.types:
+        return None
+    shown = [name for name in SIGHTS if name in summary.sight.types["all"]]
+    cell = Markup("{} <small>{} below full score, mean {:.1f} %</small>")
+    rows = [
+        [
+            name,
+            *(
+                cell.format(each.answers, each.below_full, each.percent) if (each := groups.get(verdict)) else ""
+                for verdict in shown
+            ),
+        ]
+        for name, groups in summary.sight.types.items()
+    ]
+    return Table(["Type", *(name.replace("_", " ") for name in shown)], rows)
 
-    `beside` has the names and the overalls of the baselines. `verdicts` say that it is not above one of them, and that
-    questions failed.
-    """
 
-    percent: float
-    interval: Interval | None
-    label: str
-    scored: int
-    beside: tuple[tuple[str, float], ...]
-    verdicts: tuple[str, ...]
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
 
 
-def lead_of(run: RunContents, scores: Scores) -> Lead:
-    """What a reader wants to know first; escaped for display."""
-    asked, overall = run.summary.asked, scores.overall
-    label = scores.label
-    if run.benchmark is not None and asked.label is not None:
-        label = asked.label.in_words([*asked.tasks], run.benchmark)
-    label += f" ({asked.shown})" if asked.shown else ""
-    beside = tuple(
-        (name, percent)
-        for (name, _), percent in zip(scores.baselines, overall.baselines, strict=True)
-        if percent is not None
-    )
-    verdicts = [_against(overall, name, percent) for name, percent in beside]
+def lead_of(run: RunContents) -> dict[str, Any] | None:
+    """How good a run is, before all tables: the overall, what it is, the baselines beside it, and `verdicts` on it."""
+    asked = run.summary.asked
+    if asked.label is None or asked.overall is None:
+        return None
+    interval = run.summary.interval("overall")
+    known = {key: run.summary.baselines[key].overall for key in BASELINES if key in run.summary.baselines}
+    beside = [(BASELINES[key], percent) for key, percent in known.items() if percent is not None]
+    verdicts = [_against(asked.overall, interval, name, percent) for name, percent in beside]
     if words := failed_in_words(run.summary):
         verdicts.append(f"{words}.")
     if asked.own_percent is not None:
         verdicts.append(f"{asked.own_percent:.1f} % over {asked.scored_own:,} answers in types of your own.")
-    return Lead(
-        overall.percent,
-        overall.interval,
-        escaped(label),
-        scores.scored,
-        beside,
-        tuple(map(escaped, filter(None, verdicts))),
-    )
+    return {
+        "percent": f"{asked.overall:.1f} %",
+        "interval": interval_in_words(interval) if interval else "",
+        "label": asked.label.in_words([*asked.tasks], run.benchmark) + (f" ({asked.shown})" if asked.shown else ""),
+        "scored": asked.counted,
+        "beside": [(name, f"{percent:.1f}") for name, percent in beside],
+        "verdicts": list(filter(None, verdicts)),
+    }
 
 
-def _against(overall: ScoreRow, name: str, percent: float) -> str:
+def _against(overall: float, interval: Edges | None, name: str, percent: float) -> str:
     """Says that an overall is not above a baseline, or that its interval does not tell; else empty."""
-    if overall.percent <= percent:
+    if overall <= percent:
         return f"Not better than this baseline: {name.lower()}, {percent:.1f} %."
-    if overall.interval and overall.interval[0] <= percent:
+    if interval and interval[0] <= percent:
         return f"The interval includes a baseline: {name.lower()}, {percent:.1f} %."
     return ""
 
 
 def hardware_in_words(found: Hardware | None) -> list[tuple[str, str]]:
-    """What `hardware_of` says, as pairs of a name and a text; escaped for display."""
-    if not found:
+    """What the hardware did, as pairs of a name and a text."""
+    if found is None:
         return []
-    turn, gpus, batch = found["turn_seconds"], found.get("gpus", {}), found["mean_batch"]
-    full = f", {100 * found['batch_fill']:.0f} % of the batch size" if "batch_fill" in found else ""
-    shown = {
-        "utilisation_percent": "busy {mean:.0f} % of the time",
-        "memory_mib": "at most {max:,.0f} MiB of memory",
-        "power_w": "{mean:.0f} W on average, at most {max:.0f} W",
-    }
+    batch, gpus = found.mean_batch or 0, found.gpus
+    full = f", {100 * found.batch_fill:.0f} % of the batch size" if found.batch_fill else ""
+    on_gpu = []
+    if gpus and gpus.utilisation_percent:
+        on_gpu.append(f"busy {gpus.utilisation_percent.mean:.0f} % of the time")
+    if gpus and gpus.memory_mib:
+        on_gpu.append(f"at most {gpus.memory_mib.max:,.0f} MiB of memory")
+    if gpus and gpus.power_w:
+        on_gpu.append(f"{gpus.power_w.mean:.0f} W on average, at most {gpus.power_w.max:.0f} W")
     facts = [
-        ("Time", found.get("bottleneck", "")),
-        ("A turn", f"median {turn['median']:.2f} s, 95 % within {turn['p95']:.2f} s"),
+        ("Time", found.bottleneck),
+        ("A turn", f"median {found.turn_seconds.median:.2f} s, 95 % within {found.turn_seconds.p95:.2f} s"),
         ("Batches", f"{batch:.1f} questions a call on average{full}" if batch > 1 else ""),
-        ("Tokens", f"{found['tokens_per_second']:,.0f} generated per second" if "tokens_per_second" in found else ""),
-        (", ".join(filter(None, gpus.get("names", ()))) or "GPU",
-         "; ".join(words.format(**gpus[name]) for name, words in shown.items() if name in gpus)),
-    ]  # fmt: skip
-    return [(escaped(name), escaped(text)) for name, text in facts if text]
-
-
-def title_in_words(run: RunContents) -> str:
-    """The title of a run's page; escaped for display."""
-    return title_of(run.facts, run.benchmark, run.summary)
+        ("Tokens", f"{found.tokens_per_second:,.0f} generated per second" if found.tokens_per_second else ""),
+        ((gpus and ", ".join(filter(None, gpus.names))) or "GPU", "; ".join(on_gpu)),
+    ]
+    return [(name, text) for name, text in facts if text]
 
 
 def about_in_words(run: RunContents) -> str:
     """A run in a line: what its title lacks of model, benchmark, number of questions, folder and start."""
     facts = run.facts
-    asked = f"{facts.questions:,} question{'' if facts.questions == 1 else 's'}"
     named = [answering(facts), asked_in_words(facts, run.benchmark)] if facts.name else []
     folder = [] if run.folder.name == facts.name else [run.folder.name]
-    return escaped(" · ".join([*named, asked, facts.started[:16].replace("T", " "), *folder]))
+    return " · ".join([*named, counted(facts.questions, "question"), _minute(facts.started), *folder])
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
 
 
 def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     """What was run, as pairs of a name and a text."""
-    facts = run.facts
-    setting = facts.setting
+    facts, summary = run.facts, run.summary
+    setting, versions = facts.setting, facts.last_versions
     source = setting("questions") or (setting("ply") and "--question") or _source_of_benchmark(run)
     filters = [
         f"{name.replace('_', ' ')}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for name in ("datasets", "question_types", "scenes", "ids", "num_questions")
         if (value := setting(name))
     ]
-    versions = facts.last_versions
     packages = [f"{name} {version}" for name, version in versions.packages.items() if version]
     samples = f", {facts.samples} answers each" if facts.samples > 1 else ""
     sampling = setting("temperature")
-    decoding = "greedy" if not sampling else f"temperature {sampling:g}, seed {setting('seed')}"
+    decoding = f"temperature {sampling:g}, seed {setting('seed')}" if sampling else "greedy"
+    judge = summary.judge
     found = [
         ("Model", str(setting("model"))),
         ("Checkpoint", f"revision {commit}" if (commit := versions.model_revision) else ""),
         ("Engine", _engine(run)),
-        ("Benchmark", run.benchmark.title if run.benchmark else str(setting("benchmark"))),
+        ("Benchmark", run.benchmark.title),
         ("Questions", f"{facts.questions:,} from {source}{samples}"),
         ("Filters", "; ".join(filters)),
         *_seen(run),
-        ("Judge", _judge(run.summary)),
+        ("Judge", f"{judge.model} (prompts {judge.prompts_sha256})" if judge else ""),
         ("Decoding", "" if facts.by_people else decoding),
-        ("Cost", cost_in_words(run.summary.cost, len(run.rows), facts.price)),
+        ("Cost", _cost_in_words(run)),
         ("Protocol", facts.protocol),
         ("Prompts", f"{facts.prompts.sha256[:12]} (SHA-256)" if facts.prompts else ""),
         ("Started", facts.started[:19].replace("T", " ") + f" on {facts.host}"),
         ("Resumed", "; ".join(each.at[:19].replace("T", " ") for each in facts.resumed)),
         ("Revision", versions.git_revision or "not recorded"),
         ("Versions", ", ".join([f"Python {versions.python}", *packages])),
-        ("Identified by", str(run.summary.provenance or "")),
+        ("Identified by", str(summary.provenance or "")),
         ("Fingerprint", f"{facts.questions_sha256[:12]} (SHA-256 of the questions)"),
         ("Folder", str(run.folder)),
     ]
-    return [(name, escaped(text)) for name, text in found if text]
+    return [(name, text) for name, text in found if text]
 
 
 def _seen(run: RunContents) -> list[tuple[str, str]]:
     """What the model was shown: where the views come from, and who moved the camera how often, or frames of videos."""
-    facts, setting, camera = run.facts, run.facts.setting, run.facts.intrinsics
+    facts, setting = run.facts, run.facts.setting
     if facts.frames is not None:
         return [("Frames", f"{facts.frames} of each video of {setting('videos') or setting('frames_of')}")]
-    size = f"{camera.width} × {camera.height} px, focal {camera.focal_px:g} px" if camera else "not recorded"
+    camera = facts.intrinsics
+    size = f"{camera.width} × {camera.height} px, focal {camera.focal_px:g} px"
+    brings_scans = run.benchmark.folder is not None and setting("questions") is None
+    actions = setting("actions")
+    by = "" if actions == ControlSettings.actions else f", by {actions.rpartition('/')[2]} actions"
     return [
-        ("Scans", _scans(run)),
-        ("View", f"{size} ({hfov_deg(facts):g}° wide)" if camera else size),
+        ("Scans", str(setting("ply") or ("" if brings_scans else setting("scan_root")))),
+        ("View", f"{size} ({camera.horizontal_fov_deg:.4g}° wide)"),
         ("Renderer", "blind: every view is grey" if facts.is_blind else str(setting("renderer"))),
         ("Images", " and ".join(setting("see")) if len(setting("see")) > 1 else ""),
         ("Views shown", f"the first and the last {setting('keep_views')}" if setting("keep_views") else ""),
-        ("Moves", f"at most {setting('steps')} per question{_actions(setting('actions'))}"),
+        ("Moves", f"at most {setting('steps')} per question{by}"),
     ]
 
 
-def cost_in_words(cost: Cost | None, answers: int, price: Price | None) -> str:
+def _cost_in_words(run: RunContents) -> str:
     """What a run cost by task; empty if its tokens have no price."""
-    if cost is None:
+    if (cost := run.summary.cost) is None:
         return ""
     tasks = [f"{name} {in_money(each.money)}" for name, each in cost.tasks.items() if each.money is not None]
-    lines = [line.removeprefix("Cost: ") for line in money_lines(cost, answers, price)]
+    lines = [line.removeprefix("Cost: ") for line in money_lines(cost, len(run.rows), run.facts.price)]
     return "; ".join([*lines, *([f"by task: {', '.join(tasks)}"] if tasks else [])])
-
-
-def _actions(name: str) -> str:
-    """The action space, unless it is the default one."""
-    return "" if name == ControlSettings.actions else f", by {name.rpartition('/')[2]} actions"
-
-
-def _scans(run: RunContents) -> str:
-    """The scan, or the folder of the scans; empty if the benchmark brings them."""
-    setting = run.facts.setting
-    brings = run.benchmark is not None and run.benchmark.folder is not None and setting("questions") is None
-    return str(setting("ply") or ("" if brings else setting("scan_root")))
 
 
 def _source_of_benchmark(run: RunContents) -> str:
     if run.facts.benchmark is not None and run.facts.benchmark.brings_questions:
         return run.facts.benchmark.name
-    if run.benchmark is None or not (run.benchmark.source or run.benchmark.folder):
-        return "Python"
-    return run.benchmark.source.repository if run.benchmark.source else run.benchmark.name
-
-
-def _judge(summary: Mapping[str, Any]) -> str:
-    found = summary.get("judge")
-    return f"{found['model']} (prompts {found['prompts_sha256']})" if found else ""
-
-
-def judge_command(run: RunContents) -> str:
-    """The command that has a judge mark the answers in free text of a run that await it; empty if none does."""
-    if not run.summary.get("asked", {}).get("awaiting_judge"):
-        return ""
-    return f"roomscout rescore {shlex.quote(str(run.folder))} --judge MODEL"
+    if run.benchmark.source:
+        return run.benchmark.source.repository
+    return run.benchmark.name if run.benchmark.folder else "Python"
 
 
 def _engine(run: RunContents) -> str:
     setting = run.facts.setting
     if run.facts.by_people:
         return "none: people decide"
-    if setting("policy") or str(setting("model")).startswith("scripted:"):
+    if not run.facts.asks_model:
         return "none: a policy of code decides"
     if setting("engine") == "openai":
         return "openai: " + ", ".join(setting("base_url") or [])
     return f"{setting('engine')}, {setting('dtype')}"
 
 
-def cautions(run: RunContents, scores: Scores | None) -> list[str]:
+def judge_command(run: RunContents) -> str:
+    """The command that has a judge mark the answers in free text of a run that await it; empty if none does."""
+    if not run.summary.asked.awaiting_judge:
+        return ""
+    return f"roomscout rescore {shlex.quote(str(run.folder))} --judge MODEL"
+
+
+def cautions(run: RunContents) -> list[str]:
     """What the scores must not be compared with, a sentence each."""
-    facts, found = run.facts, []
-    if run.facts.is_blind:
+    facts, summary, asked, benchmark, found = run.facts, run.summary, run.summary.asked, run.benchmark, list[str]()
+    if facts.is_blind:
         found.append("The model saw grey views only: this run is a baseline, and no result of a model that sees.")
     if facts.part:
         found.append(
@@ -337,54 +260,43 @@ def cautions(run: RunContents, scores: Scores | None) -> list[str]:
             "questions that finish early may be easier."
         )
     if command := judge_command(run):
-        awaiting = run.summary["asked"]["awaiting_judge"]
-        found.append(f"{awaiting:,} answers in free text are not scored yet: a judge scores them, with {command}")
-    if failed_in_words(run.summary):
+        awaiting = f"{asked.awaiting_judge:,} answers in free text are not scored yet"
+        found.append(f"{awaiting}: a judge scores them, with {command}")
+    if failed_in_words(summary):
         found.append(
             "An error of the scan, the renderer or the server ended the failed questions: it says nothing of the model."
         )
-    if scores is not None:
-        found.append(_label_in_words(scores.label, bool(run.summary["asked"].get("some"))))
-    if run.benchmark is not None and run.benchmark.scored_as:
+    if asked.label is not None:
+        found.append(f"The overall is {asked.label}: it is comparable only with overalls of that name.")
+        if asked.label.partial:
+            lacks = "questions" if asked.label.some else "tasks"
+            found[-1] += f" It does not cover all {lacks} of the benchmark, so it is not a benchmark result."
+    if benchmark.scored_as:
         found.append(
-            f"The questions are those of {run.benchmark.title}. They are scored by the rules of "
-            f"{run.benchmark.scored_as}, and are not a result of it."
+            f"The questions are those of {benchmark.title}. They are scored by the rules of {benchmark.scored_as}, and "
+            "are not a result of it."
         )
     found.append(
         "Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup."
     )
-    found += intervals_in_words(run.summary)
-    if scores is not None and scores.lacks_scans:
-        found.append("Questions without a scan score 0. The column “with scan” leaves them out.")
-    if scores is not None and any(source for _, source in scores.baselines):
-        found.append(
-            "Baselines: " + "; ".join(f"{name}: {source}" for name, source in scores.baselines if source) + "."
-        )
+    found += intervals_in_words(summary)
+    if asked.label is not None and lacks_scans(summary):
+        found.append("Questions without a scan score 0. The column “With scan” leaves them out.")
+    known = [(name, summary.baselines[key].source) for key, name in BASELINES.items() if key in summary.baselines]
+    if known:
+        found.append(f"Baselines: {'; '.join(f'{name}: {source}' for name, source in known)}.")
     if facts.samples > 1:
         found.append(f"Each question was answered {facts.samples} times, and each answer counts like a question.")
     if facts.resumed:
         found.append("The run was resumed; the revision and the versions shown are those that ran last.")
-    if run.benchmark is not None and run.summary.get("asked"):
-        lines = [
-            *part_lines(facts.setting, run.summary, run.benchmark),
-            *reference_lines(run.summary, run.benchmark, facts.frames),
-        ]
-        found += [f"{line[0].upper()}{line[1:]}." for line in lines]
-    return [escaped(sentence) for sentence in found]
+    lines = part_lines(facts.setting, summary, benchmark) + reference_lines(summary, benchmark, facts.frames)
+    return [*found, *(f"{capitalized(line)}." for line in lines)]
 
 
 def intervals_in_words(summary: Summary) -> list[str]:
-    """What the intervals of a summary are, and why others are missing, a sentence each; none without the key."""
+    """What the intervals of a summary are, and why others are missing, a sentence each."""
     if (intervals := summary.intervals) is None:
         return []
     method = f"Intervals have a level of {intervals.level} % ({intervals.method})."
-    why_not = [f"{line[0].upper()}{line[1:]}." for line in no_interval_lines(summary)]
+    why_not = [f"{capitalized(line)}." for line in no_interval_lines(summary)]
     return [method, *why_not] if intervals.percent else why_not
-
-
-def _label_in_words(label: str, some_questions: bool) -> str:
-    sentence = f"The overall is {label}: it is comparable only with overalls of that name."
-    if "partial_" in label:
-        lacks = "questions" if some_questions else "tasks"
-        sentence += f" It does not cover all {lacks} of the benchmark, so it is not a benchmark result."
-    return sentence

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
@@ -25,32 +25,28 @@ SHORTEST_KEY = 8
 
 
 class Sharing:
-    """Takes out of texts what tells of the machines that made runs, as far as it is known or looks like it."""
+    """Takes out of texts what tells of the machines that made a run, as far as it is known or looks like it."""
 
-    def __init__(self, readers: Sequence[RunReader]):
-        paths, hosts, keys = set[str](), {socket.gethostname()}, set[str]()
-        for reader in readers:
-            facts = reader.facts
-            paths |= {str(reader.folder.absolute()), str(reader.folder.resolve()), *_paths_in(facts.config)}
-            paths |= {scan.file for each in reader.begun if (scan := reader.scan(each)) is not None}
-            hosts |= {
-                facts.host,
-                str(facts.setting("host") or ""),
-                *(each.host for each in facts.resumed),
-                *(each.host for each in facts.merged),
-            }
-            urls = [*(facts.setting("base_url") or []), facts.setting("judge_url") or ""]
-            hosts |= {urlsplit(url).hostname or "" for url in urls if _is_private(url)}
-            names = (facts.setting("api_key_env"), facts.setting("judge_key_env"))
-            keys |= {os.environ.get(str(name), "") for name in names}
+    def __init__(self, reader: RunReader):
+        facts, given = reader.facts, list(_texts_in(reader.facts.config))
+        paths = {str(reader.folder.absolute()), str(reader.folder.resolve())}
+        paths |= {text for text in given if PurePath(text).is_absolute()}
+        paths |= {scan.file for each in reader.begun if (scan := reader.scan(each)) is not None}
         paths |= {str(parent) for path in paths for parent in PurePath(path).parents if len(parent.parts) > 2}
-        known = {form: _called(PurePath(path)) for path in paths for form in _forms(path)}
-        self._known = _any_of(known) + r"(?![\w-])"
-        self._names = known
-        roots = {PurePath(path).parts[1] for path in paths if len(PurePath(path).parts) > 1}
-        tops = {*roots, *(each.name for each in os.scandir("/") if each.is_dir())}
+        self._names = {form: _called(PurePath(path)) for path in paths for form in _forms(path)}
+        self._known = re.compile(_any_of(self._names) + r"(?![\w-])")
+        tops = {PurePath(path).parts[1] for path in paths} | {each.name for each in os.scandir("/") if each.is_dir()}
         self._path = re.compile(rf"(?<![\w./+=-])(?:file://)?/{_any_of(tops)}(?:/[\w.@%+~-]+)+")
+        keys = {os.environ.get(str(value), "") for name, value in facts.config.items() if name.endswith("key_env")}
         self._keys = {each for each in keys if len(each) >= SHORTEST_KEY}
+        hosts = {
+            socket.gethostname(),
+            facts.host,
+            *(each.host for each in facts.resumed),
+            *(each.host for each in facts.merged),
+        }
+        hosts |= {str(facts.config.get(name) or "").partition(":")[0] for name in ("host", "address")}
+        hosts |= {urlsplit(text).hostname or "" for text in given if "://" in text and _is_private(text)}
         self._hosts = {each for each in hosts if each and each not in LOCAL}
 
     def text(self, text: str) -> str:
@@ -63,8 +59,7 @@ class Sharing:
     def _words(self, text: str) -> str:
         for key in self._keys:
             text = text.replace(key, "[key]")
-        text = KEY.sub("[key]", text)
-        text = re.sub(self._known, lambda found: self._names[found[0]], text)
+        text = self._known.sub(lambda found: self._names[found[0]], KEY.sub("[key]", text))
         text = self._path.sub(lambda found: found[0].rsplit("/", 1)[1], HOMES.sub("~", text))
         for host in self._hosts:
             where = r"\b" if re.search(r"[\d.-]", host) else r"(?:(?<=//)|(?<= on )|(?<=@))"  # a plain word may mean it
@@ -90,14 +85,14 @@ def _forms(path: str) -> set[str]:
     return {path, json.dumps(path)[1:-1], html.escape(path), html.escape(path, quote=False)}
 
 
-def _any_of(texts: Any) -> str:
+def _any_of(texts: Collection[str]) -> str:
     return f"({'|'.join(re.escape(each) for each in sorted(texts, key=len, reverse=True))})"
 
 
-def _paths_in(value: Any) -> Iterator[str]:
-    """The absolute paths among the settings of a run."""
+def _texts_in(value: Any) -> Iterator[str]:
+    """The texts among the settings of a run."""
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _paths_in(each)
-    elif isinstance(value, str) and PurePath(value).is_absolute():
+            yield from _texts_in(each)
+    elif isinstance(value, str):
         yield value

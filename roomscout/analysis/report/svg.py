@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-from roomscout.analysis.tables import interval_in_words
+from roomscout.base.tables import with_interval
 from roomscout.base.text import escaped
 
 
@@ -84,14 +84,14 @@ class Drawing:
     def text(self, x: float, y: float, text: str, css: str = "", turned: bool = False) -> None:
         """A text; `css` has its anchor ("start", "middle" or "end"). With `turned`, it reads upwards."""
         turn = f' transform="rotate(-90 {x:g} {y:g})"' if turned else ""
-        self._parts.append(f'<text x="{x:g}" y="{y:g}" class="{css}"{turn}>{escape(text)}</text>')
+        self._parts.append(f'<text x="{x:g}" y="{y:g}" class="{css}"{turn}>{escape(escaped(text))}</text>')
 
     def _add(self, element: str, css: str, about: str, **values: float | str) -> None:
         given = " ".join(
             f'{name}="{value:.6g}"' if isinstance(value, float | int) else f'{name}="{value}"'
             for name, value in values.items()
         )
-        title = f"<title>{escape(about)}</title>" if about else ""
+        title = f"<title>{escape(escaped(about))}</title>" if about else ""
         self._parts.append(f'<{element} class="{css}" {given}>{title}</{element}>')
 
     @property
@@ -139,11 +139,11 @@ class Dot:
     @property
     def in_words(self) -> str:
         """The value and its interval, such as "41.2 (38.0 to 44.1)"."""
-        return f"{self.value:.1f}" + (f" ({interval_in_words(self.interval)})" if self.interval else "")
+        return with_interval(self.value, self.interval)
 
     def draw(self, drawing: Drawing, x: float, y: float, css: str = "dot") -> None:
         """Draw it at a place."""
-        drawing.circle(x, y, self.radius, css, self.about or escaped(f"{self.name}: {self.in_words}"))
+        drawing.circle(x, y, self.radius, css, self.about or f"{self.name}: {self.in_words}")
 
 
 def dot_plot(
@@ -163,7 +163,7 @@ def dot_plot(
     drawing.line(scale(mark[0]), top - 4, scale(mark[0]), bottom, mark[1])
     for row, each in enumerate(dots):
         middle = top + row_height * (row + 0.5)
-        drawing.text(left - 8, middle + 4, escaped(each.name), "name end")
+        drawing.text(left - 8, middle + 4, each.name, "name end")
         if each.interval:
             drawing.whisker(scale, each.interval, middle)
         each.draw(drawing, scale(each.value), middle)

@@ -6,7 +6,7 @@ import os
 import secrets
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import resources
@@ -17,29 +17,30 @@ from urllib.parse import quote
 from PIL import Image
 
 from roomscout.analysis.outputs import require_outside_runs
-from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents, hardware_shown
+from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import Link, index_of, page_of, replay_file, script, script_json
 from roomscout.analysis.report.plots import plots_of
 from roomscout.analysis.report.scores import (
     about_in_words,
     cautions,
-    datasets_of,
+    dataset_table,
     facts_in_words,
     hardware_in_words,
     judge_command,
     lead_of,
-    scores_of,
-    title_in_words,
+    score_table,
+    sight_table,
 )
 from roomscout.analysis.report.sharing import Sharing
-from roomscout.analysis.titles import controls_of
+from roomscout.analysis.titles import controls_of, title_of
 from roomscout.base.files import replace_bytes, replace_text, replacing
-from roomscout.base.text import escaped, listed
+from roomscout.base.text import capitalized, escaped_text, listed
 from roomscout.runs import RunError
+from roomscout.runs.costs import total
+from roomscout.runs.hardware import hardware_of
 from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SIGHTS
-from roomscout.runs.summary import Summary
 from roomscout.scoring.agreement import agreement_lines
 
 REPORT_FILE = "report.html"
@@ -65,19 +66,18 @@ def write_report(folder: Path, out: Path | None = None, embed: bool = False) -> 
     """Write the report of a run, by default into its folder; changes nothing else in it.
 
     Without `embed`, the data are in a folder beside the page, `report_files` for `report.html`, and the views stay in
-    the run folder. With it, everything is in the page, views as JPEG. Raises RunError if `folder` is not a run folder
-    or the report cannot be written.
+    the run folder. With it, everything is in the page, views as JPEG. Raises RunError if `folder` is not a run folder,
+    or one with damaged files, or the report cannot be written.
     """
-    folder = folder.absolute()
-    run = RunContents.read(folder)
-    out = (out or folder / (EMBEDDED_FILE if embed else REPORT_FILE)).absolute()
+    run = RunContents.read(folder.absolute())
+    out = (out or run.folder / (EMBEDDED_FILE if embed else REPORT_FILE)).absolute()
     _require_free(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        (_write_embedded if embed else _write_linked)(run, out)
+        missing = (_write_embedded if embed else _write_linked)(run, out)
     except OSError as error:
         raise RunError(f"{error.filename or out} cannot be written ({error.strerror or error})") from None
-    return Written(out, len(run.episodes), tuple(run.missing))
+    return Written(out, len(run.episodes), tuple(missing))
 
 
 def _require_free(out: Path) -> None:
@@ -96,57 +96,47 @@ def files_folder(out: Path) -> Path:
     return out.with_name(f"{out.stem}_files")
 
 
-def _write_linked(run: RunContents, out: Path) -> None:
+def _write_linked(run: RunContents, out: Path) -> list[str]:
+    """Write a page and its data; returns what they lack. Raises OSError."""
+
     def link(path: Path) -> str:
         return quote(os.path.relpath(path, out.parent))
 
-    write_linked(run, out, link, lambda name: link(path) if (path := replay_file(run.folder, name)).is_file() else None)
-
-
-def write_linked(
-    run: RunContents,
-    out: Path,
-    link: Link,
-    replay_of: Callable[[str], str | None],
-    as_shown: Callable[[str], str] = str,
-) -> None:
-    """Write a page and its data. `link` gives the addresses of images, `replay_of` that of the replay of an answer.
-
-    All that is written of the run's texts is what `as_shown` makes of them. Raises OSError.
-    """
     files = files_folder(out)
     data, prefix = files / "data", quote(files.name)
     data.mkdir(parents=True, exist_ok=True)
     for name in (*STYLES, *SCRIPTS, "tabulator/LICENSE"):
         (files / "assets").mkdir(exist_ok=True)
         replace_bytes(files / "assets" / Path(name).name, (assets() / name).read_bytes())
-    plans, entries = plans_of(run, files / "maps"), []
-    for entry, page in _pages(run, plans, link):
+    entries, missing = list[Entry](), list[str]()
+    for entry, page in _pages(run, plans_of(run, files / "maps"), link, missing):
+        replay = replay_file(run.folder, entry.name)
+        page["replay"] = link(replay) if replay.is_file() else None
+        replace_text(data / f"{entry.name}.js", script("question", entry.name, page))
         entries.append(entry)
-        page["replay"] = replay_of(entry.name)
-        replace_text(data / f"{entry.name}.js", as_shown(script("question", entry.name, page)))
-    replace_text(data / "index.js", as_shown(script("index", index_of(entries))))
-    values = {
-        **page_values(run, entries),
-        "data": f"{prefix}/data",
-        "nonce": "",
-        "styles": style_addresses(f"{prefix}/"),
-        "scripts": [*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
-    }
-    with replacing(out) as draft:
-        draft.write_text(as_shown(template().render(values)), encoding="utf-8")
+    replace_text(data / "index.js", script("index", index_of(entries)))
+    text = template().render(
+        **page_values(run, entries, missing),
+        data=f"{prefix}/data",
+        nonce="",
+        styles=style_addresses(f"{prefix}/"),
+        scripts=[*(f"{prefix}/assets/{Path(name).name}" for name in SCRIPTS), f"{prefix}/data/index.js"],
+    )
+    replace_text(out, text)
+    return missing
 
 
-def _write_embedded(run: RunContents, out: Path) -> None:
+def _write_embedded(run: RunContents, out: Path) -> list[str]:
+    """Write a page with everything in it; returns what it lacks. Raises OSError."""
     with ExitStack() as stack:
         maps = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roomscout_maps_")))
-        plans, entries, pages = plans_of(run, maps), [], []
-        for entry, page in _pages(run, plans, str):
+        entries, pages, missing = list[Entry](), [], list[str]()
+        for entry, page in _pages(run, plans_of(run, maps), str, missing):
             entries.append(entry)
             pages.append((entry.name, page))
-        shared = Sharing([run.reader])
+        shared = Sharing(run.reader)
         texts = template().generate(
-            **page_values(run, entries),
+            **page_values(run, entries, missing),
             data="",
             nonce=secrets.token_urlsafe(),
             inline_styles=[(assets() / name).read_text(encoding="utf-8") for name in STYLES],
@@ -157,18 +147,21 @@ def _write_embedded(run: RunContents, out: Path) -> None:
         )
         with replacing(out) as draft, draft.open("w", encoding="utf-8") as file:
             file.writelines(map(shared.text, texts))
+    return missing
 
 
-def _pages(run: RunContents, plans: FloorPlans, link: Link) -> Iterator[tuple[Entry, dict[str, Any]]]:
-    """The entry and the page of each answer, one at a time."""
+def _pages(
+    run: RunContents, plans: FloorPlans, link: Link, missing: list[str]
+) -> Iterator[tuple[Entry, dict[str, Any]]]:
+    """The entry and the page of each answer, one at a time; adds to `missing` what they lack at the end."""
     lacking: dict[str, list[str]] = {}
     for episode in run.episodes:
-        question = run.question(episode)
-        page = page_of(question, run, plans, link)
+        answer = run.answer(episode)
+        page = page_of(answer, run, plans, link)
         for sentence in page["missing"]:
             lacking.setdefault(sentence, []).append(str(episode))
-        yield question.entry, page
-    run.missing.extend(f"{listed(names)}: {sentence}" for sentence, names in lacking.items())
+        yield answer.entry, page
+    missing += [f"{listed(names)}: {sentence}" for sentence, names in lacking.items()]
 
 
 def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
@@ -201,50 +194,47 @@ def _data_address(path: Path, kind: str) -> str | None:
     return f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
-def page_values(run: RunContents, entries: list[Entry]) -> dict[str, Any]:
+def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] = ()) -> dict[str, Any]:
     """What the template shows of a run, apart from the addresses of its assets."""
-    scores, facts, samples = scores_of(run.summary), facts_in_words(run), run.reader.gpu_samples
+    facts, summary = facts_in_words(run), run.summary
+    outcomes, sights = ({getattr(entry, name) for entry in entries} for name in ("outcome", "sight"))
+    sessions = summary.sessions
+    cost = total([entry.cost for entry in entries], sessions[-1].batch_size if sessions else None)
     try:
-        command = escaped(shlex.join(["roomscout", *flags_giving(run.facts.config)]))
+        command = shlex.join(["roomscout", *flags_giving(run.facts.config)])
     except ValueError as error:
-        command = f"cannot be rebuilt: {escaped(str(error))}"
+        command = f"cannot be rebuilt: {error}"
     return {
-        "title": title_in_words(run),
+        "title": title_of(run.facts, run.benchmark, summary.asked.overall),
         "about": about_in_words(run),
         "controls": controls_of(run.facts),
-        "part": str(run.facts.part) if run.facts.part else "",
+        "part": str(run.facts.part or ""),
         "pending": run.pending,
         "episodes": run.facts.episodes,
         "facts": facts[:MAIN_FACTS],
         "more_facts": facts[MAIN_FACTS:],
         "command": command,
-        "scores": scores,
-        "lead": lead_of(run, scores) if scores else None,
-        "warnings": list(map(escaped, run.summary.get("warnings", ()))),
-        "judge_command": escaped(judge_command(run)),
+        "lead": lead_of(run),
+        "scores": score_table(summary),
+        "datasets": dataset_table(summary),
+        "by_sight": sight_table(summary),
+        "enough_pixels": summary.sight and summary.sight.enough_pixels,
+        "surface_percent": summary.sight and f"{summary.sight.surface_percent:.1f} %",
+        "warnings": [capitalized(line) for line in (*summary.warnings, *summary.errors)],
+        "judge_command": judge_command(run),
         "no_truth": bool(run.rows) and all(row.ground_truth is None for row in run.rows.values()),
         "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
-        "cautions": cautions(run, scores),
-        "missing": list(map(escaped, dict.fromkeys(run.missing))),
-        "datasets": datasets_of(run.summary),
-        "agreement": list(map(escaped, agreement_lines(run.summary))),
-        "by_sight": _by_sight(run.summary),
-        "hardware": hardware_in_words(hardware_shown(entries, run.summary.sessions, samples)),
-        "plots": plots_of(entries, run.summary, samples),
-        "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if any(e.outcome == name for e in entries)},
-        "sights": {name: meaning for name, meaning in SIGHTS.items() if any(e.sight == name for e in entries)},
+        "cautions": cautions(run),
+        "missing": missing,
+        "agreement": agreement_lines(summary),
+        "hardware": hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples)),
+        "plots": plots_of(entries, summary),
+        "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if name in outcomes},
+        "sights": {name: meaning for name, meaning in SIGHTS.items() if name in sights},
         "only": entries[0].name if entries and run.facts.episodes == 1 else "",
         "live": "",
         "home": "",
     }
-
-
-def _by_sight(summary: Summary) -> dict[str, Any] | None:
-    """How the scores depend on what was in view, with escaped names of types; None if that is not known."""
-    if summary.sight is None or not summary.sight.types:
-        return None
-    found = summary.sight.to_json()
-    return found | {"types": {escaped(name): groups for name, groups in found["types"].items()}}
 
 
 def plans_of(run: RunContents, folder: Path) -> FloorPlans:
@@ -273,12 +263,13 @@ def style_of(*names: str) -> str:
 
 
 def templates(package: str) -> Any:
-    """The templates of a package, which escape all text."""
+    """The templates of a package, which escape all text for HTML and for display."""
     import jinja2
 
     return jinja2.Environment(
         loader=jinja2.PackageLoader(package),
         autoescape=True,
+        finalize=lambda value: escaped_text(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -13,7 +13,6 @@ from urllib.parse import quote
 from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import page as replay_page
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
-from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import index_of, page_of
 from roomscout.analysis.report.writer import SCRIPTS, page_values, plans_of, style_addresses, template
 from roomscout.analysis.serve.progress import Progress, stamps_of, turn_stamps
@@ -48,7 +47,7 @@ class LiveRun:
         self._folder, self._maps, self._home = folder, maps, home
         self._lock, self._drawing = threading.Lock(), threading.Lock()
         self._run = RunContents.read(folder)
-        self._plans: FloorPlans = plans_of(self._run, maps)
+        self._plans = plans_of(self._run, maps)
         self._stamps: Any = None
         self._known: dict[EpisodeId, _Known] = {}
         self._begun, self._version = secrets.token_hex(4), 0
@@ -78,7 +77,7 @@ class LiveRun:
         if episode is None:
             return None
         with self._drawing:
-            values = page_of(run.question(episode), run, self._plans, self._address)
+            values = page_of(run.answer(episode), run, self._plans, self._address)
         return values | {"replay": f"replays/{name}.html" if values["turns"] else None}
 
     def replay(self, name: str) -> str | None:
@@ -88,10 +87,9 @@ class LiveRun:
             return None
         try:
             with self._drawing:
-                replay = replay_of(run, name)
+                return replay_page(replay_of(run, name))
         except (SceneError, ScanNotFound) as error:
             raise RunError(str(error)) from None
-        return replay_page(replay)
 
     def changes(self, since: str) -> dict[str, Any]:
         """What has changed since a version, all of it if the version is unknown: the rows of the table and the blocks.
@@ -100,19 +98,17 @@ class LiveRun:
         """
         with self._lock:
             self._look()
-            progress = asdict(Progress.of(self._run))
+            run = self._run
+            progress = Progress.of(run.folder, run.facts.episodes, run.pending, turn_stamps(run))
+            news = {"version": self._version_name, **asdict(progress)}
             if since == self._version_name:
-                return {"version": since, **progress}
+                return news
             begun, _, number = since.partition(".")
             known = int(number) if begun == self._begun and re.fullmatch(r"[0-9]{1,9}", number) else 0
-            values, page = self._values(), template()
-            context = page.new_context(values)
-            return {
-                "version": self._version_name,
-                **progress,
-                "answers": index_of(self._entries(known)),
-                "blocks": {name: "".join(page.blocks[name](context)) for name in BLOCKS},
-            }
+            page = template()
+            context = page.new_context(self._values())
+            blocks = {name: "".join(page.blocks[name](context)) for name in BLOCKS}
+            return news | {"answers": index_of(self._entries(known)), "blocks": blocks}
 
     def view(self, name: str, file: str) -> Path | None:
         """The file of an image; None if it is not one of this run's."""
@@ -146,35 +142,25 @@ class LiveRun:
         values = page_values(self._run, self._entries())
         return values | {"outcomes": OUTCOMES, "live": self._version_name, "home": self._home}
 
-    def look(self) -> None:
-        """Read what has changed."""
-        stamps = stamps_of(self._folder)
-        changed = stamps != self._stamps
-        self._run = RunContents.read(self._folder, self._run) if changed else self._run.with_begun()
-        self._read_changed(force=changed)
-        self._stamps = stamps
-
     def _look(self) -> None:
-        """Read what has changed, unless that was done a moment ago."""
+        """Read what has changed into the next version, unless that was done a moment ago."""
         started = time.monotonic()
         if started < self._look_at:
             return
-        self.look()
-        ended = time.monotonic()
-        self._look_at = ended + max(REST_S, (ended - started) / LOOKING_SHARE)
-
-    def _read_changed(self, force: bool) -> None:
-        """Read the answers that changed into the next version; `force` makes one also if none has."""
-        run, turns = self._run, turn_stamps(self._run)
-        version, changed = self._version + 1, force
+        stamps = stamps_of(self._folder)
+        changed = stamps != self._stamps
+        run = self._run = RunContents.read(self._folder, self._run) if changed else self._run.with_begun()
+        turns, version = turn_stamps(run), self._version + 1
         for episode in run.episodes:
             written = run.rows.get(episode) or turns.get(journal_path(run.reader_of(episode).folder, episode))
-            seen = written, run.sights.get(episode)
-            known = self._known.get(episode)
+            seen, known = (written, run.sights.get(episode)), self._known.get(episode)
             if known is None or known.seen != seen:
-                self._known[episode] = _Known(run.question(episode).entry, seen, version)
+                self._known[episode] = _Known(run.answer(episode).entry, seen, version)
                 changed = True
         self._version += changed
+        self._stamps = stamps
+        ended = time.monotonic()
+        self._look_at = ended + max(REST_S, (ended - started) / LOOKING_SHARE)
 
     def _address(self, path: Path) -> str:
         """The address of a floor plan or a view in the served report."""

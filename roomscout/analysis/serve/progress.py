@@ -1,12 +1,13 @@
 """How far a run is: when it last wrote something, and whether it has finished."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from roomscout.analysis.report.contents import RunContents
+from roomscout.base.text import counted
 from roomscout.runs.hardware import HARDWARE_FILE
 from roomscout.runs.reader import MARKS_FILE, PARTS_FOLDER, SIGHTS_FILE, journal_path, run_folders
 
@@ -28,14 +29,10 @@ def stamp_of(path: Path) -> Stamp:
     return found.st_size, found.st_mtime_ns
 
 
-def stamps_of(folder: Path) -> dict[Path, Stamp]:
-    """The stamps of the FILES of a run and of its parts."""
-    return {run / name: stamp_of(run / name) for run in _with_parts(folder) for name in FILES}
-
-
-def _with_parts(folder: Path) -> Iterator[Path]:
-    yield folder
-    yield from run_folders(folder / PARTS_FOLDER)
+def stamps_of(folder: Path, names: Iterable[str] = FILES) -> dict[Path, Stamp]:
+    """The stamps of files of a run and of its parts."""
+    runs = [folder, *run_folders(folder / PARTS_FOLDER)]
+    return {run / name: stamp_of(run / name) for run in runs for name in names}
 
 
 def turn_stamps(run: RunContents) -> dict[Path, Stamp]:
@@ -52,26 +49,15 @@ class Progress:
     words: str
 
     @classmethod
-    def of(cls, run: RunContents) -> "Progress":
-        """The progress of a run by its answers and by the newest of its files."""
-        return cls.at(run.folder, run.facts.episodes, run.pending, tuple(turn_stamps(run)))
-
-    @classmethod
-    def at(cls, folder: Path, of: int, pending: int, journals: Iterable[Path]) -> "Progress":
+    def of(cls, folder: Path, answers: int, pending: int, journals: Iterable[Path]) -> "Progress":
         """The progress of a run of so many answers, of which some are pending; `journals` are those in progress."""
-        done, asked = of - pending, f"{of:,} answer{'s' if of > 1 else ''}"
+        done, asked = answers - pending, counted(answers, "answer")
         if pending == 0:
             return cls("finished", f"Finished: {asked}.")
-        written = _last_written(folder, journals)
+        stamps = [*stamps_of(folder, (*FILES, "run.log")).values(), *map(stamp_of, journals)]
+        written = max(stamp[1] for stamp in stamps if stamp is not None) / 1e9
         if time.time() - written < QUIET_S:
             return cls("running", f"In progress: {done:,} of {asked}.")
         at = datetime.fromtimestamp(written).strftime("%Y-%m-%d %H:%M")
         why = "the run was stopped, or a turn is taking long"
         return cls("quiet", f"{done:,} of {asked}. Nothing written since {at}: {why}.")
-
-
-def _last_written(folder: Path, journals: Iterable[Path]) -> float:
-    """When a run last wrote to its log or a journal, in seconds since 1970."""
-    stamps = [stamp_of(each / name) for each in _with_parts(folder) for name in (*FILES, "run.log")]
-    stamps += map(stamp_of, journals)
-    return max(stamp[1] for stamp in stamps if stamp is not None) / 1e9

@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import quote
 
 from roomscout.analysis.report.contents import RunContents
-from roomscout.analysis.report.scores import ScoreRow, about_in_words, scores_of
+from roomscout.analysis.report.scores import about_in_words
 from roomscout.analysis.report.writer import style_addresses, templates
 from roomscout.analysis.serve.progress import Progress, Stamp, stamps_of, turn_stamps
 from roomscout.analysis.titles import answering, asked_in_words, controls_of
-from roomscout.base.text import escaped
+from roomscout.base.tables import interval_in_words
 from roomscout.runs import RunError
 from roomscout.runs.reader import run_folders
 
@@ -29,7 +29,9 @@ class ListedRun:
     badges: tuple[str, ...] = ()
     started: str = ""
     fingerprint: str = ""
-    overall: ScoreRow | None = None
+    overall: str = ""
+    interval: str = ""
+    label: str = ""
     progress: Progress | None = None
 
 
@@ -55,9 +57,7 @@ class RunList:
     def page(self) -> str:
         """The page that lists them."""
         found = self._runs()
-        return _template().render(
-            title=escaped(self.folder.name), runs=found, live=_version(found), styles=style_addresses()
-        )
+        return _template().render(title=self.folder.name, runs=found, live=_version(found), styles=style_addresses())
 
     def changes(self, since: str) -> dict[str, Any]:
         """The list, if it is not that of a version; see `LiveRun.changes`."""
@@ -67,10 +67,6 @@ class RunList:
         if version != since:
             news["blocks"] = {"runs": "".join(page.blocks["runs"](page.new_context({"runs": found})))}
         return news
-
-    def folder_of(self, name: str) -> Path | None:
-        """The folder of a run by its name; None if there is none."""
-        return next((folder for folder in run_folders(self.folder) if folder.name == name), None)
 
     def _runs(self) -> list[ListedRun]:
         with self._lock:
@@ -84,27 +80,25 @@ class RunList:
             try:
                 known = _read(folder, stamps)
             except RunError as error:
-                return ListedRun(*_named(folder), escaped(str(error)))
+                return ListedRun(folder.name, f"runs/{address_of(folder)}/", str(error))
             self._read[folder] = known
-        return replace(known.listed, progress=Progress.at(folder, known.episodes, known.pending, known.journals))
-
-
-def _named(folder: Path) -> tuple[str, str]:
-    """The name and the address of a run."""
-    return escaped(folder.name), f"runs/{address_of(folder)}/"
+        return replace(known.listed, progress=Progress.of(folder, known.episodes, known.pending, known.journals))
 
 
 def _read(folder: Path, stamps: dict[Path, Stamp]) -> _Known:
     run = RunContents.read(folder)
-    facts, scores = run.facts, scores_of(run.summary)
+    facts, asked, interval = run.facts, run.summary.asked, run.summary.interval("overall")
     listed = ListedRun(
-        *_named(folder),
-        title=escaped(facts.name or f"{answering(facts)} · {asked_in_words(facts, run.benchmark)}"),
+        folder.name,
+        f"runs/{address_of(folder)}/",
+        title=facts.name or f"{answering(facts)} · {asked_in_words(facts, run.benchmark)}",
         about=about_in_words(run),
-        badges=tuple(map(escaped, filter(None, (*controls_of(facts), str(facts.part or ""))))),
+        badges=tuple(filter(None, (*controls_of(facts), str(facts.part or "")))),
         started=facts.started[:16].replace("T", " "),
         fingerprint=facts.questions_sha256[:8],
-        overall=scores.overall if scores else None,
+        overall="" if asked.overall is None else f"{asked.overall:.1f}",
+        interval=interval_in_words(interval) if interval else "",
+        label=str(asked.label or ""),
     )
     return _Known(stamps, listed, facts.episodes, run.pending, tuple(turn_stamps(run)))
 

@@ -1,7 +1,6 @@
 """The addresses that the server knows, and what is at each. No address is a path on the disk."""
 
-import threading
-from collections import OrderedDict
+from functools import lru_cache
 from importlib import resources
 from itertools import count
 from pathlib import Path
@@ -14,7 +13,6 @@ from roomscout.base.web import JAVASCRIPT, PNG, Page, Site
 from roomscout.runs import RunError
 from roomscout.runs.reader import run_folders
 
-LIVE_SCRIPT = "live.js"
 MOST_OPENED = 4
 """The most runs of a folder whose questions and answers are kept in memory; others are read again."""
 TYPES = {".css": "text/css; charset=utf-8", ".js": JAVASCRIPT}
@@ -59,10 +57,11 @@ class FolderSite(Site):
     errors = (RunError,)
 
     def __init__(self, runs: RunList, drafts: Path):
-        self._runs, self._drafts = runs, drafts
-        self._opened: OrderedDict[Path, RunSite] = OrderedDict()
-        self._numbers = count()
-        self._lock = threading.Lock()
+        self._runs = runs
+        numbers = count()
+        self._site = lru_cache(MOST_OPENED)(
+            lambda folder: RunSite(LiveRun(folder, drafts / str(next(numbers)), home="../../"))
+        )
 
     def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
         """See `Site`."""
@@ -74,21 +73,11 @@ class FolderSite(Site):
             case ["assets", file]:
                 return _asset(file)
             case ["runs", name, *rest]:
-                folder = self._runs.folder_of(name)
+                folder = next((each for each in run_folders(self._runs.folder) if each.name == name), None)
                 if folder is None:
                     return None
                 return self._site(folder).page(rest, query) if rest else Page(moved=f"{address_of(folder)}/")
         return None
-
-    def _site(self, folder: Path) -> RunSite:
-        with self._lock:
-            if folder not in self._opened:
-                maps = self._drafts / str(next(self._numbers))
-                self._opened[folder] = RunSite(LiveRun(folder, maps, home="../../"))
-            self._opened.move_to_end(folder)
-            if len(self._opened) > MOST_OPENED:
-                self._opened.popitem(last=False)
-            return self._opened[folder]
 
 
 def site_of(folder: Path, drafts: Path) -> Site:
@@ -96,13 +85,9 @@ def site_of(folder: Path, drafts: Path) -> Site:
 
     Raises RunError for a run that cannot be read, and for a folder that neither is a run nor has any.
     """
-    if (folder / "run.json").exists():
-        return RunSite(LiveRun(folder, drafts))
-    if run_folders(folder):
+    if not (folder / "run.json").exists() and run_folders(folder):
         return FolderSite(RunList(folder), drafts)
-    if not folder.is_dir():
-        raise RunError(f"there is no folder {folder}")
-    raise RunError(f"{folder} is not a run folder: it has no run.json, and no folder in it has one")
+    return RunSite(LiveRun(folder, drafts))
 
 
 def _png(path: Path | None) -> Page | None:
@@ -110,9 +95,6 @@ def _png(path: Path | None) -> Page | None:
 
 
 def _asset(name: str) -> Page | None:
-    for known in (*STYLES, *SCRIPTS):
-        if Path(known).name == name:
-            return Page((assets() / known).read_bytes(), TYPES[Path(name).suffix])
-    if name == LIVE_SCRIPT:
-        return Page((resources.files("roomscout.analysis.serve") / "assets" / name).read_bytes(), JAVASCRIPT)
-    return None
+    files = {Path(known).name: assets() / known for known in (*STYLES, *SCRIPTS)}
+    files["live.js"] = resources.files("roomscout.analysis.serve") / "assets" / "live.js"
+    return Page(files[name].read_bytes(), TYPES[Path(name).suffix]) if name in files else None

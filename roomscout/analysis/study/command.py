@@ -5,29 +5,29 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
+
+from markupsafe import Markup
 
 from roomscout.analysis.outputs import write_text
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.study.cells import MainCommand, finished_runs, only_one, only_one_writes, open_study, run_cells
+from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import PRESETS
 from roomscout.analysis.study.tables import (
     Results,
     about,
-    cell_table,
     conditions_of_cells,
     csv_of,
     lines_of,
-    loss_table,
     markdown_of,
     notes_of,
-    plot_of,
     results_of,
-    task_table,
-    turn_table,
+    tables_of,
 )
-from roomscout.base.text import either, escaped, log_to_stream
+from roomscout.base.text import either, log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
@@ -89,32 +89,26 @@ def _title(name: str, results: Results) -> str:
 
 
 def _page(results: Results, title: str, folder: Path) -> str:
-    heads, rows = cell_table(results)
-    task_heads, task_rows = task_table(results)
-    turn_heads, turn_rows = turn_table(results) if results.turns else ([], [])
-    loss_heads, loss_rows = loss_table(results) if results.losses else ([], [])
+    tables = tables_of(results)
+    cells = tables["Cells"]
     reports = [each.answers.report for each in results.cells]
+    linked = [
+        [
+            Markup('<a href="{}">{}</a>').format(quote(os.path.relpath(report, folder)), row[0]) if report else row[0],
+            *row[1:],
+        ]
+        for row, report in zip(cells.rows, reports, strict=True)
+    ]
     return (
         templates("roomscout.analysis.study")
         .get_template("study.html.j2")
         .render(
             style=style_of("palette.css", "report.css"),
-            title=escaped(title),
-            does=results.preset.does,
-            about=escaped(about(results)),
+            title=title,
+            about=f"{results.preset.does} {about(results)}.",
             plot=plot_of(results),
-            heads=heads,
-            rows=[
-                {"name": row[0], "cells": row[1:], "report": quote(os.path.relpath(report, folder)) if report else ""}
-                for row, report in zip(rows, reports, strict=True)
-            ],
+            tables=tables | {"Cells": replace(cells, rows=linked)},
             notes=notes_of(results),
-            turn_heads=turn_heads,
-            turn_rows=[[escaped(text) for text in row] for row in turn_rows],
-            loss_heads=loss_heads,
-            loss_rows=[[escaped(text) for text in row] for row in loss_rows],
-            task_heads=task_heads,
-            task_rows=[[escaped(text) for text in row] for row in task_rows],
-            protocols=[(name, escaped(text)) for name, text in conditions_of_cells(results)],
+            protocols=conditions_of_cells(results),
         )
     )

@@ -1,0 +1,102 @@
+"""A table of texts: for a terminal, as Markdown, as CSV and as HTML. And the numbers in it, in words."""
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from roomscout.base.text import csv_cell, escaped
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells below `heads`. The columns at the places `left` are aligned left, all others right."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    left: Collection[int] = (0,)
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], left: Collection[int] = (0,)) -> Self:
+        """A table of rows by head, all with the same heads; there must be one row."""
+        return cls(list(rows[0]), [list(row.values()) for row in rows], left)
+
+    def lines(self, least: int = 0) -> list[str]:
+        """The table for a terminal, with cells `escaped` and right columns of at least a width."""
+        cells = [[escaped(str(cell)) for cell in row] for row in (self.heads, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return [
+            "  ".join(
+                cell.ljust(width) if place in self.left else cell.rjust(max(width, least))
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in cells
+        ]
+
+    def lines_with(self, texts: Iterable[Iterable[str]]) -> list[str]:
+        """The table for a terminal, with the texts of each row indented below it, without empty ones."""
+        head, *rows = self.lines()
+        found = [head]
+        for row, below in zip(rows, texts, strict=True):
+            found += [row, *(f"    {escaped(text)}" for text in below if text)]
+        return found
+
+    def markdown(self) -> list[str]:
+        """The table as lines of Markdown, whose texts `in_markdown` makes safe."""
+        marks = ["---" if place in self.left else "---:" for place in range(len(self.heads))]
+        cells = [[str(cell).replace("|", "\\|") for cell in row] for row in (self.heads, *self.rows)]
+        head, *rows = (f"| {' | '.join(row)} |" for row in cells)
+        return [head, f"|{'|'.join(marks)}|", *rows]
+
+    def csv(self) -> str:
+        """The table as CSV, without cells that a spreadsheet takes for formulas."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([csv_cell(cell) for cell in row] for row in (self.heads, *self.rows))
+        return text.getvalue()
+
+    def html(self, css: str = "scores", overall: bool = False) -> "Markup":
+        """The table as HTML of this class, with all texts escaped but Markup; `overall` marks the last row.
+
+        On a phone, a table of the class "stack" shows each row as a block, with the heads beside the cells.
+        """
+        from markupsafe import Markup
+
+        def row_of(row: Sequence[Any], last: bool) -> Markup:
+            name, *cells = (cell if isinstance(cell, Markup) else escaped(str(cell)) for cell in row)
+            shown = (
+                Markup('<td data-label="{}">{}</td>').format(head, cell)
+                for head, cell in zip(self.heads[1:], cells, strict=True)
+            )
+            marked = Markup(' class="overall"') if last and overall else ""
+            return Markup('<tr{}><th scope="row">{}</th>{}</tr>\n').format(marked, name, Markup("").join(shown))
+
+        heads = Markup("").join(Markup('<th scope="col">{}</th>').format(head) for head in self.heads)
+        rows = Markup("").join(row_of(row, row is self.rows[-1]) for row in self.rows)
+        return Markup(
+            '<div class="scroll"><table class="{}">\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody>\n</table></div>'
+        ).format(css, heads, rows)
+
+
+def decimal(value: float | None, form: str = ".1f") -> str:
+    """A number in a format; a dash for none."""
+    return "-" if value is None else format(value, form)
+
+
+def interval_in_words(interval: Sequence[float] | None, form: str = ".1f") -> str:
+    """An interval, such as "41.2 to 50.3"; a dash for none."""
+    return " to ".join(format(edge, form) for edge in interval) if interval else "-"
+
+
+def with_interval(value: float, interval: Sequence[float] | None) -> str:
+    """A value and its interval, such as "41.2 (38.0 to 44.1)"."""
+    return f"{value:.1f}" + (f" ({interval_in_words(interval)})" if interval else "")
+
+
+def p_in_words(value: float | None) -> str:
+    """A p-value; a dash for none."""
+    return "<0.001" if value is not None and value < 0.001 else decimal(value, ".3f")
