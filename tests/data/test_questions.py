@@ -288,10 +288,6 @@ def test_a_filter_value_that_does_not_occur_is_refused(source: Path, filters: di
     assert f"it has {existing}" in error
 
 
-def test_the_first_n_are_taken_after_filtering(source: Path) -> None:
-    assert [question.id for question in load_questions(source, datasets=["scannetpp"], num_questions=1)] == ["8"]
-
-
 def test_questions_about_the_video_are_excluded_and_the_reason_is_logged(
     source: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -307,11 +303,6 @@ def test_questions_about_the_video_are_included_on_request(source: Path, caplog:
         questions = load_questions(source, question_types=["obj_appearance_order", "route_planning"])
     assert [question.id for question in questions] == ["8", "9"]
     assert caplog.messages == []
-
-
-def test_the_error_for_a_file_of_only_video_questions_says_how_to_include_them(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "q.jsonl", [ORDER])
-    assert "--question-types" in error_of(tmp_path / "q.jsonl")
 
 
 # Types and properties

@@ -477,11 +477,12 @@ def test_a_rooms_bytes_depend_neither_on_the_number_of_rooms_nor_on_the_process(
         (("--rooms", "0"), "rooms must be 1 or more, not 0"),
         (("--seed", "-1"), "seed must be 0 or more, not -1"),
         (("--resolution", "0"), "resolution must be from"),
-        (("--holes", "-3"), "holes must be from"),
+        (("--objects", "20", "10"), "objects must be two numbers from 9 to 100, the smaller first, not 20 10"),
+        (("--questions-per-type", "0"), "questions per type must be 1 or more, not 0"),
     ],
 )
 def test_bad_arguments_end_in_one_clear_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, str], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     assert main([str(tmp_path / "out"), *arguments]) == 2
     assert message in capsys.readouterr().err
