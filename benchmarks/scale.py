@@ -34,7 +34,8 @@ from roomscout.base.files import new_file
 from roomscout.cluster.in_parts import answer_in_parts, number_of_parts
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.parts import cut
-from roomscout.data.questions import Question, load_questions, saved, with_kind
+from roomscout.data.question import with_kind
+from roomscout.data.questions import Question, load_questions, saved
 from roomscout.data.scans import scene_order
 from roomscout.envs.actions import CameraAction
 from roomscout.models.roofline import Rates, Work

@@ -18,7 +18,8 @@ from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import explorer_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.questions import Question, with_kind
+from roomscout.data.question import with_kind
+from roomscout.data.questions import Question
 from roomscout.envs.library import OneSceneLibrary, draw_first_view
 from roomscout.models import Reply
 from roomscout.rendering.camera import CameraPose

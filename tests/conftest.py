@@ -32,7 +32,8 @@ from roomscout.agent.policies.prompts import Prompts, prompts_of
 from roomscout.base.interrupts import INTERRUPTS
 from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.questions import Question, with_kind
+from roomscout.data.question import with_kind
+from roomscout.data.questions import Question
 from roomscout.rooms import ScanStyle, write_rooms
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.records import EpisodeId, ResultRow

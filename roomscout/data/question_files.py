@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.extras import require
-from roomscout.base.text import listed
+from roomscout.base.text import listed, on_disk
+from roomscout.data.scan_frames import scan_path
 
 MAX_CELL_CHARACTERS = 10_000_000
 """Limit of a CSV cell. The standard library's default is 131,072."""
@@ -132,7 +133,7 @@ def file_rows(
         for number, row in rows:
             if not isinstance(row, QuestionError):
                 names.update(dict.fromkeys(row))
-                row = _with_one_column_of_options(row)
+                row = {**row, **_options_of_columns(row), **_scan_beside(row, path)}
             yield number, row
     except UnicodeDecodeError as error:
         raise QuestionError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
@@ -142,11 +143,22 @@ def file_rows(
         _log.warning("%s: ignoring unknown columns: %s", path, listed(unknown))
 
 
-def _with_one_column_of_options(row: QuestionRow) -> QuestionRow:
+def _options_of_columns(row: QuestionRow) -> QuestionRow:
+    """The column `options` of a row that has a column for each."""
     if row.get("options") or not {"A", "B"} <= row.keys():
-        return row
-    options = {name: row[name] for name in OPTION_COLUMNS if row.get(name) not in (None, "")}
-    return {**row, "options": options}
+        return {}
+    return {"options": {name: row[name] for name in OPTION_COLUMNS if row.get(name) not in (None, "")}}
+
+
+def _scan_beside(row: QuestionRow, file: Path) -> QuestionRow:
+    """The absolute path of a scan that exists relative to the file's folder, and the scene's name, by default its path
+    as it is written."""
+    written = row.get(SCAN_COLUMN)
+    scan = scan_path(written) if isinstance(written, str) else ""
+    beside = file.absolute().parent / scan
+    if not scan or not on_disk(beside).is_file():
+        return {}
+    return {"scene_name": row.get("scene_name") or str(Path(scan).with_suffix("")), SCAN_COLUMN: str(beside)}
 
 
 def questions_file(folder: Path) -> Path:

@@ -3,16 +3,16 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
-from roomscout.base.text import listed, on_disk
+from roomscout.base.text import listed
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.options import read_options
-from roomscout.data.question import Question, with_kind
+from roomscout.data.question import Question
 from roomscout.data.question_files import (
     COLUMNS,
     EXTRA_ANSWERS,
@@ -36,23 +36,8 @@ from roomscout.data.question_rows import (
     row_of,
     with_truth,
 )
-from roomscout.data.scan_frames import scan_path
 from roomscout.data.starts import Start
 
-__all__ = [
-    "Question",
-    "QuestionError",
-    "QuestionSource",
-    "Selection",
-    "ask_one",
-    "fingerprint",
-    "load_questions",
-    "load_saved",
-    "normalized",
-    "questions_asked",
-    "saved",
-    "with_kind",
-]
 logger = logging.getLogger(__name__)
 
 
@@ -82,13 +67,10 @@ class QuestionSource:
     def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
         if path is not None:
-            name, rows = (
-                str(path),
-                _with_scans_beside(path, file_rows(path, benchmark.all_columns, benchmark.read_json)),
-            )
+            name, rows = str(path), file_rows(path, benchmark.all_columns, benchmark.read_json)
         elif benchmark.folder is not None:
             file = questions_file(benchmark.folder())
-            name, rows = benchmark.name, _with_scans_beside(file, file_rows(file, benchmark.all_columns))
+            name, rows = benchmark.name, file_rows(file, benchmark.all_columns)
         elif benchmark.source is not None:
             name, rows = benchmark.source.repository, hub_rows(benchmark.source, benchmark.all_columns)
         else:
@@ -102,11 +84,7 @@ class QuestionSource:
         )
         return cls(name, questions, given, of_benchmark=path is None)
 
-    def choose(
-        self,
-        benchmark: Benchmark,
-        **filters: Unpack[Filters],
-    ) -> list[Question]:
+    def choose(self, benchmark: Benchmark, **filters: Unpack[Filters]) -> list[Question]:
         """The questions that pass all filters, as `load_questions` returns them; raises QuestionError."""
         kept = list(self.questions)
         types = filters.get("question_types", ())
@@ -157,18 +135,6 @@ def load_questions(
     """
     benchmark = benchmark or find_benchmark(DEFAULT)
     return QuestionSource.read(source and Path(source), benchmark).choose(benchmark, **filters)
-
-
-def _with_scans_beside(source: Path, rows: Iterable[NumberedRow]) -> Iterator[NumberedRow]:
-    """The rows of a file. A scan that exists relative to the file's folder is named by its absolute path."""
-    for number, row in rows:
-        scan = None if isinstance(row, QuestionError) else row.get(SCAN_COLUMN)
-        scan = scan_path(scan) if isinstance(scan, str) else None
-        beside = source.absolute().parent / scan if scan else None
-        if beside is not None and not isinstance(row, QuestionError) and on_disk(beside).is_file():
-            name = row.get("scene_name") or str(Path(str(scan)).with_suffix(""))
-            row = {**row, "scene_name": name, SCAN_COLUMN: str(beside)}
-        yield number, row
 
 
 def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None) -> list[Question]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from roomscout.data.boxes import ObjectBox, SceneBoxes
-from roomscout.data.questions import Question, QuestionError, with_kind
+from roomscout.data.question import with_kind
+from roomscout.data.questions import Question, QuestionError
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import Renderer

@@ -9,7 +9,8 @@ from roomscout.agent.policies.movers import Move, Mover
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.questions import Question, with_kind
+from roomscout.data.question import with_kind
+from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.models import Reply

@@ -13,7 +13,8 @@ from roomscout.data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
 from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType, mean_over_questions
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved, with_kind
+from roomscout.data.question import with_kind
+from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.summary import aggregate, label_of, reference_lines, summarize
 from tests.conftest import COMMAND, RoomScans, only_run, result_row, run_command, run_main

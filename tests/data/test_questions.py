@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from roomscout.data.answers import Number
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.data.question import with_kind
 from roomscout.data.questions import (
     Question,
     QuestionError,
@@ -26,7 +27,6 @@ from roomscout.data.questions import (
     load_saved,
     normalized,
     saved,
-    with_kind,
 )
 from roomscout.data.scans import missing_scans, scan_of
 from tests.conftest import vsi_question
