@@ -241,12 +241,21 @@ class Benchmark:
     scored_as: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for types that cannot be used."""
+        """Raises ValueError for types or rescans that cannot be used."""
         names = [each.name for each in self.types]
+        if not names:
+            raise ValueError("it has no types")
         if twice := [name for name, number in Counter(names).items() if number > 1]:
             raise ValueError(f"several types have the name {twice[0]!r}")
         if taken := {*names, *(each.task for each in self.types)} & RESERVED:
             raise ValueError(f"no type or task can be called {sorted(taken)[0]!r}: summaries use that name")
+        for pattern in self.rescans.values():
+            try:
+                groups = re.compile(pattern).groups
+            except re.error as error:
+                raise ValueError(f"rescans: {pattern!r} is not a regular expression ({error})") from None
+            if not groups:
+                raise ValueError(f"rescans: {pattern!r} has no group that names the room")
         object.__setattr__(self, "label", self.label or f"{self.name.replace('-', '_')}_overall")
 
     @cached_property

@@ -73,7 +73,7 @@ class Question:
         if self.start:
             columns |= {START_COLUMN: self.start.to_json()}
         if self.extra_answers:
-            columns |= {EXTRA_ANSWERS: list(self.extra_answers)}
+            columns |= {EXTRA_ANSWERS: self.extra_answers}
         return columns | self.frame.columns
 
     def parse_answer(self, value: object) -> str | None:

@@ -148,7 +148,7 @@ def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None
     rows = list[NumberedRow]()
     for number, question in enumerate(questions, start=1):
         if not isinstance(question, Question):
-            raise QuestionError(f"{LIST}, question {number}: {repr(question)[:80]} is not a roomscout.Question")
+            raise QuestionError(f"{LIST}, question {number}: {repr(question)[:80]} is not a Question")
         rows.append((number, row_of(question)))
     return parse_all(rows, LIST, benchmark or find_benchmark(DEFAULT), "question")
 

@@ -80,7 +80,7 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts =
     require_plain("scene", scene_name)
     patterns = layouts.get(dataset, ()) + FLAT_LAYOUT
     roots = [path for root in (*map(Path, layouts.get(OWN_ROOTS, ())), scan_root) for path in (root / dataset, root)]
-    tried = [pattern.format(scene=scene_name) for pattern in patterns]
+    tried = [pattern.replace("{scene}", scene_name) for pattern in patterns]
     try:
         for root in roots:
             for path in tried:

@@ -329,7 +329,7 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
     question = Question("1", "scannet", "scene", "object_counting", "How many?", ground_truth="1")
     with pytest.raises(ScanNotFound):
         explore([question], policy=TurnAndAnswer, scan_root=tmp_path / "nowhere")
-    with pytest.raises(QuestionError, match="question 2: duplicate id 1, also in question 1"):
+    with pytest.raises(QuestionError, match="question 1 has the same id"):
         explore([question, replace(question, question="How few?")], policy=TurnAndAnswer)
 
 
@@ -348,7 +348,7 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
         ({"policy": TurnAndAnswer, "model": "embedded"}, "so model would have no effect"),
         ({"policy": NotImplemented}, "is not a policy"),
         ({"policy": dict}, "dict is not a policy"),
-        ({"options": "left"}, "options 'left' are not a list"),
+        ({"options": "left"}, "options 'left' must be a list"),
     ],
 )
 def test_a_wrong_setting_is_named(scan: Path, settings: dict, words: str):

@@ -362,7 +362,7 @@ def test_a_bad_object_is_named(row: dict, message: str) -> None:
 
 @pytest.mark.parametrize("other", ["How many?", 3, None, COUNTING])
 def test_an_object_that_is_not_a_question_is_named(other: object) -> None:
-    with pytest.raises(QuestionError, match=r"the list of questions, question 1: .+ is not a roomscout"):
+    with pytest.raises(QuestionError, match=r"the list of questions, question 1: .+ is not a Question"):
         normalized([other])  # type: ignore[list-item]
 
 

@@ -170,8 +170,6 @@ DAMAGE: tuple[tuple[str, Callable[[Any], object], str], ...] = (
     ("q001/turns.jsonl", lambda turn: turn.update(batch=[]), "turns.jsonl, line 1 is damaged .*batch"),
     ("q001/turns.jsonl", lambda turn: turn.update(turn=1), "turns.jsonl is damaged .*turn 0 is missing"),
     ("seen.jsonl", lambda seen: seen.update(surface=[]), "seen.jsonl, line 1 is damaged .*different numbers of turns"),
-    ("questions.jsonl", lambda row: row.update(question=3), "questions.jsonl, line 1 is damaged .*texts"),
-    ("questions.jsonl", lambda row: row.update(ground_truth="x"), "questions.jsonl, line 1 is damaged .*truth"),
     ("results.jsonl", lambda row: row.update(score=None), "results.jsonl is damaged .*has no score"),
     ("results.jsonl", lambda row: row.update(turns=10**9), "results.jsonl, line 1 is damaged .*turns"),
 )

@@ -188,7 +188,6 @@ def test_resuming_executes_the_benchmark_and_describes_it(ran: Path, own: Path):
         lambda described: described.update(types=[]),
         lambda described: described.update(types=[{}]),
         lambda described: described.update(rescans={"a": "("}),
-        lambda described: described.update(scan_layouts={"a": ["{other}"]}),
         lambda described: described.update(title=1),
     ],
 )
