@@ -26,17 +26,18 @@ from typing import Any
 
 import numpy as np
 
-from roomscout.agent.config import RunConfig, ScheduleSettings
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
 from roomscout.base.files import new_file
-from roomscout.cluster.in_parts import answer_in_parts, number_of_parts
+from roomscout.cluster.in_parts import answer_in_parts
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.parts import cut
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question, load_questions, saved
 from roomscout.data.scans import scene_order
+from roomscout.edge.dividing import divide
+from roomscout.edge.settings import Settings
 from roomscout.envs.actions import CameraAction
 from roomscout.models.roofline import Rates, Work
 from roomscout.rooms import QUESTIONS_FILE, write_rooms
@@ -104,7 +105,7 @@ def questions_on_scenes(count: int, scenes: int, like: Question) -> list[Questio
 
 def part_seconds(part: Sequence[Question], engine: Engine) -> float:
     """Seconds of all turns of a part, in the batches that the scheduler of runs makes."""
-    schedule, moves = ScheduleSettings(), engine.turns - 1
+    schedule, moves = Settings(), engine.turns - 1
     states = [QuestionState(number, question, moves) for number, question in enumerate(scene_order(part), 1)]
     left = {state.number: engine.turns_of(state.question) for state in states}
     scheduler = Scheduler(states, min(engine.batch_size, len(states)), schedule.last_batched_turn + 1)
@@ -122,7 +123,7 @@ def part_seconds(part: Sequence[Question], engine: Engine) -> float:
 
 def parts_of(questions: Sequence[Question], workers: int, engine: Engine) -> list[tuple[int, float]]:
     """The parts for so many workers in the order in which they are taken: questions and seconds of each."""
-    of = number_of_parts(len(questions), len({question.scene for question in questions}), workers)
+    of = min(len({question.scene for question in questions}), workers)
     parts = sorted(cut(questions, of), key=len, reverse=True)
     return [(len(part), part_seconds(part, engine)) for part in parts]
 
@@ -182,13 +183,13 @@ def real(engine: Engine, count: int, scenes: int, counts: Sequence[int]) -> list
         policy = f"from benchmarks.scale import *\nclass Sleeping(Sleeper):\n    engine = {engine!r}\n"
         (folder / "sleeping.py").write_text(policy, encoding="utf-8")
         for workers in counts:
-            config = RunConfig.of(
+            settings = Settings(
                 batch=True, questions=folder / "all.jsonl", scan_root=folder, log_root=folder / f"on_{workers}",
                 ray=True, replicas=workers, policy=f"{folder / 'sleeping.py'}:Sleeping", renderer="raycast",
                 image_size=(16, 16), focal=8.0, batch_size=engine.batch_size,
             )  # fmt: skip
             started = time.time()
-            run = answer_in_parts(config).folder
+            run = answer_in_parts(divide(settings, None)).folder
             assert run is not None and len(RunReader(run).rows) == count
             begun = (datetime.fromisoformat(RunReader(part).facts.started).timestamp() for part in parts_of_run(run))
             ready = [at - started for at in sorted(begun)[:workers]]

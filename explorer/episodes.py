@@ -11,8 +11,6 @@ from explorer.notes import VIEWS, VIEWS_AROUND
 from explorer.reading import asked, family_of
 from explorer.store import Transcript
 from explorer.teacher import PATCH_PX, Teacher
-from roomscout.agent.builders import camera_of
-from roomscout.agent.config import RenderSettings
 from roomscout.agent.loop import answer_in_one_batch
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import explorer_prompts
@@ -20,7 +18,8 @@ from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question
-from roomscout.envs.library import OneSceneLibrary, draw_first_view
+from roomscout.edge.sections import NUM_STEPS, RenderSettings
+from roomscout.envs.library import CameraSettings, OneSceneLibrary, draw_first_view
 from roomscout.models import Reply
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.geometry import Geometry
@@ -31,7 +30,6 @@ from roomscout.rendering.views import HEADINGS_DEG, FirstView
 from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.sight import standing_points
 from roomscout.runs.journal import MemoryJournal
-from roomscout.runs.settings import NUM_STEPS
 
 QUESTIONS_A_ROOM = {
     "object_counting": 4,
@@ -69,7 +67,7 @@ class Episode(Transcript):
     shown: np.ndarray
 
 
-CAMERA = camera_of(VIEWS, RenderSettings())
+CAMERA = CameraSettings(VIEWS.image_size, VIEWS.focal, RenderSettings.camera_height, RenderSettings.camera_pitch)
 """The settings of the explorer's views."""
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from roomscout.agent.api import ask as ask
-    from roomscout.agent.api import explore as explore
-    from roomscout.agent.api import load_policy as load_policy
     from roomscout.agent.policies import Policy as Policy
     from roomscout.data.questions import Question as Question
+    from roomscout.edge.api import ask as ask
+    from roomscout.edge.api import explore as explore
+    from roomscout.edge.api import load_policy as load_policy
     from roomscout.runs.trajectories import Trajectory as Trajectory
     from roomscout.runs.trajectories import load_trajectories as load_trajectories
     from roomscout.training.environment import RoomEnv as RoomEnv
@@ -31,9 +31,9 @@ _OFFERED = {
     "RoomEnv": "training.environment",
     "Trajectory": "runs.trajectories",
     "VectorEnv": "training.vector",
-    "ask": "agent.api",
-    "explore": "agent.api",
-    "load_policy": "agent.api",
+    "ask": "edge.api",
+    "explore": "edge.api",
+    "load_policy": "edge.api",
     "load_trajectories": "runs.trajectories",
 }
 """The module of each name, imported when the name is used: `import roomscout` takes no time."""

@@ -20,20 +20,18 @@ import hypothesis
 import pytest
 from browsing import CHROMIUM
 from PIL import Image
+from planned import run_settings, settings_of
 from scripted_model import ScriptedBackend, random_policy
 
-from roomscout.agent.builders import questions_of
-from roomscout.agent.config import RunConfig
 from roomscout.agent.console import OUR_LOGGER, TURNS_LOGGER
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Prompts, prompts_of
 from roomscout.base.interrupts import INTERRUPTS
 from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question
+from roomscout.edge.settings import Settings
 from roomscout.rooms import ScanStyle, write_rooms
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.records import EpisodeId, ResultRow
@@ -122,27 +120,28 @@ class RoomScans:
         """The rows of the question file."""
         return [json.loads(line) for line in self.questions.read_text().splitlines()]
 
-    def config(self, log_root: Path, **changes: Any) -> RunConfig:
-        """A run with small views and a scripted policy over questions of both rooms."""
+    def config(self, log_root: Path, **changes: Any) -> Settings:
+        """A run with small views over questions of both rooms, of random moves unless a model is named."""
         values: dict[str, Any] = {
             "batch": True,
             "questions": self.questions,
             "scan_root": self.root,
             "log_root": log_root,
-            "model": "scripted:random",
             "renderer": "raycast",
             "image_size": SMALL_VIEW,
             "focal": 75.0,
+            **({} if "model" in changes else {"policy": "random"}),
         }
-        return RunConfig.of(**{**values, **changes})
+        return settings_of(**{**values, **changes})
 
     def flags(self, log_root: Path, *more: str) -> list[str]:
         """The same run as flags of the command; without its report, and without the search for objects in its views."""
         width, height = (str(side) for side in SMALL_VIEW)
         return [
             "--batch", "--questions", str(self.questions), "--scan-root", str(self.root), "--log-root", str(log_root),
-            "--model", "scripted:random", "--renderer", "raycast", "--image-size", width, height, "--focal", "75",
-            "--no-report", "--no-failures", *more,
+            *(() if "--model" in more or "--policy" in more else ("--policy", "random")),
+            "--renderer", "raycast", "--image-size", width, height, "--focal", "75",
+            "--no-report", *more,
         ]  # fmt: skip
 
     def command(self, log_root: Path, *more: str) -> list[str]:
@@ -266,15 +265,10 @@ def only_run(log_root: Path) -> Path:
     return folder
 
 
-def questions_and_prompts(config: RunConfig) -> tuple[list[Question], Prompts]:
-    """What a run asks, and the words that its model reads."""
-    return questions_of(config.what_to_run, config.questions), prompts_of(config.model, config.questions.benchmark)
-
-
-def run_in_process(config: RunConfig, policy: Policy | None = None) -> Path:
+def run_in_process(config: Settings, policy: Policy | None = None) -> Path:
     """Run the evaluation loop and return its folder."""
-    main_vsi_bench_loop(config, policy=policy)
-    return only_run(config.output.log_root)
+    run_settings(config, policy=policy)
+    return only_run(config.log_root)
 
 
 def scripted(seed: int = 0) -> ModelPolicy:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND
 
-from roomscout.agent.config import SECTION_OF
 from roomscout.base.wording import flag
-from roomscout.command.command_line import parse_command_line
 from roomscout.command.verbs import VERBS, read_verb
 from roomscout.data.boxes import read_boxes
 from roomscout.data.questions import load_questions
+from roomscout.edge.flags import parse_command_line
+from roomscout.edge.settings import SETTINGS
 
 ROOT = COMMAND.parent
 PAGES = sorted(
@@ -107,7 +107,7 @@ def test_commands_have_verbs_and_flags_that_exist(page: Path):
 def test_verbs_and_flags_in_the_text_exist(page: Path):
     text = prose(page).replace("`--no-`", "")
     assert not set(re.findall(r"`roomscout ([a-z]+)", text)) - VERBS.keys()
-    known = {flag(name) for name in SECTION_OF} | {flag(f"no_{name}") for name in SECTION_OF}
+    known = {flag(name) for name in SETTINGS} | {flag(f"no_{name}") for name in SETTINGS}
     known |= flags_in_source("**/*.py")
     known |= {"--config", "--help", "--version"}
     spans = [span for span in re.findall(r"`([^`]+)`", text) if span.startswith(("--", "roomscout "))]

@@ -19,7 +19,8 @@ ALLOWED = {
     "envs": {"base", "data", "rendering"},
     "runs": {"base", "data", "scoring", "envs", "models", "rendering"},
     "agent": {"base", "data", "scoring", "rendering", "models", "envs", "runs"},
-    "cluster": {"base", "data", "models", "runs", "agent"},
+    "edge": {"base", "data", "rendering", "models", "envs", "runs", "agent"},
+    "cluster": {"base", "data", "models", "rendering", "runs", "agent", "edge"},
     "analysis": {"base", "data", "scoring", "rendering", "envs", "runs"},
 }
 """The packages that each may import, beside itself."""

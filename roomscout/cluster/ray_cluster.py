@@ -8,18 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from roomscout.agent.config import ClusterSettings, ConfigError, ModelSettings, VllmSettings
+from roomscout.base.errors import ConfigError
 from roomscout.base.interrupts import ignored_interrupts
-from roomscout.base.wording import named
 from roomscout.cluster.watched import WatchedProcess
 from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
 
-POLL_S = 1.0
-"""How often Ray's process tells that the cluster is alive."""
-REUSABLE = (0, 1)
-"""The values of calls after which a worker takes another one; after an error its process may be in any state."""
 CONNECT_WITHIN_S = 10.0
 START_WITHIN_S = 100.0
 """How long Ray may take to start or join a cluster. Some 5 seconds are usual."""
@@ -57,87 +52,71 @@ class Replicas:
 class Cluster:
     """A connected cluster; its methods raise ClusterLost once no live node can hold a worker, or Ray has ended."""
 
-    def __init__(self, process: WatchedProcess, no_node_for_s: float):
-        self._process, self._connection, self._no_node_for_s = process, process.connection, no_node_for_s
+    def __init__(self, process: WatchedProcess, replicas: Replicas, no_node_for_s: float):
+        self._process, self._replicas, self._no_node_for_s = process, replicas, no_node_for_s
+        self.workers = replicas.count
 
-    def begin(self, address: str | None, replicas: int | Literal["auto"], gpus_each: int) -> None:
-        """Wait for the connection, and set `replicas`; raises ConfigError or ClusterError."""
-        try:
-            nodes = self._message(START_WITHIN_S) or f"it took more than {START_WITHIN_S:.0f} seconds"
-        except ClusterLost as error:
-            nodes = str(error)
-        if not isinstance(nodes, str):
-            self.replicas = replicas_of(nodes, replicas, gpus_each)
-        elif address is None:
-            raise ClusterError(
-                f"{named('ray')}: Ray could not start a cluster on this machine ({nodes}): free memory and /tmp, "
-                "and check the package with `ray start --head`"
-            )
-        else:
-            raise ConfigError(
-                f"{named(ray_address=address)}: cannot join a Ray cluster there ({nodes}); check that Ray and Python "
-                "have the cluster's versions, and if it uses token authentication, export RAY_AUTH_MODE=token and copy "
-                "its ~/.ray/auth_token to this machine"
-            )
+    def outcomes(self, call: str, arguments: Mapping[Any, tuple[Any, ...]]) -> Iterator[dict[Any, Any]]:
+        """Make a call of `parts` on a worker for each key; yields values and errors by key as calls end.
 
-    def outcomes(self, worker: type, method: str, arguments: Mapping[Any, tuple[Any, ...]]) -> Iterator[dict[Any, Any]]:
-        """Call a method of an object on a worker for each key; yields values and errors by key as calls end.
-
-        Also yields once a second meanwhile. There are at most `replicas.count` workers. A free one takes the next call.
+        Also yields once a second meanwhile.
         """
         try:
-            self._connection.send((worker, method, arguments, self.replicas))
+            self._process.connection.send((call, arguments, self._replicas))
         except OSError:
-            raise self._ended() from None
+            raise ended(self._process) from None
         left = len(arguments)
         while left:
-            ended = self._message(self._no_node_for_s)
-            if ended is None:
+            done = message(self._process, self._no_node_for_s)
+            if done is None:
                 limit = f"{self._no_node_for_s:.0f} seconds"
                 raise ClusterLost(f"the Ray cluster has had no live node that can hold a worker for {limit}")
-            left -= len(ended)
-            yield ended
+            left -= len(done)
+            yield done
 
-    def _message(self, within_s: float) -> Any:
-        """The next message of Ray's process; None if there is none within so many seconds."""
-        try:
-            return self._connection.recv() if self._connection.poll(within_s) else None
-        except (EOFError, OSError):
-            raise self._ended() from None
 
-    def _ended(self) -> ClusterLost:
-        """The error of a Ray process that has ended; quotes the last line that it printed."""
-        return ClusterLost(f"Ray ended unexpectedly{self._process.last_line()}")
+def message(process: WatchedProcess, within_s: float) -> Any:
+    """The next message of Ray's process; None if there is none within so many seconds."""
+    try:
+        return process.connection.recv() if process.connection.poll(within_s) else None
+    except (EOFError, OSError):
+        raise ended(process) from None
+
+
+def ended(process: WatchedProcess) -> ClusterLost:
+    """The error of a Ray process that has ended; quotes the last line that it printed."""
+    return ClusterLost(f"Ray ended unexpectedly{process.last_line()}")
 
 
 @contextmanager
-def cluster_of(settings: ClusterSettings, gpus_each: int, no_node_for_s: float = NO_NODE_FOR_S) -> Iterator[Cluster]:
-    """The cluster at --ray-address, or one that is started on this machine for the duration of the `with` block.
+def ray_cluster(
+    replicas: int | Literal["auto"], gpus_each: int, no_node_for_s: float = NO_NODE_FOR_S
+) -> Iterator[Cluster]:
+    """The cluster that RAY_ADDRESS names, or one that is started on this machine for the duration of the `with` block.
 
     Ray runs in a process of its own (see `ray_driver`), so nothing here waits for Ray without a limit: without a live
     node for a worker, for `no_node_for_s` seconds. All workers end with the block. A cluster on this machine ends even
     if this process is killed. Raises ConfigError or ClusterError.
     """
-    address, replicas = settings.ray_address, settings.replicas
-    if address is None:
+    address = os.environ.get("RAY_ADDRESS", "")
+    if not address:
         log.info("RAY: starting a cluster on this machine")
-    else:
+    elif address != "auto":
         require_listening(address)
     cpus = max(os.cpu_count() or 1, 1 if replicas == "auto" else replicas)
-    process = WatchedProcess("roomscout.cluster.ray_driver", address or "", str(cpus))
+    process = WatchedProcess("roomscout.cluster.ray_driver", address, str(cpus))
     try:
-        cluster = Cluster(process, no_node_for_s)
-        cluster.begin(address, replicas, gpus_each)
-        yield cluster
+        try:
+            nodes = message(process, START_WITHIN_S) or f"it took more than {START_WITHIN_S:.0f} seconds"
+        except ClusterLost as error:
+            nodes = str(error)
+        if isinstance(nodes, str):
+            where = f"join the Ray cluster at {address}" if address else "start a cluster on this machine"
+            raise ClusterError(f"--ray: Ray could not {where} ({nodes}); check the package with `ray start --head`")
+        yield Cluster(process, replicas_of(nodes, replicas, gpus_each), no_node_for_s)
     finally:
         with ignored_interrupts():
             process.close(DISCONNECT_WITHIN_S)
-
-
-def gpus_of_replica(model: ModelSettings, vllm: VllmSettings) -> int:
-    """The GPUs that a worker takes on a cluster that has some."""
-    split = 1 if vllm.tensor_parallel_size == "auto" else vllm.tensor_parallel_size  # refused with "auto"
-    return split if model.device != "cpu" and model.loads_weights else 0
 
 
 def replicas_of(nodes: Sequence[Mapping[str, Any]], replicas: int | Literal["auto"], gpus_each: int) -> Replicas:
@@ -153,29 +132,24 @@ def replicas_of(nodes: Sequence[Mapping[str, Any]], replicas: int | Literal["aut
         fitting = [each // gpus_each for each in gpus]
         count = wanted or sum(fitting)
         if not 0 < count <= sum(fitting):
-            needs = "one" if gpus_each == 1 else f"{gpus_each} on the same machine ({named('tensor_parallel_size')})"
             machines = " + ".join(str(each) for each in gpus if each)
-            asked = named(replicas=replicas)
-            raise ConfigError(f"{asked}: the cluster has {machines} GPUs, and each replica needs {needs}")
+            needs = f"{gpus_each} on the same machine (--tensor-parallel-size)"
+            raise ConfigError(f"--replicas {replicas}: the cluster has {machines} GPUs, and each replica needs {needs}")
         return Replicas(count, gpus_each, max(1, min(c // f for c, f in zip(cpus, fitting, strict=True) if f)))
     count = wanted or sum(each > 0 for each in cpus)
     shares = [share for share in range(1, max(cpus) + 1) if sum(each // share for each in cpus) >= count]
     if not shares:
-        raise ConfigError(
-            f"{named(replicas=count)}: the cluster has {sum(cpus)} CPU cores, and each replica needs at least one"
-        )
+        raise ConfigError(f"--replicas {count}: the cluster has {sum(cpus)} CPU cores, and each replica needs one")
     return Replicas(count, 0, max(shares))
 
 
 def require_listening(address: str) -> None:
-    """Raise ConfigError unless a server listens at HOST:PORT; Ray would wait many minutes. Does not check "auto"."""
-    if address == "auto":
-        return
+    """Raise ConfigError unless a server listens at HOST:PORT; Ray would wait many minutes."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_WITHIN_S).close()
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{named(ray_address=address)}: no Ray cluster can be reached there ({error}): start one with ray start "
+            f"--ray: no Ray cluster can be reached at RAY_ADDRESS {address} ({error}): start one with ray start "
             "--head, and give its HOST:PORT"
         ) from None

@@ -6,20 +6,19 @@ Ray's native code takes over SIGTERM, and exits or hangs its process when a clus
 to save its run, so Ray has this process to itself. FD is one end of a `multiprocessing.Pipe`; the end of file stops
 this process. An empty ADDRESS starts a cluster on this machine with so many CPU cores.
 
-Sends Ray's list of the cluster's nodes, or a sentence if it cannot connect. Then receives (class of a worker, name of
-its method, arguments by key, `Replicas`), and calls the method of a free worker for each key, in their order; another
-worker takes the call of a lost one. Sends the values or errors of ended calls by key, and none of them once a second
-while a live node could hold a worker.
+Sends Ray's list of the cluster's nodes, or a sentence if it cannot connect. Then receives (name of a call of `parts`,
+arguments by key, `Replicas`), and makes the calls as tasks, which Ray repeats on another worker if it loses theirs.
+Sends the values or errors of ended calls by key, and none of them once a second while a live node could hold a worker.
 """
 
 import logging
 import sys
-from collections import Counter
 from multiprocessing.connection import Connection
 from typing import Any
 
 from roomscout import IMPORTED_FROM
-from roomscout.cluster.ray_cluster import POLL_S, REUSABLE, ClusterError
+from roomscout.cluster.parts import CALLS, POLL_S
+from roomscout.cluster.ray_cluster import ClusterError
 
 OBJECT_STORE_BYTES = 100_000_000
 """Ray's shared memory on this machine. It carries only settings and exit statuses."""
@@ -49,47 +48,31 @@ def main(connection: Connection, address: str, cpus: int) -> None:
 
 def serve(ray: Any, connection: Connection) -> None:
     """Carry out one request; raises EOFError when the other end is closed."""
-    kind, method, arguments, replicas = connection.recv()
-    new_worker = ray.remote(num_cpus=replicas.cpus, num_gpus=replicas.gpus)(kind).remote
-    here, lost = ray.remote(num_cpus=0)(lambda: None), Counter[Any]()
-    waiting, free = list(arguments), list[Any]()
-    busy: dict[Any, tuple[Any, Any]] = {}
-    while waiting or busy:
-        while waiting and len(busy) < replicas.count:
-            key, worker = waiting.pop(0), free.pop() if free else new_worker()
-            busy[getattr(worker, method).remote(*arguments[key])] = key, worker
+    call, arguments, replicas = connection.recv()
+    resources = {"num_cpus": replicas.cpus, "num_gpus": replicas.gpus, "max_retries": MOST_LOSSES, "max_calls": 1}
+    task = ray.remote(**resources)(CALLS[call])
+    here = ray.remote(num_cpus=0)(lambda: None)
+    busy = {task.remote(*given): key for key, given in arguments.items()}
+    while busy:
         done, _ = ray.wait(list(busy), timeout=POLL_S)
-        ended = {}
-        for reference in done:
-            key, worker = busy.pop(reference)
-            value = outcome(ray, reference)
-            if isinstance(value, ray.exceptions.RayError):
-                ray.get(here.remote())  # raises if Ray has ended on this machine, where no worker can be called
-                ray.kill(worker)
-                lost[key] += 1
-                if lost[key] <= MOST_LOSSES:
-                    waiting.insert(0, key)
-                    continue
-                value = ClusterError(f"its worker was lost {lost[key]} times ({one_line(value)})")
-            ended[key] = value
-            if len(waiting) > len(free) and value in REUSABLE:
-                free.append(worker)
-            del worker  # Ray ends workers that are not referenced
+        outcomes = {busy.pop(reference): outcome(ray, reference) for reference in done}
+        if any(isinstance(each, ClusterError) for each in outcomes.values()):
+            ray.get(here.remote())  # raises if Ray has ended on this machine, where no worker can be called
         if connection.poll():  # nothing is sent while calls are in progress
             raise EOFError
-        if ended or any(map(replicas.fit_on, ray.nodes())):
-            connection.send(ended)
+        if outcomes or any(map(replicas.fit_on, ray.nodes())):
+            connection.send(outcomes)
 
 
 def outcome(ray: Any, reference: Any) -> Any:
-    """The value of a finished call, the error that it raised, with its traceback there as a note, or Ray's error."""
+    """The value of a finished call, or the error that it raised, with its traceback there as a note."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         error.cause.add_note(str(error))
         return error.cause
     except ray.exceptions.RayError as error:
-        return error
+        return ClusterError(f"its worker was lost more than {MOST_LOSSES} times ({one_line(error)})")
 
 
 def one_line(error: Exception) -> str:

@@ -11,15 +11,15 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from roomscout import UpAxis
-from roomscout.agent.builders import layouts_of
-from roomscout.agent.config import RunConfig
-from roomscout.agent.resuming import scan_root_of
 from roomscout.base.text import counted, escaped, listed, log_to_stream
 from roomscout.base.verbs import parser_of
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, scan_of
+from roomscout.edge.parts import layouts_of
+from roomscout.edge.paths import scan_root_of
+from roomscout.edge.settings import Settings
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
@@ -28,7 +28,7 @@ from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.renderers.splats import SplatRenderer
 from roomscout.rendering.scene import Scene, SceneError, load_scene
 
-VIEW = CameraSettings((640, 480), 300.0, RunConfig().views.camera_height, RunConfig().views.camera_pitch)
+VIEW = CameraSettings((640, 480), 300.0, Settings.camera_height, Settings.camera_pitch)
 RED = (207, 34, 46)
 TEXT_PX = 22
 
@@ -159,7 +159,7 @@ def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFra
     """
     name = options.benchmark or DEFAULT
     benchmark, layouts = find_benchmark(name), layouts_of(name)
-    root = options.scan_root or scan_root_of(RunConfig().views.scan_root, options.questions)
+    root = options.scan_root or scan_root_of(Settings.scan_root, options.questions)
     questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
     if benchmark.make_scans is not None:
         benchmark.make_scans({question.scene for question in questions})

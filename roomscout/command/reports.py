@@ -1,6 +1,7 @@
 """What the command writes at the end of a run: what its answers had in view, a judge's marks, and its report."""
 
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,30 +9,30 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roomscout.agent.config import RunConfig
-from roomscout.base.text import escaped
-from roomscout.command.judges import judge_after_run, open_judge
+from roomscout.base.text import RESULT, escaped
 
 if TYPE_CHECKING:
-    from roomscout.agent.evaluation import Outcome
+    from roomscout.agent.running import Outcome
+    from roomscout.data.judged import Ask
+    from roomscout.edge.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
-def finish(outcome: "Outcome", config: RunConfig) -> int:
-    """Write what was in view (unless --no-failures), the marks of --judge and the report (unless --no-report).
+def complete(outcome: "Outcome", settings: "Settings") -> int:
+    """Write the marks of --judge and, unless --no-report is given, what was in view and the report.
 
     Only for a finished run, what was in view and the report only for several answers or --ply. Returns the exit status
     of the run, also if they cannot be written.
     """
     if outcome.folder is None or outcome.status not in (0, 1):
         return outcome.status
-    several = len(outcome.rows) > 1 or config.what_to_run.ply is not None
-    if config.output.failures and several:
+    reported = settings.report and (len(outcome.rows) > 1 or settings.ply is not None)
+    if reported:
         split_after_run(outcome.folder)
-    if config.judge.judge is not None:
-        judge_after_run(outcome.folder, config.judge)
-    if config.output.report and several:
+    if settings.judge is not None:
+        judge_after_run(outcome.folder, settings.judge)
+    if reported:
         write_after_run(outcome.folder)
     return outcome.status
 
@@ -50,6 +51,47 @@ def rescore(arguments: Sequence[str]) -> int:
         judge = "the judge: " if isinstance(error, ModelError) else ""
         sys.stderr.write(escaped(f"error: {judge}{error}") + "\n")
         return 2
+
+
+def open_judge(model: str, url: str, key_env: str) -> "Ask":
+    """What asks a model behind an OpenAI-compatible server for marks; raises ModelError."""
+    from roomscout.data.judged import MAX_TOKENS, SEED, TEMPERATURE
+    from roomscout.models import ModelOptions, ServerOptions
+    from roomscout.models.judge import Judge
+
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request
+    options = ModelOptions(max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE, seed=SEED)
+    key = os.environ.get(key_env, "").strip() or None
+    return Judge(model, options, ServerOptions((url,), key, key_env)).ask
+
+
+def judge_after_run(folder: Path, judge: str) -> None:
+    """Have the judge mark the answers of a run in free text, and log the scores.
+
+    Logs a warning if that fails, since the run is complete and can be judged later.
+    """
+    from roomscout.analysis.judging import judge_run
+    from roomscout.data.benchmark import BenchmarkError
+    from roomscout.data.judged import JUDGE_URL
+    from roomscout.models import ModelError, ServerOptions
+    from roomscout.runs import RunError
+    from roomscout.runs.reader import RunReader
+    from roomscout.scoring.summary import format_summary
+
+    url = os.environ.get("OPENAI_BASE_URL", JUDGE_URL)
+    again = shlex.join(
+        [sys.executable, "-m", "roomscout", "rescore", str(folder), "--judge", judge, "--judge-url", url]
+    )
+    try:
+        log.log(RESULT, "%s: %s", judge, judge_run(folder, judge, open_judge(judge, url, ServerOptions.key_env)))
+        reader = RunReader(folder)
+        if (summary := reader.summary) is not None:
+            for line in format_summary(summary, reader.benchmark):
+                log.log(RESULT, "%s", line)
+    except KeyboardInterrupt:
+        log.warning("Interrupted: the run is complete, and the marks so far are kept. To continue: %s", again)
+    except (RunError, BenchmarkError, ModelError) as error:
+        log.warning("Not every answer is scored: the judge: %s. The run is complete; to try again: %s", error, again)
 
 
 def split_after_run(folder: Path) -> None:

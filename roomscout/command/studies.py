@@ -5,58 +5,65 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.builders import questions_of
-from roomscout.agent.config import ConfigError, RunConfig, config_from_dict
-from roomscout.agent.resuming import COMMAND, with_absolute_paths
+from roomscout.agent.running import COMMAND
 from roomscout.analysis.study import command
 from roomscout.analysis.study.cells import Given
-from roomscout.base.wording import named
-from roomscout.command.command_line import parse_command_line
-from roomscout.command.demo import demo_config, demo_defaults
+from roomscout.base.errors import ConfigError
+from roomscout.base.wording import flag
+from roomscout.command.demo import demo_settings
 from roomscout.data.parts import Part
 from roomscout.data.questions import QuestionError, fingerprint
-from roomscout.runs.settings import SETTINGS
+from roomscout.edge import flags as edge_flags
+from roomscout.edge.conflicts import require_no_conflict
+from roomscout.edge.parts import asked_of
+from roomscout.edge.paths import absolute_paths
+from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, Settings, flags_giving
 
 
 class StudiedCommand:
     """The main command of this package, as `analysis.study.cells.MainCommand` describes it."""
+
+    answer_settings: Sequence[str] = tuple(name for name in ANSWER_SETTINGS if SETTINGS[name].study == "cell")
 
     def __init__(self) -> None:
         self.words: Sequence[str] = [sys.executable, *COMMAND]
 
     def read(self, flags: Sequence[str], folder: Path) -> Given:
         """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError."""
-        given = parse_command_line(list(flags))
-        if unused := [named(name) for name in given.settings if SETTINGS[name].study == "never"]:
+        given = edge_flags.parse_command_line(list(flags))
+        if unused := [flag(name) for name in given.settings if SETTINGS[name].study == "never"]:
             raise ConfigError(
                 f"a study answers many questions, in runs in its own folder: leave out {', '.join(unused)}"
             )
-        config, names = given.over(RunConfig()), set(given.settings)
-        what = config.what_to_run
-        if what.demo:
-            demo = demo_defaults(given).having(retry_failed=False)
-            config = demo_config(with_absolute_paths(demo.having(log_root=folder)).checked())
+        settings, names = given.over(Settings()), set(given.settings)
+        if settings.demo:
+            in_folder = {**given.settings, "log_root": folder, "retry_failed": False}
+            settings = demo_settings(edge_flags.Given(in_folder))
             names |= {"model", "max_batched_turns", "questions", "scan_root"}
         else:
-            config = with_absolute_paths(config)
-        values = config.as_json
-        shard = config.cluster.shard
-        part = Part.parse(shard) if shard is not None else None
+            settings = changed(settings, **absolute_paths(settings))
+        values, part = settings.as_json, Part.parse(settings.shard) if settings.shard is not None else None
         return Given(
             {name: values[name] for name in names if SETTINGS[name].study == "cell"},
             (part.number, part.of) if part else None,
-            what.retry_failed,
+            bool(given.settings.get("retry_failed")),
         )
 
     def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a run, from some of them; raises ConfigError."""
-        return config_from_dict({**settings, "batch": True}).checked().as_json
+        found = read_settings({**settings, "batch": True})
+        require_no_conflict(found)
+        return found.as_json
+
+    def flags(self, settings: Mapping[str, Any]) -> list[str]:
+        """The flags that give these settings, as JSON values."""
+        return flags_giving(settings)
 
     def questions_sha256(self, settings: Mapping[str, Any]) -> str:
         """The fingerprint of the questions; raises ConfigError if they cannot be read."""
-        config = config_from_dict(dict(settings))
         try:
-            return fingerprint(questions_of(config.what_to_run, config.questions))
+            return fingerprint(asked_of(read_settings(settings)).questions)
         except QuestionError as error:
             raise ConfigError(str(error)) from None
 

@@ -12,18 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout import __version__
-from roomscout.agent.config import ConfigError, RunConfig
+from roomscout.base.errors import ConfigError
 from roomscout.base.text import did_you_mean, either
 from roomscout.data.question_files import QUESTION_FILES
 from roomscout.data.scans import SCAN_SUFFIXES
+from roomscout.edge import sections as of
+from roomscout.edge.declaring import Section
+from roomscout.edge.settings import Settings
 
 
 @dataclass(frozen=True)
 class Verb:
     """One verb: what it does, two commands as examples, and what runs.
 
-    `flags` makes the flags that the verb stands for from its arguments, and raises ConfigError; `sections` are those of
-    RunConfig whose flags it takes, the main ones first. Any other verb has a `target`, "module:function", which is
+    `flags` makes the flags that the verb stands for from its arguments, and raises ConfigError; `sections` are those
+    whose flags it takes, the main ones first. Any other verb has a `target`, "module:function", which is
     imported when it is used, takes the arguments itself, and returns the exit status. With `parts`, its first argument
     names a command that has help of its own.
     """
@@ -32,7 +35,7 @@ class Verb:
     examples: tuple[str, str]
     takes: str = "[FLAGS]"
     flags: Callable[[Sequence[str]], list[str]] | None = None
-    sections: tuple[str, ...] = ()
+    sections: tuple[type[Section], ...] = ()
     target: str = ""
     parts: bool = False
 
@@ -43,9 +46,19 @@ class Verb:
 
 
 RUN_SECTIONS = (
-    "questions", "views", "model", "schedule", "output", "controls", "server", "vllm", "judge", "play", "cluster",
-)  # fmt: skip
-"""The sections of RunConfig with what a run of many questions takes."""
+    of.QuestionSettings,
+    of.RenderSettings,
+    of.ModelSettings,
+    of.ScheduleSettings,
+    of.OutputSettings,
+    of.ControlSettings,
+    of.ServerSettings,
+    of.VllmSettings,
+    of.JudgeSettings,
+    of.PlaySettings,
+    of.ClusterSettings,
+)
+"""What a run of many questions takes, the main sections first."""
 EXAMPLE_QUESTION = "How many chairs are in this room?"
 
 
@@ -65,7 +78,7 @@ def _ask(arguments: Sequence[str]) -> list[str]:
     if len(questions) > 1:
         meant = _command("ask", scan, " ".join(questions))
         raise ConfigError(f"ask takes one question: put quotes around it, as in: {meant}")
-    return ["--ply", scan, *(["--question", *questions] if questions else ["--interactive"]), *flags]
+    return ["--ply", scan, *(["--question", *questions] if questions else []), *flags]
 
 
 def _resume(arguments: Sequence[str]) -> list[str]:
@@ -127,7 +140,7 @@ VERBS = {
         ),
         "SCAN [QUESTION] [FLAGS]",
         _ask,
-        ("model", "views", "schedule", "output", "controls", "server", "vllm", "what_to_run"),
+        (*RUN_SECTIONS[1:8], of.WhatToRun),
     ),
     "eval": Verb(
         "Answer the questions of a benchmark or a file, many at a time, and score them.",
@@ -145,32 +158,36 @@ VERBS = {
             "roomscout play --benchmark rooms --num-questions 20 --annotator anna ben --samples 2",
         ),
         flags=_only_flags("play", "--batch", "--policy", "human"),
-        sections=("questions", "play", "views", "schedule", "output", "controls", "judge"),
+        sections=tuple(
+            each
+            for each in RUN_SECTIONS
+            if each not in (of.ModelSettings, of.ServerSettings, of.VllmSettings, of.ClusterSettings)
+        ),
     ),
     "resume": Verb(
         "Continue a run where it stopped: the newest, or the one in a folder.",
         ("roomscout resume", "roomscout resume experiment_logs/20261123_211500_batched --retry-failed"),
         "[RUN] [FLAGS]",
         _resume,
-        ("what_to_run", "output", "schedule", "views", "model", "server", "vllm", "judge", "play", "cluster"),
+        (of.WhatToRun, *RUN_SECTIONS[1:]),
     ),
     "plan": Verb(
-        "Print the size, memory and expected time of a run without starting it.",
-        ("roomscout plan --scan-root scans", "roomscout plan --plan-device h100 --model Qwen/Qwen3-VL-8B-Instruct"),
+        "Print the size, memory and batch size of a run without starting it.",
+        ("roomscout plan --scan-root scans", "roomscout plan --scan-root scans --device cpu --model embedded"),
         flags=_only_flags("plan", "--plan"),
-        sections=(*RUN_SECTIONS, "what_to_run"),
+        sections=(*RUN_SECTIONS, of.WhatToRun),
     ),
     "check": Verb(
         "Print how many questions have a scan.",
         ("roomscout check --scan-root scans", "roomscout check --questions rooms/questions.jsonl --scan-root rooms"),
         flags=_only_flags("check", "--check-data"),
-        sections=("questions", "views"),
+        sections=RUN_SECTIONS[:2],
     ),
     "demo": Verb(
         "Compare the included small model, with and without sight, on four generated rooms.",
         ("roomscout demo", "roomscout demo --num-questions 8 --log-root demo_runs"),
         flags=_only_flags("demo", "--demo"),
-        sections=("output", "model", "schedule", "questions", "views"),
+        sections=RUN_SECTIONS[:5],
     ),
     "preview": Verb(
         "Draw the first view and a plan of scans without a model, with their sizes and what looks wrong.",
@@ -300,8 +317,8 @@ EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("r
 """What the help of the console command shows after the verbs."""
 
 
-def overview() -> str:
-    """The verbs with what they take, each with a sentence."""
+def overview(examples: bool = False) -> str:
+    """The verbs with what they take, each with a sentence; with `examples`, also four commands."""
     usage = {name: f"  {name} {verb.takes.replace('[FLAGS]', '')}".rstrip() for name, verb in VERBS.items()}
     width = 2 + max(map(len, usage.values()))
     columns = max(shutil.get_terminal_size().columns, width + 40)
@@ -309,7 +326,8 @@ def overview() -> str:
         textwrap.fill(VERBS[name].does, columns, initial_indent=f"{taken:<{width}}", subsequent_indent=" " * width)
         for name, taken in usage.items()
     ]
-    return "\n".join(["Verbs (roomscout help VERB has examples):", *lines])
+    lines = ["Verbs (roomscout help VERB has examples):", *lines]
+    return "\n".join([*lines, *(["", "Examples:", *(f"  {each}" for each in EXAMPLES)] if examples else [])])
 
 
 def show_help(name: str) -> int:
@@ -318,12 +336,12 @@ def show_help(name: str) -> int:
     if verb.target:
         print(f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}\n")
         return verb.run(["--help"])
-    from roomscout.command.command_line import print_flags
+    from roomscout.command.help import print_flags
 
     taken = verb.takes.removesuffix("[FLAGS]")
     usage = f"roomscout {name} {taken}".strip()
     about = f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}"
-    print_flags(usage, verb.sections, about, RunConfig().settings)
+    print_flags(usage, verb.sections, about, Settings())
     return 0
 
 

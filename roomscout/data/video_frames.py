@@ -20,7 +20,7 @@ from roomscout.data.scans import ScanNotFound, require_plain
 log = logging.getLogger(__name__)
 
 IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))
-"""The files that are frames in a folder of --frames-of."""
+"""The files that are frames in a folder of frames."""
 
 
 class VideoError(Exception):
@@ -76,22 +76,22 @@ def sampled(total: int, frames: int) -> tuple[int, ...]:
 
 
 def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
-    """A scene's video below the folder of --videos, in a file of this form, or with an empty form its folder below that
-    of --frames-of; raises VideoNotFound, also for a name that is a path."""
+    """A scene's video below the folder of --videos, in a file of this form, or with an empty form its folder of frames
+    there; raises VideoNotFound, also for a name that is a path."""
     try:
         require_plain("dataset", dataset)
         require_plain("scene", scene)
     except ScanNotFound as error:
         raise VideoNotFound(str(error)) from None
-    flag, form = ("--videos", form) if form else ("--frames-of", "{dataset}/{scene}")
+    is_video, form = bool(form), form or "{dataset}/{scene}"
     path = on_disk(root / form.format(dataset=dataset, scene=scene))
     try:
-        found = path.is_file() if flag == "--videos" else path.is_dir()
+        found = path.is_file() if is_video else path.is_dir()
     except OSError as error:
         raise VideoNotFound(f"{path} cannot be read ({error.strerror or error})") from None
     if not found:
         shown = form.format(dataset="<dataset>", scene="<scene>")
-        raise VideoNotFound(f"there is no {path}: {flag} takes the folder of {shown}")
+        raise VideoNotFound(f"there is no {path}: --videos takes the folder of {shown}")
     return path
 
 

@@ -41,10 +41,9 @@ def protocol_of(facts: "RunFacts") -> str:
     scoring = f"{official}{title} scoring"
     width, height = setting("image_size")
     if facts.frames is not None:
-        shown = "as one video" if setting("video_input") == "native" else "in one message"
-        frames = f"{facts.frames} frame{'' if facts.frames == 1 else 's'} of at most {width * height} pixels {shown}"
-        words = conditions["words"][:12]
-        return f"video protocol, {frames}, words {words}{_replies(facts)}, official prompt and reading, {scoring}"
+        frames = f"{facts.frames} frame{'' if facts.frames == 1 else 's'} of at most {width * height} pixels"
+        words = f"words {conditions['words'][:12]}{_replies(facts)}"
+        return f"video protocol, {frames} in one message, {words}, official prompt and reading, {scoring}"
     camera = Intrinsics(width, height, setting("focal"))
     in_view = f" ({camera.horizontal_fov_deg:.0f} x {camera.vertical_fov_deg:.0f} degrees in view)"
     more = "".join(f"with {name}, " for name in setting("see")[1:])
@@ -67,7 +66,7 @@ def protocol_of(facts: "RunFacts") -> str:
         f"{0 if setting('moves') == 'none' else setting('steps')} moves, "
         f"{_counted(facts)}{width}x{height} px, {more}focal {setting('focal'):g} px{in_view}, "
         f"eye {setting('camera_height'):g} m (lower in low rooms), pitch {setting('camera_pitch'):g} degrees, "
-        f"first view by {setting('first_view')}{up}{replies}, "
+        f"first view by visibility{up}{replies}, "
         f"{scoring}{reading}"
     )
 
@@ -85,8 +84,7 @@ def _replies(facts: "RunFacts") -> str:
     engine = "" if setting("engine") == "transformers" else f"engine {setting('engine')}"
     where = ", ".join(filter(None, [engine, "" if by_server else setting("dtype"), setting("quantize")]))
     constrained = ", constrained to a JSON schema" if by_server else ", constrained"
-    asked = "" if setting("system_role") else ", system prompt in the first user message"
-    asked += f", further parameters {setting('extra_body')}" if setting("extra_body") else ""
+    asked = f", further parameters {setting('extra_body')}" if setting("extra_body") else ""
     revision = f", revision {setting('revision')}" if setting("revision") else ""
     weights = facts.answerer.get("adapter_sha256")
     adapter = f", adapter {setting('adapter').rpartition('/')[2]} {weights[:12]}" if weights else ""

@@ -395,9 +395,10 @@ class RunFacts(Record):
 
     `config` is the configuration as JSON values. `conditions` has the settings under which the run answers, with the
     prompts and the code of others by their hash; only runs with equal ones are comparable. `answerer` has the settings
-    of what answers, `scoring` those of how answers are scored. The run of a part has `part`. `prompts` are None without
-    a model. `benchmark` describes a benchmark that is not of this package, else None. `source` is where the questions
-    come from. `price` is that of the model's tokens; None without --prices.
+    of what answers, `scoring` those of how answers are scored; `flags` give the settings on a command line. The run of
+    a part has `part`. `prompts` are None without a model. `benchmark` describes a benchmark that is not of this
+    package, else None. `source` is where the questions come from. `price` is that of the model's tokens; None without
+    --prices.
     """
 
     schema: int
@@ -408,6 +409,7 @@ class RunFacts(Record):
     conditions: dict[str, Any]
     answerer: dict[str, Any]
     scoring: dict[str, Any]
+    flags: tuple[str, ...]
     git_revision: str | None
     packages: dict[str, str | None]
     python: str
@@ -454,7 +456,7 @@ class RunFacts(Record):
     @property
     def asks_model(self) -> bool:
         """Whether a model decides, rather than a policy of code."""
-        return self.config["policy"] is None and not self.config["model"].startswith("scripted:")
+        return self.setting("policy") is None
 
     @property
     def by_people(self) -> bool:

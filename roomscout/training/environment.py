@@ -10,18 +10,20 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from PIL import Image
 
-from roomscout.agent.api import config_in_python
-from roomscout.agent.builders import asked_of, camera_of, cuda_device_of, library_of, mover_of, renderer_name, rules_of
-from roomscout.agent.config import SECTIONS, ConfigError, RunConfig
-from roomscout.agent.planning import fitted_to_model
 from roomscout.agent.policies import Decision
-from roomscout.agent.policies.prompts import run_prompts
-from roomscout.agent.policies.replies import action_format
-from roomscout.agent.prepared import prepared
+from roomscout.agent.running import library_of, make_scans
+from roomscout.agent.spec import QuestionSpec
 from roomscout.agent.state import QuestionState, Rules, Status
 from roomscout.agent.turns import failing
+from roomscout.base.errors import ConfigError
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, Selection, normalized
+from roomscout.edge.api import settings_in_python
+from roomscout.edge.conflicts import require_no_conflict
+from roomscout.edge.parts import asked_of
+from roomscout.edge.planning import episode_parts
+from roomscout.edge.sections import ControlSettings, QuestionSettings, RenderSettings
+from roomscout.edge.settings import SETTINGS, Settings, names_in
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply
@@ -31,8 +33,9 @@ from roomscout.rendering.renderers import make_renderer
 from roomscout.training.endless import EndlessRooms
 
 TAKEN = (
-    {*SECTIONS["questions"], *SECTIONS["views"], *SECTIONS["controls"], "model", "prompts", "steps", "device", "seed"}
-    - {"questions", "samples", "anytime", "keep_views", "videos", "frames_of", "frames", "video_input"}
+    {name for section in (QuestionSettings, RenderSettings, ControlSettings) for name in names_in(section)}
+    - {"questions", "samples", "anytime", "keep_views", "videos", "frames"}
+    | {"model", "prompts", "steps", "device", "seed"}
 )  # fmt: skip
 """The settings of `explore` that decide what an episode is; the others are about who replies, and how runs are kept."""
 CHOOSE = ("scenes", "ids", "num_questions")
@@ -124,29 +127,27 @@ class World:
     @classmethod
     def of(cls, questions: Any, endless: bool, settings: Mapping[str, Any]) -> Self:
         """Start the renderer, and read the questions and the prompts; raises what `RoomEnv` raises."""
-        config, asked = _asked(questions, endless, settings)
-        asking = None if asked is None else prepared(config, None, asked)
-        config = config.checked() if asking is None else asking.config
-        config = fitted_to_model(config) if "model" in settings else config.having_view(config.view)
-        listed = [] if asked is None else list(asked.questions)
-        _require_scored(listed)
-        chosen, camera, rooms = config.questions, camera_of(config.view, config.views), None
-        prompts = run_prompts(config)
+        given, asked = _asked(questions, endless, settings)
+        require_no_conflict(given)
+        benchmark = find_benchmark(given.benchmark)
+        asked_here = Selection.all_of([]) if asked is None else asked
+        _require_scored(asked_here.questions)
+        spec = QuestionSpec(asked_here, asked_here.questions, 1, benchmark, is_one=False)
+        resolved, _, world, rules = episode_parts(given, None, spec, loads="model" in settings)
+        rooms = None
         with ExitStack() as stack:
-            renderer = make_renderer(renderer_name(config, listed), cuda_device_of(config.model.device))
+            renderer = make_renderer(world.renderer or "auto", world.cuda_device)
             stack.callback(renderer.close)
-            config = config.having(renderer=renderer.name)
             library: SceneLibrary
-            if asking is None:
-                library = rooms = EndlessRooms(renderer, camera, chosen.datasets, chosen.question_types)
+            if asked is None:
+                library = rooms = EndlessRooms(renderer, world.camera, given.datasets, given.question_types)
             else:
-                if asking.makes_scans:
-                    asking.make_scans()
-                library = library_of(config, renderer)
-                stack.callback(library.close)
-            rules = rules_of(config.controls, prompts, action_format(False), mover_of(config, listed))
+                if world.makes_scans:
+                    make_scans(spec, world)
+                scans = library = library_of(world, renderer)
+                stack.callback(scans.close)
             resources = stack.pop_all()
-        return cls(listed, rooms, library, rules, config.schedule.steps, chosen.benchmark, resources)
+        return cls(list(asked_here.questions), rooms, library, rules, resolved.steps, given.benchmark, resources)
 
     def draw(self, seed: int | None) -> int:
         """The number of a question drawn with this seed, or the next of a fixed random series."""
@@ -332,32 +333,30 @@ class RoomEnv:
         return self._coverage.share - before
 
 
-def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[RunConfig, Selection | None]:
-    """The configuration and the questions of an environment, None for endless ones; raises ConfigError."""
+def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[Settings, Selection | None]:
+    """The settings and the questions of an environment, None for endless ones; raises ConfigError."""
     if settings.get("keep_views") is not None:
         raise ConfigError(
             "keep_views changes messages that step has returned before, but trainers append what it returns: leave it "
             "out"
         )
-    if refused := [
-        name for name in settings if name in {each for names in SECTIONS.values() for each in names} - TAKEN
-    ]:
+    if refused := [name for name in settings if name in SETTINGS.keys() - TAKEN]:
         raise ConfigError(
             f"{refused[0]} has no effect on an episode, which ends before a run would use it: leave it out"
         )
     if endless:
-        given = [name for name in CHOOSE if name in settings] + (["questions"] if questions is not None else [])
-        if given:
-            raise ConfigError(f"{given[0]} chooses among questions, and endless rooms have new ones: leave it out")
+        chosen = [name for name in CHOOSE if name in settings] + (["questions"] if questions is not None else [])
+        if chosen:
+            raise ConfigError(f"{chosen[0]} chooses among questions, and endless rooms have new ones: leave it out")
         if settings.get("benchmark", "rooms") != "rooms":
             raise ConfigError(f"endless rooms are of the benchmark rooms, not {settings['benchmark']}: leave it out")
-        return config_in_python({"batch": True}, {**settings, "benchmark": "rooms"}), None
+        return settings_in_python({"batch": True}, {**settings, "benchmark": "rooms"}), None
     if questions is None or isinstance(questions, str | Path):
         file = {} if questions is None else {"questions": questions}
-        config = config_in_python({"batch": True, **file}, settings)
-        return config, asked_of(config.what_to_run, config.questions)
-    config = config_in_python({"batch": True}, settings)
-    return config, Selection.all_of(normalized(questions, find_benchmark(config.questions.benchmark)))
+        given = settings_in_python({"batch": True, **file}, settings)
+        return given, asked_of(given)
+    given = settings_in_python({"batch": True}, settings)
+    return given, Selection.all_of(normalized(questions, find_benchmark(given.benchmark)))
 
 
 def _require_scored(questions: Iterable[Question]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from roomscout.agent.config import ConfigError
+from roomscout.base.errors import ConfigError
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.questions import QuestionError
 from roomscout.data.scans import ScanNotFound

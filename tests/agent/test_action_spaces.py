@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, results, run_in_process, trajectories
+from planned import run_settings
 from scripted_model import ScriptedBackend
 
 from roomscout.agent.actions import METRIC, ActionSpace, action_spaces, find_space
-from roomscout.agent.config import ConfigError, ControlSettings
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Prompts, explorer_prompts
+from roomscout.agent.policies.prompts import Controls, Prompts, explorer_prompts
 from roomscout.agent.policies.recorded_replies import parser_of
 from roomscout.agent.policies.replies import parse_action
 from roomscout.analysis.report.maps import map_of
 from roomscout.analysis.rescore import main as rescore
+from roomscout.base.errors import ConfigError
 from roomscout.envs.actions import CameraMove
 from roomscout.models.conversation import Conversation
 from roomscout.runs.reader import RunReader
@@ -94,12 +94,12 @@ class TestDiscrete:
         journal = cut / "q001" / "turns.jsonl"
         journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
         config = rooms.config(tmp_path, actions="discrete", camera_pitch=0.0, steps=8, **ONE)
-        main_vsi_bench_loop(config, cut, saying(*WALK))
+        run_settings(config, cut, saying(*WALK))
         assert (results(cut), trajectories(cut)) == (results(walked), trajectories(walked))
 
     def test_other_actions_are_refused_when_a_run_is_resumed(self, walked: Path, rooms: RoomScans, tmp_path: Path):
         with pytest.raises(ConfigError, match="--actions would change answers of this run"):
-            main_vsi_bench_loop(rooms.config(tmp_path, camera_pitch=0.0, steps=8, **ONE), walked, saying(*WALK))
+            run_settings(rooms.config(tmp_path, camera_pitch=0.0, steps=8, **ONE), walked, saying(*WALK))
 
     def test_its_moves_are_repeated_only_with_its_actions(self, walked: Path, rooms: RoomScans, tmp_path: Path):
         again: dict[str, Any] = {"camera_pitch": 0.0, "steps": 8, "moves_of": walked, **ONE}
@@ -228,13 +228,13 @@ def test_the_grammar_takes_only_known_steps(actions: str, accepted: bool):
 
 def test_the_explorer_keeps_its_own_actions():
     with pytest.raises(ConfigError, match=r"--actions discrete: the prompts .* in their template system"):
-        explorer_prompts().under(ControlSettings(actions="discrete"), ())
+        explorer_prompts().under(Controls(actions="discrete", tell=()))
 
 
 def test_prompts_of_a_file_list_the_actions_of_any_space():
     own = Prompts(system="Look.\n{action}\n{actions}\n- answer: {answer_form}")
     for space in (METRIC, DISCRETE):
-        assert space.lines in own.under(ControlSettings(actions=space.name), ()).system
+        assert space.lines in own.under(Controls(actions=space.name, tell=())).system
 
 
 @pytest.mark.parametrize("name", ["discreet", "no_such_file.py:SPACE", "roomscout.envs.actions:LIMITS"])
@@ -245,7 +245,7 @@ def test_an_unknown_space_is_named(name: str):
 
 def test_no_actions_without_a_model(rooms: RoomScans, tmp_path: Path):
     with pytest.raises(ConfigError, match="--actions is how a model says"):
-        main_vsi_bench_loop(rooms.config(tmp_path, actions="discrete"))
+        run_settings(rooms.config(tmp_path, actions="discrete"))
 
 
 COMPASS = '''

@@ -15,16 +15,14 @@ from browsing import OpenPage
 from conftest import SMALL_VIEW, RoomScans, only_run, results, run_in_process, scripted, trajectories
 from faulty_servers import FaultyServer, sometimes
 from faulty_servers import scripted as served
+from planned import checked, run_settings, settings_of
 from scripted_model import ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
 
 from roomscout import explore
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import prompts_of
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.compare.answers import read_answers
@@ -32,9 +30,12 @@ from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import PRESETS
 from roomscout.analysis.study.tables import results_of, turn_table
+from roomscout.base.errors import ConfigError
 from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
+from roomscout.edge.planning import plan
+from roomscout.edge.reading import changed
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelOptions, OutOfMemory, Reply
 from roomscout.models.conversation import Conversation, Message
@@ -380,7 +381,7 @@ class TestRuns:
     def test_a_server_is_asked_a_second_time_with_the_same_beginning(self, rooms: RoomScans, tmp_path: Path):
         asked = {"anytime": True, "steps": 3, "num_questions": 4}
         config = rooms.config(tmp_path / "1", **asked)
-        prompts = prompts_of(config.model, config.questions.benchmark)
+        prompts = plan(config).rules.prompts
         here = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
         with FaultyServer(served(random_policy()), sometimes(1 / 4)) as server:
             settings = {"model": "served", "engine": "openai", "base_url": (server.url,), "request_timeout": 0.5}
@@ -394,9 +395,9 @@ class TestRuns:
         for calls in (1, 3, 6):
             config = rooms.config(tmp_path / "2", **settings)
             begun = next(iter((tmp_path / "2").glob("*_batched")), None)
-            assert main_vsi_bench_loop(config, begun, Stopping(calls)).status == 3
+            assert run_settings(config, begun, Stopping(calls)).status == 3
         folder = only_run(tmp_path / "2")
-        main_vsi_bench_loop(config, folder, scripted())
+        run_settings(config, folder, scripted())
         assert results(folder) == results(undisturbed)
         assert trajectories(folder) == trajectories(undisturbed)
         assert forced_of(folder) == forced_of(undisturbed)
@@ -406,7 +407,7 @@ class TestRuns:
             config = rooms.config(tmp_path / str(on), anytime=on, steps=1, num_questions=1)
             folder = run_in_process(config, scripted())
             with pytest.raises(ConfigError, match="--anytime would change the records of this run: leave it out"):
-                main_vsi_bench_loop(config.having(anytime=not on), folder, scripted())
+                run_settings(changed(config, anytime=not on), folder, scripted())
 
     def test_runs_with_and_without_it_can_be_compared(self, rooms: RoomScans, tmp_path: Path):
         runs = [
@@ -501,15 +502,15 @@ class TestRefused:
     )
     def test_a_run_of_one_turn(self, settings: dict[str, Any], why: str):
         with pytest.raises(ConfigError, match=why):
-            RunConfig.of(batch=True, anytime=True, **settings).checked()
+            checked(settings_of(batch=True, anytime=True, **settings))
 
     @pytest.mark.parametrize("moves", ["model", "spin"])
     def test_a_policy_that_cannot_be_asked(self, rooms: RoomScans, tmp_path: Path, moves: str):
-        with pytest.raises(ConfigError, match="scripted:random cannot be asked: leave out --anytime"):
-            main_vsi_bench_loop(rooms.config(tmp_path, anytime=True, moves=moves))
+        with pytest.raises(ConfigError, match="random cannot be asked: leave out --anytime"):
+            run_settings(rooms.config(tmp_path, anytime=True, moves=moves))
 
     def test_a_policy_that_answers_with_what_is_no_answer(self, rooms: RoomScans, tmp_path: Path):
-        outcome = main_vsi_bench_loop(rooms.config(tmp_path, anytime=True, num_questions=1), policy=Babbling())
+        outcome = run_settings(rooms.config(tmp_path, anytime=True, num_questions=1), policy=Babbling())
         assert "Babbling.answer_now, asked about Q001" in str(outcome.error)
 
 

@@ -45,7 +45,7 @@ class Recorded(ModelPolicy):
 def command(rooms: RoomScans, log_root: Path, *flags: str) -> list[str]:
     """The arguments of a run about two questions of the rooms."""
     scans = ["--questions", str(rooms.questions), "--scan-root", str(rooms.root), "--log-root", str(log_root)]
-    small = ["--renderer", "raycast", "--image-size", "160", "96", "--no-report", "--no-failures"]
+    small = ["--renderer", "raycast", "--image-size", "160", "96", "--no-report"]
     return ["--batch", *scans, "--num-questions", "2", *small, *flags]
 
 

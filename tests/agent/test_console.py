@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from planned import run_settings
 from scripted_model import ScriptedBackend, random_policy
 
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.progress import LINE_EVERY_S, LINE_REST_S, Progress
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
@@ -123,7 +123,7 @@ def test_quiet_prints_results_and_warnings_alone(rooms: RoomScans, tmp_path: Pat
 
 def test_quiet_prints_the_answer_to_one_question(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
-    asked = ["ask", str(ply), "How many chairs are in this room?", "--model", "scripted:random", "--quiet"]
+    asked = ["ask", str(ply), "How many chairs are in this room?", "--policy", "random", "--quiet"]
     shown = run_main([*asked, "--log-root", str(tmp_path), "--renderer", "raycast", "--no-report"]).stdout.splitlines()
     assert len(shown) == 2 and re.match(r"\[Q001\] (Final|No) answer", shown[0])
     assert shown[1] == f"Run folder: {only_run(tmp_path)}"
@@ -137,7 +137,7 @@ def test_verbose_prints_what_run_log_has(rooms: RoomScans, tmp_path: Path):
 
 def test_a_turn_of_one_question_is_printed_once(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
-    asked = ["ask", str(ply), "How many chairs are in this room?", "--model", "scripted:random", "--verbose"]
+    asked = ["ask", str(ply), "How many chairs are in this room?", "--policy", "random", "--verbose"]
     shown = run_main([*asked, "--log-root", str(tmp_path), "--renderer", "raycast", "--no-report"]).stdout
     assert len(re.findall(r"\[Q001\] turn 0: ", shown)) == 1
 
@@ -167,6 +167,6 @@ def test_an_interrupted_quiet_run_says_how_to_resume(rooms: RoomScans, tmp_path:
     handler = logging.Handler(logging.INFO + 1)
     handler.emit = lambda record: seen.append((record.levelno, record.getMessage()))  # type: ignore[method-assign]
     logging.getLogger("roomscout").addHandler(handler)
-    assert main_vsi_bench_loop(config, policy=ModelPolicy(ScriptedBackend(interrupt))).status == 130
+    assert run_settings(config, policy=ModelPolicy(ScriptedBackend(interrupt))).status == 130
     assert [text for _, text in seen][-2] == "Interrupted; finished turns are on disk. To resume:"
-    assert main_vsi_bench_loop(config, only_run(tmp_path), ModelPolicy(ScriptedBackend(random_policy()))).status == 0
+    assert run_settings(config, only_run(tmp_path), ModelPolicy(ScriptedBackend(random_policy()))).status == 0

@@ -10,18 +10,19 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from conftest import RoomScans, only_run, pixels, results, run_in_process, scripted, trajectories
+from planned import run_settings, settings_of
 from scripted_model import ScriptedBackend
 from simple_rooms import box, closed_room, scene_of
 
 from roomscout import explore
-from roomscout.agent.config import ConfigError, ControlSettings, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.movers import GreedyCoverage
-from roomscout.agent.policies.prompts import Prompts, explorer_prompts, load_prompts
+from roomscout.agent.policies.prompts import Controls, Prompts, explorer_prompts, load_prompts
 from roomscout.agent.state import QuestionState
+from roomscout.base.errors import ConfigError
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
+from roomscout.edge.sections import MoverName
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
@@ -34,7 +35,6 @@ from roomscout.rendering.scene import Scene
 from roomscout.runs.movers import MOVERS
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, Turn
-from roomscout.runs.settings import MoverName
 from tests.conftest import vsi_question
 
 CAMERA = CameraSettings((96, 64), 45.0, 1.6, -15.0)
@@ -257,24 +257,24 @@ class TestMovesOf:
 
     def test_other_views_are_refused_with_the_flags_to_add(self, rooms: RoomScans, explored: Path, tmp_path: Path):
         with pytest.raises(ConfigError, match=r"drawn its views with other settings: add --focal 75.0$"):
-            main_vsi_bench_loop(rooms.config(tmp_path, moves_of=explored, focal=80.0), policy=scripted())
+            run_settings(rooms.config(tmp_path, moves_of=explored, focal=80.0), policy=scripted())
 
     def test_a_folder_without_a_run_is_named(self, rooms: RoomScans, tmp_path: Path):
         with pytest.raises(ConfigError, match=f"--moves-of {tmp_path}: this is not a run folder"):
-            main_vsi_bench_loop(rooms.config(tmp_path, moves_of=tmp_path), policy=scripted())
+            run_settings(rooms.config(tmp_path, moves_of=tmp_path), policy=scripted())
 
     def test_a_question_that_the_run_lacks_is_named(self, rooms: RoomScans, tmp_path: Path):
         few = run_in_process(rooms.config(tmp_path / "few", steps=1, num_questions=2), scripted())
         missing = rooms.rows[2]["id"]
         with pytest.raises(ConfigError, match=f"has no question {missing}: ask only its questions"):
-            main_vsi_bench_loop(rooms.config(tmp_path, moves_of=few), policy=scripted())
+            run_settings(rooms.config(tmp_path, moves_of=few), policy=scripted())
 
     def test_a_question_that_asks_something_else_is_named(self, rooms: RoomScans, explored: Path, tmp_path: Path):
         rows = rooms.rows
         other = tmp_path / "other.jsonl"
         other.write_text(json.dumps({**rows[1], "id": rows[0]["id"]}) + "\n")
         with pytest.raises(ConfigError, match=f"asks something else as question {rows[0]['id']}"):
-            main_vsi_bench_loop(rooms.config(tmp_path, questions=other, moves_of=explored), policy=scripted())
+            run_settings(rooms.config(tmp_path, questions=other, moves_of=explored), policy=scripted())
 
     def test_an_unfinished_question_is_named_with_the_way_to_finish_it(
         self, rooms: RoomScans, explored: Path, tmp_path: Path
@@ -283,7 +283,7 @@ class TestMovesOf:
         lines = (unfinished / "results.jsonl").read_text().splitlines(keepends=True)
         (unfinished / "results.jsonl").write_text("".join(lines[:-1]))
         with pytest.raises(ConfigError, match=r"has not finished question .*: resume it with --continue"):
-            main_vsi_bench_loop(rooms.config(tmp_path, moves_of=unfinished), policy=scripted())
+            run_settings(rooms.config(tmp_path, moves_of=unfinished), policy=scripted())
 
     def test_another_scan_fails_its_questions(self, rooms: RoomScans, explored: Path, tmp_path: Path):
         root = Path(shutil.copytree(rooms.root, tmp_path / "root"))
@@ -359,14 +359,14 @@ class TestResuming:
         for journal in cut.glob("q*/turns.jsonl"):
             journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:2]))
             (journal.parent / "messages.json").unlink()
-        main_vsi_bench_loop(config, cut, scripted())
+        run_settings(config, cut, scripted())
         assert results(cut) == results(whole)
         assert trajectories(cut) == trajectories(whole)
 
     def test_another_control_is_refused(self, rooms: RoomScans, tmp_path: Path):
         folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=2, **COUNTING), answering())
         with pytest.raises(ConfigError, match="--moves would change answers of this run"):
-            main_vsi_bench_loop(rooms.config(tmp_path, moves="random", steps=2, **COUNTING), folder, answering())
+            run_settings(rooms.config(tmp_path, moves="random", steps=2, **COUNTING), folder, answering())
 
     def test_a_run_that_told_everything_keeps_telling_it(self, rooms: RoomScans, tmp_path: Path):
         """Runs of earlier versions have no such settings."""
@@ -379,7 +379,7 @@ class TestResuming:
         (folder / "results.jsonl").write_text("")
         journal = folder / "q001" / "turns.jsonl"
         journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:1]))
-        main_vsi_bench_loop(rooms.config(tmp_path, steps=2), folder, answering(answer_from=3))
+        run_settings(rooms.config(tmp_path, steps=2), folder, answering(answer_from=3))
         assert trajectories(folder) == before
 
 
@@ -416,31 +416,14 @@ class TestTell:
 
     @pytest.mark.parametrize("given", ["turns,pose", ["turns", "pose"], "pose turns", ["pose,turns"]])
     def test_names_may_be_divided_by_commas_or_blanks(self, given: Any):
-        assert RunConfig.of(tell=given).controls.tell == ("pose", "turns")
+        assert settings_of(tell=given).tell == ("pose", "turns")
 
     def test_an_unknown_name_is_refused(self):
         with pytest.raises(ConfigError, match="takes some of pose, extent, turns, or nothing, or auto; got poses"):
-            RunConfig.of(tell="poses")
+            settings_of(tell="poses")
 
     def test_the_explorer_is_told_the_extent(self):
-        assert RunConfig.of(model="embedded").view.tell == ("pose", "extent", "turns")
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"moves": "spin", "moves_of": "run"}, "both say who moves the camera: choose one"),
-        ({"present": "once"}, "the model cannot move before it has seen a view: add --moves spin"),
-        ({"present": "once", "moves": "none"}, "there is one view only: add --moves spin"),
-        ({"moves": "spin", "min_turns": 2}, "with --moves spin only the answer in the last turn counts"),
-        ({"min_turns": 9}, "--min-turns 9 is after the last turn, which is turn 8"),
-        ({"moves": "spin", "translation": False}, "--no-translation has no effect with --moves spin"),
-        ({"moves_of": "run", "translation": False}, "--no-translation has no effect with --moves-of run"),
-    ],
-)
-def test_controls_that_conflict_are_refused(settings: dict[str, Any], why: str):
-    with pytest.raises(ConfigError, match=why):
-        RunConfig.of(batch=True, **settings).checked()
+        assert settings_of(model="embedded").view.tell == ("pose", "extent", "turns")
 
 
 EVERYTHING = ("pose", "extent", "turns")
@@ -451,7 +434,7 @@ PROMPTS = [Prompts(), explorer_prompts()]
 
 @pytest.mark.parametrize("prompts", PROMPTS, ids=["default", "explorer"])
 def test_without_controls_the_prompts_are_unchanged(prompts: Prompts):
-    assert prompts.under(ControlSettings(), EVERYTHING).sha256 == prompts.sha256
+    assert prompts.under(Controls(tell=EVERYTHING)).sha256 == prompts.sha256
 
 
 @pytest.mark.parametrize(
@@ -461,7 +444,7 @@ def test_without_controls_the_prompts_are_unchanged(prompts: Prompts):
         ({}, (), "063be7748930b315", "b38e078963828af1"),
         ({"moves": "spin"}, EVERYTHING, "4bd16142d5748346", "e07d11ebed70739d"),
         ({"moves": "none"}, EVERYTHING, "734ac355e7b72320", "e07d11ebed70739d"),
-        ({"moves": "spin", "present": "once"}, EVERYTHING, "625c707c3a4f8f05", "0a038785e63dc744"),
+        ({"moves": "spin", "at_once": True}, EVERYTHING, "625c707c3a4f8f05", "0a038785e63dc744"),
         ({"min_turns": 3}, EVERYTHING, "463e3dadf2bab89f", "80b83ca090fa9ed7"),
         ({"translation": False}, EVERYTHING, "1f4a55d9c9ceff15", "cd0d3806bf611807"),
     ],
@@ -470,13 +453,13 @@ def test_the_prompts_of_controls_are_pinned(
     controls: dict[str, Any], tell: tuple[str, ...], default: str, explorer: str
 ):
     """Scores of different prompts are not comparable: change them on purpose only."""
-    read = [each.with_advice_of(BENCHMARK).under(ControlSettings(**controls), tell) for each in PROMPTS]
+    read = [each.with_advice_of(BENCHMARK).under(Controls(**controls, tell=tell)) for each in PROMPTS]
     assert [each.sha256[:16] for each in read] == [default, explorer]
 
 
 def test_a_file_of_prompts_may_have_its_own_words_for_controls(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("variants:\n  watching: Look at what you are shown. {action}\n")
-    read = load_prompts(tmp_path / "mine.yaml").under(ControlSettings(moves="spin"), EVERYTHING)
+    read = load_prompts(tmp_path / "mine.yaml").under(Controls(moves="spin", tell=EVERYTHING))
     assert read.system == "Look at what you are shown. {action}"
 
 

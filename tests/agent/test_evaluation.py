@@ -25,18 +25,20 @@ from conftest import (
     scripted,
     trajectories,
 )
+from planned import run_settings, settings_of
 from scripted_model import ScriptedBackend, random_policy
 from waiting import PATIENCE_S
 
-from roomscout.agent.builders import cuda_device_of, library_of, questions_of
-from roomscout.agent.checking import look_ahead
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.loop import answer_in_one_batch
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.running import library_of
 from roomscout.agent.state import QuestionState
+from roomscout.base.errors import ConfigError
+from roomscout.command.look_ahead import look_ahead
 from roomscout.data.scans import ScanNotFound
+from roomscout.edge.parts import cuda_device_of
+from roomscout.edge.planning import plan
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation, Message
@@ -113,7 +115,7 @@ def test_the_log_names_the_phases_and_answers(rooms: RoomScans, tmp_path: Path):
 @pytest.mark.parametrize(("said", "warned"), [("!" * 40, True), ("I look further. " + '{"done": false}', False)])
 def test_replies_that_could_not_be_read_are_a_warning_of_the_run(rooms: RoomScans, tmp_path: Path, said, warned):
     ids = (str(rooms.rows[0]["id"]),)
-    main_vsi_bench_loop(rooms.config(tmp_path, ids=ids, steps=2), policy=ModelPolicy(ScriptedBackend(lambda _: said)))
+    run_settings(rooms.config(tmp_path, ids=ids, steps=2), policy=ModelPolicy(ScriptedBackend(lambda _: said)))
     reader = RunReader(only_run(tmp_path))
     warnings = (reader.summary or {}).get("warnings", [])
     assert [each.startswith("3 of 3 replies could not be read as an action") for each in warnings] == [True] * warned
@@ -127,7 +129,7 @@ def test_the_log_of_one_question_is_its_whole_story(rooms: RoomScans, tmp_path: 
         return 'I see a bed.\nI go on.\n{"forward_meters": 2, "rotation_angle_degrees": 30, "done": false}'
 
     ids = (str(next(row["id"] for row in rooms.rows if row["options"])),)
-    main_vsi_bench_loop(rooms.config(tmp_path, ids=ids), policy=ModelPolicy(ScriptedBackend(replies)))
+    run_settings(rooms.config(tmp_path, ids=ids), policy=ModelPolicy(ScriptedBackend(replies)))
     reader = RunReader(only_run(tmp_path))
     (question,), (row,) = reader.questions, reader.rows
     move = reader.turns(EpisodeId(1))[0].move
@@ -153,7 +155,7 @@ def test_the_log_of_one_question_is_its_whole_story(rooms: RoomScans, tmp_path: 
 
 
 def test_a_line_of_run_log_has_a_short_prefix(rooms: RoomScans, tmp_path: Path):
-    main_vsi_bench_loop(rooms.config(tmp_path, num_questions=2, steps=1))
+    run_settings(rooms.config(tmp_path, num_questions=2, steps=1))
     lines = (only_run(tmp_path) / "run.log").read_text(encoding="utf-8").splitlines()
     assert all(re.match(r"\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
     assert {line[15:] for line in lines} >= {
@@ -165,7 +167,7 @@ def test_a_line_of_run_log_has_a_short_prefix(rooms: RoomScans, tmp_path: Path):
 def test_drivers_and_memory_are_in_run_log_and_not_on_the_terminal(rooms: RoomScans, tmp_path: Path):
     shown = run_main(rooms.flags(tmp_path, "--num-questions", "2")).stdout
     logged = (only_run(tmp_path) / "run.log").read_text(encoding="utf-8")
-    assert "Batch size 2: scripted:random needs no memory" in logged
+    assert "Batch size 2: random needs no memory" in logged
     assert "needs no memory" not in shown and shown.startswith("2 questions about 1 scene, all with a scan\n")
 
 
@@ -182,14 +184,14 @@ def test_a_missing_or_damaged_scan_is_a_failed_row(rooms: RoomScans, tmp_path: P
     missing.unlink()
     broken.write_bytes(broken.read_bytes()[:5000])
     config = rooms.config(tmp_path / "logs", scan_root=root)
-    assert main_vsi_bench_loop(config).status == 1
-    rows = results(only_run(config.output.log_root))
+    assert run_settings(config).status == 1
+    rows = results(only_run(config.log_root))
     parts = {missing.parent.name: "scan", broken.parent.name: "scene"}
     assert [(row["status"], row["failed_part"]) for row in rows] == [
         ("failed", parts[row["scene_name"]]) for row in rows
     ]
     assert all(row["error"] for row in rows)
-    summary = json.loads((only_run(config.output.log_root) / "summary.json").read_text())
+    summary = json.loads((only_run(config.log_root) / "summary.json").read_text())
     there = sum(row["scene_name"] == broken.parent.name for row in rows)
     assert (summary["asked"]["questions"], summary["with_scan"]["questions"]) == (len(rows), there)
     assert summary["types"]["all"]["without_scan"] == len(rows) - there
@@ -205,19 +207,19 @@ def test_an_unexpected_error_stops_the_run_which_can_be_resumed(rooms: RoomScans
 
     config = rooms.config(tmp_path / "logs", batch_size=2)
     with caplog.at_level("INFO"):
-        outcome = main_vsi_bench_loop(config, policy=ModelPolicy(Breaking(random_policy())))
-    folder = only_run(config.output.log_root)
+        outcome = run_settings(config, policy=ModelPolicy(Breaking(random_policy())))
+    folder = only_run(config.log_root)
     assert outcome.status == 3 and len(outcome.rows) < len(rooms.rows)
     assert f"--continue {folder}" in caplog.messages[-1]
     assert "ZeroDivisionError" in (folder / "run.log").read_text()
     assert json.loads((folder / "summary.json").read_text())["asked"]["questions"] == len(outcome.rows)
-    assert main_vsi_bench_loop(config, folder, scripted()).status == 0
+    assert run_settings(config, folder, scripted()).status == 0
     undisturbed = run_in_process(rooms.config(tmp_path / "whole", batch_size=2), scripted())
     assert results(folder) == results(undisturbed)
 
 
 def test_an_unexpected_error_before_the_run_has_the_same_status(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("roomscout.agent.evaluation.main_vsi_bench_loop", None)
+    monkeypatch.setattr("roomscout.edge.planning.plan", None)
     ended = run_main(["--batch"])
     assert ended.returncode == 3 and "TypeError" in ended.stderr
 
@@ -234,9 +236,9 @@ def test_a_path_that_is_not_utf8_fails_only_its_own_question(rooms: RoomScans, t
 
 
 def test_a_scan_root_without_any_scan_is_refused(rooms: RoomScans, tmp_path: Path):
-    config = RunConfig.of(batch=True, questions=rooms.questions, scan_root=tmp_path, log_root=tmp_path / "logs")
+    config = settings_of(batch=True, questions=rooms.questions, scan_root=tmp_path, log_root=tmp_path / "logs")
     with pytest.raises(ScanNotFound, match="has no scan of 2 scenes asked about: --scan-root takes"):
-        main_vsi_bench_loop(config, policy=scripted())
+        run_settings(config, policy=scripted())
     assert not (tmp_path / "logs").exists()
 
 
@@ -245,7 +247,7 @@ def test_missing_scenes_are_listed_once_with_the_paths_tried(rooms: RoomScans, t
     missing, _ = sorted(root.glob("scannet/scans/*"))
     shutil.rmtree(missing)
     caplog.set_level("INFO", "roomscout")
-    config = RunConfig.of(check_data=True, questions=rooms.questions, scan_root=root)
+    config = settings_of(check_data=True, questions=rooms.questions, scan_root=root)
     assert look_ahead(config).status == 1
     first, second = (record.message for record in caplog.records if record.levelname == "WARNING")
     assert first == f"no scan, so their questions fail: scannet {missing.name}"
@@ -265,19 +267,19 @@ def test_a_single_question_with_a_ground_truth_is_scored(
     rooms: RoomScans, tmp_path: Path, caplog, truth: str, score: str
 ):
     scan = min(rooms.root.glob("scannet/scans/*/*.ply"))
-    config = RunConfig.of(
+    config = settings_of(
         ply=scan,
         question="What colour is the bed?",
         options=("red", "blue"),
         ground_truth=truth,
-        model="scripted:random",
+        policy="random",
         renderer="blind",
         log_root=tmp_path,
         steps=0,
     )
     answering = ScriptedBackend(lambda _: '{"answer": "A", "done": true}')
     with caplog.at_level("INFO"):
-        main_vsi_bench_loop(config, policy=ModelPolicy(answering))
+        run_settings(config, policy=ModelPolicy(answering))
     assert caplog.messages[-2] == f"Score: {score} of 1 (correct answer: {truth})"
     (row,) = results(only_run(tmp_path))
     assert (row["question_type"], row["score"]) == ("open_choice", float(score))
@@ -368,12 +370,9 @@ class TurnLeft(Policy):
 
 def test_questions_with_different_steps_share_one_batch(rooms: RoomScans, tmp_path: Path, caplog):
     caplog.set_level("INFO", "roomscout.agent.loop")
-    config, journal = rooms.config(tmp_path), MemoryJournal()
-    states = [
-        QuestionState(number, each, number)
-        for number, each in enumerate(questions_of(config.what_to_run, config.questions)[:3], start=1)
-    ]
-    with closing(library_of(config, make_renderer("raycast"))) as library:
+    spec, journal = plan(rooms.config(tmp_path)), MemoryJournal()
+    states = [QuestionState(number, each, number) for number, each in enumerate(spec.questions.here[:3], start=1)]
+    with closing(library_of(spec.world, make_renderer("raycast"))) as library:
         answer_in_one_batch(states, library, TurnLeft(), journal)
     assert [row.turns for row in journal.rows] == [2, 3, 4]
     assert [len(journal.turns_of(EpisodeId(number))) for number in (1, 2, 3)] == [2, 3, 4]
@@ -383,15 +382,15 @@ def test_questions_with_different_steps_share_one_batch(rooms: RoomScans, tmp_pa
 def test_a_custom_policy_is_named_and_only_the_same_one_may_resume(rooms: RoomScans, tmp_path: Path, caplog):
     config = rooms.config(tmp_path, num_questions=2, steps=3)
     with caplog.at_level("INFO"):
-        assert main_vsi_bench_loop(config, policy=TurnLeft()).status == 0
+        assert run_settings(config, policy=TurnLeft()).status == 0
     assert "[Q001] No answer by the last turn" in caplog.messages
     reader = RunReader(only_run(tmp_path))
     assert [row.status for row in reader.rows] == ["exhausted"] * 2
     headings = [turn.pose.heading_deg for turn in reader.turns(EpisodeId(1))]
     assert [(b - a) % 360 for a, b in pairwise(headings)] == pytest.approx([30.0] * 3)
     assert reader.facts.config["model"] == reader.summary["model"] == "TurnLeft"
-    with pytest.raises(ConfigError, match=r"was begun with TurnLeft, not scripted:random"):
-        main_vsi_bench_loop(config, reader.folder)
+    with pytest.raises(ConfigError, match=r"was begun with TurnLeft, not random"):
+        run_settings(config, reader.folder)
 
 
 class Engine(ScriptedBackend):
@@ -427,20 +426,20 @@ def test_an_unexpected_error_on_a_thread_stops_the_run(rooms: RoomScans, tmp_pat
             return [1 / 0]
 
     config = rooms.config(tmp_path, batch_size=3)
-    assert main_vsi_bench_loop(config, policy=ModelPolicy(Broken())).status == 3
-    assert main_vsi_bench_loop(config, only_run(tmp_path), ModelPolicy(Engine())).status == 0
+    assert run_settings(config, policy=ModelPolicy(Broken())).status == 3
+    assert run_settings(config, only_run(tmp_path), ModelPolicy(Engine())).status == 0
 
 
 def test_an_unknown_scripted_policy_is_named(rooms: RoomScans, tmp_path: Path):
     ended = run_main(rooms.flags(tmp_path, "--model", "scripted:clever"))
     assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
-    assert "there is no scripted policy 'clever': use scripted:random" in ended.stderr
+    assert "there is no scripted policy 'clever': use random" in ended.stderr
 
 
 def test_one_question_on_one_scan(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
     flags = ["--ply", str(ply), "--question", "How many chairs are in this room?", "--ground-truth", "2"]
-    ended = run_main([*flags, "--log-root", str(tmp_path), "--model", "scripted:random", "--renderer", "raycast"])
+    ended = run_main([*flags, "--log-root", str(tmp_path), "--policy", "random", "--renderer", "raycast"])
     assert ended.returncode == 0, ended.stderr
     folder = only_run(tmp_path)
     assert not folder.name.endswith("_batched")
@@ -475,7 +474,7 @@ def test_an_answer_of_the_wrong_form_is_no_answer(rooms: RoomScans, tmp_path: Pa
         def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
             return [Decision(CameraAction(answer="somewhere", done=True)) for _ in states]
 
-    outcome = main_vsi_bench_loop(rooms.config(tmp_path), policy=Talker())
+    outcome = run_settings(rooms.config(tmp_path), policy=Talker())
     assert (outcome.status, outcome.rows) == (3, [])
     assert "the answer 'somewhere' is not" in str(outcome.error)
 
@@ -488,7 +487,7 @@ def test_a_message_with_an_image_of_no_observation_is_named(rooms: RoomScans, tm
                 state.conversation.append(Message.of_views("Look.", np.zeros((4, 4, 3), np.uint8)))
             return [Decision(CameraAction(rotation_angle_degrees=30.0)) for _ in states]
 
-    outcome = main_vsi_bench_loop(rooms.config(tmp_path), policy=Painter())
+    outcome = run_settings(rooms.config(tmp_path), policy=Painter())
     assert outcome.status == 3
     assert "a message shows the image 'rgb', which is in none of the question's observations" in str(outcome.error)
 
@@ -545,8 +544,8 @@ def test_an_interrupt_while_views_are_drawn_ahead_leaves_a_run_to_resume(
             return super().generate(conversations, reply_format)
 
     config = rooms.config(tmp_path, batch_size=2)
-    assert main_vsi_bench_loop(config, policy=ModelPolicy(Interrupted(random_policy()))).status == 130
+    assert run_settings(config, policy=ModelPolicy(Interrupted(random_policy()))).status == 130
     folder = only_run(tmp_path)
     assert not [each.name for each in threads() if each.name.startswith("first-views")]
-    assert main_vsi_bench_loop(config, folder, ModelPolicy(Asleep(random_policy()))).status == 0
+    assert run_settings(config, folder, ModelPolicy(Asleep(random_policy()))).status == 0
     assert trajectories(folder) == trajectories(one_by_one)

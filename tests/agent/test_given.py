@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import RoomScans, results, run_in_process, scripted, trajectories
+from planned import checked, run_settings, settings_of
 from scripted_model import ScriptedBackend
 from simple_rooms import BLUE, GREEN, RED, box, scene_of
 
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.given_path import ShowNeeded
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts, explorer_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.analysis.seeing import see
 from roomscout.analysis.titles import controls_of
+from roomscout.base.errors import ConfigError
 from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.data.questions import Question
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
@@ -137,7 +137,7 @@ class TestPath:
         turns = torn / str(longest) / "turns.jsonl"
         turns.write_text("".join(turns.read_text().splitlines(keepends=True)[:1]))
         config = rooms.config(torn.parent, **few)
-        assert main_vsi_bench_loop(config, folder=torn, policy=scripted(1)).status == 0
+        assert run_settings(config, folder=torn, policy=scripted(1)).status == 0
         assert trajectories(torn) == trajectories(folder)
 
 
@@ -210,7 +210,7 @@ class TestRuns:
         assert controls_of(facts) == ("given path and boxes-seen",)
 
     def test_prompts_without_given_are_as_they_were(self):
-        config = RunConfig.of()
+        config = settings_of()
         prompts = Prompts().under(config.controls, ("pose", "turns"))
         assert not {"boxes", "boxes_seen", "no_boxes", "box"} & prompts.templates.keys()
 
@@ -231,19 +231,19 @@ class TestRuns:
 
     def test_boxes_of_another_kind_and_two_movers_are_refused(self):
         with pytest.raises(ConfigError, match="takes some of path, boxes-seen, boxes; got depth"):
-            RunConfig.of(given="depth")
+            settings_of(given="depth")
         with pytest.raises(ConfigError, match="takes boxes or boxes-seen, not both"):
-            RunConfig.of(given="boxes,boxes-seen")
+            settings_of(given="boxes,boxes-seen")
         with pytest.raises(ConfigError, match="--given path and --moves spin both say who moves the camera"):
-            RunConfig.of(given="path", moves="spin").checked()
+            checked(settings_of(given="path", moves="spin"))
         with pytest.raises(ConfigError, match="--given path only the answer in the last turn counts"):
-            RunConfig.of(given="path", min_turns=2).checked()
+            checked(settings_of(given="path", min_turns=2))
 
     def test_scans_without_boxes_are_refused_before_the_run(self, rooms: RoomScans, tmp_path: Path):
         root = Path(shutil.copytree(rooms.root, tmp_path / "root"))
         (root / "rooms.json").unlink()
         with pytest.raises(ConfigError, match=r"no boxes .* are known, and --given tells them: put a boxes.json"):
-            main_vsi_bench_loop(rooms.config(tmp_path / "logs", scan_root=root, given="boxes"), policy=model())
+            run_settings(rooms.config(tmp_path / "logs", scan_root=root, given="boxes"), policy=model())
         assert not (tmp_path / "logs").exists()
 
     def test_a_scene_without_boxes_fails_its_questions_alone(self, rooms: RoomScans, tmp_path: Path):
@@ -257,7 +257,7 @@ class TestRuns:
 
 
 def _failing(rooms: RoomScans, root: Path, log_root: Path) -> Path:
-    outcome = main_vsi_bench_loop(
+    outcome = run_settings(
         rooms.config(log_root, scan_root=root, given="boxes", steps=0), policy=model(), show_progress=False
     )
     assert outcome.status == 1 and outcome.folder is not None
@@ -266,7 +266,7 @@ def _failing(rooms: RoomScans, root: Path, log_root: Path) -> Path:
 
 def told(boxes: str, prompts: Prompts | None = None) -> Prompts:
     """Prompts of a run that is given these boxes and a path."""
-    controls = RunConfig.of(given=["path", boxes]).controls
+    controls = settings_of(given=["path", boxes]).controls
     return (prompts or Prompts()).under(controls, ("pose", "turns"))
 
 

@@ -24,7 +24,6 @@ import pytest
 from conftest import RoomScans, on_a_terminal, run_main
 
 from roomscout import ask
-from roomscout.agent.config import ConfigError
 from roomscout.agent.policies.prompts import load_prompts
 from roomscout.analysis.compare.answers import read_lmms_eval
 from roomscout.analysis.compare.leaderboard import markdown_of, standing_of
@@ -35,6 +34,7 @@ from roomscout.analysis.serve.live import LiveRun
 from roomscout.analysis.serve.runs import RunList
 from roomscout.analysis.serve.site import MOST_OPENED, FolderSite
 from roomscout.analysis.study.cells import Study, only_one
+from roomscout.base.errors import ConfigError
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import csv_cell, in_markdown
 from roomscout.base.web import server_on
@@ -104,9 +104,7 @@ def test_options_that_are_not_a_list_are_refused(options: Any):
 
 def test_no_options_may_be_none(rooms: RoomScans):
     scan = next(rooms.root.rglob("*.ply"))
-    found = ask(
-        scan, "How many?", options=None, model="scripted:random", renderer="blind", steps=0, image_size=(32, 32)
-    )
+    found = ask(scan, "How many?", options=None, policy="random", renderer="blind", steps=0, image_size=(32, 32))
     assert found.status in ("answered", "exhausted")
 
 

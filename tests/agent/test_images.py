@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import RoomScans, run_in_process, scripted
+from planned import run_settings
 from simple_rooms import box, scene_of
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout import load_trajectories
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import run_prompts
-from roomscout.agent.startup import warn_of_new_images
 from roomscout.analysis.exports import inspect_log, messages
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import facts_in_words
 from roomscout.analysis.report.writer import write_report
+from roomscout.base.errors import ConfigError
 from roomscout.base.shots import Shot
+from roomscout.edge.planning import plan
+from roomscout.edge.reading import changed
+from roomscout.edge.settings import Settings
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.conversation import Message
 from roomscout.models.openai.dialect import chat_message
@@ -45,7 +46,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
 
 
-def config_of(rooms: RoomScans, root: Path, **changes: Any) -> RunConfig:
+def config_of(rooms: RoomScans, root: Path, **changes: Any) -> Settings:
     return rooms.config(root, **{"see": SEE, "steps": 2, "num_questions": 3, **changes})
 
 
@@ -95,11 +96,11 @@ def test_a_resumed_run_shows_the_same_images(rooms: RoomScans, two: Path, checkp
             later.unlink()
     options = ModelOptions(device="cpu", max_new_tokens=8, temperature=1.5)
     policy = ModelPolicy(TransformersBackend.from_checkpoint(checkpoint, options))
-    main_vsi_bench_loop(config_of(rooms, tmp_path, continue_from=str(folder)), folder, policy)
+    run_settings(config_of(rooms, tmp_path, continue_from=str(folder)), folder, policy)
     assert tokens(folder) == tokens(two)
     assert pictures(folder) == pictures(two)
     with pytest.raises(ConfigError, match="see"):
-        main_vsi_bench_loop(config_of(rooms, tmp_path, continue_from=str(folder), see=("rgb",)), folder, policy)
+        run_settings(config_of(rooms, tmp_path, continue_from=str(folder), see=("rgb",)), folder, policy)
 
 
 def test_all_views_at_once_have_the_maps_of_the_same_moves(rooms: RoomScans, tmp_path: Path):
@@ -140,10 +141,10 @@ def test_exports_and_reports_have_all_images(two: Path, tmp_path: Path):
     assert setup["Images"] == "rgb and depth and map and plan" and setup["Moves"] == "at most 2 per question"
 
 
-def test_a_model_that_was_trained_on_views_alone_is_named(caplog: pytest.LogCaptureFixture):
-    warn_of_new_images("embedded", ("rgb",))
-    assert not caplog.records
-    warn_of_new_images("embedded", ("rgb", "depth", "map"))
+def test_a_model_that_was_trained_on_views_alone_is_named(rooms: RoomScans, tmp_path: Path, caplog):
+    plan(rooms.config(tmp_path, model="embedded"))
+    assert "trained on views alone" not in caplog.text
+    plan(rooms.config(tmp_path, model="embedded", see=("depth", "map")))
     assert "embedded was trained on views alone, without depth and map: do not rely on its answers" in caplog.text
 
 
@@ -174,12 +175,12 @@ def test_depth_is_in_metres_along_the_viewing_direction(pitch_deg: float):
 
 
 def test_names_are_checked_and_the_view_is_first():
-    assert RunConfig().having(see="depth").views.see == ("rgb", "depth")
-    assert RunConfig().having(see=["plan", "rgb,map"]).views.see == ("rgb", "plan", "map")
+    assert changed(Settings(), see="depth").views.see == ("rgb", "depth")
+    assert changed(Settings(), see=["plan", "rgb,map"]).views.see == ("rgb", "plan", "map")
     with pytest.raises(ConfigError, match="takes some of rgb, depth"):
-        RunConfig().having(see="normals")
+        changed(Settings(), see="normals")
     with pytest.raises(ConfigError, match="--see takes each image once, got map twice"):
-        RunConfig().having(see="map plan map")
+        changed(Settings(), see="map plan map")
 
 
 def test_a_modality_of_another_form_is_refused_in_words(monkeypatch: pytest.MonkeyPatch):
@@ -192,9 +193,9 @@ def test_a_modality_of_another_form_is_refused_in_words(monkeypatch: pytest.Monk
 
 
 def test_no_prompt_changes_without_it():
-    config = RunConfig().having(
-        tell=("pose", "turns"), model="Qwen/none", image_size=(32, 24), focal=20.0, max_new_tokens=8
+    config = changed(
+        Settings(), tell=("pose", "turns"), model="Qwen/none", image_size=(32, 24), focal=20.0, max_new_tokens=8
     )
-    plain, more = run_prompts(config), run_prompts(config.having(see="depth"))
+    plain, more = plan(config).rules.prompts, plan(changed(config, see="depth")).rules.prompts
     assert more.system == f"{plain.system} {MODALITIES['depth'].sentence}"
-    assert config.most_images * 2 == config.having(see="depth").most_images
+    assert config.most_images * 2 == changed(config, see="depth").most_images

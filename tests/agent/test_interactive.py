@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from conftest import COMMAND, RoomScans, run_command, run_main
+from planned import checked, settings_of
 from waiting import PATIENCE_S
 
-from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.agent.console import console
+from roomscout.base.errors import ConfigError
 from roomscout.command.verbs import read_verb
 from roomscout.runs.reader import RunReader, run_folders
 
@@ -47,7 +48,7 @@ def test_ask_without_a_question_is_interactive():
 )
 def test_interactive_needs_a_scan_and_a_run(settings: dict):
     with pytest.raises(ConfigError):
-        RunConfig.of(interactive=True, **settings).checked()
+        checked(settings_of(interactive=True, **settings))
 
 
 def asked_on_a_terminal(scan: Path, logs: Path, model: str) -> str:
@@ -64,7 +65,7 @@ def asked_on_a_terminal(scan: Path, logs: Path, model: str) -> str:
 
 def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp_path: Path):
     """A question that cannot be asked is refused, and the next one is read."""
-    asked_on_a_terminal(one_scan, tmp_path, "scripted:random")
+    asked_on_a_terminal(one_scan, tmp_path, "random")
     asked = [RunReader(folder).rows[0].question for folder in run_folders(tmp_path)]
     assert asked == ["How many lamp(s) are in this room?", "How many chair(s) are in this room?"]
 
@@ -78,7 +79,7 @@ def test_a_model_is_loaded_once_for_all_questions_on_a_terminal(one_scan: Path, 
 
 def ask(scan: Path, logs: Path, *flags: str) -> list[str]:
     """Flags that ask one question without loading weights; it is answered in turn 1, after one move."""
-    asked = ["--ply", str(scan), "--question", "What is this?", "--model", "scripted:random", "--renderer", "raycast"]
+    asked = ["--ply", str(scan), "--question", "What is this?", "--policy", "random", "--renderer", "raycast"]
     return [*asked, "--steps", "2", "--log-root", str(logs), *flags]
 
 

@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import RoomScans, run_in_process, run_main, scripted, trajectories
+from planned import run_settings
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout import load_trajectories
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Prompts, run_prompts
-from roomscout.agent.timing import ConversationSize, expected_run_shape, sent_tokens
+from roomscout.agent.policies.prompts import Prompts
+from roomscout.base.errors import ConfigError
+from roomscout.edge.memory import ConversationSize
+from roomscout.edge.planning import plan
+from roomscout.edge.reading import changed
+from roomscout.edge.settings import Settings
 from roomscout.models import ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
@@ -36,7 +39,7 @@ def policy_of(checkpoint: str, **options: Any) -> ModelPolicy:
     return ModelPolicy(TransformersBackend.from_checkpoint(checkpoint, ModelOptions(**values)))
 
 
-def config_of(rooms: RoomScans, root: Path, **changes: Any) -> RunConfig:
+def config_of(rooms: RoomScans, root: Path, **changes: Any) -> Settings:
     return rooms.config(root, **{"steps": 4, "num_questions": 3, "keep_views": 2, "model": "told", **changes})
 
 
@@ -78,8 +81,8 @@ def test_a_run_resumes_in_the_middle_of_a_question(rooms: RoomScans, two_kept: P
         journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:4]))
     config = config_of(rooms, tmp_path, continue_from=str(folder))
     with pytest.raises(ConfigError, match=r"keep.views"):
-        main_vsi_bench_loop(config.having(keep_views=3), folder, policy_of(checkpoint))
-    main_vsi_bench_loop(config, folder, policy_of(checkpoint))
+        run_settings(changed(config, keep_views=3), folder, policy_of(checkpoint))
+    run_settings(config, folder, policy_of(checkpoint))
     assert tokens(folder) == tokens(two_kept) and trajectories(folder) == before
 
 
@@ -118,8 +121,8 @@ def test_it_goes_with_other_controls(rooms: RoomScans, tmp_path: Path, changes: 
 
 
 def test_no_prompt_and_no_protocol_changes_without_it(rooms: RoomScans, tmp_path: Path):
-    config = RunConfig().having(tell=("pose", "turns"), model="Qwen/none", image_size=(32, 24), focal=20.0)
-    plain, kept = run_prompts(config), run_prompts(config.having(keep_views=1))
+    config = changed(Settings(), tell=("pose", "turns"), model="Qwen/none", image_size=(32, 24), focal=20.0)
+    plain, kept = plan(config).rules.prompts, plan(changed(config, keep_views=1)).rules.prompts
     assert "hidden" not in plain.templates and plain.hidden == ""
     assert kept.system == f"{plain.system} {Prompts().variants.kept.replace('{turns}', 'turn')}"
     folder = run_in_process(config_of(rooms, tmp_path, keep_views=None, num_questions=1), scripted())
@@ -127,9 +130,9 @@ def test_no_prompt_and_no_protocol_changes_without_it(rooms: RoomScans, tmp_path
 
 
 def test_a_server_gets_notes_as_text_and_fewer_images():
-    config = RunConfig().having(keep_views=2, steps=8, see="depth")
+    config = changed(Settings(), keep_views=2, steps=8, see="depth")
     assert (config.most_images, config.most_shown) == (18, 6)
-    assert config.having(keep_views=20).most_shown == 18
+    assert changed(config, keep_views=20).most_shown == 18
     shown = Conversation("q", [Message("system", "s"), Message("user", "Turn 1", hidden=2)])
     assert (shown.views, shown.images) == (2, [])
 
@@ -182,22 +185,4 @@ class TestPlan:
     def test_shows_at_most_one_turn_more_than_is_kept(self):
         kept = ConversationSize(500, 160, 300, 512, 9, keep_views=2)
         assert self.SIZE.tokens - kept.tokens == 6 * 300
-        assert [kept.shown(turn) for turn in range(5)] == [1, 2, 3, 3, 3]
         assert ConversationSize(500, 160, 300, 512, 9, keep_views=8).tokens == self.SIZE.tokens
-
-    def test_a_turn_computes_again_what_follows_the_turn_that_is_no_longer_shown(self):
-        kept = ConversationSize(500, 160, 300, 512, 9, keep_views=2)
-        assert [kept.computed(turn, 200.0) for turn in range(4)] == [
-            (800, 1), (460, 1), (460, 1), (2 * (160 + 300 + 200) + 160, 2),
-        ]  # fmt: skip
-        assert self.SIZE.computed(8, 200.0) == (460, 1)
-
-    def test_servers_read_fewer_tokens(self):
-        kept = ConversationSize(500, 160, 300, 512, 9, keep_views=2)
-        shape = expected_run_shape(kept)
-        assert sent_tokens(kept, shape)[0] < sent_tokens(self.SIZE, shape)[0]
-
-    def test_models_that_reason_are_expected_to_use_the_limit(self):
-        thinking = ConversationSize(500, 160, 300, 8192, 9, reasons=True)
-        assert expected_run_shape(thinking).reply_tokens == 8192
-        assert thinking.kept(8192) == 200

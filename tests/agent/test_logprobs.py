@@ -10,8 +10,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout import explore, load_policy
-from roomscout.agent.config import ConfigError
 from roomscout.agent.policies.replies import action_format
+from roomscout.base.errors import ConfigError
 from roomscout.data.questions import load_questions
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Conversation, Message

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import RoomScans
+from planned import settings_of
 from scripted_model import ScriptedBackend
 
 from roomscout import ask, explore, load_policy, load_trajectories
-from roomscout.agent.config import ConfigError, RunConfig, config_from_dict
+from roomscout.base.errors import ConfigError
+from roomscout.edge.reading import read_settings
 from roomscout.models import ModelError
 
 ANSWER = '{"answer": "2", "done": true}'
@@ -106,7 +108,7 @@ class OnlyGenerates:
             'engine="vllm" starts with a run: pass engine and model to ask or explore',
         ),
         ("m", {"engine": "openai"}, ConfigError, "it needs base_url"),
-        ("scripted:random", {"logprobs": True}, ConfigError, "logprobs has no meaning without a model"),
+        ("random", {"logprobs": True}, ConfigError, "logprobs has no meaning without a model"),
     ],
 )
 def test_a_model_that_cannot_be_used_is_refused(model: Any, settings: dict[str, Any], error: Any, words: str):
@@ -144,5 +146,5 @@ def test_options_in_python_that_cannot_be_read_are_refused(rooms: RoomScans):
 
 
 def test_one_text_is_a_list_of_one():
-    config = config_from_dict({"base_url": "http://localhost:8000/v1", "scenes": "kitchen", "tell": "pose turns"})
-    assert config == RunConfig.of(base_url=("http://localhost:8000/v1",), scenes=("kitchen",), tell=("pose", "turns"))
+    config = read_settings({"base_url": "http://localhost:8000/v1", "scenes": "kitchen", "tell": "pose turns"})
+    assert config == settings_of(base_url=("http://localhost:8000/v1",), scenes=("kitchen",), tell=("pose", "turns"))

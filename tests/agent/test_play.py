@@ -17,22 +17,22 @@ from typing import Any
 import pytest
 from browsing import PHONE, OpenPage
 from conftest import COMMAND, RoomScans, only_run, run_main
+from planned import checked, run_settings
 from waiting import wait_until
 
 from roomscout.agent.actions import action_spaces
-from roomscout.agent.config import PlaySettings, RunConfig, config_from_dict
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.play.controls import aimed, controls_of
 from roomscout.agent.play.page import turn_shown
 from roomscout.agent.play.policy import GAP_S, Asked, HumanPolicy
 from roomscout.agent.state import QuestionState, Rules
-from roomscout.command.command_line import parse_command_line
 from roomscout.data.questions import Question, load_questions
+from roomscout.edge.flags import parse_command_line
+from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.settings import Settings, flags_giving
 from roomscout.envs.library import CameraSettings, ScanLibrary
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
-from roomscout.runs.settings import flags_giving
 
 TRUTH = "73.625"
 """A ground truth that nothing else of a page says."""
@@ -98,8 +98,10 @@ def play(few: RoomScans, tmp_path: Path) -> Iterator[Callable[..., Session]]:
 
     def begin(**settings: Any) -> Session:
         port = free_port()
-        config = few.config(tmp_path, model="Qwen/Qwen3-VL-8B-Instruct", policy="human", port=port, report=False)
-        runs.append(threading.Thread(target=main_vsi_bench_loop, args=(config.having(**settings),)))
+        config = few.config(
+            tmp_path, model="Qwen/Qwen3-VL-8B-Instruct", policy="human", address=f"127.0.0.1:{port}", report=False
+        )
+        runs.append(threading.Thread(target=run_settings, args=(changed(config, **settings),)))
         runs[-1].start()
         wait_until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
         return Session(port, tmp_path)
@@ -165,8 +167,8 @@ def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
     first = reader.turns(EpisodeId(1))[0]
     assert first.action.rotation_angle_degrees == 30 and first.action.forward_meters == 0.25
     assert all(0 < row.seconds < 60 for row in reader.rows)
-    again = parse_command_line(flags_giving(reader.facts.config)).over(RunConfig()).checked()
-    assert again.having(log_root=session.log_root) == config_from_dict(reader.facts.config)
+    again = checked(parse_command_line(flags_giving(reader.facts.config)).over(Settings()))
+    assert changed(again, log_root=session.log_root) == read_settings(reader.facts.config)
     assert "greedy" not in reader.facts.protocol and "prompts" in reader.facts.protocol
     assert "| human |" in run_main(["leaderboard", str(reader.folder)]).stdout
     assert reader.facts.prompts is not None and reader.facts.config["model"] == "human"
@@ -292,7 +294,7 @@ def test_each_space_has_controls_that_do_what_they_say(
     controls = controls_of(state)
     keys = {each["key"]: each for each in controls["shortcuts"] if each["key"]}
     assert {"ArrowLeft", "ArrowRight"} <= set(keys) and ("ArrowUp" in keys) <= translation
-    policy, seen = HumanPolicy(PlaySettings(), 1), {each["name"]: each for each in controls["fields"]}
+    policy, seen = HumanPolicy((), "127.0.0.1", 0, 1), {each["name"]: each for each in controls["fields"]}
     for shortcut in controls["shortcuts"]:
         asked = Asked(state, {}, [])
         value = shortcut.get("add") or shortcut.get("set") or shortcut["append"]
@@ -338,19 +340,15 @@ def test_everybody_gets_as_many_answers_and_no_question_twice():
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        ("--annotator a/b", "--annotator takes letters, digits"),
-        ("--annotator anna anna", "--annotator takes each name once, got anna twice"),
-        ("--present video --videos .", "--policy human shows views of a scan: leave out --present video"),
-        ("--temperature 0.5", "--temperature is about a model: leave it out with --policy human"),
-        ("--engine openai --base-url http://x/v1", "--engine is about a model"),
-        ("--batch-size 4", "--batch-size is about a model"),
-        ("--port 70000", "--port takes a whole number"),
-        (f"--annotator {' '.join(map(str, range(33)))}", "--annotator takes at most 32 names"),
-        ("--verbose", "--verbose prints truths while people answer"),
-        ("--gpus 0,1", "has one page for all of a run: leave out --gpus 0,1"),
-        ("--host nowhere.invalid", "--host nowhere.invalid cannot be used"),
+        ("--annotator a/b", "--annotator: String should match pattern"),
+        ("--present video --videos .", "conflicts with --present video: leave one of them out"),
+        ("--temperature 0.5", "--policy human conflicts with --temperature 0.5"),
+        ("--address 127.0.0.1:70000", "--address takes HOST:PORT"),
+        ("--log-level debug", "--policy human conflicts with --log-level debug"),
+        ("--gpus 0,1", "--policy human conflicts with --gpus 0 1"),
+        ("--address nowhere.invalid:1", "nowhere.invalid cannot be used"),
         ("--anytime", "--anytime asks a model for an answer after each turn, and human cannot be asked"),
-        ("--policy random --annotator anna", "--annotator is about people who answer: add --policy human"),
+        ("--policy random --annotator anna", "--annotator anna needs --policy human"),
     ],
 )
 def test_what_does_not_go_with_people_is_refused(flags: str, why: str, few: RoomScans, tmp_path: Path):
@@ -377,7 +375,17 @@ def test_a_question_goes_on_at_its_turn_after_the_server_was_killed(few: RoomSca
     port = free_port()
     session = Session(port, tmp_path)
     flags = ["--questions", str(few.questions), "--scan-root", str(few.root), "--log-root", str(tmp_path)]
-    flags += ["--renderer", "raycast", "--image-size", "160", "96", "--num-questions", "1", "--port", str(port)]
+    flags += [
+        "--renderer",
+        "raycast",
+        "--image-size",
+        "160",
+        "96",
+        "--num-questions",
+        "1",
+        "--address",
+        f"127.0.0.1:{port}",
+    ]
     with served_by_the_command("play", *flags, "--no-report") as (process, said):
         assert f"Open http://127.0.0.1:{port}/ in a browser" in said
         turn = session.turn()
@@ -398,7 +406,7 @@ def test_a_question_goes_on_at_its_turn_after_the_server_was_killed(few: RoomSca
 
 
 def test_beyond_this_computer_the_page_needs_the_token_that_is_printed(capsys: pytest.CaptureFixture[str]):
-    policy = HumanPolicy(PlaySettings(("anna",), "0.0.0.0", 0), 1)
+    policy = HumanPolicy(("anna",), "0.0.0.0", 0, 1)
     with policy.serving():
         printed = re.search(r"anna: open http://\S+:(\d+)/\?annotator=anna&token=(\S+)", capsys.readouterr().out)
         assert printed is not None

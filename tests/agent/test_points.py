@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, results, run_in_process, trajectories
+from planned import run_settings
 from simple_rooms import box, landmark_room, scene_of
 from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turns_of
 
 from roomscout.agent.actions import find_space
 from roomscout.agent.actions.pixel import STAND_OFF_M
 from roomscout.agent.actions.points import SeenPlace, direction_of
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.recorded_replies import parser_of
 from roomscout.agent.policies.replies import ParsedAction, parse_action
 from roomscout.analysis.rescore import main as rescore
@@ -202,7 +202,7 @@ def test_an_interrupted_run_ends_like_an_undisturbed_one(walked: Path, rooms: Ro
     (cut / "results.jsonl").write_text("")
     journal = cut / "q001" / "turns.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
-    main_vsi_bench_loop(rooms.config(tmp_path, **STEPS), cut, saying(*WALK))
+    run_settings(rooms.config(tmp_path, **STEPS), cut, saying(*WALK))
     assert (results(cut), trajectories(cut)) == (results(walked), trajectories(walked))
     assert [turn.points for turn in turns_of(cut)] == [turn.points for turn in turns_of(walked)]
 

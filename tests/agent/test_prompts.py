@@ -9,31 +9,31 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planned import checked, run_settings
 from scripted_model import ScriptedBackend, random_policy
 from simple_rooms import box, scene_of
 
 from roomscout.agent.actions.space import LOOK_AROUND
-from roomscout.agent.config import ConfigError, ControlSettings
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.messages import system_message, turn_message
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import (
+    Controls,
     Prompts,
     checkpoint_prompts,
     explorer_prompts,
     load_prompts,
-    prompts_of,
     recorded_prompts,
-    run_prompts,
 )
 from roomscout.agent.policies.replies import ParsedAction
-from roomscout.agent.run_folder import saved_prompts
+from roomscout.base.errors import ConfigError
 from roomscout.base.shots import Shot
 from roomscout.data.answers import POINT_KIND
 from roomscout.data.benchmark import QuestionType
 from roomscout.data.benchmarks import openeqa, sqa3d
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question
+from roomscout.edge.planning import plan
+from roomscout.edge.resuming import saved_settings
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Extent, Observation
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
@@ -228,10 +228,10 @@ def test_the_field_of_view_and_the_pitch_are_told(size: tuple[int, int], focal: 
         {},
         {"moves": "spin"},
         {"moves": "none"},
-        {"moves": "spin", "present": "once"},
+        {"moves": "spin", "at_once": True},
         {"translation": False},
     ):
-        read = Prompts().under(ControlSettings(**controls), TELLING_ALL)
+        read = Prompts().under(Controls(**controls, tell=TELLING_ALL))
         assert f"The camera's field of view is {words}" in system_message(read, QUESTION, seen).text
 
 
@@ -254,7 +254,7 @@ RULER = "The camera's position is given in metres: use it to judge scale."
         ("object_abs_distance", {"translation": False}, "pose", "Look at both objects."),
         ("object_abs_distance", WATCHED, "pose", f"Look at both objects. {RULER}"),
         ("object_abs_distance", {"moves": "none"}, "turns", "Look at both objects."),
-        ("object_size_estimation", {"moves": "spin", "present": "once"}, "", "Look at the whole object."),
+        ("object_size_estimation", {"moves": "spin", "at_once": True}, "", "Look at the whole object."),
         ("object_rel_direction_easy", WATCHED, "", BENCHMARK.by_name["object_rel_direction_easy"].advice),
         ("route_planning", {"moves": "none"}, "", BENCHMARK.by_name["route_planning"].advice),
         ("open", {}, "", "Look around until you have seen everything that the question needs."),
@@ -266,7 +266,7 @@ RULER = "The camera's position is given in metres: use it to judge scale."
 )  # fmt: skip
 def test_controls_keep_the_advice_that_applies(kind: str, controls: dict[str, Any], tell: str, advice: str):
     own = next((each for each in (sqa3d.BENCHMARK, openeqa.BENCHMARK) if kind in each.by_name), BENCHMARK)
-    prompts = Prompts().with_advice_of(own).under(ControlSettings(**controls), tuple(tell.split()))
+    prompts = Prompts().with_advice_of(own).under(Controls(**controls, tell=tuple(tell.split())))
     text = system_message(prompts, replace(QUESTION, question_type=kind), observation(0, 8)).text
     assert text.endswith(f" {advice}")
 
@@ -279,7 +279,7 @@ def test_advice_may_be_for_runs_that_lack_several_things(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text("variants: {advice_untold: {moves: {open: Watch.}, pose moves: {open: Guess.}}}\n")
     prompts = load_prompts(path)
-    read = [prompts.under(ControlSettings(moves="spin"), tell).advice["open"] for tell in (("pose",), ())]
+    read = [prompts.under(Controls(moves="spin", tell=tell)).advice["open"] for tell in (("pose",), ())]
     assert read == ["Watch.", "Guess."]
     path.write_text("variants: {advice_untold: {pose and moves: {open: Guess.}}}\n")
     with pytest.raises(ValueError, match="its keys are some of pose, extent, turns, translation, moves"):
@@ -324,7 +324,7 @@ def test_prompts_that_cannot_be_used_are_refused_before_anything_starts(
     (tmp_path / "mine.yaml").write_text(text)
     config = rooms.config(tmp_path / "runs", model="embedded", prompts=tmp_path / "mine.yaml")
     with pytest.raises(ConfigError, match=f"^--prompts .*{words}"):
-        main_vsi_bench_loop(config)
+        run_settings(config)
     assert not (tmp_path / "runs").exists()
 
 
@@ -347,35 +347,31 @@ def test_damaged_prompts_of_a_run_are_named_in_one_line(rooms: RoomScans, tmp_pa
     facts["prompts"]["templates"]["opening"] = "{oops}"
     (folder / "run.json").write_text(json.dumps(facts))
     with pytest.raises(RunError, match=r"^[^\n]*its prompts are damaged \(opening cannot be filled in [^\n]*$"):
-        saved_prompts(folder)
+        plan(saved_settings(folder), folder=folder)
 
 
 def test_a_missing_file_of_prompts_is_named(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path, model="embedded", prompts=tmp_path / "mine.yaml")
     with pytest.raises(ConfigError, match=r"^--prompts .*mine.yaml cannot be read \(No such file or directory\)$"):
-        prompts_of(config.model, config.questions.benchmark)
+        plan(config)
 
 
 def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text('remaining_turns: "{moves} to go."\n')
     config = rooms.config(tmp_path / "runs", prompts=path, model="served", num_questions=2)
-    prompts = run_prompts(config)
+    prompts = plan(config).rules.prompts
     folder = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
     facts = RunReader(folder).facts
     assert facts.prompts["sha256"] == prompts.sha256
     assert f"prompts {prompts.sha256[:12]}" in facts.protocol
     path.write_text("system: Changed.\n")
-    assert saved_prompts(folder) == prompts
-
-
-def test_a_run_that_recorded_no_prompts_resumes_with_those_of_its_time():
-    assert saved_prompts(Path(__file__).parents[1] / "fixtures" / "run_schema1" / "interrupted") == explorer_prompts()
+    assert plan(saved_settings(folder), folder=folder).rules.prompts == prompts
 
 
 def test_prompts_need_a_model(rooms: RoomScans, tmp_path: Path):
     with pytest.raises(ConfigError, match="--prompts are the words that a model reads"):
-        rooms.config(tmp_path, prompts=tmp_path / "mine.yaml").checked()
+        checked(rooms.config(tmp_path, prompts=tmp_path / "mine.yaml"))
 
 
 def test_a_reply_that_ends_inside_its_thought_is_a_warning_that_names_the_flag(

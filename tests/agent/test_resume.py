@@ -19,17 +19,18 @@ import numpy as np
 import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, run_main, trajectories
 from huggingface_hub import constants
+from planned import run_settings
 from stopping import continued, stop_after, turns_on_disk
 
 from roomscout import __version__
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.controls import RandomPolicy
 from roomscout.agent.policies.prompts import explorer_prompts
-from roomscout.agent.resuming import changed_settings, resume_command
-from roomscout.agent.run_folder import begin_folder
+from roomscout.agent.running import begin_folder
 from roomscout.agent.state import QuestionState
 from roomscout.data.questions import load_questions
+from roomscout.edge.planning import plan
+from roomscout.edge.reading import changed
 from roomscout.models import EMBEDDED
 from roomscout.models.transformers.source import hub_revision
 from roomscout.runs import RunError
@@ -89,7 +90,7 @@ def test_a_killed_run_resumes_without_its_question_file(rooms: RoomScans, tmp_pa
 
 def test_a_changed_question_file_that_is_named_again_is_refused(rooms: RoomScans, tmp_path: Path):
     logs, own = tmp_path / "logs", own_questions(rooms, tmp_path)
-    main_vsi_bench_loop(own.config(logs, num_questions=1))
+    run_settings(own.config(logs, num_questions=1))
     named = continued(logs, "--questions", str(own.questions))
     assert run_main(named).returncode == 0
     own.questions.write_text("".join(json.dumps(row) + "\n" for row in rooms.rows[1:]))
@@ -103,10 +104,10 @@ def test_changed_questions_in_the_run_folder_are_refused(rooms: RoomScans, tmp_p
     copy = folder / "questions.jsonl"
     copy.write_text("".join(copy.read_text().splitlines(keepends=True)[:1]))
     with pytest.raises(RunError, match="was begun with other questions"):
-        main_vsi_bench_loop(config, folder)
+        run_settings(config, folder)
     copy.write_text('{"id": "1"}\n')
     with pytest.raises(RunError, match=r"questions.jsonl, line 1 is damaged \(missing 'options'\)"):
-        main_vsi_bench_loop(config, folder)
+        run_settings(config, folder)
 
 
 PAUSING = """
@@ -157,7 +158,7 @@ def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomSc
     shutil.copytree(rooms.root, moved)
     logs = tmp_path / "logs"
     stop_after(rooms.flags(logs), logs, 4, signal.SIGTERM)
-    flags = ("--scan-root", str(moved), "--batch-size", "3", "--no-kv-reuse", "--max-batched-turns", "all")
+    flags = ("--scan-root", str(moved), "--batch-size", "3", "--max-batched-turns", "all")
     process = stop_after(continued(logs, *flags), logs, turns_on_disk(logs) + 2, signal.SIGTERM)
     assert process.returncode == 130 and process.stdout is not None
     command = shlex.split(process.stdout.read().splitlines()[-1])
@@ -166,27 +167,20 @@ def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomSc
     assert results(only_run(logs)) == results(undisturbed)
 
 
-def test_the_resume_command_of_a_retry_retries_the_failed_questions_that_are_left(rooms: RoomScans, tmp_path: Path):
-    begun = rooms.config(tmp_path)
-    command = resume_command(
-        tmp_path, changed_settings(begun.as_json, begun.having(continue_from=str(tmp_path), retry_failed=True).as_json)
-    )
-    assert shlex.split(command)[-3:] == ["--continue", str(tmp_path), "--retry-failed"]
-
-
 def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
     rooms: RoomScans, tmp_path: Path, monkeypatch, caplog
 ):
     config = rooms.config(tmp_path)
-    run_log = begin_folder(config, load_questions(rooms.questions))
+    spec = plan(config)
+    run_log = begin_folder(spec.record, spec.questions, "raycast")
     run_log.close()
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("roomscout.agent.evaluation.start", interrupt)
+    monkeypatch.setattr("roomscout.agent.running.load", interrupt)
     with caplog.at_level("INFO"):
-        assert main_vsi_bench_loop(config.having(batch_size=2), run_log.folder).status == 130
+        assert run_settings(changed(config, batch_size=2), run_log.folder).status == 130
     assert caplog.messages[-1].endswith(f"--continue {run_log.folder} --batch-size 2")
 
 
@@ -240,7 +234,7 @@ def test_the_overall_of_an_interrupted_run_is_labelled_unfinished(rooms: RoomSca
                 raise KeyboardInterrupt
             return super().decide(states)
 
-    assert main_vsi_bench_loop(rooms.config(tmp_path, batch_size=2), policy=Interrupted()).status == 130
+    assert run_settings(rooms.config(tmp_path, batch_size=2), policy=Interrupted()).status == 130
     said = json.loads((only_run(tmp_path) / "summary.json").read_text())
     assert said["pending"] == said["questions"]["count"] - said["asked"]["questions"] > 0
     assert said["asked"]["overall_label"] is None or said["asked"]["overall_label"].startswith("unfinished_")
@@ -289,7 +283,7 @@ def test_a_torn_file_is_redone(rooms: RoomScans, undisturbed: Path, tmp_path: Pa
     if what != "results.jsonl":  # as if no question had been finished
         (folder / "results.jsonl").unlink()
     truncated(folder / what, share)
-    main_vsi_bench_loop(config, folder)
+    run_settings(config, folder)
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)
 
@@ -298,7 +292,7 @@ def test_resuming_a_finished_run_restores_its_exports(rooms: RoomScans, undistur
     config, folder = rooms.config(tmp_path, batch_size=3), copied(undisturbed, tmp_path)
     before = (folder / "results.jsonl").read_bytes()
     (folder / "summary.json").unlink()
-    assert main_vsi_bench_loop(config, folder).status == 0
+    assert run_settings(config, folder).status == 0
     assert (folder / "results.jsonl").read_bytes() == before
     assert summary(folder) == summary(undisturbed)
 
@@ -310,10 +304,10 @@ def test_failed_questions_are_retried_on_request(rooms: RoomScans, undisturbed: 
     missing.rename(tmp_path / "aside.ply")
     folder = run_in_process(config)
     (tmp_path / "aside.ply").rename(missing)
-    ended = run_main(continued(config.output.log_root))
+    ended = run_main(continued(config.log_root))
     assert (ended.returncode, "add --retry-failed" in ended.stdout) == (1, True)
     assert results(folder) != results(undisturbed)
-    ended = run_main(continued(config.output.log_root, "--retry-failed"))
+    ended = run_main(continued(config.log_root, "--retry-failed"))
     assert (ended.returncode, "Retrying 4 failed questions" in ended.stdout) == (0, True)
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)
@@ -331,7 +325,7 @@ def test_a_resumed_run_may_repeat_or_negate_earlier_switches(rooms: RoomScans, u
 def test_recent_means_the_run_that_began_last(rooms: RoomScans, tmp_path: Path):
     first = run_in_process(rooms.config(tmp_path, num_questions=1))
     first = first.rename(tmp_path / "the_baseline")
-    main_vsi_bench_loop(rooms.config(tmp_path, num_questions=1))
+    run_settings(rooms.config(tmp_path, num_questions=1))
     newest = find_run("recent", tmp_path, batched_only=True)
     assert newest != first and newest.name < first.name
     (newest / "run.json").unlink()
@@ -389,7 +383,7 @@ def test_a_run_of_another_schema_is_refused(rooms: RoomScans, undisturbed: Path,
     facts = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(facts | {"schema": 0}))
     with pytest.raises(RunError, match="has schema 0, but this version writes 2"):
-        main_vsi_bench_loop(rooms.config(tmp_path), folder)
+        run_settings(rooms.config(tmp_path), folder)
 
 
 def test_settings_that_change_answers_and_other_questions_are_refused(
@@ -402,7 +396,7 @@ def test_settings_that_change_answers_and_other_questions_are_refused(
     other.write_text("".join(json.dumps(row) + "\n" for row in rooms.rows[:-1]))
     config = rooms.config(log_root, questions=other)
     with pytest.raises(RunError, match="other questions"):
-        main_vsi_bench_loop(config, undisturbed)
+        run_settings(config, undisturbed)
 
 
 def test_a_setting_of_another_version_matters_only_if_it_was_set(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
@@ -512,7 +506,7 @@ def test_a_run_is_not_resumed_in_another_room(rooms: RoomScans, tmp_path: Path):
 
 def test_a_scan_may_move_while_a_run_is_interrupted(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     folder, root = begun_run(rooms, tmp_path)
-    assert main_vsi_bench_loop(rooms.config(folder.parent, scan_root=root, batch_size=3), folder).status == 0
+    assert run_settings(rooms.config(folder.parent, scan_root=root, batch_size=3), folder).status == 0
     assert trajectories(folder) == trajectories(undisturbed)
 
 
@@ -522,5 +516,5 @@ def test_a_run_without_scan_fingerprints_resumes(rooms: RoomScans, undisturbed: 
         turn = json.loads(journal.read_text())
         del turn["scan"]
         journal.write_text(json.dumps(turn) + "\n")
-    assert main_vsi_bench_loop(rooms.config(folder.parent, scan_root=root, batch_size=3), folder).status == 0
+    assert run_settings(rooms.config(folder.parent, scan_root=root, batch_size=3), folder).status == 0
     assert results(folder) == results(undisturbed)

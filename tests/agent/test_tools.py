@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import RoomScans, results, run_in_process, trajectories
+from planned import run_settings
 from simple_rooms import RED, box, landmark_room, scene_of
 from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turns_of
 
 from roomscout.agent.actions import action_spaces, find_space
 from roomscout.agent.actions.points import MARKED, SeenPlace
-from roomscout.agent.config import ConfigError
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.recorded_replies import parser_of
 from roomscout.agent.policies.replies import ParsedAction, parse_action
 from roomscout.analysis.rescore import main as rescore
+from roomscout.base.errors import ConfigError
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.rendering.camera import CameraPose
@@ -200,7 +200,7 @@ def test_a_run_that_measures_resumes_and_is_read_again(marked: Path, rooms: Room
     (cut / "results.jsonl").write_text("")
     journal = cut / "q001" / "turns.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:1]))
-    main_vsi_bench_loop(rooms.config(tmp_path, **STEPS), cut, saying_per_turn(*WALK))
+    run_settings(rooms.config(tmp_path, **STEPS), cut, saying_per_turn(*WALK))
     assert (results(cut), trajectories(cut), said_to(cut)) == (results(marked), trajectories(marked), said_to(marked))
     assert [turn.uses for turn in turns_of(cut)] == [turn.uses for turn in turns_of(marked)]
     caplog.set_level("INFO")

@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 from conftest import only_run, results, run_in_process
+from planned import checked, run_settings, settings_of
 from scripted_model import ScriptedBackend
 from untrained_checkpoints import write_untrained_family
 from video_files import shade, write_video
 
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
-from roomscout.agent.planning import plan_lines
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.recorded_replies import parser_of
-from roomscout.agent.prepared import prepared
 from roomscout.analysis.exports import messages
 from roomscout.analysis.replay.lookup import intrinsics_of
 from roomscout.analysis.report.contents import RunContents
@@ -25,9 +22,13 @@ from roomscout.analysis.report.scores import facts_in_words
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.rescore import reparsed, rescored
 from roomscout.analysis.study.cells import open_study
+from roomscout.base.errors import ConfigError
 from roomscout.command.studies import StudiedCommand
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.video_frames import FrameSize, VideoNotFound
+from roomscout.edge.planning import memory_of, plan
+from roomscout.edge.reading import changed
+from roomscout.edge.settings import Settings
 from roomscout.envs.films import FilmLibrary, FilmSettings
 from roomscout.models import ModelError, ServerOptions
 from roomscout.models.conversation import Conversation
@@ -61,9 +62,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def config_of(data: Path, root: Path, **changes: Any) -> RunConfig:
+def config_of(data: Path, root: Path, **changes: Any) -> Settings:
     settings = {"batch": True, "present": "video", "videos": data / "videos", "questions": data / "questions.jsonl"}
-    return RunConfig.of(**settings | {"frames": 4, "log_root": root, "report": False} | changes)
+    return settings_of(**settings | {"frames": 4, "log_root": root, "report": False} | changes)
 
 
 def replying(seen: list[Conversation]) -> ModelPolicy:
@@ -169,16 +170,16 @@ def test_a_run_resumes_to_the_same_answers(data: Path, folder: Path, tmp_path: P
         return "about 4"
 
     config = config_of(data, tmp_path)
-    assert main_vsi_bench_loop(config.having(batch_size=1), policy=ModelPolicy(ScriptedBackend(reply))).status == 3
+    assert run_settings(changed(config, batch_size=1), policy=ModelPolicy(ScriptedBackend(reply))).status == 3
     run = only_run(tmp_path)
     assert len(RunReader(run).rows) < 8
     (run / "results.jsonl").write_text("")  # killed between the turn and the row
     asked: list[Conversation] = []
-    main_vsi_bench_loop(config, folder=run, policy=replying(asked))
+    run_settings(config, folder=run, policy=replying(asked))
     assert results(run) == results(folder) and len(asked) == 3
     assert json.loads((run / "q001" / "messages.json").read_text())[0]["role"] == "user"
     with pytest.raises(ConfigError, match="--frames would change answers"):
-        main_vsi_bench_loop(config.having(frames=3), folder=run, policy=replying(asked))
+        run_settings(changed(config, frames=3), folder=run, policy=replying(asked))
 
 
 def test_a_video_that_was_replaced_meanwhile_fails_its_questions(data: Path, tmp_path: Path):
@@ -193,7 +194,7 @@ def test_a_video_that_was_replaced_meanwhile_fails_its_questions(data: Path, tmp
     folder = run_in_process(config_of(data, tmp_path / "logs", **changes), ModelPolicy(ScriptedBackend(reply)))
     write_video(video, 15)
     config = config_of(data, tmp_path / "logs", retry_failed=True, continue_from=str(folder), **changes)
-    main_vsi_bench_loop(config, folder=folder, policy=replying([]))
+    run_settings(config, folder=folder, policy=replying([]))
     rows = results(folder)
     assert rows[0]["score"] == 1 and rows[1]["failed_part"] == "video"
     assert rows[1]["error"] == f"{video} is not what the run began with: restore it, or start a new run"
@@ -214,7 +215,7 @@ def test_samples_and_folders_of_frames(data: Path, tmp_path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (48, 36), (50 * number,) * 3).save(path)
     seen: list[Conversation] = []
-    changes = {"videos": None, "frames_of": tmp_path / "frames", "samples": 2, "scenes": ["first"], "temperature": 1.0}
+    changes = {"videos": tmp_path / "frames", "samples": 2, "scenes": ["first"], "temperature": 1.0}
     folder = run_in_process(config_of(data, tmp_path / "logs", **changes), replying(seen))
     assert len(results(folder)) == 4 and [image.shape for image in seen[0].images] == [(36, 48, 3)] * 4
     (turn,) = RunReader(folder).turns(RunReader(folder).rows[0].episode)
@@ -224,24 +225,19 @@ def test_samples_and_folders_of_frames(data: Path, tmp_path: Path):
 def test_without_any_video_a_run_does_not_begin(data: Path, tmp_path: Path):
     config = config_of(data, tmp_path, scenes=["absent"])
     with pytest.raises(VideoNotFound, match=r"there is no .*absent\.mp4: --videos takes the folder of"):
-        main_vsi_bench_loop(config, policy=replying([]))
+        run_settings(config, policy=replying([]))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"videos": None}, "--present video shows frames of videos: add --videos DIR, or --frames-of DIR"),
-        ({"frames_of": Path("x")}, "choose one of --videos and --frames-of"),
-        ({"present": "turns"}, "--videos is about frames of a video: add --present video, or leave it out"),
-        ({"model": "scripted:random"}, "with the benchmark's own words: leave out --model scripted:random"),
-        ({"moves": "spin", "min_turns": 2}, "leave out --moves, --min-turns"),
-        ({"see": ["depth"]}, "leave out --see"),
-        ({"anytime": True}, "leave out --anytime"),
-        ({"constrained": True}, "leave out --constrained"),
-        ({"video_input": "native", "engine": "vllm"}, "--video-input native needs --engine transformers: leave it out"),
-        ({"video_input": "native", "frames": 1}, "--video-input native needs two frames: use more --frames"),
-        ({"renderer": "blind"}, "leave out --renderer blind"),
+        ({"videos": None}, "--present video needs --videos"),
+        ({"present": "turns"}, "needs --present video"),
+        ({"policy": "random"}, "--present video conflicts with --policy random"),
+        ({"moves": "spin", "min_turns": 2}, "conflicts with --moves spin"),
+        ({"see": ["depth"]}, "--present video conflicts with --see rgb depth"),
+        ({"renderer": "blind"}, "--present video conflicts with --renderer blind"),
         (
             {"benchmark": "rooms", "questions": None},
             "Rooms has no protocol on videos; those that have one are vsi-bench",
@@ -250,18 +246,18 @@ def test_without_any_video_a_run_does_not_begin(data: Path, tmp_path: Path):
 )
 def test_settings_that_do_not_go_with_it_are_refused_in_a_sentence(data: Path, tmp_path: Path, changes, message):
     with pytest.raises(ConfigError) as refused:
-        prepared(config_of(data, tmp_path, **changes))
+        plan(config_of(data, tmp_path, **changes))
     assert message in str(refused.value)
 
 
 def test_frames_alone_are_refused():
-    with pytest.raises(ConfigError, match="--frames is about frames of a video: add --present video"):
-        RunConfig.of(batch=True, frames=8).checked()
+    with pytest.raises(ConfigError, match="--frames 8 needs --present video"):
+        checked(settings_of(batch=True, frames=8))
 
 
 def test_a_library_decodes_a_scene_once_and_forgets_the_oldest(data: Path):
     settings = FilmSettings(data / "videos", "{dataset}/{scene}.mp4", 1, FrameSize(64 * 48))
-    asked = {each.scene_name: each for each in prepared(config_of(data, data / "logs")).questions}
+    asked = {each.scene_name: each for each in plan(config_of(data, data / "logs")).questions.here}
     library = FilmLibrary(settings, cache_bytes=0)  # keeps three scenes
     first, absent = library.film_of(asked["first"]), asked["absent"]
     library.load_ahead(asked.values())
@@ -282,7 +278,7 @@ def test_a_real_model_answers_and_the_plan_counts_its_tokens(data: Path, tmp_pat
     (turn,) = RunReader(folder).turns(RunReader(folder).rows[0].episode)
     assert turn.reply.images_encoded == 4 and 0 < turn.reply.generated_tokens <= 16
     assert turn.view.shape[:2] == (160, 4 * 160), "frames of 56x56 pixels"
-    lines = plan_lines(config.having(plan=True), prepared(config).questions)
+    lines = memory_of(changed(config, plan=True), None)
     planned = next(line for line in lines if line.startswith("Tokens: at most"))
     assert "(8 an image, 16 a reply" in planned and int(planned.split()[3]) >= turn.reply.prompt_tokens + 16
     assert lines[0] == "Questions: 2 on 1 video, at most 1 turn each"
@@ -296,7 +292,7 @@ def test_a_study_shows_videos_beside_runs_in_the_scan(data: Path, tmp_path: Path
     assert (video["present"], video["frames"], video["videos"]) == ("video", 4, str(data / "videos"))
     assert [each["moves"] for each in others] == ["none", "spin", "model"]
     assert all((each["present"], each["frames"], each["videos"]) == ("turns", "auto", None) for each in others)
-    with pytest.raises(ConfigError, match="add --videos DIR, or --frames-of DIR"):
+    with pytest.raises(ConfigError, match="--present video needs --videos"):
         open_study(tmp_path / "other", "video", command.read(questions, tmp_path), command)
 
 

@@ -317,7 +317,7 @@ def test_the_page_begins_with_the_difference_and_what_differs(runs: dict[str, Pa
     found = compared(runs["first"], spun, even_if=("moves",))
     values = page_values(found, tmp_path / "compare.html")
     (pair,) = values["pairs"]
-    assert values["title"] == "scripted:random (spin) against scripted:random"
+    assert values["title"] == "random (spin) against random"
     assert pair["lead"]["difference"] == f"{overall(runs['second']) - overall(runs['first']):+.1f}"
     assert ["moves", "model", "<mark>spin</mark>"] in pair["differs"].rows
     assert "seed" in [name for name, *_ in pair["differs"].rows] and pair["conditions"] == "moves"

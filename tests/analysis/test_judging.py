@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 from conftest import RoomScans, only_run
 from faulty_servers import FaultyServer, Request, scripted
+from planned import run_settings
 
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.wrong import main as wrong
-from roomscout.command.reports import finish
+from roomscout.base.errors import ConfigError
+from roomscout.command.reports import complete
 from roomscout.command.verbs import VERBS
 from roomscout.data.judged import JUDGED_KIND
+from roomscout.edge.reading import changed
+from roomscout.edge.settings import Settings
 from roomscout.runs.marks import Mark
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import MARKS_FILE, RunReader
@@ -42,7 +44,7 @@ def openeqa_rows() -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def config(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+def config(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A run over four questions of OpenEQA about two rooms."""
     folder = tmp_path_factory.mktemp("openeqa")
     (folder / "scans").mkdir()
@@ -54,10 +56,10 @@ def config(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> RunCon
 
 
 @pytest.fixture(scope="module")
-def unjudged(config: RunConfig) -> Path:
+def unjudged(config: Settings) -> Path:
     """A finished run with its report, which no judge has marked. Nobody may change it."""
-    assert finish(main_vsi_bench_loop(config), config) == 0
-    return only_run(config.output.log_root)
+    assert complete(run_settings(config), config) == 0
+    return only_run(config.log_root)
 
 
 @pytest.fixture
@@ -247,11 +249,11 @@ def test_a_majority_has_the_score_of_its_mark():
     assert majority_score([*rows, rows[1]], JUDGED_KIND) == 1.0
 
 
-def test_parts_keep_their_marks_when_they_are_merged(config: RunConfig, tmp_path: Path):
+def test_parts_keep_their_marks_when_they_are_merged(config: Settings, tmp_path: Path):
     parts = []
     for number in (1, 2):
-        part = config.having(shard=f"{number}/2", log_root=tmp_path / f"part{number}", report=False)
-        outcome = main_vsi_bench_loop(part)
+        part = changed(config, shard=f"{number}/2", log_root=tmp_path / f"part{number}", report=False)
+        outcome = run_settings(part)
         assert outcome.folder is not None
         parts.append(outcome.folder)
         run = RunWriter(outcome.folder)
@@ -265,32 +267,29 @@ def test_parts_keep_their_marks_when_they_are_merged(config: RunConfig, tmp_path
 # ---- at the end of a run ----------------------------------------------------------------------------------------
 
 
-def test_a_run_with_a_judge_is_scored_at_its_end(config: RunConfig, tmp_path: Path):
+def test_a_run_with_a_judge_is_scored_at_its_end(config: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with FaultyServer(scripted(lenient)) as server:
-        judged = config.having(log_root=tmp_path / "runs", judge="marker-1", judge_url=server.url)
-        assert finish(main_vsi_bench_loop(judged), judged) == 0
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        judged = changed(config, log_root=tmp_path / "runs", judge="marker-1")
+        assert complete(run_settings(judged), judged) == 0
     page = (only_run(tmp_path / "runs") / "report.html").read_text()
     assert "judged_by_marker-1" in page and "62.5" in page
 
 
 def test_a_judge_that_fails_at_the_end_leaves_a_complete_run(
-    config: RunConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    config: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     with FaultyServer(scripted(lenient), fault=lambda request: "401:wrong key") as server:
-        judged = config.having(log_root=tmp_path / "runs", judge="marker-1", judge_url=server.url)
-        assert finish(main_vsi_bench_loop(judged), judged) == 0
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        judged = changed(config, log_root=tmp_path / "runs", judge="marker-1")
+        assert complete(run_settings(judged), judged) == 0
     assert "Not every answer is scored: the judge: " in caplog.text
-    assert "rescore" in caplog.text and "--judge-key-env" in caplog.text
+    assert "rescore" in caplog.text and "--judge-url" in caplog.text
 
 
 def test_a_judge_needs_answers_in_free_text(rooms: RoomScans, tmp_path: Path):
     with pytest.raises(ConfigError, match="no question has one: leave it out"):
-        main_vsi_bench_loop(rooms.config(tmp_path, judge="marker-1"))
-
-
-def test_the_flags_of_a_judge_need_a_judge(config: RunConfig):
-    with pytest.raises(ConfigError, match="--judge-url is about a judge of answers in free text: add --judge MODEL"):
-        config.having(judge_url="http://localhost:1/v1").checked()
+        run_settings(rooms.config(tmp_path, judge="marker-1"))
 
 
 def test_the_label_without_a_judge_is_that_of_the_file(unjudged: Path):

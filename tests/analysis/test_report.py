@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from browsing import OpenPage
 from conftest import RoomScans, made_once, run_in_process
+from planned import settings_of
 from simple_rooms import BLUE, RED, box, scene_of
 
-from roomscout.agent.config import RunConfig
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import Place, map_of
 from roomscout.analysis.report.pages import unseen_of
@@ -23,16 +23,16 @@ from roomscout.analysis.report.svg import ticks
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.titles import title_of
 from roomscout.command.main import main
-from roomscout.command.reports import finish, write_after_run
+from roomscout.command.reports import complete, write_after_run
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.boxes import ObjectBox, boxes_file, named_in, read_boxes
+from roomscout.edge.settings import Settings, flags_giving
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.plan_view import plan_view
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
-from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SeenObjects, Sight
 from roomscout.scoring.intervals import INTERVAL
 from roomscout.scoring.scores import Baseline
@@ -294,14 +294,14 @@ def test_a_page_that_cannot_be_written_is_refused(copied: Path, out: str, words:
 
 def test_a_run_ends_with_its_report(rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     run = run_in_process(rooms.config(tmp_path, num_questions=2, steps=1))
-    from roomscout.agent.evaluation import Outcome
+    from roomscout.agent.running import Outcome
 
     rows = rows_of(run)
     with caplog.at_level("INFO"):
-        assert finish(Outcome(0, rows, run), RunConfig.of(report=False)) == 0
-        assert finish(Outcome(0, rows[:1], run), RunConfig()) == 0
+        assert complete(Outcome(0, rows, run), settings_of(report=False)) == 0
+        assert complete(Outcome(0, rows[:1], run), Settings()) == 0
         assert not (run / "report.html").exists()
-        assert finish(Outcome(1, rows, run), RunConfig()) == 1
+        assert complete(Outcome(1, rows, run), Settings()) == 1
     assert f"Report: {run}/report.html" in caplog.text
 
 
@@ -314,7 +314,7 @@ def test_a_report_that_fails_does_not_fail_the_run(copied: Path, caplog: pytest.
 def test_the_command_that_repeats_a_run_has_its_settings(one_run: Path):
     command = " ".join(flags_giving(RunReader(one_run).facts.config))
     assert command.startswith("--batch --questions ")
-    assert "--image-size 160 96" in command and "--model scripted:random" in command
+    assert "--image-size 160 96" in command and "--model random" in command
     assert "--log-root" not in command
 
 

@@ -402,6 +402,6 @@ def test_the_list_of_runs_calls_each_by_its_name_or_model_and_marks_controls(one
         (tmp_path / name / "run.json").write_text(json.dumps(facts | {"config": facts["config"] | settings}))
     listed = {each.name: each for each in RunList(tmp_path)._runs()}
     assert (listed["free"].title, listed["free"].badges) == ("free", ())
-    assert listed["turned"].title.startswith("scripted:random · ")
+    assert listed["turned"].title.startswith("random · ")
     assert listed["turned"].badges == ("spin", "turning only")
     assert "turned" in listed["turned"].about and "free" not in listed["free"].about

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from browsing import PHONE, OpenPage
 from conftest import SMALL_VIEW, RoomScans, made_once, results, run_main
+from planned import run_settings
 from waiting import wait_until
 
-from roomscout.agent.config import ConfigError
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.study.cells import STUDY_FILE, Given, Study, done_file, finished_runs, open_study
@@ -31,12 +30,13 @@ from roomscout.analysis.study.tables import (
     never_saw,
     results_of,
 )
+from roomscout.base.errors import ConfigError
 from roomscout.command.main import main
 from roomscout.command.studies import StudiedCommand
+from roomscout.edge.settings import flags_giving
 from roomscout.runs import RunError
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
-from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SightGroup, SightSplit
 from roomscout.runs.writer import RunWriter
 
@@ -47,7 +47,7 @@ def flags(rooms: RoomScans, *more: str) -> list[str]:
     """The flags of a small scripted run; a study is fast with them."""
     width, height = map(str, SMALL_VIEW)
     return [
-        "--questions", str(rooms.questions), "--scan-root", str(rooms.root), "--model", "scripted:random", "--renderer",
+        "--questions", str(rooms.questions), "--scan-root", str(rooms.root), "--policy", "random", "--renderer",
         "raycast", "--image-size", width, height, "--focal", "75", "--steps", "3", "--no-report", *more,
     ]  # fmt: skip
 
@@ -234,7 +234,7 @@ def test_every_preset_has_cells_that_can_run(name: str, rooms: RoomScans, tmp_pa
     needed = {"passive": ("--moves-of", str(tmp_path / "other")), "video": ("--frames-of", str(tmp_path))}
     sets_itself = {"budget": ("--steps", "3"), "video": ("--focal", "75")}.get(name, ())
     words = [word for word in flags(rooms, *needed.get(name, ())) if word not in sets_itself]
-    words[words.index("scripted:random")] = "embedded"
+    words[words.index("random")] = "embedded"
     study = open_study(tmp_path / "new", name, COMMAND.read(words, tmp_path), COMMAND)
     assert all(flags_giving(study.settings_of(cell)) for cell in study.preset.cells)
 
@@ -312,7 +312,7 @@ def answer_part(study: Study, rooms: RoomScans, part: tuple[int, int]) -> None:
         begun = study.run_of(cell, part)
         settings = dict(cell.settings) | ({"continue_from": str(begun), "retry_failed": True} if begun else {})
         config = rooms.config(study.place_of(cell), steps=3, shard="{}/{}".format(*part), **settings)
-        ended = main_vsi_bench_loop(config, begun)
+        ended = run_settings(config, begun)
         assert ended.folder is not None
         done_file(ended.folder).touch()
 

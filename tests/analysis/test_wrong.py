@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from conftest import RoomScans, only_run, run_in_process
+from planned import run_settings
 
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.analysis.wrong import main, report_wrong
 from roomscout.runs.reader import RunReader
 
@@ -69,7 +69,7 @@ def test_a_type_that_the_run_lacks_is_named(one_run: Path, capsys: pytest.Captur
 
 def test_a_run_ends_with_how_to_list_what_is_wrong(rooms: RoomScans, tmp_path: Path, caplog, capsys):
     caplog.set_level("INFO")
-    main_vsi_bench_loop(rooms.config(tmp_path, steps=0))
+    run_settings(rooms.config(tmp_path, steps=0))
     wrong, known_by, folder = caplog.messages[-3:]
     assert known_by.startswith("Identified by: rows of the benchmark ")
     run = only_run(tmp_path)

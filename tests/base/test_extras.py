@@ -119,7 +119,7 @@ def needing_extras(scans: RoomScans, folder: Path, run: Path) -> dict[str, list[
         "video": [
             ["eval", *asked, *video, "--engine", "openai", "--model", "a", "--base-url", "http://127.0.0.1:9/v1"]
         ],
-        "ray": [["eval", *asked, "--ray", "--model", "scripted:random"]],
+        "ray": [["eval", *asked, "--ray", "--policy", "random"]],
         "train": [["train", "sft", str(run), *to_train], ["train", "grpo", *to_train]],
         "report": [["replay", str(run), "q001", "--rrd"]],
         "inspect": [["export", str(run), "--to", "inspect", "--out", str(folder / "run.eval")]],

@@ -13,10 +13,9 @@ from conftest import COMMAND, RoomScans, only_run, results, run_command, run_mai
 from waiting import wait_until
 from workers import alive, first_part_with, processes_of, started, worker_of
 
-from roomscout.agent.api import explore
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.cluster.gpus import devices_of
-from roomscout.cluster.in_parts import for_worker
+from roomscout.base.errors import ConfigError
+from roomscout.cluster.processes import devices_of
+from roomscout.edge.dividing import divide
 from roomscout.runs.reader import RunReader
 
 TWO = ("--gpus", "0,1", "--device", "cpu")
@@ -131,23 +130,12 @@ def test_a_model_in_two_processes_answers_as_in_one(six_rooms: RoomScans, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("settings", "fraction"),
-    [
-        ({"device": "cpu"}, 0.4),
-        ({"device": "cuda"}, 0.8),
-        ({"device": "cpu", "gpus": ["none"]}, 0.8),
-    ],
+    ("changes", "fraction"),
+    [({"device": "cpu"}, 0.4), ({"device": "cuda"}, 0.8), ({"device": "cpu", "gpus": "0"}, 0.8)],
 )
-def test_processes_on_the_cpu_share_its_memory(settings, fraction):
-    config = RunConfig.of(batch=True, memory_fraction=0.8, **{"gpus": ["0", "1"]} | settings)
-    assert for_worker(config).model.memory_fraction == fraction
-
-
-def test_a_process_on_the_cpu_without_a_model_has_no_share_of_memory():
-    config = RunConfig.of(
-        batch=True, gpus=["0", "1"], device="cpu", engine="openai", model="m", base_url=["http://x/v1"]
-    )
-    assert for_worker(config) == config
+def test_processes_on_the_cpu_share_its_memory(rooms: RoomScans, tmp_path: Path, changes, fraction):
+    values = {"model": "embedded", "memory_fraction": 0.8, "gpus": "0,1"} | changes
+    assert divide(rooms.config(tmp_path, **values), None).settings["memory_fraction"] == fraction
 
 
 @pytest.mark.parametrize(
@@ -204,34 +192,3 @@ def test_without_a_gpu_gpus_are_refused_in_one_sentence(rooms: RoomScans, tmp_pa
         assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
         assert ended.stderr.startswith(words)
     assert not list(tmp_path.glob("*_batched"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"gpus": "0,0"}, "takes each GPU once, got 0 twice"),
-        ({"gpus": "first"}, "takes all, or GPUs by number or UUID, such as 0,1; got first"),
-        ({"gpus": "all,0"}, "got all,0"),
-        ({"gpus": "all", "shard": "1/2"}, "--gpus all splits the run into parts itself: leave out --shard"),
-        ({"gpus": "all", "ray": True}, "choose one"),
-        ({"gpus": "all", "device": "cuda:1"}, "--gpus all gives each worker a GPU: leave out --device cuda:1"),
-        (
-            {"gpus": "0,1", "engine": "openai", "base_url": ("http://h/v1",)},
-            "--engine openai needs no GPU here: leave out --gpus",
-        ),
-        ({"gpus": "all", "batch": False, "ply": "a.ply", "question": "?"}, "--gpus all is for --batch"),
-    ],
-)
-def test_gpus_that_do_not_go_with_other_settings_are_refused(settings, words):
-    with pytest.raises(ConfigError, match=words):
-        RunConfig.of(**{"batch": True} | settings).checked()
-
-
-def test_gpus_are_of_the_command_not_of_python(rooms: RoomScans):
-    with pytest.raises(ConfigError, match="gpus is for the command, which starts processes"):
-        explore(rooms.questions, policy="random", scan_root=rooms.root, gpus="0,1")
-
-
-def test_gpus_are_listed_with_commas_or_blanks():
-    assert RunConfig.of(gpus="0,1").cluster.gpus == RunConfig.of(gpus=("0", "1")).cluster.gpus == ("0", "1")
-    assert RunConfig.of(gpus=0).cluster.gpus == ("0",)

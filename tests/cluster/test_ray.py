@@ -23,13 +23,13 @@ pytestmark = pytest.mark.ray
 
 IMPATIENT = """
 import sys
-from roomscout.command.command_line import parse_command_line
-from roomscout.agent.config import RunConfig
+from roomscout.edge.flags import parse_command_line
+from roomscout.edge.settings import Settings
 from roomscout.agent.console import log_to_console
 from roomscout.cluster.in_parts import answer_in_parts
 
 log_to_console()
-sys.exit(answer_in_parts(parse_command_line(sys.argv[1:]).over(RunConfig()), no_node_for_s=15.0).status)
+sys.exit(answer_in_parts(parse_command_line(sys.argv[1:]).over(Settings()), no_node_for_s=15.0).status)
 """
 """The command, except that it waits only 15 seconds for a live node."""
 
@@ -208,7 +208,7 @@ def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
     )
     command = rooms.command(tmp_path / "logs", "--ray", "--policy", f"{tmp_path / 'two.py'}:Two")
     command.remove("--model")
-    command.remove("scripted:random")
+    command.remove("random")
     ended = run_command(command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     summary = RunReader(only_run(tmp_path / "logs")).summary

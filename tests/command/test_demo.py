@@ -5,8 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+from planned import settings_of
 
-from roomscout.agent.config import RunConfig
 from roomscout.command.demo import run_demo
 from roomscout.data.questions import ask_one
 from roomscout.runs.reader import RunReader, run_folders
@@ -29,7 +29,7 @@ def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[s
     log_root, handler = tmp_path_factory.mktemp("demo"), Lines()
     few = {"policy": "random", "steps": 1, "image_size": (64, 48), "max_batched_turns": "all", "num_questions": 2}
     logging.getLogger("roomscout").addHandler(handler)
-    assert run_demo(RunConfig.of(demo=True, log_root=log_root, renderer="raycast", **few))[-1].status == 0
+    assert run_demo(settings_of(demo=True, log_root=log_root, renderer="raycast", **few))[-1].status == 0
     logging.getLogger("roomscout").removeHandler(handler)
     return log_root, handler.lines
 

@@ -47,7 +47,7 @@ def test_a_run_resumes_in_another_locale(kitchen: RoomScans, tmp_path: Path):
 
 def test_flags_take_text_outside_ascii_and_the_output_escapes_it(kitchen: RoomScans, tmp_path: Path):
     flags = ["--ply", str(kitchen.root / "küche.ply"), "--question", "Wo ist die Tür?", "--options", "Tür", "Wand"]
-    command = [*flags, "--log-root", str(tmp_path / "logs"), "--renderer", "blind", "--model", "scripted:random"]
+    command = [*flags, "--log-root", str(tmp_path / "logs"), "--renderer", "blind", "--policy", "random"]
     ended = run_command([sys.executable, str(COMMAND), *command], env=ASCII)
     assert ended.returncode == 0
     assert results(only_run(tmp_path / "logs"))[0]["question"] == "Wo ist die Tür?"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from conftest import run_command
 
-from roomscout.agent.resuming import resume_command
+from roomscout.agent.running import resume_command
 from roomscout.command.main import main
+from roomscout.command.merging import out_and_parts
 from roomscout.command.verbs import VERBS
 from roomscout.models import ModelError
 from roomscout.models.transformers.source import existing_source
 from roomscout.runs import RunError
-from roomscout.runs.__main__ import _out_and_parts
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_help_without_docstrings_begins_with_a_sentence():
     env = {**os.environ, "PYTHONOPTIMIZE": "2"}
     said = run_command([sys.executable, "-m", "roomscout", "help"], env=env).stdout
     assert "Let a vision-language model explore 3D scans" in said.partition("Verbs")[0]
-    assert "RunConfig(" not in said
+    assert "Settings(" not in said
 
 
 def test_a_model_without_docstrings_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
@@ -86,6 +86,6 @@ def test_the_console_command_resumes_by_its_verb(tmp_path: Path, monkeypatch: py
 
 
 def test_a_merge_of_other_folders_takes_the_first_as_the_new_one(tmp_path: Path):
-    assert _out_and_parts([tmp_path / "new", tmp_path / "part"]) == (tmp_path / "new", [tmp_path / "part"])
+    assert out_and_parts([tmp_path / "new", tmp_path / "part"]) == (tmp_path / "new", [tmp_path / "part"])
     with pytest.raises(RunError):
-        _out_and_parts([tmp_path / "new"])
+        out_and_parts([tmp_path / "new"])

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, results, run_command
 
-from roomscout.command.command_line import EXAMPLES, parse_command_line
+from roomscout.command.help import EXAMPLES
 from roomscout.command.main import main
 from roomscout.command.verbs import VERBS, read_verb
+from roomscout.edge.flags import parse_command_line
 
 
 @pytest.mark.parametrize(

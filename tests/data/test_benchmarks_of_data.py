@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from planned import run_settings
 
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
 from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType, mean_over_questions
 from roomscout.data.benchmarks import find_benchmark
@@ -112,11 +112,11 @@ def test_an_error_in_a_kind_fails_its_question_alone(rooms: RoomScans, tmp_path:
     broken = benchmark_in(tmp_path, BROKEN_KIND.replace("{method}", code)).replace("MINE", "BROKEN")
     asked = {"code": ("Which code?", None, "7"), "text": ("Which colour?", None, "red")}
     path = write_rows(tmp_path / "code.jsonl", scene_of(rooms), asked)
-    ended = main_vsi_bench_loop(rooms.config(tmp_path / "runs", questions=path, benchmark=broken))
+    ended = run_settings(rooms.config(tmp_path / "runs", questions=path, benchmark=broken))
     failed = {row.question_type: row for row in ended.rows if row.failed}
     assert (ended.status, list(failed), failed["code"].score) == (1, ["code"], 0.0)
     assert re.search(rf"the {method} of Code failed \(.* in \w+.py, line \d+\): fix it", failed["code"].error or "")
-    again = main_vsi_bench_loop(rooms.config(tmp_path / "runs", questions=path, benchmark=broken), ended.folder)
+    again = run_settings(rooms.config(tmp_path / "runs", questions=path, benchmark=broken), ended.folder)
     assert again.status == 1
 
 
@@ -143,7 +143,7 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
         answer_kind="number", unit="kg",
     )  # fmt: skip
     path.write_text(path.read_text() + weight.read_text() + json.dumps(rooms.rows[0]) + "\n")
-    assert main_vsi_bench_loop(rooms.config(tmp_path / "runs", questions=path)).status == 0
+    assert run_settings(rooms.config(tmp_path / "runs", questions=path)).status == 0
     summary = RunReader(only_run(tmp_path / "runs")).summary
     counted = rooms.rows[0]["question_type"]
     assert list(summary["types"]) == [counted, "is_there", "weight", "all"]

@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,21 @@ import pytest
 from conftest import RoomScans, only_run, results, run_in_process, run_main, scores, trajectories
 from hypothesis import given
 from hypothesis import strategies as st
+from planned import run_settings, settings_of
 
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
-from roomscout.agent.policies.prompts import Prompts, run_prompts
-from roomscout.agent.prepared import Prepared
 from roomscout.agent.progress import Progress
-from roomscout.agent.run_folder import begin_folder, saved_config
-from roomscout.agent.startup import Started, start
-from roomscout.cluster.in_parts import Parts, PartWorker, Watch, number_of_parts, require_visible
-from roomscout.cluster.ray_cluster import Replicas, gpus_of_replica, replicas_of, require_listening
+from roomscout.agent.running import begin_folder
+from roomscout.base.errors import ConfigError
+from roomscout.cluster.in_parts import Parts, Watch
+from roomscout.cluster.parts import POLL_S, answer, require_visible
+from roomscout.cluster.ray_cluster import Replicas, replicas_of
 from roomscout.data.answers import Number
 from roomscout.data.parts import Part, cut
-from roomscout.data.questions import Question, load_questions
+from roomscout.data.questions import Question
+from roomscout.edge.dividing import divide, gpus_of_worker, values_of_part
+from roomscout.edge.planning import plan
+from roomscout.edge.reading import changed
+from roomscout.edge.resuming import saved_settings
 from roomscout.runs import RunError
 from roomscout.runs.merge import merge, rescored
 from roomscout.runs.reader import RunReader, find_part, run_folders
@@ -41,7 +43,7 @@ def parts(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> lis
     """The runs of its parts."""
     log_root = tmp_path_factory.mktemp("parts")
     for number in range(1, SHARDS + 1):
-        main_vsi_bench_loop(six_rooms.config(log_root, shard=f"{number}/{SHARDS}"))
+        run_settings(six_rooms.config(log_root, shard=f"{number}/{SHARDS}"))
     return sorted(run_folders(log_root), key=lambda folder: folder.name.rpartition("_")[2])
 
 
@@ -87,7 +89,7 @@ def test_a_shard_that_is_not_one_is_refused(rooms: RoomScans, tmp_path: Path, te
 
 def test_more_parts_than_scenes_are_refused(rooms: RoomScans, tmp_path: Path):
     with pytest.raises(ConfigError, match="2 scenes cannot be cut into 3 parts"):
-        main_vsi_bench_loop(rooms.config(tmp_path, shard="1/3"))
+        run_settings(rooms.config(tmp_path, shard="1/3"))
 
 
 def test_merged_parts_equal_one_run(one_run: Path, parts: list[Path], tmp_path: Path):
@@ -137,11 +139,11 @@ def test_questions_of_a_type_of_their_own_are_scored_again(parts: list[Path], ca
 def test_a_part_resumes_without_the_question_file(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
     (part,) = copies(parts[:1], tmp_path)
     keep_rows(part, 1)
-    config = saved_config(part).having(questions=tmp_path / "gone.jsonl")
+    config = changed(saved_settings(part), questions=tmp_path / "gone.jsonl")
     facts = json.loads((part / "run.json").read_text())
-    facts["config"]["questions"] = str(config.questions.questions)
+    facts["config"]["questions"] = str(config.questions)
     (part / "run.json").write_text(json.dumps(facts))
-    assert main_vsi_bench_loop(config, part).status == 0
+    assert run_settings(config, part).status == 0
     assert results(part) == results(parts[0])
 
 
@@ -168,7 +170,7 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
     found = merge(tmp_path / "merged", there[:2], partial=True)
     assert found["pending"] == len(RunReader(there[2]).rows) + len(RunReader(parts[1]).rows) - 1
     assert found["asked"]["overall_label"].startswith("unfinished_")
-    assert main_vsi_bench_loop(six_rooms.config(tmp_path), tmp_path / "merged").status == 0
+    assert run_settings(six_rooms.config(tmp_path), tmp_path / "merged").status == 0
     assert results(tmp_path / "merged") == results(one_run)
     assert trajectories(tmp_path / "merged") == trajectories(one_run)
     assert [contents(part) for part in there] == before
@@ -216,9 +218,9 @@ def test_a_part_that_changed_its_whole_is_not_resumed(six_rooms: RoomScans, part
     rows = sorted(six_rooms.rows, key=lambda row: str(row["id"]) in mine)
     reordered.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = six_rooms.config(tmp_path, shard="1/3")
-    assert main_vsi_bench_loop(config, part).status == 0
+    assert run_settings(config, part).status == 0
     with pytest.raises(RunError, match="other questions"):
-        main_vsi_bench_loop(config.having(questions=reordered), part)
+        run_settings(changed(config, questions=reordered), part)
 
 
 def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
@@ -226,7 +228,7 @@ def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans
     assert run_main(flags).returncode == 0
     folder = only_run(tmp_path)
     keep_rows(folder, 1)
-    main_vsi_bench_loop(six_rooms.config(tmp_path, shard="2/3"))  # newer, but another part
+    run_settings(six_rooms.config(tmp_path, shard="2/3"))  # newer, but another part
     ended = run_main(flags)
     assert (ended.returncode, len(run_folders(tmp_path))) == (0, 2), ended.stderr
     assert results(folder) == results(parts[0])
@@ -240,77 +242,78 @@ def test_a_log_root_that_a_worker_does_not_see_is_refused(tmp_path: Path):
     require_visible(probe, within_s=0.0)
 
 
-def test_a_worker_waits_until_a_lost_one_releases_its_part(
-    six_rooms: RoomScans, parts: list[Path], tmp_path: Path, caplog
-):
+def test_a_worker_waits_until_a_lost_one_releases_its_part(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
     (part,) = copies(parts[:1], tmp_path / "parts")
     keep_rows(part, 1)
     lost = RunWriter(part)
-    with caplog.at_level("INFO"), ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(PartWorker().answer, six_rooms.config(part.parent, shard=f"1/{SHARDS}"), tmp_path)
-        while "Waiting: " not in caplog.text and not answering.done():
-            time.sleep(0.01)
+    values = six_rooms.config(part.parent, shard=f"1/{SHARDS}").as_json
+    with ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(answer, values, tmp_path)
+        time.sleep(2 * POLL_S)
+        assert not answering.done()
         lost.close()
         assert answering.result() == 0
-    assert f"Waiting: {part} is being written by" in caplog.text
     assert results(part) == results(parts[0])
-
-
-def test_a_worker_starts_once_for_all_its_parts(
-    six_rooms: RoomScans, parts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    started = []
-
-    def start_and_count(asking: Prepared, stack: ExitStack) -> Started:
-        started.append(asking)
-        return start(asking, stack)
-
-    monkeypatch.setattr("roomscout.cluster.in_parts.start", start_and_count)
-    worker = PartWorker()
-    for number, part in enumerate(parts, 1):
-        assert worker.answer(six_rooms.config(tmp_path, shard=f"{number}/{SHARDS}"), tmp_path) == 0
-        folder = find_part(tmp_path, number, SHARDS)
-        assert folder is not None and results(folder) == results(part)
-        assert RunReader(folder).facts.part == RunReader(part).facts.part
-    assert len(started) == 1
 
 
 @pytest.fixture
 def on_workers(six_rooms: RoomScans, parts: list[Path], tmp_path: Path) -> Iterator[Parts]:
     """The parts of a run, as workers have left them."""
-    config, questions = six_rooms.config(tmp_path), load_questions(six_rooms.questions)
-    run_log = begin_folder(config, questions)
-    copies(parts, run_log.folder / "parts")
-    yield Parts(run_log, config, questions, SHARDS)
-    run_log.close()
+    settings = six_rooms.config(tmp_path, gpus=tuple(map(str, range(SHARDS))), device="cpu")
+    spec = plan(changed(settings, gpus=("none",)))
+    begin_folder(spec.record, spec.questions, "raycast").close()
+    (folder,) = run_folders(tmp_path)
+    copies(parts, folder / "parts")
+    with ExitStack() as stack:
+        yield Parts(divide(changed(settings, continue_from=str(folder)), folder), stack)
+
+
+def folder_of(parts: Parts, number: int) -> Path:
+    """The folder of a part."""
+    assert parts.log is not None
+    folder = find_part(parts.log.folder / "parts", number, SHARDS)
+    assert folder is not None
+    return folder
 
 
 def test_workers_need_no_question_file_but_that_of_the_run(
     six_rooms: RoomScans, on_workers: Parts, parts: list[Path], tmp_path: Path
 ):
-    config = on_workers.config(Part(2, SHARDS)).having(log_root=tmp_path / "worker")
-    assert results(run_in_process(config)) == results(parts[1])
-    assert config.questions.questions != six_rooms.questions and config.questions.questions.name == "questions.jsonl"
+    assert on_workers.log is not None
+    file = on_workers.log.folder / "questions.jsonl"
+    values = values_of_part(on_workers.run, f"2/{SHARDS}", tmp_path / "worker", file)
+    assert answer(values, tmp_path) == 0
+    assert results(only_run(tmp_path / "worker")) == results(parts[1])
+    assert values["questions"] != str(six_rooms.questions)
+
+
+def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
+    for folder in (folder_of(on_workers, number) for number in (2, 3)):
+        facts = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(facts | {"git_revision": "another", "host": "far"}))
+    with Progress(1, (), shown=False) as progress:
+        Watch(on_workers.log, progress, retries=False)()
+    (warning,) = caplog.messages  # one for both parts
+    assert warning.startswith("Workers on far run with git_revision another instead of ")
 
 
 def test_a_failure_on_a_worker_is_logged_and_what_it_had_finished_before_is_not_counted_again(
     on_workers: Parts, caplog
 ):
-    folder = on_workers.folder(Part(1, SHARDS))
-    assert folder is not None
+    folder = folder_of(on_workers, 1)
     file = folder / "results.jsonl"
     first, *others = file.read_text().splitlines()
     failed = json.loads(first) | {"status": "failed", "failed_part": "scene", "error": "torn", "answer": None}
     said = f"[Q{failed['number']:03d}] Failed (scene): torn"
     file.write_text("\n".join([*others, ""]))
     with Progress(99, (), shown=False) as progress:
-        watch = Watch(on_workers.run_log, progress, retries=False)
+        watch = Watch(on_workers.log, progress, retries=False)
         watch()
         assert progress.done == 0
         file.write_text("\n".join([*others, json.dumps(failed), ""]))
         watch()
         assert (progress.done, caplog.messages.count(said)) == (1, 1)
-        again = Watch(on_workers.run_log, progress, retries=True)
+        again = Watch(on_workers.log, progress, retries=True)
         again()
         assert (progress.done, caplog.messages.count(said)) == (1, 1), "not retried yet"
         resuming = RunWriter(folder, "again")
@@ -321,26 +324,14 @@ def test_a_failure_on_a_worker_is_logged_and_what_it_had_finished_before_is_not_
 
 
 def test_scans_that_only_the_workers_lack_are_logged(on_workers: Parts, caplog):
-    part = Part(1, SHARDS)
-    folder = on_workers.folder(part)
-    assert folder is not None
+    folder = folder_of(on_workers, 1)
     row = json.loads((folder / "results.jsonl").read_text().splitlines()[0])
     missing = row | {"status": "failed", "failed_part": "scan", "error": "no scan", "answer": None}
     with (folder / "results.jsonl").open("a") as journal:
         journal.write(json.dumps(missing) + "\n")
         journal.write(json.dumps(missing | {"id": "x", "number": row["number"] + 1, "scene_name": "nowhere"}) + "\n")
-    on_workers.take(part)
+    on_workers._take(Part(1, SHARDS))
     assert "lacks scans that this machine has (questions: 1): make --scan-root the same folder" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("questions", "scenes", "replicas", "parts"),
-    [(5130, 288, 1, 4), (5130, 288, 8, 32), (5130, 288, 64, 64), (110, 6, 2, 2), (110, 6, 8, 6)],
-)
-def test_parts_are_as_many_as_fill_batches_and_keep_every_replica_busy(
-    questions: int, scenes: int, replicas: int, parts: int
-):
-    assert number_of_parts(questions, scenes, replicas) == parts
 
 
 def machine(cpus: int, gpus: int = 0) -> dict:
@@ -350,8 +341,8 @@ def machine(cpus: int, gpus: int = 0) -> dict:
 
 def replicas(machines: list[dict], **settings: Any) -> Replicas:
     """The workers of a run with these settings on a cluster of these machines."""
-    config = RunConfig.of(ray=True, **settings)
-    return replicas_of(machines, config.cluster.replicas, gpus_of_replica(config.model, config.vllm))
+    given = settings_of(ray=True, **settings)
+    return replicas_of(machines, given.replicas, gpus_of_worker(given))
 
 
 @pytest.mark.parametrize(
@@ -361,7 +352,7 @@ def replicas(machines: list[dict], **settings: Any) -> Replicas:
         ([machine(16, 2)], {"replicas": 1}, (1, 1, 8)),
         ([machine(16, 4), machine(8, 1)], {"engine": "vllm", "tensor_parallel_size": 2}, (2, 2, 8)),
         ([machine(16, 2)], {"device": "cpu"}, (1, 0, 16)),
-        ([machine(16, 2)], {"model": "scripted:random", "replicas": 4}, (4, 0, 4)),
+        ([machine(16, 2)], {"policy": "random", "replicas": 4}, (4, 0, 4)),
         ([machine(16), machine(4)], {}, (2, 0, 8)),
         ([machine(3), machine(3), {"Alive": False, "Resources": {"CPU": 64.0}}], {"replicas": 3}, (3, 0, 1)),
     ],
@@ -382,33 +373,3 @@ def test_more_replicas_than_there_is_room_for_are_refused(machines: list[dict], 
 def test_a_model_larger_than_the_gpus_of_a_machine_is_refused():
     with pytest.raises(ConfigError, match=r"--replicas auto: the cluster has 2 \+ 2 GPUs, .* 4 on the same machine"):
         replicas([machine(8, 2), machine(8, 2)], engine="vllm", tensor_parallel_size=4)
-
-
-def test_a_run_on_ray_whose_prompts_changed_begins_no_more_parts(six_rooms: RoomScans, tmp_path: Path):
-    config = six_rooms.config(tmp_path, model="embedded", image_size=(96, 64))
-    questions = load_questions(six_rooms.questions)
-    with closing(begin_folder(config, questions, prompts=run_prompts(config))) as same:
-        Parts(same, config, questions, 2).require_same_prompts()
-    with (
-        closing(begin_folder(config, questions, prompts=Prompts())) as other,
-        pytest.raises(RunError, match="was begun with other prompts"),
-    ):
-        Parts(other, config, questions, 2).require_same_prompts()
-
-
-def test_a_worker_with_other_versions_is_logged(on_workers: Parts, caplog):
-    far = [Part(2, SHARDS), Part(3, SHARDS)]
-    for folder in map(on_workers.folder, far):
-        assert folder is not None
-        facts = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps(facts | {"git_revision": "another", "host": "far"}))
-    with Progress(1, (), shown=False) as progress:
-        Watch(on_workers.run_log, progress, retries=False)()
-    of_versions = "Workers on far run with git_revision another instead of "
-    assert sum(message.startswith(of_versions) for message in caplog.messages) == 1, "one for both parts"
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
-def test_a_cluster_that_is_not_there_is_named(address: str):
-    with pytest.raises(ConfigError, match=f"--ray-address {address}: no Ray cluster can be reached"):
-        require_listening(address)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import COMMAND, RoomScans, only_run, result_row, run_main
+from planned import run_settings
 
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.revsi import TYPES_OF_TASK
 from roomscout.data.judged import mark_of, prompt_of, score_of_mark
@@ -129,7 +129,7 @@ def test_revsi_is_run_scored_and_labelled(rooms: RoomScans, tmp_path: Path):
         for i, each in enumerate(REVSI.types)
     ]  # fmt: skip
     config = rooms.config(tmp_path / "runs", questions=lines(tmp_path / "rows.jsonl", rows), benchmark="revsi", steps=1)
-    assert main_vsi_bench_loop(config).status == 0
+    assert run_settings(config).status == 0
     summary = RunReader(only_run(tmp_path / "runs")).summary
     label = f"{re.sub('[^A-Za-z0-9]+', '_', tmp_path.name)}_rows_overall_7_task"
     assert summary["asked"]["overall_label"] == label, "made-up rows are not ReVSI's own"
@@ -269,7 +269,7 @@ def test_a_run_of_sqa3d_starts_at_the_pose_of_its_situation(rooms: RoomScans, tm
         tmp_path / "sqa", {**QUESTION, "scene_id": scene}, {**ANNOTATION, "position": place, "rotation": turned}
     )
     config = rooms.config(tmp_path / "runs", questions=path, scan_root=folder, benchmark="sqa3d", steps=1)
-    assert main_vsi_bench_loop(config).status == 0
+    assert run_settings(config).status == 0
     reader = RunReader(only_run(tmp_path / "runs"))
     pose = reader.turns(reader.rows[0].episode)[0].pose
     vertices = load_scene(scan, "auto", 1.0).vertices

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from conftest import results
+from planned import settings_of
 
-from roomscout.agent.config import ConfigError, QuestionSettings, RenderSettings, RunConfig
-from roomscout.agent.prepared import require_scan_root_used
-from roomscout.agent.resuming import scan_root_of
 from roomscout.analysis.scans import recorded_scene
+from roomscout.base.errors import ConfigError
 from roomscout.command.main import main
 from roomscout.command.preview import main as preview
+from roomscout.edge.paths import scan_root_of
+from roomscout.edge.planning import plan
 from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
@@ -111,8 +112,6 @@ def test_scans_beside_the_question_file_are_found(tmp_path: Path, monkeypatch: p
 
 
 def test_a_benchmark_with_its_own_scans_takes_no_scan_root(tmp_path: Path):
-    config = RunConfig.of(batch=True, benchmark="rooms", scan_root=tmp_path)
+    config = settings_of(batch=True, benchmark="rooms", num_questions=1, policy="random", scan_root=tmp_path)
     with pytest.raises(ConfigError, match="--benchmark rooms has its own scans: leave out --scan-root"):
-        require_scan_root_used(config.questions, tmp_path)
-    require_scan_root_used(config.questions, RenderSettings.scan_root)
-    require_scan_root_used(QuestionSettings(), tmp_path)
+        plan(config)

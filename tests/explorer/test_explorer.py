@@ -4,15 +4,15 @@ from collections import Counter
 from dataclasses import asdict
 
 import pytest
+from planned import run_settings, settings_of
 
 from explorer.episodes import VIEWS, room_episodes
 from explorer.eyes import note_accuracy, single_views
 from explorer.splits import SPLITS
 from explorer.store import shard_path, write_shard
-from roomscout.agent.config import RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
+from roomscout.edge.reading import changed
 from roomscout.models import ModelOptions
 from roomscout.models.engines import make_backend
 from roomscout.rooms import QUESTIONS_PER_TYPE, write_rooms
@@ -35,17 +35,17 @@ def answered(tmp_path_factory):
     """Results of the explorer, with views and blind, on the same questions; and the questions."""
     folder = tmp_path_factory.mktemp("answers")
     write_rooms(folder / "rooms", 4, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
-    config = RunConfig.of(
+    config = settings_of(
         batch=True, questions=folder / "rooms" / "questions.jsonl", scan_root=folder / "rooms", model="embedded",
         max_batched_turns="all",
     )  # fmt: skip
     results = {}
     for renderer in ("raycast", "blind"):
-        config = config.having(renderer=renderer, log_root=folder / renderer)
-        outcome = main_vsi_bench_loop(config)
+        config = changed(config, renderer=renderer, log_root=folder / renderer)
+        outcome = run_settings(config)
         assert outcome.status == 0
         results[renderer] = outcome.rows
-    return results["raycast"], results["blind"], load_questions(config.questions.questions)
+    return results["raycast"], results["blind"], load_questions(config.questions)
 
 
 @pytest.mark.slow

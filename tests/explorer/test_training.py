@@ -34,6 +34,7 @@ from explorer.train import CURVE, Rows, Trainer, sources_of
 from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.policies.replies import parse_action
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.edge.sections import NUM_STEPS
 from roomscout.envs.actions import CameraAction
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.encoding import ConversationEncoder
@@ -41,7 +42,6 @@ from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.rendering.camera import CameraPose
 from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.furniture import CATEGORIES
-from roomscout.runs.settings import NUM_STEPS
 from tests.conftest import vsi_question
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.gpu.lab import Bench, Counted, Engine, Lab, LongReplies, counting
 from benchmarks.turns import Workload
-from roomscout.agent.planning import fitting_batch
+from roomscout.edge.memory import fitting_batch
 from roomscout.models import KV_SHARE, ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.footprint import work_of

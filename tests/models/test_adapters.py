@@ -9,14 +9,15 @@ import pytest
 import torch
 from conftest import RoomScans, run_in_process
 from peft import LoraConfig, get_peft_model
+from planned import run_settings
 from transformers import AutoModelForImageTextToText
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout import load_policy
-from roomscout.agent.config import ConfigError
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.replies import action_format
 from roomscout.analysis.titles import short_title
+from roomscout.base.errors import ConfigError
+from roomscout.edge.reading import changed
 from roomscout.models import ModelError, ModelOptions
 from roomscout.models.adapters import adapter_sha256, write_merged
 from roomscout.models.conversation import Conversation, Message
@@ -90,7 +91,7 @@ def test_a_run_names_the_adapter_in_its_protocol_and_resumes_with_it(rooms: Room
     words = f", adapter tuned {adapter_sha256(adapter)[:12]}, greedy"
     assert words in RunReader(folder).facts.protocol
     with pytest.raises(ConfigError, match="--adapter would change answers"):
-        main_vsi_bench_loop(config.having(adapter=None), folder)
+        run_settings(changed(config, adapter=None), folder)
 
 
 class TestRefused:
@@ -100,7 +101,7 @@ class TestRefused:
 
     def test_without_a_model(self):
         with pytest.raises(ConfigError, match="adapter has no meaning without a model"):
-            load_policy("scripted:random", adapter="somewhere")
+            load_policy("random", adapter="somewhere")
 
     def test_a_folder_without_one(self, tiny, tmp_path):
         with pytest.raises(ModelError, match=r"--adapter .* has no adapter_config\.json"):

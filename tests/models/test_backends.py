@@ -10,14 +10,12 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from planned import memory_plan
 from scripted_model import MALFORMED_REPLIES, ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.actions import METRIC
-from roomscout.agent.config import RunConfig
-from roomscout.agent.planning import plan_run
-from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
@@ -329,14 +327,14 @@ class TestConstrainedReplies:
             backend.generate([begin("a"), begin("b")], CONSTRAINED)
         assert compiled == [CONSTRAINED.grammar]
 
-    def test_need_xgrammar(self, checkpoint, monkeypatch):
+    def test_need_xgrammar(self, checkpoint, rooms, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "xgrammar", None)
         with pytest.raises(ModelError, match="--constrained needs the package xgrammar: pip install xgrammar"):
             TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu")).generate(
                 [begin("q")], CONSTRAINED
             )
         with pytest.raises(ModelError, match="--constrained needs"):  # before any weights are loaded
-            plan_run(RunConfig.of(batch=True, model=str(checkpoint), constrained=True), [], Prompts())
+            memory_plan(rooms.config(tmp_path, model=str(checkpoint), image_size=(224, 224), constrained=True))
 
 
 class TestSampling:

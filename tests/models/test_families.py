@@ -6,15 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from conftest import RoomScans, questions_and_prompts, results, run_in_process, traced
+from conftest import RoomScans, results, run_in_process, traced
 from PIL import Image
+from planned import memory_plan
 from transformers import AutoConfig, AutoProcessor
 from untrained_checkpoints import UNTRAINED, write_untrained_family
 
-from roomscout.agent.config import RunConfig
-from roomscout.agent.planning import plan_lines, plan_run
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
@@ -235,12 +233,9 @@ class TestMemory:
             assert bool(refused) == (most == 2)
         assert answers[0] == answers[1]
 
-    def test_the_plan_finds_a_batch_size_and_a_time(self, tiny: Tiny, rooms: RoomScans, tmp_path):
+    def test_the_plan_finds_a_batch_size(self, tiny: Tiny, rooms: RoomScans, tmp_path):
         config = rooms.config(tmp_path, model=tiny.path, device="cpu", plan=True, image_size=(224, 224))
-        questions, prompts = questions_and_prompts(config)
-        lines = "\n".join(plan_lines(config, questions))
-        assert plan_run(config, questions, prompts).batch_size == len(questions)
-        assert "Time expected" in lines
+        assert memory_plan(config).batch_size == len(rooms.rows)
 
 
 @pytest.mark.parametrize("tiny", ["internvl"], indirect=True, scope="module")
@@ -263,12 +258,12 @@ def test_every_model_type_but_qwen3_vl_moe_has_a_tiny_checkpoint():
     assert types - {"qwen3_vl_moe"} == {kind.split()[0] for kind in UNTRAINED}
 
 
-def test_tiles_are_refused_for_families_without_them(tmp_path):
+def test_tiles_are_refused_for_families_without_them(rooms: RoomScans, tmp_path):
     folder = write_untrained_family(tmp_path / "tiny", "qwen3_vl")
     with pytest.raises(ModelError, match=r"--tiles-per-view is for InternVL3\.5: Qwen3-VL does not split"):
         TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu", tiles_per_view=4))
     with pytest.raises(ModelError, match="--tiles-per-view"):  # before any weights are loaded
-        plan_run(RunConfig.of(batch=True, model=str(folder), device="cpu", tiles_per_view=4), [], Prompts())
+        memory_plan(rooms.config(tmp_path, model=str(folder), device="cpu", image_size="auto", tiles_per_view=4))
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)

@@ -10,9 +10,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2Config
 from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
 
 from roomscout import Trajectory, ask, load_policy
-from roomscout.agent.config import ConfigError
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
+from roomscout.base.errors import ConfigError
 from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend

@@ -18,14 +18,16 @@ from threading import Barrier
 import numpy as np
 import pytest
 from faulty_servers import FaultyServer, Request, Response, forwarded, no_fault, scripted, sometimes
+from planned import run_settings
 from scripted_model import ScriptedBackend, random_policy
 
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import prompts_of
+from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import action_format
-from roomscout.agent.run_folder import config_to_resume, saved_config
+from roomscout.base.errors import ConfigError
+from roomscout.edge.reading import changed
+from roomscout.edge.resuming import as_begun, saved_settings
+from roomscout.edge.settings import Settings
 from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
@@ -75,11 +77,11 @@ def undisturbed(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> P
     config = rooms.config(tmp_path_factory.mktemp("here"))
     return run_in_process(
         config,
-        ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts_of(config.model, config.questions.benchmark)),
+        ModelPolicy(ScriptedBackend(random_policy()), prompts=Prompts()),
     )
 
 
-def behind(rooms: RoomScans, log_root: Path, *servers: FaultyServer, **changes) -> RunConfig:
+def behind(rooms: RoomScans, log_root: Path, *servers: FaultyServer, **changes) -> Settings:
     """The configuration of a run over the same questions whose model is behind servers."""
     changes = {"model": "served", "engine": "openai", "base_url": tuple(each.url for each in servers)} | changes
     return rooms.config(log_root, **changes)
@@ -249,7 +251,7 @@ def test_an_interrupt_ends_requests_in_flight_and_the_run_can_be_resumed(
         server.fault = no_fault
         folder = only_run(tmp_path)
         assert not any(row.failed for row in RunReader(folder).rows)
-        assert main_vsi_bench_loop(saved_config(folder), folder).status == 0
+        assert run_settings(saved_settings(folder), folder).status == 0
     assert results(folder) == results(undisturbed)
     assert trajectories(folder) == trajectories(undisturbed)
 
@@ -317,7 +319,7 @@ def test_as_many_questions_are_in_flight_as_concurrency_says(rooms: RoomScans, t
 
     with FaultyServer(when_five_wait) as server:
         config = behind(rooms, tmp_path, server, concurrency=5, num_questions=5, steps=1)
-        assert main_vsi_bench_loop(config).status == 0
+        assert run_settings(config).status == 0
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 200])
@@ -551,7 +553,7 @@ def test_further_parameters_are_in_every_request_and_in_the_protocol(
 ):
     config = rooms.config(
         tmp_path, engine="openai", base_url=(script.url,), model="served", num_questions=1, steps=1,
-        extra_body='{"top_p": 0.9, "chat_template_kwargs": {"enable_thinking": false}}', system_role=False,
+        extra_body='{"top_p": 0.9, "chat_template_kwargs": {"enable_thinking": false}}',
     )  # fmt: skip
     folder = run_in_process(config)
     sent = {"top_p": 0.9, "chat_template_kwargs": {"enable_thinking": False}}
@@ -559,9 +561,7 @@ def test_further_parameters_are_in_every_request_and_in_the_protocol(
     assert all(request.body["messages"][0]["role"] == "user" for request in script.requests)
     facts = RunReader(folder).facts
     assert facts.config["extra_body"] == json.dumps(sent, sort_keys=True)
-    assert "system prompt in the first user message" in facts.protocol and '"top_p": 0.9' in facts.protocol
-    assert main_vsi_bench_loop(saved_config(folder), folder).status == 0
+    assert '"top_p": 0.9' in facts.protocol
+    assert run_settings(saved_settings(folder), folder).status == 0
     with pytest.raises(ConfigError, match="--extra-body would change answers"):
-        config_to_resume(folder, saved_config(folder).having(extra_body={"top_p": 0.8}))
-    with pytest.raises(ConfigError, match="--system-role would change answers"):
-        config_to_resume(folder, saved_config(folder).having(system_role=True))
+        as_begun(saved_settings(folder), changed(saved_settings(folder), extra_body={"top_p": 0.8}))

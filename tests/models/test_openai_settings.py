@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from conftest import RoomScans
+from planned import checked, settings_of
 
-from roomscout.agent.checking import look_ahead
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.resuming import changed_settings, resume_command
-from roomscout.agent.timing import ConversationSize, longest_run_shape, sent_tokens
+from roomscout.agent.running import resume_command
+from roomscout.base.errors import ConfigError
+from roomscout.command.look_ahead import look_ahead
+from roomscout.edge.resuming import changed_since
+from roomscout.edge.settings import flags_of
 
 KEY = "sk-5f0c-never-to-be-seen"
 
@@ -21,7 +23,7 @@ KEY = "sk-5f0c-never-to-be-seen"
     [
         ({"base_url": ()}, "needs --base-url"),
         ({"engine": "transformers"}, "--base-url needs --engine openai"),
-        ({"model": "scripted:random"}, "leave it out with --model scripted:random"),
+        ({"policy": "random"}, "leave it out with --model random"),
         ({"batch_size": 4, "dtype": "bfloat16"}, "leave out --dtype, --batch-size with --engine openai"),
         ({"api_key_env": KEY}, "takes the name of an environment variable"),
     ],
@@ -29,14 +31,14 @@ KEY = "sk-5f0c-never-to-be-seen"
 def test_settings_that_conflict_with_a_server_are_refused(changes: dict, words: str):
     given = {"batch": True, "engine": "openai", "base_url": ("http://localhost:8000/v1",)} | changes
     with pytest.raises(ConfigError, match=words) as caught:
-        RunConfig.of(**given).checked()
+        checked(settings_of(**given))
     assert KEY not in str(caught.value)
 
 
 def test_a_resumed_run_may_find_its_server_elsewhere(tmp_path: Path):
-    begun = RunConfig.of(batch=True, engine="openai", base_url=("http://old/v1",))
-    moved = RunConfig.of(batch=True, engine="openai", base_url=("http://new/v1", "http://newer/v1"))
-    assert resume_command(tmp_path, changed_settings(begun.as_json, moved.as_json)).endswith(
+    begun = settings_of(batch=True, engine="openai", base_url=("http://old/v1",))
+    moved = settings_of(batch=True, engine="openai", base_url=("http://new/v1", "http://newer/v1"))
+    assert resume_command(tmp_path, flags_of(changed_since(begun.as_json, moved.as_json))).endswith(
         "--base-url http://new/v1 http://newer/v1"
     )
 
@@ -46,15 +48,8 @@ def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(
 ):
     config = rooms.config(tmp_path, engine="openai", base_url=("http://127.0.0.1:9/v1",), model="served", plan=True)
     with caplog.at_level(logging.INFO):
-        assert look_ahead(config).status == 0
+        assert look_ahead(config, None) == 0
     assert f"{len(rooms.rows)} questions at a time at http://127.0.0.1:9/v1" in caplog.text
-    assert re.search(r"Tokens: about [\d,]+ read and [\d,]+ written \(", caplog.text)
-
-
-def test_the_tokens_of_a_plan_count_the_whole_conversation_in_each_request():
-    size = ConversationSize(100, 10, 50, 20, turns=3)
-    assert sent_tokens(size, longest_run_shape(size)) == (150 + 230 + 310, 60)
-    assert sent_tokens(size, longest_run_shape(size), anytime=True) == (2 * (150 + 230) + 310, 100)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +79,7 @@ def test_a_plan_with_ray_says_that_it_is_of_one_worker(
 )
 def test_a_url_that_cannot_be_asked_is_refused_without_being_shown(url: str, words: str):
     with pytest.raises(ConfigError, match=f"^--base-url .*{re.escape(words)}") as caught:
-        RunConfig.of(base_url=(url,))
+        settings_of(base_url=(url,))
     assert "secret" not in str(caught.value)
 
 
@@ -101,13 +96,13 @@ def test_a_url_that_cannot_be_asked_is_refused_without_being_shown(url: str, wor
 )
 def test_further_parameters_that_a_run_sets_or_must_not_record_are_refused(given: str, words: str):
     with pytest.raises(ConfigError, match=f"^--extra-body .*{words}") as caught:
-        RunConfig.of(extra_body=given)
+        settings_of(extra_body=given)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ['{"prompt_cache_key": "a", "stop_token_ids": [1], "top_k": 5}', {"min_tokens": 3}])
 def test_further_parameters_may_be_anything_else(given: str | dict):
-    taken = RunConfig.of(extra_body=given).server.extra_body
+    taken = settings_of(extra_body=given).extra_body
     assert json.loads(taken) == (json.loads(given) if isinstance(given, str) else given)
     with pytest.raises(ConfigError, match="--extra-body needs --engine openai"):
-        RunConfig.of(batch=True, extra_body=given).checked()
+        checked(settings_of(batch=True, extra_body=given))

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import RoomScans, run_in_process, run_main, trajectories
+from planned import checked, settings_of
 from untrained_checkpoints import write_untrained_checkpoint
 
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.run_folder import config_to_resume
+from roomscout.base.errors import ConfigError
+from roomscout.edge.resuming import as_begun, saved_settings
 from roomscout.models import ModelError, ModelOptions
 from roomscout.models.transformers.footprint import footprint, linear_weights
 from roomscout.models.transformers.loading import load_checkpoint
@@ -44,7 +45,7 @@ def test_quantized_weights_change_answers_and_cannot_change_in_a_run(rooms: Room
     assert trajectories(runs[None]) != trajectories(runs["4bit"])
     assert ", float32, 4bit, " in RunReader(runs["4bit"]).facts.protocol
     with pytest.raises(ConfigError, match="--quantize would change answers of this run"):
-        config_to_resume(runs["4bit"], rooms.config(tmp_path / "4bit", quantize="8bit", **few))
+        as_begun(saved_settings(runs["4bit"]), rooms.config(tmp_path / "4bit", quantize="8bit", **few))
 
 
 def test_weights_that_are_quantized_are_not_quantized_again(checkpoint: str, tmp_path: Path):
@@ -71,12 +72,12 @@ def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(
         ({"engine": "vllm"}, "--quantize is for --engine transformers"),
         ({"compile": True}, "--adapter and --compile need weights that are not quantized"),
         ({"adapter": Path("a")}, "--adapter and --compile need weights that are not quantized"),
-        ({"model": "scripted:random"}, "--quantize has no meaning without a model"),
+        ({"policy": "random"}, "--quantize has no meaning without a model"),
     ],
 )
 def test_what_cannot_be_quantized_is_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
-        RunConfig.of(batch=True, quantize="4bit", **settings).checked()
+        checked(settings_of(batch=True, quantize="4bit", **settings))
 
 
 def test_a_loaded_model_is_not_quantized(checkpoint: str):

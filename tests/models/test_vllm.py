@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import COMMAND, questions_and_prompts, results, run_in_process, trajectories
+from conftest import COMMAND, results, run_in_process, trajectories
+from planned import checked, memory_plan, settings_of
 from transformers import AutoProcessor
 from untrained_checkpoints import write_untrained_family
 from waiting import PATIENCE_S, wait_until
 
-from roomscout.agent.builders import questions_of
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.planning import fitted_to_model, plan_run
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import checkpoint_prompts, prompts_of
+from roomscout.agent.policies.prompts import checkpoint_prompts
 from roomscout.agent.policies.replies import action_format
+from roomscout.base.errors import ConfigError
+from roomscout.edge.reading import changed
 from roomscout.models import EMBEDDED, EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
@@ -227,27 +227,17 @@ class TestPrompts:
 
 class TestConfig:
     def test_memory_is_planned_for_the_questions_in_flight(self, rooms, tmp_path):
-        config = fitted_to_model(rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", concurrency=1))
-        asked = questions_and_prompts(config)
-        one, two = (plan_run(config.having(concurrency=number), *asked).kv_bytes for number in (1, 2))
+        config = rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", image_size="auto")
+        one, two = (memory_plan(changed(config, concurrency=number)).kv_bytes for number in (1, 2))
         assert two == 2 * one < 2**30
-
-    def test_a_length_that_no_turn_fits_is_refused_with_one_that_suffices(self, rooms, tmp_path):
-        config = rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", max_model_len=64)
-        with pytest.raises(ConfigError, match=r"--max-model-len 64 .*takes \d+ tokens.*use \d+ for \d+ turns"):
-            plan_run(
-                fitted_to_model(config),
-                questions_of(config.what_to_run, config.questions),
-                prompts_of(config.model, config.questions.benchmark),
-            )
 
     def test_flags_of_vllm_need_the_engine(self):
         with pytest.raises(ConfigError, match=r"--tensor-parallel-size.*--engine vllm"):
-            RunConfig.of(batch=True, tensor_parallel_size=2).checked()
+            checked(settings_of(batch=True, tensor_parallel_size=2))
 
     def test_the_engine_refuses_flags_that_it_would_not_heed(self):
         with pytest.raises(ConfigError, match="--compile"):
-            RunConfig.of(batch=True, engine="vllm", compile=True).checked()
+            checked(settings_of(batch=True, engine="vllm", compile=True))
 
 
 def view(seed):

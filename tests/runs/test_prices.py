@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 from conftest import RoomScans, only_run
+from planned import checked, run_settings
 from scripted_model import ScriptedBackend, random_policy
 
-from roomscout.agent.budget import Budget, cost_lines
-from roomscout.agent.config import ConfigError, RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
+from roomscout.agent.budget import Budget
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.timing import ConversationSize
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import facts_in_words
+from roomscout.base.errors import ConfigError
 from roomscout.command.verbs import VERBS
+from roomscout.edge.reading import changed
+from roomscout.edge.settings import Settings
 from roomscout.models import Reply
 from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import RunReader
@@ -45,10 +46,10 @@ def prices(tmp_path: Path) -> Path:
     return path
 
 
-def answered(config: RunConfig, folder: Path | None = None):
+def answered(config: Settings, folder: Path | None = None):
     """The outcome of a run of a model that counts tokens."""
     policy = ModelPolicy(Counting(random_policy(), MODEL))
-    return main_vsi_bench_loop(config.having(model=MODEL), folder, policy=policy, show_progress=False)
+    return run_settings(changed(config, model=MODEL), folder, policy=policy, show_progress=False)
 
 
 def test_a_price_is_found_by_the_name_of_the_model_or_of_its_folder(prices: Path):
@@ -92,9 +93,9 @@ def test_a_model_on_the_hub_is_not_taken_for_its_last_part(prices: Path):
 def test_settings_that_need_each_other_or_a_model_are_refused(rooms: RoomScans, prices: Path, tmp_path: Path):
     config = rooms.config(tmp_path / "runs")
     with pytest.raises(ConfigError, match="--prices has no meaning without a model: leave it out"):
-        config.having(prices=prices).checked()
+        checked(changed(config, prices=prices))
     with pytest.raises(ConfigError, match=r"--budget counts what tokens cost: add --prices FILE"):
-        config.having(budget=1.0).checked()
+        checked(changed(config, budget=1.0))
 
 
 def test_the_money_of_a_run_is_in_its_summary_tables_and_report(rooms: RoomScans, prices: Path, tmp_path: Path, capsys):
@@ -135,7 +136,7 @@ def test_an_older_run_is_priced_in_its_folder_or_in_a_leaderboard_alone(rooms, p
 
 def test_a_budget_stops_a_run_that_a_larger_one_resumes(rooms: RoomScans, prices: Path, tmp_path: Path, caplog):
     config = rooms.config(tmp_path / "runs", prices=prices, steps=2, batch_size=2)
-    config = config.having(budget=1.5 * OF_A_TURN)
+    config = changed(config, budget=1.5 * OF_A_TURN)
     outcome = answered(config)
     assert outcome.status == 3
     assert outcome.error is None
@@ -145,9 +146,9 @@ def test_a_budget_stops_a_run_that_a_larger_one_resumes(rooms: RoomScans, prices
     assert last.endswith(f"{outcome.folder} --budget {3 * OF_A_TURN}"), "an auto is what it was"
     assert answered(config, outcome.folder).status == 3, "what earlier processes spent counts"
     assert len(RunReader(outcome.folder).rows) == 2
-    resumed = answered(config.having(budget=1.0), outcome.folder)
+    resumed = answered(changed(config, budget=1.0), outcome.folder)
     assert resumed.status == 0
-    undisturbed = answered(config.having(budget=None, log_root=tmp_path / "undisturbed"))
+    undisturbed = answered(changed(config, budget=None, log_root=tmp_path / "undisturbed"))
     assert [row.answer for row in resumed.rows] == [row.answer for row in undisturbed.rows]
 
 
@@ -155,7 +156,7 @@ def test_a_resumed_run_keeps_its_price_if_the_file_is_gone(rooms: RoomScans, pri
     config = rooms.config(tmp_path / "runs", prices=prices, steps=1, batch_size=1, budget=OF_A_TURN)
     outcome = answered(config)
     prices.unlink()
-    assert answered(config.having(budget=1.0), outcome.folder).status == 0
+    assert answered(changed(config, budget=1.0), outcome.folder).status == 0
     assert RunReader(outcome.folder).facts.price == Price(MODEL, 1, 4, 0.1)
 
 
@@ -167,12 +168,3 @@ def test_a_budget_counts_turns_of_several_threads_and_forced_answers(one_run: Pa
     budget.spend(turn)
     assert budget.is_spent
     assert budget.spent == pytest.approx(3 * OF_A_TURN)
-
-
-def test_a_plan_says_what_a_run_costs_and_how_far_its_budget_goes():
-    size = ConversationSize(1000, 100, 300, 200, turns=1)
-    config = RunConfig().having(budget=0.5, prices=Path("p.yaml"))
-    line, budget = cost_lines(config, 1000, size, Price(MODEL, 1, 4, 0.1))
-    assert line == "Cost: about 2.10, at most 2.10; if a cache serves all that repeats, about 2.10, at most 2.10"
-    assert budget == "--budget 0.5: about 238 of 1,000 answers"
-    assert cost_lines(config, 1000, size, None) == []

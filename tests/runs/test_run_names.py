@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from conftest import RoomScans
+from planned import settings_of
 
 from roomscout import explore
-from roomscout.agent.config import ConfigError, RunConfig
 from roomscout.analysis.run_argument import chosen_run
+from roomscout.base.errors import ConfigError
 from roomscout.command.main import main
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader, find_part, find_run, named_run, newest_run
@@ -38,14 +39,14 @@ def logs(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["free", "Qwen3-VL_8B.spin", "7"])
 def test_a_run_takes_a_name(tmp_path: Path, name: str):
-    assert RunConfig.of(name=name).output.name == name
+    assert settings_of(name=name).name == name
     assert new_run_folder(tmp_path, True, name=name) == tmp_path / name
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../a", "a/b", ".hidden", "-x", "recent", "ü", "x" * 101])
 def test_a_name_that_is_no_plain_folder_name_is_refused(name: str):
     with pytest.raises(ConfigError, match="--name takes letters, digits"):
-        RunConfig.of(name=name)
+        settings_of(name=name)
 
 
 def test_a_name_is_given_once(tmp_path: Path):

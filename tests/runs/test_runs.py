@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process
+from planned import run_settings, settings_of
 from scripted_model import ScriptedBackend, random_policy
 from waiting import PATIENCE_S
 
-from roomscout.agent.config import RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.run_folder import saved_config
 from roomscout.agent.state import QuestionState
+from roomscout.edge.reading import changed
+from roomscout.edge.resuming import saved_settings
+from roomscout.edge.settings import ANSWER_SETTINGS
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.runs import RunError
 from roomscout.runs.provenance import git_revision
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.records import EpisodeId, OmittedIfEmpty, ResultRow, Turn
-from roomscout.runs.settings import ANSWER_SETTINGS
 from roomscout.runs.writer import RunWriter
 
 SCHEMA_1 = Path(__file__).parents[1] / "fixtures" / "run_schema1"
@@ -85,9 +85,9 @@ def test_a_run_of_the_first_version_resumes_to_the_same_results(interrupted: Pat
     episodes = [EpisodeId(number) for number in (1, 2, 3, 4)]
     before = {episode: RunReader(interrupted).turns(episode) for episode in episodes}
     rooms = SCHEMA_1 / "rooms"
-    config = saved_config(interrupted).having(questions=rooms / "questions.jsonl", scan_root=rooms)
-    policy = ModelPolicy(ScriptedBackend(scripted, config.model.model))
-    assert main_vsi_bench_loop(config, interrupted, policy).status == 0
+    config = changed(saved_settings(interrupted), questions=rooms / "questions.jsonl", scan_root=rooms)
+    policy = ModelPolicy(ScriptedBackend(scripted, config.model))
+    assert run_settings(config, interrupted, policy).status == 0
     undisturbed = map(json.loads, (SCHEMA_1 / "undisturbed_results.jsonl").read_text().splitlines())
     expected = [
         {key: value for key, value in row.items() if key != "seconds"}
@@ -106,7 +106,7 @@ def test_a_run_of_an_earlier_version_has_no_baseline(interrupted: Path):
 
 
 def test_settings_that_came_later_have_the_value_that_earlier_runs_had(interrupted: Path):
-    facts, now = RunReader(interrupted).facts, RunConfig.of(tell="pose,extent,turns").as_json
+    facts, now = RunReader(interrupted).facts, settings_of(tell="pose,extent,turns").as_json
     later = [name for name in ANSWER_SETTINGS if name not in facts.config]
     assert "samples" in later and {name: facts.setting(name) for name in later} == {name: now[name] for name in later}
 
@@ -177,7 +177,7 @@ def test_a_paused_run_can_be_read(rooms: RoomScans, tmp_path: Path):
 
     policy = ModelPolicy(Pausing(random_policy()))
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(main_vsi_bench_loop, rooms.config(tmp_path, batch_size=3), policy=policy)
+        running = pool.submit(run_settings, rooms.config(tmp_path, batch_size=3), policy=policy)
         try:
             assert paused.wait(PATIENCE_S)
             reader = RunReader(only_run(tmp_path))

@@ -10,14 +10,11 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, only_run, run_in_process, vsi_question
+from planned import run_settings
 from result_rows import result_row
 
-from roomscout.agent.api import explore
-from roomscout.agent.config import RunConfig
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import Prompts
-from roomscout.agent.run_folder import answerer_of, conditions_of
 from roomscout.agent.state import QuestionState
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.contents import RunContents
@@ -25,6 +22,11 @@ from roomscout.data.benchmark import FrequentAnswers
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, QuestionSource, Selection, load_questions
+from roomscout.edge.api import explore
+from roomscout.edge.conditions import answerer_of, conditions_of
+from roomscout.edge.declaring import Role
+from roomscout.edge.reading import changed
+from roomscout.edge.settings import Settings, names_of
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
 from roomscout.runs import RunError
@@ -32,7 +34,6 @@ from roomscout.runs.baselines import blind_baseline
 from roomscout.runs.conditions import hash_of, is_blind_run_of
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
-from roomscout.runs.settings import Role, names_of
 from roomscout.scoring.baselines import frequency_baseline, frequent_guesses
 from roomscout.scoring.scores import Baseline
 from roomscout.scoring.summary import format_summary, summarize
@@ -152,7 +153,7 @@ def test_a_resumed_run_keeps_its_baseline_without_the_question_file(rooms: RoomS
     own.questions.unlink()
     lines = (run / "results.jsonl").read_text().splitlines(keepends=True)
     (run / "results.jsonl").write_text("".join(lines[:-1]))
-    assert main_vsi_bench_loop(config, run).status == 0
+    assert run_settings(config, run).status == 0
     assert baselines(run)["most_frequent"] == before
 
 
@@ -190,9 +191,9 @@ class SaysA(Policy):
 def test_the_blind_baseline_is_the_newest_finished_blind_run_of_the_same(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path)
     for changes in ({"steps": 3}, {"num_questions": 3}, {}):
-        main_vsi_bench_loop(config.having(renderer="blind", **changes), policy=SaysA())
+        run_settings(changed(config, renderer="blind", **changes), policy=SaysA())
     blind = run_folders(tmp_path)[-1]
-    main_vsi_bench_loop(config, policy=SaysA())
+    run_settings(config, policy=SaysA())
     found, scores = baselines(run_folders(tmp_path)[-1])["blind"], RunReader(blind).summary.asked
     assert found == Baseline(
         source=f"{blind.name}: the same questions with grey views",
@@ -204,10 +205,10 @@ def test_the_blind_baseline_is_the_newest_finished_blind_run_of_the_same(rooms: 
 
 def test_an_unfinished_blind_run_is_no_baseline(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path, steps=0)
-    blind = run_in_process(config.having(renderer="blind"))
+    blind = run_in_process(changed(config, renderer="blind"))
     summary = json.loads((blind / "summary.json").read_text())
     (blind / "summary.json").write_text(json.dumps(summary | {"pending": 1}))
-    main_vsi_bench_loop(config)
+    run_settings(config)
     assert "blind" not in baselines(run_folders(tmp_path)[-1])
 
 
@@ -220,7 +221,7 @@ def test_a_run_without_a_blind_baseline_says_how_to_measure_it(rooms: RoomScans,
 def test_a_report_shows_a_blind_run_that_was_made_after_its_run(rooms: RoomScans, tmp_path: Path):
     seeing = run_in_process(rooms.config(tmp_path, steps=0))
     assert "blind" not in baselines(seeing)
-    main_vsi_bench_loop(rooms.config(tmp_path, steps=0, renderer="blind"))
+    run_settings(rooms.config(tmp_path, steps=0, renderer="blind"))
     summary = RunContents.read(seeing).summary
     assert summary.baselines["blind"] == blind_baseline(RunReader(seeing), RunReader(seeing).facts)
     assert read_answers([seeing])[0].summary.baselines == summary.baselines
@@ -229,7 +230,7 @@ def test_a_report_shows_a_blind_run_that_was_made_after_its_run(rooms: RoomScans
 OTHER_CONDITIONS: dict[str, Any] = {
     "renderer": "pyrender", "first_view": "sharpness", "up_axis": "y", "scale": 0.5, "image_size": (320, 200),
     "focal": 80.0, "camera_height": 1.2, "camera_pitch": 0.0, "see": ("rgb", "depth"), "prompts": Path("own.yaml"),
-    "max_new_tokens": 9, "temperature": 0.7, "constrained": not RunConfig().model.constrained, "steps": 3,
+    "max_new_tokens": 9, "temperature": 0.7, "constrained": not Settings().constrained, "steps": 3,
     "moves": "spin", "moves_of": Path("/a_run"), "present": "once", "frames": 3, "keep_views": 1, "given": ("boxes",),
     "video_input": "native", "min_turns": 1, "actions": "discrete", "translation": False, "tell": ("pose",),
     "extra_body": '{"top_p": 0.9}', "system_role": False,
@@ -244,7 +245,7 @@ def test_another_value_of_a_setting_gives_other_conditions_and_no_blind_baseline
     config = rooms.config(tmp_path)
     prompts = replace(Prompts(), opening="Q: {question}") if name == "prompts" else Prompts()
     usual = conditions_of(config, Prompts())
-    other = conditions_of(config.having(**{name: OTHER_CONDITIONS[name]}), prompts)
+    other = conditions_of(changed(config, **{name: OTHER_CONDITIONS[name]}), prompts)
     assert hash_of(usual) != hash_of(other)
     facts = replace(RunReader(one_run).facts, conditions=usual)
     blind = replace(facts, config=facts.config | {"renderer": "blind"}, conditions=usual | {"renderer": "blind"})

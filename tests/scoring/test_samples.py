@@ -8,17 +8,17 @@ from random import Random
 
 import pytest
 from conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
+from planned import run_settings
 from result_rows import result_row
 from stopping import continued, stop_after
 
-from roomscout.agent.api import ask, explore, load_policy
-from roomscout.agent.config import ConfigError
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies.controls import RandomPolicy
+from roomscout.base.errors import ConfigError
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import QuestionError, load_questions
+from roomscout.edge.api import ask, explore, load_policy
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
@@ -90,7 +90,7 @@ def test_a_list_may_give_each_question_several_times(rooms: RoomScans, tmp_path:
 
 def test_equal_answers_are_not_asked_for(rooms: RoomScans, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"--samples 2 would repeat one answer 2 times.*add --temperature"):
-        main_vsi_bench_loop(rooms.config(tmp_path, model="embedded", image_size="auto", focal="auto", samples=2))
+        run_settings(rooms.config(tmp_path, model="embedded", image_size="auto", focal="auto", samples=2))
     questions = load_questions(rooms.questions)[:1]
     with pytest.raises(ConfigError, match="--samples 2 would"):
         explore(questions * 2, policy=load_policy("embedded"), scan_root=rooms.root)

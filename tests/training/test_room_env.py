@@ -12,7 +12,7 @@ from scripted_model import random_policy
 
 from explorer.splits import SPLITS
 from roomscout import Question, RoomEnv, VectorEnv, explore, load_policy
-from roomscout.agent.config import ConfigError
+from roomscout.base.errors import ConfigError
 from roomscout.data.questions import QuestionError
 from roomscout.models import Reply
 from roomscout.models.conversation import Conversation, Message

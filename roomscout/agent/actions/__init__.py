@@ -6,7 +6,7 @@ from functools import cache
 
 from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.actions.space import ActionSpace
-from roomscout.agent.config import ConfigError
+from roomscout.base.errors import ConfigError
 from roomscout.base.loading import NotLoadable, load_attribute
 from roomscout.base.wording import named
 

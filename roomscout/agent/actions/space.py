@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from roomscout.agent.config import ConfigError
+from roomscout.base.errors import ConfigError
 from roomscout.base.wording import named
 from roomscout.envs.actions import CameraMove
 from roomscout.rendering.camera import CameraPose, Intrinsics

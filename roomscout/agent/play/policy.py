@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from roomscout.agent.actions.space import ActionSpaceError, shown
-from roomscout.agent.config import ConfigError, PlaySettings
 from roomscout.agent.console import print_to_console
 from roomscout.agent.play.controls import controls_of
 from roomscout.agent.play.page import PlaySite, turn_shown
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
+from roomscout.base.errors import ConfigError
 from roomscout.base.shots import Shot
 from roomscout.base.web import HOSTS, PortError, server_on
 from roomscout.data.question import AnswerKindError
@@ -60,10 +60,10 @@ class HumanPolicy(Policy):
 
     concurrent, reads_prompts, is_blinded = True, True, True
 
-    def __init__(self, settings: PlaySettings, samples: int) -> None:
-        self.annotators = settings.annotator or ("",)
+    def __init__(self, annotators: Sequence[str], host: str, port: int, samples: int) -> None:
+        self.annotators = tuple(annotators) or ("",)
         self.name = ":".join(filter(None, [HUMAN, "+".join(self.annotators)]))
-        self._play, self._samples = settings, samples
+        self._host, self._port, self._samples = host, port, samples
         self._left: dict[str, int] = {}
         self._begun: dict[str, list[EpisodeId]] = {name: [] for name in self.annotators}
         self._asked: dict[EpisodeId, Asked] = {}
@@ -72,9 +72,9 @@ class HumanPolicy(Policy):
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Serve the page inside this block, and print its addresses; raises ConfigError if the port cannot be used."""
-        host, token = self._play.host, "" if self._play.host in HOSTS else token_urlsafe(16)
+        host, token = self._host, "" if self._host in HOSTS else token_urlsafe(16)
         try:
-            server = server_on(self._play.port, PlaySite(self), host, token)
+            server = server_on(self._port, PlaySite(self), host, token)
         except PortError as error:
             raise ConfigError(str(error)) from None
         thread = Thread(target=server.serve_forever, args=(0.1,), name="page")

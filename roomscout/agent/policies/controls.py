@@ -7,8 +7,6 @@ from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
 
-SCRIPTED = "scripted:"
-"""What `--model` puts before the name of a control, as in "scripted:random"."""
 ANSWER_SHARE = 0.2
 """The probability that the random policy answers in a turn."""
 
@@ -17,7 +15,7 @@ class RandomPolicy(Policy):
     """Random moves and answers that depend only on the seed, the episode and the turn, not on batch or resume."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.name = f"{SCRIPTED}random"
+        self.name = "random"
         self._seed = seed
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:

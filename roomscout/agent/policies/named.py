@@ -2,9 +2,9 @@
 
 import inspect
 
-from roomscout.agent.config import ConfigError
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.controls import CONTROLS
+from roomscout.base.errors import ConfigError
 from roomscout.base.loading import NotLoadable, load_attribute
 from roomscout.base.wording import named
 

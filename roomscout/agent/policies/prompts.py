@@ -7,21 +7,21 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from string import Formatter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from roomscout.agent.actions import METRIC, ActionSpace, find_space
-from roomscout.agent.config import TELL_NAMES, ConfigError, ControlSettings, ModelSettings, RunConfig
+from roomscout.base.errors import ConfigError
 from roomscout.base.shots import VIEW
 from roomscout.base.wording import named
 from roomscout.data.benchmark import ADVICE_NEEDS, Benchmark, wrong_needs
-from roomscout.data.benchmarks import find_benchmark
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import invalid_in_words
+from roomscout.models.views import TellName
 from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs.records import RecordedPrompts
 
@@ -120,7 +120,7 @@ _LATER_OUTCOMES = ("not_counted", "measured", "looks")
 
 @dataclass(frozen=True)
 class Variants:
-    """Templates that replace others in a run with controls (`ControlSettings`), so that all that a model reads is true.
+    """Templates that replace others in a run with controls (`Controls`), so that all that a model reads is true.
 
     - `watching`, `one_view`, `at_once` and `turning`: `system` if the model does not move the camera, if it sees the
       first view only, if it sees all views in one message, and with --no-translation.
@@ -199,6 +199,30 @@ class OutcomePrompts:
     """Precedes `turned`, where the model can measure."""
     looks: str = ""
     """Follows `turned`, where the model can change the pitch."""
+
+
+@dataclass(frozen=True)
+class Controls:
+    """Who moves the camera, and what the model is shown and told.
+
+    `moves` is "model", a name of MOVERS, "recorded" or "given path". `tell` is what the prompts reveal, `see` names the
+    images of each turn, and `boxes` says which boxes of objects the model reads, "boxes", "boxes-seen" or none.
+    """
+
+    moves: str = "model"
+    at_once: bool = False
+    min_turns: int = 0
+    translation: bool = True
+    actions: str = METRIC.name
+    boxes: str = ""
+    keep_views: int | None = None
+    tell: tuple[str, ...] = ("pose", "turns")
+    see: tuple[str, ...] = (VIEW,)
+
+    @property
+    def model_moves(self) -> bool:
+        """Whether the model moves the camera."""
+        return self.moves == "model"
 
 
 @dataclass(frozen=True)
@@ -282,16 +306,14 @@ class Prompts:
     def _advices(self) -> list[Mapping[str, str]]:
         return [self.advice, *self.variants.advice_untold.values()]
 
-    def under(self, controls: ControlSettings, tell: Sequence[str], see: Sequence[str] = (VIEW,)) -> "Prompts":
-        """What a model reads in a run with these controls, whose prompts reveal `tell`, some of TELL_NAMES.
-
-        The system prompt says what the images that `see` names beside the view show.
-        """
+    def under(self, controls: Controls) -> "Prompts":
+        """What a model reads in a run with these controls."""
+        tell, see = controls.tell, controls.see
         space = find_space(controls.actions)
         prompts = self._for_mover(controls, space)
         if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
             prompts = replace(prompts, remaining_turns=self._remaining_turns(controls, "turns" in tell))
-        told = {name: name in tell for name in TELL_NAMES}
+        told = {name: name in tell for name in get_args(TellName)}
         given = told | {"translation": controls.model_moves and controls.translation, "moves": controls.model_moves}
         lacking = {name for name in ADVICE_NEEDS if not given[name]}
         advice = dict(prompts.advice)
@@ -311,7 +333,7 @@ class Prompts:
         boxes = {name: getattr(self.variants, name) for name in used}
         return replace(prompts, system=system, advice=advice, position=position, extent=extent, hidden=hidden, **boxes)
 
-    def _for_mover(self, controls: ControlSettings, space: ActionSpace) -> "Prompts":
+    def _for_mover(self, controls: Controls, space: ActionSpace) -> "Prompts":
         """These prompts in the words for who moves the camera, and by which actions."""
         variants, outcome, view = self.variants, self.outcome, self.view
         if controls.model_moves:
@@ -349,7 +371,7 @@ class Prompts:
             )
         return _in_space(name, form, space)
 
-    def _remaining_turns(self, controls: ControlSettings, counted: bool) -> str:
+    def _remaining_turns(self, controls: Controls, counted: bool) -> str:
         """The template of turns before the last one, with the number of the turn and of those left if `counted`."""
         variants = self.variants
         if not controls.model_moves:
@@ -460,30 +482,12 @@ def _check_placeholders(template: str, known: Mapping[str, Any]) -> None:
             raise ValueError("a placeholder takes a format of at most two digits, and no conversion")
 
 
-def model_prompts(model: ModelSettings) -> Prompts:
-    """The prompts of --prompts, else of the checkpoint, else the default; raises ConfigError for an unusable file."""
+def model_prompts(file: Path | None, model: str) -> Prompts:
+    """The prompts in a file, else of the checkpoint, else the default; raises ConfigError for an unusable file."""
     try:
-        return load_prompts(model.prompts) if model.prompts else checkpoint_prompts(model.model)
+        return load_prompts(file) if file else checkpoint_prompts(model)
     except ValueError as error:
-        raise ConfigError(f"{named('prompts')} {error}" if model.prompts else str(error)) from None
-
-
-def prompts_of(model: ModelSettings, benchmark: str) -> Prompts:
-    """The prompts of a new run: those of the model, with the benchmark's advice.
-
-    Raises ConfigError for a file that cannot be used, QuestionError for an unknown benchmark.
-    """
-    return model_prompts(model).with_advice_of(find_benchmark(benchmark))
-
-
-def run_prompts(config: RunConfig) -> Prompts:
-    """What the model of a new run reads: `prompts_of`, under the controls of the run; raises the same errors.
-
-    Raises ModelError if the checkpoint's views.json is damaged.
-    """
-    return prompts_of(config.model, config.questions.benchmark).under(
-        config.controls, config.view.tell, config.views.see
-    )
+        raise ConfigError(f"--prompts {error}" if file else str(error)) from None
 
 
 def checkpoint_prompts(model: str) -> Prompts:

@@ -5,20 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from roomscout.agent.config import ConfigError
 from roomscout.agent.policies.movers import Move, Mover, environment
 from roomscout.agent.state import QuestionState
-from roomscout.base.wording import named
+from roomscout.base.errors import ConfigError
+from roomscout.base.wording import flag, named
 from roomscout.data.questions import Question
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
-from roomscout.runs.settings import ANSWER_SETTINGS, SECTIONS, flags_of
 
 log = logging.getLogger(__name__)
-
-VIEW_SETTINGS = (*(name for name in SECTIONS["views"] if name in ANSWER_SETTINGS), "actions")
-"""Settings that must be those of the earlier run, so that equal poses give equal views that the prompts describe."""
 
 
 class RecordedMoves(Mover):
@@ -35,11 +31,12 @@ class RecordedMoves(Mover):
 
     @classmethod
     def of(
-        cls, folder: Path, settings: Mapping[str, Any], questions: Sequence[Question], samples: int, steps: int
+        cls, folder: Path, views: Mapping[str, Any], questions: Sequence[Question], samples: int, steps: int
     ) -> Self:
         """The moves of the run in `folder` for `questions`, as many times as `samples`, at most `steps` of each.
 
-        `settings` are those of the new run, as JSON values. Raises RunError if the folder cannot be read.
+        `views` are the settings of the new run that decide its views, as JSON values. Raises RunError if the
+        folder cannot be read.
 
         Raises ConfigError if it is not a run, has drawn other views or has not finished one of the questions.
         """
@@ -47,11 +44,10 @@ class RecordedMoves(Mover):
             raise ConfigError(f"{named(moves_of=folder)}: this is not a run folder, it has no run.json")
         reader = RunReader(folder)
         facts = reader.facts
-        theirs = {name: facts.setting(name) for name in VIEW_SETTINGS}
-        if other := {name: value for name, value in theirs.items() if value != settings[name]}:
-            raise ConfigError(
-                f"{named(moves_of=folder)} has drawn its views with other settings: add {' '.join(flags_of(other))}"
-            )
+        if other := {name: facts.setting(name) for name, value in views.items() if value != facts.setting(name)}:
+            texts = {name: " ".join(map(str, each)) if isinstance(each, list) else each for name, each in other.items()}
+            theirs = " ".join(flag(name, each) for name, each in texts.items())
+            raise ConfigError(f"--moves-of {folder} has drawn its views with other settings: add {theirs}")
         known = {question.id: number for number, question in enumerate(reader.questions, start=1)}
         moves = cls(folder, known, reader.rows, facts.samples)
         moves._require(questions, {question.id: question for question in reader.questions}, samples, steps)

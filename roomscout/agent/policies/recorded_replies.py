@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from roomscout.agent.actions import find_space, is_users
-from roomscout.agent.config import ConfigError
 from roomscout.agent.policies.replies import ParsedAction, parse_action, parse_video_answer
+from roomscout.base.errors import ConfigError
 from roomscout.data.questions import Question
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.runs import RunError

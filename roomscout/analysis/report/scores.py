@@ -12,7 +12,6 @@ from roomscout.base.text import capitalized, counted
 from roomscout.runs.closing import money_lines
 from roomscout.runs.hardware import Hardware
 from roomscout.runs.prices import in_money
-from roomscout.runs.settings import ControlSettings
 from roomscout.runs.sights import SIGHTS
 from roomscout.runs.summary import Summary
 from roomscout.scoring.intervals import INTERVAL
@@ -194,12 +193,12 @@ def _seen(run: RunContents) -> list[tuple[str, str]]:
     """What the model was shown: where the views come from, and who moved the camera how often, or frames of videos."""
     facts, setting = run.facts, run.facts.setting
     if facts.frames is not None:
-        return [("Frames", f"{facts.frames} of each video of {setting('videos') or setting('frames_of')}")]
+        return [("Frames", f"{facts.frames} of each video of {setting('videos')}")]
     camera = facts.intrinsics
     size = f"{camera.width} × {camera.height} px, focal {camera.focal_px:g} px"
     brings_scans = run.benchmark.folder is not None and setting("questions") is None
     actions = setting("actions")
-    by = "" if actions == ControlSettings.actions else f", by {actions.rpartition('/')[2]} actions"
+    by = "" if actions == "metric" else f", by {actions.rpartition('/')[2]} actions"
     return [
         ("Scans", str(setting("ply") or ("" if brings_scans else setting("scan_root")))),
         ("View", f"{size} ({camera.horizontal_fov_deg:.4g}° wide)"),

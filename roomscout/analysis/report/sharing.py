@@ -45,7 +45,7 @@ class Sharing:
             *(each.host for each in facts.resumed),
             *(each.host for each in facts.merged),
         }
-        hosts |= {str(facts.config.get(name) or "").partition(":")[0] for name in ("host", "address")}
+        hosts.add(str(facts.setting("address")).rpartition(":")[0])
         hosts |= {urlsplit(text).hostname or "" for text in given if "://" in text and _is_private(text)}
         self._hosts = {each for each in hosts if each and each not in LOCAL}
 

@@ -39,7 +39,6 @@ from roomscout.base.text import capitalized, escaped_text, listed
 from roomscout.runs import RunError
 from roomscout.runs.costs import total
 from roomscout.runs.hardware import hardware_of
-from roomscout.runs.settings import flags_giving
 from roomscout.runs.sights import SIGHTS
 from roomscout.scoring.agreement import agreement_lines
 
@@ -200,10 +199,7 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
     outcomes, sights = ({getattr(entry, name) for entry in entries} for name in ("outcome", "sight"))
     sessions = summary.sessions
     cost = total([entry.cost for entry in entries], sessions[-1].batch_size if sessions else None)
-    try:
-        command = shlex.join(["roomscout", *flags_giving(run.facts.config)])
-    except ValueError as error:
-        command = f"cannot be rebuilt: {error}"
+    command = shlex.join(["roomscout", *run.facts.flags])
     return {
         "title": title_of(run.facts, run.benchmark, summary.asked.overall),
         "about": about_in_words(run),

@@ -19,7 +19,6 @@ from roomscout.runs import RunError
 from roomscout.runs.locks import locked
 from roomscout.runs.reader import RunReader, find_part, run_folders
 from roomscout.runs.records import EpisodeId
-from roomscout.runs.settings import ANSWER_SETTINGS, SETTINGS, flags_giving
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +45,17 @@ class MainCommand(Protocol):
 
     words: Sequence[str]
     """What starts it."""
+    answer_settings: Sequence[str]
+    """The settings of a cell that could change an answer or its score."""
 
     def read(self, flags: Sequence[str], folder: Path) -> Given:
         """What flags give to a study in a folder; raises ValueError naming the flag."""
 
     def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a run, from some of them; raises ValueError naming the one that is wrong or in conflict."""
+
+    def flags(self, settings: Mapping[str, Any]) -> list[str]:
+        """The flags that give these settings, as JSON values."""
 
     def questions_sha256(self, settings: Mapping[str, Any]) -> str:
         """The fingerprint of the questions; raises ValueError if they cannot be read."""
@@ -104,7 +108,7 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
         raise RunError(f"{folder} is a run folder: name another folder for the study")
     _require_free(name, preset, given)
     if begun is not None:
-        _require_same(begun, folder, name, given)
+        _require_same(begun, folder, name, given, command)
     settings = command.completed({**(begun["settings"] if begun else {}), **given.settings, **preset.shared})
     if preset.takes_moves_of and settings["moves_of"] is None:
         raise RunError(f"{name} also shows the model another's path: add --moves-of RUN, a run over the same questions")
@@ -150,13 +154,11 @@ def _require_free(name: str, preset: Preset, given: Given) -> None:
         raise RunError(f"the study {name} sets {', '.join(taken)} itself: leave that out")
 
 
-def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Given) -> None:
+def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Given, command: MainCommand) -> None:
     """Raise RunError naming the first difference if a study was begun with another preset or other settings."""
     if begun["preset"] != name:
         raise RunError(f"{folder} is a study of {begun['preset']}, not {name}: name another folder")
-    for each in ANSWER_SETTINGS:
-        if SETTINGS[each].study != "cell":
-            continue
+    for each in command.answer_settings:
         before, now = begun["settings"].get(each), given.settings.get(each, begun["settings"].get(each))
         if before != now:
             raise RunError(
@@ -224,7 +226,7 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
     worst, cells = 0, study.preset.cells
     for number, cell in enumerate(cells, start=1):
         run, which = study.run_of(cell, given.part), f"Cell {number} of {len(cells)}, {cell.name}"
-        words = [*command.words, *flags_giving(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
+        words = [*command.words, *command.flags(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
         words += ["--shard", f"{given.part[0]}/{given.part[1]}"] if given.part else []
         if run is not None:
             if done_file(run).exists():

@@ -61,7 +61,7 @@ def _budget(moves: tuple[int, ...]) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
-_IN_THE_SCAN = {"present": "turns", "videos": None, "frames_of": None, "frames": "auto", "video_input": "frames"}
+_IN_THE_SCAN = {"present": "turns", "videos": None, "frames": "auto"}
 """The settings of a cell in a study whose other cells show frames of videos."""
 
 PRESETS = {
@@ -91,7 +91,7 @@ PRESETS = {
         (Cell("with translation", {"translation": True}), Cell("turning only", {"translation": False})),
     ),
     "video": Preset(
-        "What does exploring gain over the usual protocol, frames of a video? Needs --videos or --frames-of.",
+        "What does exploring gain over the usual protocol, frames of a video? Needs --videos.",
         (
             Cell("video"),
             *(

@@ -15,15 +15,17 @@ import numpy as np
 import pytest
 from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, run_main, scripted
 from PIL import Image, ImageStat
+from planned import run_settings
 from waiting import PATIENCE_S
 
 from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
-from roomscout.agent.config import ConfigError, ModelSettings
-from roomscout.agent.evaluation import main_vsi_bench_loop
 from roomscout.agent.policies import Decision, Policy, PolicyError
 from roomscout.agent.state import QuestionState
+from roomscout.base.errors import ConfigError
 from roomscout.data.questions import Question, QuestionError, load_questions
 from roomscout.data.scans import ScanNotFound
+from roomscout.edge.reading import changed
+from roomscout.edge.sections import ModelSettings
 from roomscout.envs.actions import CameraAction
 from roomscout.models import Reply
 from roomscout.runs import RunError
@@ -110,7 +112,7 @@ def test_one_question_returns_a_trajectory(scan: Path, tmp_path: Path, monkeypat
 
 
 def test_trajectories_from_memory_and_from_a_run_folder_are_equal(rooms: RoomScans, tmp_path: Path):
-    settings = {**VIEW, "scan_root": str(rooms.root), "model": "scripted:random"}
+    settings = {**VIEW, "scan_root": str(rooms.root), "policy": "random"}
     in_memory = explore(str(rooms.questions), **settings)
     on_disk = explore(load_questions(rooms.questions), log_root=str(tmp_path), **settings)
     assert [each.question for each in in_memory] == load_questions(rooms.questions)
@@ -145,7 +147,7 @@ def test_a_list_is_asked_scored_and_resumed_as_in_memory(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "room.ply").symlink_to(scan)
     listed = [Question(**{**ROOM, **row}) for row in rows]
-    settings = {**VIEW, "scan_root": tmp_path, "model": "scripted:random", "steps": 2}
+    settings = {**VIEW, "scan_root": tmp_path, "policy": "random", "steps": 2}
     in_memory = explore(listed, **settings)
     assert [each.question.question_type for each in in_memory] == [each.question_type for each in listed]
     assert [each.question.id for each in in_memory] == [
@@ -191,25 +193,25 @@ def test_bad_questions_are_refused_before_anything_starts(
 
 
 def test_a_part_of_a_list_is_the_same_in_memory(rooms: RoomScans, tmp_path: Path):
-    settings = {**VIEW, "scan_root": rooms.root, "model": "scripted:random", "shard": "2/2"}
+    settings = {**VIEW, "scan_root": rooms.root, "policy": "random", "shard": "2/2"}
     questions = load_questions(rooms.questions)
     assert content(explore(questions, **settings)) == content(explore(questions, log_root=tmp_path, **settings))
 
 
 def test_a_run_folder_is_read_after_its_question_file_is_gone(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path / "logs", questions=tmp_path / "q.jsonl", num_questions=3)
-    config.questions.questions.write_text(rooms.questions.read_text())
+    config.questions.write_text(rooms.questions.read_text())
     folder = run_in_process(config)
-    config.questions.questions.unlink()
+    config.questions.unlink()
     assert [each.question for each in load_trajectories(folder)] == load_questions(rooms.questions)[:3]
 
 
 def test_a_result_of_an_earlier_version_whose_question_left_the_file_is_named(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path / "logs", questions=tmp_path / "q.jsonl")
-    config.questions.questions.write_text(rooms.questions.read_text())
+    config.questions.write_text(rooms.questions.read_text())
     folder = run_in_process(config)
     (folder / "questions.jsonl").unlink()
-    config.questions.questions.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[1:]))
+    config.questions.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[1:]))
     with pytest.raises(RunError, match=r"which is not in .*q\.jsonl any more"):
         load_trajectories(folder)
 
@@ -373,7 +375,7 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
     monkeypatch.setattr(sys, "path", [*sys.path])
     source = tmp_path / "own_policy.py"
     source.write_text(OWN_POLICY.format(name="Turner", condition="states[0].turn < 1"))
-    given = [each for each in rooms.flags(tmp_path / "logs") if each not in ("--model", "scripted:random")]
+    given = [each for each in rooms.flags(tmp_path / "logs") if each not in ("--policy", "random")]
     stopped = run_main([*given, "--policy", name])
     folder = only_run(tmp_path / "logs")
     assert stopped.returncode == 3 and "Turner.decide, asked about Q001" in stopped.stdout
@@ -405,17 +407,17 @@ def test_a_policy_that_cannot_be_loaded_is_named(rooms: RoomScans, tmp_path: Pat
     Path("own.py").write_text(OWN_POLICY.format(name="Turner", condition="True"))
     Path("unfinished.py").write_text("class Turner\n")
     Path("lacking.py").write_text("import a_package_that_is_not_installed\n")
-    config = rooms.config(tmp_path / "logs").having(model=ModelSettings.model, policy=name)
+    config = changed(rooms.config(tmp_path / "logs"), model=ModelSettings.model, policy=name)
     with pytest.raises(ConfigError, match=words):
-        main_vsi_bench_loop(config)
+        run_settings(config)
 
 
 def test_resuming_from_python_refuses_settings_that_change_answers(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path, num_questions=2)
-    main_vsi_bench_loop(config)
+    run_settings(config)
     with pytest.raises(ConfigError, match="--steps would change answers"):
-        main_vsi_bench_loop(config.having(steps=3), only_run(tmp_path))
-    assert main_vsi_bench_loop(config.having(batch_size=1), only_run(tmp_path)).status == 0
+        run_settings(changed(config, steps=3), only_run(tmp_path))
+    assert run_settings(changed(config, batch_size=1), only_run(tmp_path)).status == 0
 
 
 @pytest.mark.parametrize(
@@ -431,9 +433,7 @@ def test_a_size_that_the_model_does_not_take_is_refused(scan: Path, size: tuple[
 
 
 def test_a_policy_without_a_model_takes_views_of_any_size(scan: Path):
-    asked = ask(
-        scan, "Where is it?", model="scripted:random", image_size=(50, 31), focal=20, renderer="raycast", steps=0
-    )
+    asked = ask(scan, "Where is it?", policy="random", image_size=(50, 31), focal=20, renderer="raycast", steps=0)
     assert asked.turns[0].view.shape == (31, 50, 3)
 
 

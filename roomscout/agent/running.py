@@ -1,0 +1,438 @@
+"""Carries out a planned run: `Session` opens its folder, then `start`, `answer_questions` and `finish`."""
+
+import logging
+import os
+import resource
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from roomscout import SCRIPT
+from roomscout.agent.budget import Budget
+from roomscout.agent.console import lines_kept_for_log, log_to_file
+from roomscout.agent.loop import answer_questions
+from roomscout.agent.play.policy import HumanPolicy
+from roomscout.agent.policies import Policy, PolicyError
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import prompts_record
+from roomscout.agent.policies.replies import action_format
+from roomscout.agent.scans import report_scans
+from roomscout.agent.scheduler import Scheduler
+from roomscout.agent.spec import EngineSpec, QuestionSpec, RecordSpec, RunSpec, WorldSpec
+from roomscout.agent.state import QuestionState, Rules
+from roomscout.agent.turns import POLICY_CALLERS, VIEW_THREADS, Run
+from roomscout.agent.watching import VideoState
+from roomscout.base.interrupts import ignored_interrupts
+from roomscout.base.text import RESULT, counted
+from roomscout.data.benchmark import Benchmark
+from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256, scene_order
+from roomscout.data.sources import source_of
+from roomscout.envs.films import FilmLibrary
+from roomscout.envs.library import ScanLibrary
+from roomscout.models.engines import make_backend
+from roomscout.models.nvml import sampled_gpus
+from roomscout.rendering.renderers import Renderer, RendererStart
+from roomscout.runs import RunError
+from roomscout.runs.closing import closing_lines
+from roomscout.runs.hardware import Session as SessionFacts
+from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
+from roomscout.runs.prices import in_money
+from roomscout.runs.reader import RunReader, image_name
+from roomscout.runs.records import ResultRow
+from roomscout.runs.writer import RunWriter, new_run_folder
+from roomscout.scoring.baselines import frequent_guesses
+
+log = logging.getLogger(__name__)
+
+COMMAND = [str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"]
+"""How Python starts the command."""
+SCENE_SHARE = 1 / 8
+"""The share of the machine's memory for scans that no question in progress uses."""
+ShowView = Callable[[QuestionState, Path], None]
+"""Called with each question that takes a turn, and with the file that its view is going to be saved to."""
+
+
+class Outcome(NamedTuple):
+    """The outcome of a run: its exit status, and the result rows so far, by question number.
+
+    Status 0: all questions finished; 1: some failed, code of a benchmark's scores failed or, with `--check-data`, some
+    have no scan; 3: a fatal error, or the budget ran out; 130: interrupted. After 3 and 130 the run can be resumed from
+    its folder.
+    """
+
+    status: int
+    rows: list[ResultRow]
+    folder: Path | None = None
+    error: Exception | None = None
+    """The error behind status 3; None if the budget is spent."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What several runs may share: the model or policy, the scans, and the renderer's name, None for videos."""
+
+    policy: Policy
+    library: ScanLibrary | FilmLibrary
+    renderer: str | None
+
+
+def main_vsi_bench_loop(
+    spec: RunSpec, show_progress: bool = True, show_view: ShowView | None = None, loaded: Loaded | None = None
+) -> Outcome:
+    """Answer every question of a run and score it.
+
+    With `show_progress`, a terminal has a bar. `loaded` is what an earlier run has loaded, and outlives this one.
+    Raises RenderError, ModelError or RunError if the run cannot begin, and RunError if its folder can no longer be
+    written.
+    """
+    with Session(spec, show_view) as session:
+        if start(session, loaded):
+            answer_questions(*session.work(show_progress))
+        finish(session)
+    return session.outcome
+
+
+def answer_in_memory(spec: RunSpec, show_progress: bool = True) -> MemoryJournal:
+    """Answer every question without a run folder; raises the errors of `main_vsi_bench_loop`, and PolicyError."""
+    journal = MemoryJournal()
+    with ExitStack() as stack:
+        loaded = load(spec, stack)
+        run, scheduler = _run_of(spec, loaded, journal, stack), _scheduler_of(spec, loaded.policy, journal)
+        answer_questions(scheduler, run, spec.questions.episodes, show_progress, spec.questions.benchmark)
+    return journal
+
+
+class Session:
+    """A run in this process, from the opening of its folder to its outcome.
+
+    Inside its `with` block, an interrupt or an unexpected error ends the run with what it has, to be resumed; RunError
+    is raised, since nothing more can be written.
+    """
+
+    def __init__(self, spec: RunSpec, show_view: ShowView | None = None):
+        self.spec, self.show_view = spec, show_view
+        self.stack = ExitStack()
+        self.log: RunWriter | None = None
+        self.run: Run | None = None
+        self.scheduler: Scheduler | None = None
+        self.outcome = Outcome(130, [])
+        self._started, self._done_before = 0.0, 0
+
+    def __enter__(self) -> Self:
+        """Open the folder of a run to resume; raises RunError."""
+        record = self.spec.record
+        with ExitStack() as stack:
+            stack.enter_context(lines_kept_for_log())
+            if record.folder is not None:
+                self.log = RunWriter(record.folder, resume_command(record.folder, record.resume_flags))
+                stack.callback(self.log.close)
+                if record.retry_failed:
+                    log.info("Retrying %s", counted(self.log.reopen_failed(), "failed question"))
+                if self.spec.world.films is None:
+                    require_same_scans(self.log, self.spec.questions, self.spec.world)
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """End a run that is interrupted or stopped by an unexpected error; release what it has."""
+        with self.stack:
+            if self.log is None or error is None or isinstance(error, RunError):
+                return False
+            if isinstance(error, KeyboardInterrupt):
+                with ignored_interrupts():
+                    if self.run is not None:
+                        self.log.export(self.facts())
+                    self.stack.close()
+                    log.log(RESULT, "Interrupted; finished turns are on disk. To resume:")
+                    log.log(RESULT, "%s", self.log.resume_command)
+                    self.outcome = Outcome(130, self.log.rows, self.log.folder)
+                return True
+            if self.run is None or not isinstance(error, Exception):
+                return False
+            self.outcome = _stopped(error, self.log, self.facts())
+            return True
+
+    def started(self, run: Run, scheduler: Scheduler) -> None:
+        """Have the questions of a scheduler to answer; the time of the run counts from here."""
+        self.run, self.scheduler = run, scheduler
+        self._started, self._done_before = time.perf_counter(), len(run.log.rows)
+
+    def work(self, show_progress: bool = True) -> tuple[Scheduler, Run, int, bool, Benchmark]:
+        """What `answer_questions` takes."""
+        assert self.scheduler is not None and self.run is not None, "a session that has started has work"
+        questions = self.spec.questions
+        return self.scheduler, self.run, questions.episodes, show_progress, questions.benchmark
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether an answer is to come."""
+        questions, journal = self.spec.questions, self.log
+        return journal is None or any(pending_samples(journal, each.id, questions.samples) for each in questions.here)
+
+    def facts(self) -> SessionFacts:
+        """The figures of this process so far."""
+        assert self.scheduler is not None and self.run is not None, "a session that has started has figures"
+        seconds, finished = time.perf_counter() - self._started, len(self.run.log.rows) - self._done_before
+        return SessionFacts(
+            seconds=round(seconds, 3),
+            questions=finished,
+            questions_per_hour=round(3600 * finished / seconds, 1),
+            batch_size=self.scheduler.batch_size,
+            peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            peak_device_memory_bytes=self.run.policy.peak_memory_bytes(),
+        )
+
+
+def start(session: Session, loaded: Loaded | None = None) -> bool:
+    """Load what a run needs, unless it is `loaded`, and begin its folder; returns whether a question is to be answered.
+
+    Raises RenderError, ModelError, QuestionError or RunError.
+    """
+    spec = session.spec
+    if not session.is_pending:
+        assert session.log is not None
+        log.log(RESULT, "Nothing to do: every question of %s is finished", session.log.folder)
+        return False
+    loaded = loaded or load(spec, session.stack)
+    session.log = _begin_or_resume(session, loaded.renderer)
+    show = partial(_show, session.show_view, session.log.folder) if session.show_view else lambda state: None
+    pool = session.stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+    budget = _budget_of(spec.record, session.log.folder)
+    run = Run(loaded.library, loaded.policy, session.log, pool, spec.schedule.anytime, show, budget=budget)
+    session.started(run, _scheduler_of(spec, loaded.policy, session.log))
+    session.stack.enter_context(sampled_gpus(spec.record.settings["device"], spec.gpus, session.log.sample))
+    return True
+
+
+def finish(session: Session) -> None:
+    """Write the exports, and print the scores of a run, or that its budget is spent."""
+    assert session.log is not None, "a session that has started has a folder"
+    run, was_begun = session.run, session.run is not None
+    if run is not None and run.budget is not None and run.budget.is_spent and session.is_pending:
+        session.outcome = _out_of_budget(session, run.budget)
+        return
+    session.outcome = report(session.log, session.facts() if was_begun else None)
+    if not was_begun and any(row.failed for row in session.outcome.rows):
+        log.log(RESULT, "Some questions failed; to retry them, add --retry-failed")
+
+
+def report(run_log: RunWriter, facts: SessionFacts | None = None) -> Outcome:
+    """Write the exports, and print the scores of a run."""
+    summary, rows = run_log.export(facts), run_log.rows
+    for line in closing_lines(run_log.folder, run_log.facts, summary, rows, run_log.benchmark):
+        log.log(RESULT, "%s", line)
+    return Outcome(1 if any(row.failed for row in rows) or summary.errors else 0, rows, run_log.folder)
+
+
+def load(spec: RunSpec, stack: ExitStack) -> Loaded:
+    """Load the model unless a policy is given, start the renderer, and make the scans of a benchmark that makes them.
+
+    `stack` closes everything. Open3D is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises
+    RenderError, ModelError or QuestionError.
+    """
+    world, engine, renderer = spec.world, spec.engine, None
+    library: ScanLibrary | FilmLibrary
+    if world.films is not None:
+        shown = {} if spec.record.folder is None else frames_shown(spec.record.folder)
+        library = FilmLibrary(world.films, _cache_bytes(), shown)
+    else:
+        begun = RendererStart(world.renderer or "auto", world.cuda_device)
+        stack.callback(begun.close)
+        if engine.policy is None and engine.server is None:
+            from roomscout.models.transformers import runner  # noqa: F401
+        renderer = begun.renderer()
+        stack.callback(renderer.close)
+        library = library_of(world, renderer)
+    stack.callback(library.close)
+    if world.ply is not None and isinstance(library, ScanLibrary):
+        library.load_ahead(spec.questions.here)  # while the weights are loaded
+    policy = engine.policy
+    if policy is None:
+        policy = model_policy(engine, spec.rules)
+        stack.callback(policy.close)
+    elif isinstance(policy, HumanPolicy):
+        stack.enter_context(policy.serving())
+    if world.makes_scans:
+        make_scans(spec.questions, world)
+    return Loaded(policy, library, renderer.name if renderer is not None else None)
+
+
+def make_scans(questions: QuestionSpec, world: WorldSpec) -> None:
+    """Make the scans of a benchmark that makes them, as far as they are not there; raises QuestionError."""
+    assert questions.benchmark.make_scans is not None
+    questions.benchmark.make_scans({question.scene for question in questions.here})
+    report_scans(questions, world, required=False)
+
+
+def library_of(world: WorldSpec, renderer: Renderer) -> ScanLibrary:
+    """The library of a run's scans."""
+    return ScanLibrary(
+        renderer, world.camera, world.scan_root, world.ply, world.up_axis, _cache_bytes(), world.layouts, world.scale
+    )
+
+
+def model_policy(engine: EngineSpec, rules: Rules) -> ModelPolicy:
+    """A policy that asks a model, which it loads; raises ModelError."""
+    backend = make_backend(engine.name, engine.options, engine.server, engine.vllm)
+    return ModelPolicy(backend, action_format(engine.constrained), rules.prompts)
+
+
+def frames_shown(folder: Path) -> dict[tuple[str, str], str]:
+    """The hashes of the videos that the finished questions of a run were about, by scene."""
+    reader = RunReader(folder)
+    firsts = [(row, turn) for row in reader.rows for turn in reader.turns(row.episode)[:1]]
+    return {(row.dataset, row.scene_name): turn.frames.sha256 for row, turn in firsts if turn.frames}
+
+
+def require_same_scans(run: RunWriter, questions: QuestionSpec, world: WorldSpec) -> None:
+    """Raise RunError if a pending question would use another scan than the run has recorded for its scene.
+
+    Does not check scenes that the run has not begun or recorded without a fingerprint. Does not check missing scans
+    either: their questions fail.
+    """
+    pending = {each.scene for each in questions.here if pending_samples(run, each.id, questions.samples)}
+    reader, checked = RunReader(run.folder), set()
+    for episode in reader.begun:
+        question = questions.asked.questions[episode.number - 1]
+        scene = question.scene
+        if scene not in pending or scene in checked or (recorded := reader.scan(episode)) is None:
+            continue
+        checked.add(scene)
+        try:
+            path = world.ply or scan_of(question, world.scan_root, world.layouts)
+            same = scan_sha256(path) == recorded.sha256
+        except (ScanNotFound, OSError):
+            continue
+        if not same:
+            raise RunError(
+                f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is now a "
+                "different one: resume with the former, or start a new run"
+            )
+
+
+def resume_command(folder: Path, flags: Sequence[str]) -> str:
+    """The command that resumes a run from any folder, with these flags."""
+    is_console_command = Path(sys.argv[0]).name == "roomscout"
+    words = ["roomscout", "resume"] if is_console_command else [sys.executable, *COMMAND, "--continue"]
+    return shlex.join([*words, str(folder.resolve()), *flags])
+
+
+def begin_folder(record: RecordSpec, questions: QuestionSpec, renderer: str | None) -> RunWriter:
+    """Create the folder of a new run with its questions and run.json, which has the renderer that works here."""
+    drawn = {} if renderer is None else {"renderer": renderer}
+    numbers = (record.part.number, record.part.of) if record.part else None
+    folder = new_run_folder(record.log_root, not questions.is_one, numbers, record.name)
+    run_log = RunWriter(folder, resume_command(folder, []))
+    run_log.begin(
+        {**record.settings, **drawn},
+        questions.here,
+        questions.asked.questions,
+        {**record.conditions, **drawn},
+        dict(record.answerer),
+        dict(record.scoring),
+        record.flags,
+        record.part,
+        prompts_record(record.prompts) if record.prompts else None,
+        None if questions.is_one else frequent_guesses(questions.here, questions.asked, questions.benchmark),
+        source_of(questions.asked.source, questions.benchmark),
+        record.revision,
+        record.price,
+    )
+    return run_log
+
+
+def _begin_or_resume(session: Session, renderer: str | None) -> RunWriter:
+    """Begin a run in a new folder, or note that it is resumed, and log to its run.log from here on."""
+    record, run_log = session.spec.record, session.log
+    if run_log is None:
+        run_log = begin_folder(record, session.spec.questions, renderer)
+        session.stack.callback(run_log.close)
+    else:
+        run_log.note_resumption(dict(record.changed), record.revision, record.price)
+    session.stack.enter_context(log_to_file(run_log.folder / "run.log"))
+    level = logging.DEBUG if session.spec.questions.is_one else logging.INFO
+    log.log(level, "Run folder: %s", run_log.folder)
+    return run_log
+
+
+def _run_of(spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack) -> Run:
+    pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+    return Run(loaded.library, loaded.policy, journal, pool, spec.schedule.anytime)
+
+
+def _scheduler_of(spec: RunSpec, policy: Policy, journal: Journal) -> Scheduler:
+    """A scheduler of the unfinished episodes, grouped by scan; the samples of a question are neighbours.
+
+    Questions are numbered by their position among those of all parts.
+    """
+    schedule, rules = spec.schedule, spec.rules
+    number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
+    moves = (policy if rules.mover is None else rules.mover).moves
+    kind = QuestionState if rules.video is None else VideoState
+    states = [
+        kind(number[question.id], question, moves(question, sample, schedule.steps), sample, rules)
+        for question in scene_order(spec.questions.here)
+        for sample in pending_samples(journal, question.id, spec.questions.samples)
+    ]
+    policy.expect(states)
+    batches = schedule.batch_size, schedule.max_batched_turns
+    return Scheduler(states, *batches, policy.concurrent, schedule.concurrency, policy.lane)
+
+
+def _show(show_view: ShowView, folder: Path, state: QuestionState) -> None:
+    show_view(state, folder / str(state.episode) / image_name(state.turn))
+
+
+def _cache_bytes() -> int:
+    """The memory for scans that no question in progress uses."""
+    return int(SCENE_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _budget_of(record: RecordSpec, folder: Path) -> Budget | None:
+    """The budget of a run, of which its recorded turns have spent some already; None without --budget."""
+    if record.budget is None or record.price is None:
+        return None
+    return Budget(record.budget, record.price, RunReader(folder).all_turns())
+
+
+def _stopped(error: Exception, run_log: RunWriter, facts: SessionFacts) -> Outcome:
+    """Log an unexpected error with its traceback and the command that resumes the run, and export.
+
+    Of an error in a policy, the traceback begins in the policy's code.
+    """
+    what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
+    raised = error.__cause__ if isinstance(error, PolicyError) else error
+    if raised is not None:
+        frames = raised.__traceback__
+        while frames and frames.tb_next and frames.tb_frame.f_globals.get("__name__") in POLICY_CALLERS:
+            frames = frames.tb_next
+        log.error("The traceback of the error:", exc_info=(type(raised), raised, frames))
+    log.error("%s; finished turns are on disk. To resume:", what)
+    log.log(RESULT, "%s", run_log.resume_command)
+    run_log.export(facts)
+    return Outcome(3, run_log.rows, run_log.folder, error)
+
+
+def _out_of_budget(session: Session, budget: Budget) -> Outcome:
+    """Export what a run has whose budget is spent, and log the command that resumes it with twice as much."""
+    run_log = session.log
+    assert run_log is not None
+    run_log.export(session.facts())
+    left = session.spec.questions.episodes - len(run_log.rows)
+    log.error(
+        "--budget %g is spent (%s so far): %s not begun or not finished; finished turns are on disk. To resume:",
+        budget.amount, in_money(budget.spent), counted(left, "answer"),
+    )  # fmt: skip
+    flags = [*session.spec.record.resume_flags, "--budget", str(2 * budget.amount)]
+    log.log(RESULT, "%s", resume_command(run_log.folder, flags))
+    return Outcome(3, run_log.rows, run_log.folder)

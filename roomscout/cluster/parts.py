@@ -1,0 +1,74 @@
+"""What a worker does: it answers a part of a run, on whichever machine it is.
+
+A part is an ordinary run with a folder of its own. Losing a worker costs only its current turn: another one resumes the
+folder.
+"""
+
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from roomscout.agent.running import main_vsi_bench_loop
+from roomscout.agent.spec import RecordSpec
+from roomscout.data.parts import Part
+from roomscout.edge.dividing import plan_part
+from roomscout.rendering.renderers import RendererStart
+from roomscout.runs import RunError, RunInUse
+from roomscout.runs.reader import find_part
+
+POLL_S = 1.0
+VISIBLE_WITHIN_S = 10.0
+"""How long a network file system may take to show a new file on another machine."""
+UNLOCKED_WITHIN_S = 180.0
+"""How long a part may stay locked by a lost worker. NFS releases the locks of a dead machine after some 90 seconds."""
+
+
+def resolve(values: Mapping[str, Any], probe: Path) -> tuple[RecordSpec, str | None]:
+    """What run.json says of a run with these settings, with each "auto" resolved on this machine, and its renderer;
+    raises the errors of `plan`, and RenderError."""
+    require_visible(probe)
+    spec = plan_part(values, None)
+    if spec.world.films is not None:
+        return spec.record, None
+    with ExitStack() as stack:
+        begun = RendererStart(spec.world.renderer or "auto", spec.world.cuda_device)
+        stack.callback(begun.close)
+        return spec.record, begun.renderer().name
+
+
+def answer(values: Mapping[str, Any], probe: Path) -> int:
+    """Begin or resume the part that the settings name; returns the status and raises the errors of `plan` and
+    `main_vsi_bench_loop`.
+
+    Waits while a lost worker still holds the lock of the part's folder.
+    """
+    require_visible(probe)
+    part, root = Part.parse(values["shard"]), Path(values["log_root"])
+    deadline = time.monotonic() + UNLOCKED_WITHIN_S
+    while True:
+        try:
+            spec = plan_part(values, find_part(root, part.number, part.of))
+            return main_vsi_bench_loop(spec, show_progress=False).status
+        except RunInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+
+
+def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
+    """Raise RunError if this machine does not see a new file below --log-root within `within_s` seconds."""
+    deadline = time.monotonic() + within_s
+    while not probe.exists():
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"--log-root {probe.parent} is not the same folder on {socket.gethostname()}, where a worker runs: use "
+                "a file system that all machines of the cluster share"
+            )
+        time.sleep(POLL_S)
+
+
+CALLS = {"resolve": resolve, "answer": answer}
+"""What a worker can be asked to do."""

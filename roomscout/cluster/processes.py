@@ -1,0 +1,134 @@
+"""The workers of --gpus: processes on this machine, one for each GPU or so many on its CPU.
+
+    python -m roomscout.cluster.processes FD
+
+is one of them. FD is its end of a `multiprocessing.Pipe`, on which it receives the name of a call of `parts` with its
+arguments. It sends the value or the error of the call.
+"""
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from roomscout.base.errors import ConfigError
+from roomscout.base.interrupts import ignored_interrupts, raise_at_interrupts
+from roomscout.base.text import counted
+from roomscout.cluster.parts import CALLS, POLL_S
+from roomscout.cluster.watched import WatchedProcess
+from roomscout.edge.types import ALL_GPUS
+from roomscout.models.gpus import visible_gpus
+
+log = logging.getLogger(__name__)
+
+DIED = 3
+"""The status of a call whose worker died: that of a run that an unexpected error stopped."""
+
+
+class Worker(WatchedProcess):
+    """A process that makes one call, with `gpus` as its CUDA_VISIBLE_DEVICES unless that is None."""
+
+    def __init__(self, gpus: str | None, threads: int, call: str, arguments: tuple[Any, ...]):
+        self.gpus = gpus
+        visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
+        threads_here = os.environ.get("OMP_NUM_THREADS", str(threads))
+        super().__init__("roomscout.cluster.processes", OMP_NUM_THREADS=threads_here, **visible)
+        with suppress(BrokenPipeError):  # it died: `outcome` says so
+            self.connection.send((call, arguments))
+
+    def outcome(self) -> Any:
+        """The value of the call, the error that it raised, or DIED, which is logged; only once `connection` has it."""
+        with suppress(EOFError, ConnectionResetError):
+            return self.connection.recv()
+        where = "the CPU" if self.gpus is None else f"GPU {self.gpus}"
+        log.error("The worker on %s died (%s)%s", where, self.how_it_ended(), self.last_line())
+        return DIED
+
+
+class Processes:
+    """Workers on this machine, as many as `devices`, which are the GPUs of each."""
+
+    def __init__(self, devices: Sequence[str | None]):
+        self._free, self._busy = list(devices), dict[Any, Worker]()
+        self.workers = len(devices)
+        self._threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
+
+    def outcomes(self, call: str, arguments: Mapping[Any, tuple[Any, ...]]) -> Iterator[dict[Any, Any]]:
+        """Make a call for each key; yields values and errors by key, also each POLL_S meanwhile."""
+        waiting = list(arguments)
+        while waiting or self._busy:
+            while waiting and self._free:
+                key = waiting.pop(0)
+                self._busy[key] = Worker(self._free.pop(0), self._threads, call, arguments[key])
+            wait([worker.connection for worker in self._busy.values()], POLL_S)
+            done = {key: worker for key, worker in self._busy.items() if worker.connection.poll()}
+            yield {key: worker.outcome() for key, worker in done.items()}
+            for key, worker in done.items():
+                del self._busy[key]
+                worker.close()
+                self._free.append(worker.gpus)
+
+    def close(self) -> None:
+        """End all workers; finished turns are on disk."""
+        with ignored_interrupts():
+            for worker in self._busy.values():
+                worker.stop()
+            for worker in self._busy.values():
+                worker.close()
+
+
+def devices_of(gpus: Sequence[str], device: str, gpus_each: int) -> list[str | None]:
+    """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU.
+
+    Numbers count the GPUs that this process sees, as PyTorch does. Raises ConfigError for too few, and for one twice.
+    """
+    asked = f"--gpus {','.join(gpus)}"
+    if device == "cpu":
+        if ALL_GPUS in gpus:
+            raise ConfigError(f"{asked} with --device cpu: say how many processes by as many numbers, such as 0,1")
+        return [None] * len(gpus)
+    visible = visible_gpus()
+    if not visible:
+        raise ConfigError(
+            f"{asked}: PyTorch sees no GPU on this machine; leave it out, or add --device cpu for processes on the CPU"
+        )
+    chosen = visible if ALL_GPUS in gpus else [_visible(gpu, visible, asked) for gpu in gpus]
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(f"{asked} names a GPU twice, by its number and its UUID: leave one out")
+    if len(chosen) % gpus_each:
+        raise ConfigError(
+            f"{asked}: each process takes {gpus_each} GPUs with --tensor-parallel-size {gpus_each}, and {len(chosen)} "
+            "cannot be divided among them: name a multiple"
+        )
+    return [",".join(chosen[first : first + gpus_each]) for first in range(0, len(chosen), gpus_each)]
+
+
+def _visible(gpu: str, visible: Sequence[str], asked: str) -> str:
+    """The name of one GPU of --gpus in CUDA_VISIBLE_DEVICES; raises ConfigError if this process does not see it."""
+    if gpu.isdecimal() and int(gpu) < len(visible):
+        return visible[int(gpu)]
+    if not gpu.isdecimal() and (gpu in visible or "CUDA_VISIBLE_DEVICES" not in os.environ):
+        return gpu
+    mask = ", of those in CUDA_VISIBLE_DEVICES" if "CUDA_VISIBLE_DEVICES" in os.environ else ""
+    raise ConfigError(f"{asked}: there is no GPU {gpu}: this process sees {counted(len(visible), 'GPU')}{mask}")
+
+
+def main(connection: Connection) -> None:
+    """Make the call that `connection` has, and send its value or error."""
+    raise_at_interrupts()
+    with suppress(EOFError, KeyboardInterrupt):
+        call, arguments = connection.recv()
+        try:
+            outcome = CALLS[call](*arguments)
+        except Exception as error:  # noqa: BLE001 (raised again in the command)
+            error.add_note(traceback.format_exc())
+            outcome = error
+        connection.send(outcome)
+
+
+if __name__ == "__main__":
+    main(Connection(int(sys.argv[1])))

@@ -1,0 +1,250 @@
+"""The Python API: questions in, trajectories out, with or without a run folder."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.named import make_policy
+from roomscout.agent.policies.prompts import model_prompts
+from roomscout.agent.policies.replies import action_format
+from roomscout.agent.running import answer_in_memory, main_vsi_bench_loop
+from roomscout.base.errors import ConfigError
+from roomscout.base.wording import flag
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.options import option_texts
+from roomscout.data.questions import Question, QuestionError, Selection, normalized
+from roomscout.edge.conflicts import require_no_conflict
+from roomscout.edge.declaring import Role
+from roomscout.edge.memory import MemoryPlan, suited_to_model
+from roomscout.edge.parts import model_options, server_options
+from roomscout.edge.paths import absolute_paths
+from roomscout.edge.planning import plan
+from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.sections import FILTERS, ClusterSettings, ModelSettings, ServerSettings, WhatToRun
+from roomscout.edge.settings import SETTINGS, Settings, names_in
+from roomscout.models.callables import backend_from, is_torch_module
+from roomscout.models.engines import make_backend
+from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
+
+MODEL_SETTINGS = tuple(name for name in names_in(ModelSettings) if name not in ("policy", "engine"))
+"""Settings that `load_policy` accepts."""
+OF_COMMAND = {
+    *(name for name, each in SETTINGS.items() if each.role is Role.DISPLAY),
+    *(name for name in names_in(ClusterSettings) if name != "shard"),
+    *names_in(WhatToRun),
+    "policy",
+}
+"""Settings of the command alone: what to ask is said by the arguments of a function."""
+
+
+def ask(
+    scan: str | Path,
+    question: str,
+    *,
+    options: Sequence[str] | Mapping[str, str] | str | None = (),
+    question_type: str | None = None,
+    ground_truth: str | None = None,
+    policy: Policy | type[Policy] | str | None = None,
+    log_root: str | Path | None = None,
+    **settings: Any,
+) -> Trajectory:
+    """Ask one question about one scan file.
+
+    `policy` is the result of `load_policy`, your own policy, its class, or its name "module:Class". By default, the
+    model named by the setting `model` decides. Writes a run folder below `log_root`, or nothing if that is None.
+    `settings` are other settings of a run, such as `model` or `steps`.
+
+    A failed question returns a trajectory with status "failed". For several answers to one question, see `explore`.
+    Raises ConfigError, QuestionError, RenderError, ModelError or RunError if the question cannot be asked, PolicyError
+    if a policy raises an error.
+    """
+    try:
+        choices = tuple(option_texts(options))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if settings.get("samples", 1) != 1:
+        raise ConfigError("ask returns one trajectory: for several answers, call explore with samples")
+    about = {"options": choices, "question_type": question_type, "ground_truth": ground_truth}
+    asked = {"ply": scan, "question": question, **about}
+    return _trajectories(settings_in_python(asked, settings, policy, log_root), None, policy, log_root is not None)[0]
+
+
+def explore(
+    questions: str | Path | Iterable[Question],
+    *,
+    policy: Policy | type[Policy] | str | None = None,
+    log_root: str | Path | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> list[Trajectory]:
+    """Ask many questions in lockstep, from a question file or as Question objects; returns trajectories in their order.
+
+    Question objects follow the rules of a question file, and are validated before anything starts: ids may be whole
+    numbers, and lose blanks around them, as ground truths do. `trajectory.question` is the question after that. Unlike
+    the rows of a file, they may have a `ground_truth` of None: they are asked but not scored. All of them are asked,
+    also types that the benchmark excludes. Raises QuestionError listing the bad ones by position, from 1, and id.
+
+    With `samples` K, each question is answered K times, and has K neighbouring trajectories. Giving every question K
+    times in a list means the same, and returns the trajectories in the list's order.
+
+    On a terminal, a bar counts the turns, unless `progress` is False.
+
+    With `log_root`, the run folder there holds them, so that the run can be resumed; the trajectories are the same.
+
+    Other arguments and errors are as for `ask`. The setting `scan_root` is the folder of the scans; raises ScanNotFound
+    if it does not exist.
+    """
+    on_disk = log_root is not None
+    if isinstance(questions, str | Path):
+        about = {"batch": True, "questions": questions}
+        return _trajectories(settings_in_python(about, settings, policy, log_root), None, policy, on_disk, progress)
+    if given := [name for name in FILTERS if name in settings]:
+        raise ConfigError(f"{flag(given[0])} only filters a question file: filter the list before passing it")
+    if not isinstance(questions, Iterable):
+        raise QuestionError(f"explore takes a question file or a list of Question objects, got {questions!r}")
+    listed: list[Any] = list(questions)
+    places = _first_places(listed)
+    distinct = sorted(set(places))
+    times = _times_given(listed, places)
+    repeated = {"samples": times} if times > 1 else {}
+    made = settings_in_python({"batch": True, **repeated}, settings, policy, log_root)
+    asked = Selection.all_of(normalized([listed[place] for place in distinct], find_benchmark(made.benchmark)))
+    found = _trajectories(made, asked, policy, on_disk, progress)
+    if not repeated:
+        return found
+    answers = {place: iter(found[times * index : times * (index + 1)]) for index, place in enumerate(distinct)}
+    return [next(answers[place]) for place in places]
+
+
+def _first_places(given: Sequence[Any]) -> list[int]:
+    """For each question, the position at which the list has it first."""
+    first: dict[str, int] = {}
+    places = []
+    for place, question in enumerate(given):
+        known = first.setdefault(str(question.id), place) if isinstance(question, Question) else place
+        places.append(known if given[known] == question else place)  # other questions with its id are refused later
+    return places
+
+
+def _times_given(given: Sequence[Any], places: Sequence[int]) -> int:
+    """How often each question is in the list; raises QuestionError unless all are in it equally often."""
+    times = Counter(places)
+    fewest, most = (min(times.values()), max(times.values())) if times else (1, 1)
+    if fewest != most:
+        often, seldom = (next(given[place].id for place in times if times[place] == count) for count in (most, fewest))
+        raise QuestionError(
+            f"the list has question {often} {most} times and question {seldom} {fewest} times: give every question "
+            "equally often"
+        )
+    return most
+
+
+def load_policy(model: Any = ModelSettings.model, processor: Any = None, **settings: Any) -> Policy:
+    """Load a model once for several calls of `ask` and `explore`, or use one that is loaded, or any function.
+
+    `model` is one of
+
+    - a hub id or folder, or "embedded"; with `engine="openai"` and `base_url`, a server's name for a model;
+    - with its `processor`, a model of transformers, as `TransformersBackend` takes it: its weights may change between
+      calls. In run.json it is named by its name_or_path, else its class; if that is a folder with a views.json, views
+      have the size set there;
+    - a function that takes the messages so far, as `roomscout.models.callables.as_dicts` describes them, and returns
+      the text of the reply;
+    - a `roomscout.models.Backend`.
+
+    `settings` are those of the model, such as `dtype` or `temperature`, and those of servers; functions and backends
+    take `prompts` only. With `logprobs`, `turn.reply.logprobs` has those of its tokens. Raises ConfigError or
+    ModelError.
+    """
+    taken = {*MODEL_SETTINGS, *names_in(ServerSettings), "engine"}
+    if settings.get("engine") == "vllm":
+        raise ConfigError("--engine vllm starts with a run: pass engine and model to ask or explore")
+    if wrong := [name for name in settings if name in SETTINGS and name not in taken]:
+        raise ConfigError(f"load_policy does not take {flag(wrong[0])}: pass it to ask or explore")
+    is_named = isinstance(model, str | Path)
+    if not is_named and processor is None and not is_torch_module(model):
+        if unused := [name for name in settings if name != "prompts"]:
+            raise ConfigError(f"{flag(unused[0])} would have no effect on {_shown(model)}: set it in your own code")
+        backend = backend_from(model)
+        chosen = settings_in_python({}, settings)
+        policy = ModelPolicy(backend, action_format(False), model_prompts(chosen.prompts, chosen.model))
+        policy.name = backend.name
+        return policy
+    if is_named == (processor is not None):
+        raise ConfigError("load_policy takes the processor of a loaded model, and of no other")
+    name = str(model) if is_named else getattr(model, "name_or_path", "") or _shown(model)
+    chosen = settings_in_python({"model": name}, settings)
+    require_no_conflict(chosen)
+    chosen = changed(chosen, **suited_to_model(chosen, None, loads=False))
+    options = model_options(chosen, MemoryPlan(1, "memory is planned per run"))
+    if is_named:
+        server = server_options(chosen) if chosen.engine == "openai" else None
+        policy = ModelPolicy(
+            make_backend(chosen.model, options, server),
+            action_format(chosen.constrained),
+            model_prompts(chosen.prompts, chosen.model),
+        )
+    else:
+        backend = TransformersBackend(model, processor, options, name=name)
+        policy = ModelPolicy(backend, action_format(chosen.constrained), model_prompts(chosen.prompts, chosen.model))
+    policy.name = chosen.model
+    names = {*MODEL_SETTINGS, "engine", *(names_in(ServerSettings) if chosen.engine == "openai" else ())} - {"model"}
+    policy.settings = {name: getattr(chosen, name) for name in names}
+    return policy
+
+
+def _shown(model: object) -> str:
+    return str(getattr(model, "__qualname__", type(model).__name__))
+
+
+def _trajectories(
+    settings: Settings,
+    asked: Selection | None,
+    policy: Policy | type[Policy] | str | None,
+    on_disk: bool,
+    show_progress: bool = False,
+) -> list[Trajectory]:
+    """The trajectories of the questions of the settings, or of those `asked`."""
+    made = make_policy(policy, settings.seed) if isinstance(policy, type) else policy
+    decides = None if isinstance(made, str) else made  # a name is in the settings
+    if decides is not None and Policy not in type(decides).__mro__:
+        raise ConfigError(
+            f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`, or, for a model or a "
+            "function that replies, pass load_policy(...) of it"
+        )
+    spec = plan(settings, decides, asked)
+    if not on_disk:
+        journal, questions = answer_in_memory(spec, show_progress), spec.questions.asked.questions
+        return trajectories(questions, journal.rows, journal.turns_of, journal.conversation_of)
+    outcome = main_vsi_bench_loop(spec, show_progress)
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.status == 130:
+        raise KeyboardInterrupt
+    assert outcome.folder is not None, "a run that answers questions has a folder"
+    return load_trajectories(outcome.folder)
+
+
+def settings_in_python(
+    values: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    policy: Policy | type[Policy] | str | None = None,
+    log_root: str | Path | None = None,
+) -> Settings:
+    """The settings of a function's own arguments, `values`, and of others; raises ConfigError if any is invalid."""
+    takes_seed = isinstance(policy, str | type)
+    for name in settings:
+        if name in OF_COMMAND or name in values:
+            raise ConfigError(f"{flag(name)} cannot be set here: the function's arguments say what to ask")
+        if policy is not None and name in MODEL_SETTINGS and not (takes_seed and name == "seed"):
+            raise ConfigError(f"{flag(name)} would have no effect on a given policy: pass it to load_policy")
+        if log_root is None and name in ("name", "prices", "budget") and settings[name] is not None:
+            raise ConfigError(f"{flag(name)} is of a run with a folder: add log_root, where to create it")
+    named = {"policy": policy} if isinstance(policy, str) else {}
+    root = {} if log_root is None else {"log_root": log_root}
+    read = read_settings({**values, **named, **root, **settings})
+    return changed(read, **absolute_paths(read))

@@ -1,0 +1,109 @@
+"""A run that workers answer in parts (--ray, --gpus): what they are told, and who they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from roomscout.agent.running import make_scans
+from roomscout.agent.scans import report_scans
+from roomscout.agent.spec import QuestionSpec, RunSpec, WorldSpec
+from roomscout.base.errors import ConfigError
+from roomscout.base.extras import require
+from roomscout.edge.planning import asking, plan, world_of
+from roomscout.edge.reading import read_settings
+from roomscout.edge.resuming import changed_since
+from roomscout.edge.sections import FILTERS
+from roomscout.edge.settings import Settings, flags_of
+from roomscout.runs.reader import RunReader
+
+
+@dataclass(frozen=True)
+class DividedRun:
+    """A run that workers answer in parts.
+
+    `settings` are those of a worker, as JSON values, `changed` those that changed since the run in `folder` began, and
+    `resume_flags` give them on a command line. `gpus` and `device` say which processes there are on this machine,
+    `replicas` how many workers on a Ray cluster; each takes `gpus_each` GPUs.
+    """
+
+    questions: QuestionSpec
+    world: WorldSpec
+    folder: Path | None
+    log_root: Path
+    settings: Mapping[str, Any]
+    changed: Mapping[str, Any]
+    resume_flags: list[str]
+    ray: bool
+    gpus: tuple[str, ...]
+    device: str
+    gpus_each: int
+    replicas: int | Literal["auto"]
+    retry_failed: bool
+    shows_progress: bool
+
+
+def divide(settings: Settings, folder: Path | None) -> DividedRun:
+    """The run that these settings ask workers for, checked as far as this machine can, which may have no GPU.
+
+    Makes the scans of a benchmark that makes them. `folder` is that of a run to resume. Raises the errors of `plan`.
+    """
+    if settings.ray:
+        require("--ray", "ray", error=ConfigError)
+    _, settings, questions = asking(settings, None, None, folder)
+    world = world_of(settings, questions)
+    if world.makes_scans:
+        make_scans(questions, world)  # which the workers share
+    else:
+        report_scans(questions, world, required=folder is None)
+    values = settings.as_json
+    changes = changed_since(RunReader(folder).facts.config, values) if folder is not None else {}
+    return DividedRun(
+        questions=questions,
+        world=world,
+        folder=folder,
+        log_root=settings.log_root,
+        settings=values | _of_worker(settings),
+        changed=changes,
+        resume_flags=flags_of(changes),
+        ray=settings.ray,
+        gpus=settings.gpus,
+        device=settings.device,
+        gpus_each=gpus_of_worker(settings),
+        replicas=settings.replicas,
+        retry_failed=settings.retry_failed,
+        shows_progress=settings.log_level != "result",
+    )
+
+
+def gpus_of_worker(settings: Settings) -> int:
+    """The GPUs that a worker takes on a cluster that has some."""
+    split = 1 if settings.tensor_parallel_size == "auto" else settings.tensor_parallel_size  # refused with "auto"
+    return split if settings.device != "cpu" and settings.loads_weights else 0
+
+
+def _of_worker(settings: Settings) -> dict[str, Any]:
+    """The settings of a worker that differ. With --gpus it uses its GPU, or fails instead of using the CPU unasked;
+    workers on a CPU share its memory.
+    """
+    if settings.on_gpus and settings.device == "auto":
+        return {"device": "cuda"}
+    if settings.on_gpus and settings.device == "cpu" and settings.loads_weights:
+        return {"memory_fraction": settings.memory_fraction / len(settings.gpus)}
+    return {}
+
+
+def values_of_part(run: DividedRun, part: str, root: Path, questions: Path) -> dict[str, Any]:
+    """The settings for a part, whose folder is below `root`, and which reads this file of questions."""
+    usual = Settings().as_json
+    here = {name: usual[name] for name in ("name", "prices", "ray", "replicas", "gpus", *FILTERS)}
+    resumed = run.settings["continue_from"] if run.retry_failed else None
+    return {
+        **run.settings, **here,
+        "log_root": str(root), "shard": part, "questions": str(questions), "continue_from": resumed,
+    }  # fmt: skip
+
+
+def plan_part(values: Mapping[str, Any], folder: Path | None) -> RunSpec:
+    """The run of a part with these settings, as JSON values; raises the errors of `plan`."""
+    return plan(read_settings(values), folder=folder)

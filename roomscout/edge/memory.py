@@ -1,0 +1,309 @@
+"""The batch size and the memory of a run, planned before any weights are loaded."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.messages import opening_text
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.spec import QuestionSpec
+from roomscout.base.errors import ConfigError
+from roomscout.base.extras import require
+from roomscout.base.text import counted
+from roomscout.data.questions import Question
+from roomscout.data.video_frames import FrameSize
+from roomscout.data.video_protocol import VideoProtocol
+from roomscout.edge.settings import Settings
+from roomscout.edge.types import NOTHING
+from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
+from roomscout.models.adapters import require_adapter
+from roomscout.models.engines import checkpoint_of
+from roomscout.models.gpus import first_gpu, visible_gpus
+from roomscout.models.transformers.families.family import Squares
+from roomscout.models.transformers.shapes import CHECKPOINTS
+from roomscout.models.transformers.source import require_libraries
+from roomscout.models.views import own_view_settings, view_settings_of
+from roomscout.rendering.camera import Intrinsics
+
+if TYPE_CHECKING:  # the module itself loads torch
+    from roomscout.models.transformers.footprint import Footprint
+
+TURN_TEXT_TOKENS = 160
+"""Tokens of a turn's message with Qwen's tokenizer if it reports an error, a clamped value and a blocked move."""
+OBJECTS_TOKENS = 4000
+"""Tokens of 80 objects that --given tells, and of the text around them in each turn; few rooms have more."""
+CHARACTERS_PER_TOKEN = 3.7
+"""For the text before the first reply, when planning without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97
+for the question types of procedural rooms; rounded down so as not to underestimate."""
+_NAMES_OF_REASONERS = re.compile(r"(?<!non)(?<!non[-_])think|reason|q[wv]q|\br1\b|\bo[134]\b|gpt-5", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ConversationSize:
+    """The largest number of tokens in a question's conversation, and its parts.
+
+    With `keep_views`, a conversation shows the images of that many last turns and of the first.
+    """
+
+    first_text_tokens: int
+    turn_text_tokens: int
+    image_tokens: int
+    reply_tokens: int
+    turns: int
+    keep_views: int | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens if every turn is taken and every reply has the maximum length."""
+        later, turns = (self.turns - 1) * self.turn_text_tokens, self.turns
+        shown = turns if self.keep_views is None else min(turns, self.keep_views + 1)
+        return self.first_text_tokens + later + shown * self.image_tokens + turns * self.reply_tokens
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The batch size of a run, its derivation in words (`why`), and the sizes behind it, None without a model.
+
+    `kv_bytes` is the memory for keys and values, `question_bytes` what a question takes of it. `fits` is False if the
+    weights are too large for their GPU, and `exceeds_memory` is True if the batch size was given and needs more memory
+    than there is for keys and values. `tensor_parallel` is the number of GPUs over which vLLM splits the model.
+    """
+
+    batch_size: int
+    why: str
+    model: "Footprint | None" = None
+    conversation: ConversationSize | None = None
+    kv_bytes: int | None = None
+    question_bytes: int = 0
+    fits: bool = True
+    exceeds_memory: bool = False
+    tensor_parallel: int = 1
+
+
+def seems_to_reason(model: str) -> bool:
+    """Whether a model has the name of one that reasons at length before it replies, as far as names say it."""
+    return _NAMES_OF_REASONERS.search(Path(model).name) is not None
+
+
+def fitting_batch(budget_bytes: int, question_bytes: int, most: int) -> int:
+    """The largest batch that fits in the memory budget: at least 1, and at most `most`."""
+    return max(1, min(budget_bytes // question_bytes, most)) if question_bytes else most
+
+
+def frame_size(settings: Settings, policy: Policy | None) -> FrameSize:
+    """How large frames of videos are shown: as large as the model takes, with at most the pixels of --image-size."""
+    width, height = settings.view_size
+    views = None
+    if isinstance(policy, ModelPolicy):
+        views = getattr(policy.backend, "views", None)
+    elif policy is None and settings.loads_weights:
+        from roomscout.models.transformers.footprint import checkpoint_family
+
+        views = checkpoint_family(checkpoint_of(settings.model, settings.revision)).views
+    if not isinstance(views, Squares):
+        return FrameSize(width * height)
+    return FrameSize(width * height, views.side, views.squares[0] * views.side**2)
+
+
+def suited_to_model(settings: Settings, video: VideoProtocol | None, loads: bool) -> dict[str, object]:
+    """What "auto" means for a model: its view size, focal length, longest reply, what prompts reveal, and data type.
+
+    Those of the checkpoint's views.json come first, then the model family's view size. Unless it `loads` a checkpoint,
+    any size is taken. Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's
+    configuration cannot be loaded or its views.json is damaged.
+    """
+    own = view_settings_of(settings.model)
+    found: dict[str, object] = {"image_size": own.image_size, "focal": own.focal, "tell": own.tell or (NOTHING,)}
+    found["max_new_tokens"] = own.max_new_tokens if video is None else video.max_new_tokens
+    if video is not None:
+        found = {name: found[name] for name in ("image_size", "max_new_tokens")} | {"frames": video.frames}
+    if loads:
+        require_libraries(settings.model)
+        from roomscout.models.transformers.footprint import checkpoint_family, dtype_on
+
+        family = checkpoint_family(checkpoint_of(settings.model, settings.revision))
+        if own_view_settings(settings.model) is None:
+            found["image_size"] = family.default_view
+        size = found["image_size"] if settings.image_size == "auto" else settings.image_size
+        if reason := family.why_not(*size):  # type: ignore[misc]
+            raise ConfigError(f"--image-size: {reason}")
+        found["dtype"] = dtype_on(settings.device, settings.dtype)
+    return {name: value for name, value in found.items() if getattr(settings, name) == "auto"}
+
+
+def planned_memory(
+    settings: Settings, asks_model: bool, questions: QuestionSpec, prompts: Prompts, video: VideoProtocol | None
+) -> MemoryPlan:
+    """Plan with the given batch size, or with as many questions as fit in memory beside the weights.
+
+    Unless the run `asks_model` that the settings name, a policy needs no memory. Loads no weights. Raises ModelError if
+    the model's configuration or tokenizer, or a requirement of --constrained or --compile, is missing, and if a GPU is
+    too small for the weights, which --plan only reports.
+    """
+    episodes = questions.episodes
+    if not asks_model:
+        size = min(settings.max_batch_size, episodes) if settings.batch_size == "auto" else settings.batch_size
+        why = f"{_batch_size(size, episodes)}{settings.model} needs no memory for keys and values"
+        return MemoryPlan(size, why)
+    at_a_time = min(CONCURRENCY if settings.concurrency == "auto" else settings.concurrency, episodes)
+    if settings.engine == "openai":
+        where = " ".join(settings.base_url)
+        return MemoryPlan(at_a_time, f"{counted(at_a_time, 'question')} at a time at {where}, which forms the batches")
+    from roomscout.models.transformers.footprint import footprint
+
+    checkpoint = checkpoint_of(settings.model, settings.revision)
+    _require_packages(settings, checkpoint)
+    limits = settings.tiles_per_view, settings.quantize, settings.memory_fraction
+    model = footprint(checkpoint, settings.dtype, settings.device, *limits)
+    conversation = _conversation_size(settings, questions.here, model, prompts, video)
+    if settings.engine == "vllm":
+        split = settings.tensor_parallel_size
+        if split == "auto":
+            visible = len(visible_gpus()) - (first_gpu(settings.device) or 0)
+            split = gpus_to_split(settings.model, model, conversation, visible)
+        # A CPU build allocates all of it at the start. With twice the need, no turn evicts what another one will reuse.
+        needed = 2 * at_a_time * (conversation.tokens * model.work.kv_bytes_per_token + model.work.state_bytes)
+        budget = min(needed, max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE)))
+        on = f" on {counted(split, 'GPU')}" if split > 1 or settings.tensor_parallel_size == "auto" else ""
+        why = f"{counted(at_a_time, 'question')} at a time in a vLLM server{on}, which forms the batches"
+        return MemoryPlan(at_a_time, why, model, conversation, budget, tensor_parallel=split)
+    too_large = _why_too_large(settings.model, model)
+    if too_large and not settings.plan:
+        raise ModelError(too_large)
+    return _planned_here(settings, model, conversation, episodes, too_large)
+
+
+def memory_lines(settings: Settings, plan: MemoryPlan, questions: Sequence[Question]) -> list[str]:
+    """The lines that --plan prints."""
+    scans, what = {question.scene for question in questions}, "video" if settings.on_video else "scan"
+    episodes, (width, height) = len(questions) * settings.samples, settings.view_size
+    times = f", {settings.samples} times each" if settings.samples > 1 else ""
+    turns = counted(settings.most_moves + 1, "turn")
+    lines = [
+        f"Questions: {len(questions)} on {counted(len(scans), what)}{times}, at most {turns} each",
+        f"Images: at most {episodes * settings.most_images} of {width}x{height}",
+    ]
+    if (model := plan.model) is None or (size := plan.conversation) is None or settings.engine == "vllm":
+        return [*lines, plan.why]
+    return [
+        *lines,
+        f"Tokens: at most {size.tokens} a question, {size.tokens * episodes} in all "
+        f"({size.image_tokens // settings.images_a_turn} an image, {size.reply_tokens} a reply)",
+        f"Memory on {model.device}: {as_bytes(model.free_bytes)} usable with --memory-fraction "
+        f"{settings.memory_fraction:g}, {as_bytes(model.weight_bytes)} for {model.parameters / 1e6:,.1f} million "
+        f"parameters in {settings.quantize or model.dtype}",
+        plan.why,
+    ]
+
+
+def _conversation_size(
+    settings: Settings, questions: Sequence[Question], model: "Footprint", prompts: Prompts, video: VideoProtocol | None
+) -> ConversationSize:
+    """The size of the longest possible conversation.
+
+    With --plan, estimates the text of a known checkpoint whose tokenizer is not on this machine. Raises ModelError if
+    the tokenizer is needed and cannot be loaded.
+    """
+    from roomscout.models.transformers.footprint import count_tokens
+    from roomscout.models.transformers.loading import is_here
+
+    if video is not None:
+        texts = [video.prompt(question.question, question.options) for question in questions]
+    else:
+        camera = Intrinsics(*settings.view_size, float(settings.focal))
+        texts = [opening_text(prompts, question, camera, settings.camera_pitch) for question in questions]
+    longest, name = max(texts, key=len), checkpoint_of(settings.model, settings.revision)
+    estimated = settings.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
+    opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(name, longest)
+    return ConversationSize(
+        first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes),
+        turn_text_tokens=TURN_TEXT_TOKENS,
+        image_tokens=settings.images_a_turn * model.image_tokens(*settings.view_size),
+        reply_tokens=int(settings.max_new_tokens),
+        turns=settings.most_moves + 1,
+        keep_views=settings.keep_views,
+    )
+
+
+def gpus_to_split(name: str, model: "Footprint", conversation: ConversationSize, visible: int) -> int:
+    """The smallest power of two of the `visible` GPUs that divides the attention heads, and that has memory for the
+    weights and one conversation; 1 on a CPU. Raises ModelError if there is none."""
+    if model.device.startswith("cpu"):
+        return 1
+    needed = model.weight_bytes + conversation.tokens * model.work.kv_bytes_per_token + model.work.state_bytes
+    for gpus in (2**power for power in range(visible.bit_length())):
+        if needed <= gpus * model.free_bytes and model.attention_heads % gpus == 0:
+            return gpus
+    raise ModelError(
+        f"--tensor-parallel-size auto: {name} needs {as_bytes(needed)} with one question, and no power of two of "
+        f"{counted(visible, 'GPU')} with {as_bytes(model.free_bytes)} each has that and divides its "
+        f"{model.attention_heads} attention heads: use more or larger GPUs, or a smaller checkpoint"
+    )
+
+
+def _planned_here(
+    settings: Settings, model: "Footprint", conversation: ConversationSize, episodes: int, too_large: str | None
+) -> MemoryPlan:
+    """The plan for a model in this process, on the device of its footprint."""
+    from roomscout.models.transformers.kv_cache import buffer_columns
+
+    copied = model.weight_bytes * weight_copies(settings.compile, model.device)
+    budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
+    question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
+    fitting = fitting_batch(budget, question, min(settings.max_batch_size, episodes))
+    size = fitting if settings.batch_size == "auto" else settings.batch_size
+    why = f"{_batch_size(size, episodes)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
+    if copied:
+        why += f", {as_bytes(copied)} for the weights' copies of compiled programs"
+    if settings.batch_size == "auto" and episodes > 1:
+        why += f", at most {settings.max_batch_size}"
+    plan = MemoryPlan(size, why, model, conversation, budget, question)
+    if too_large:
+        return replace(plan, why=f"Cannot run: {too_large}", fits=False)
+    if min(size, episodes) * question <= budget:
+        return plan
+    more = "; MORE than fits: conversations will be recomputed each turn, or memory will run out"
+    return replace(plan, why=why + more, exceeds_memory=True)
+
+
+def _batch_size(size: int, episodes: int) -> str:
+    """The beginning of a plan's reason; a single question has no batch."""
+    return "Memory: " if episodes == 1 else f"Batch size {size}: "
+
+
+def _why_too_large(name: str, model: "Footprint") -> str | None:
+    """Why a model's weights do not fit on its GPU; None if they do, and on a CPU, where weights may stay on disk."""
+    if model.device.startswith("cpu") or model.weight_bytes <= model.free_bytes:
+        return None
+    return (
+        f"{name} needs {as_bytes(model.weight_bytes)} for its weights and {model.device} has "
+        f"{as_bytes(model.free_bytes)} free: the model must fit on one GPU; use a smaller checkpoint, a larger GPU, or "
+        "--device cpu"
+    )
+
+
+def _require_packages(settings: Settings, checkpoint: str) -> None:
+    """Raise ModelError if this machine lacks a requirement of --adapter, --quantize, --constrained or --compile."""
+    if settings.adapter is not None:
+        require_adapter(settings.adapter, checkpoint)
+    if settings.quantize is not None:
+        require("--quantize", "bitsandbytes", error=ModelError)
+    if settings.constrained and settings.engine == "transformers":
+        from roomscout.models.transformers.grammar import require_xgrammar
+
+        require_xgrammar()
+    if settings.compile:
+        from roomscout.models.transformers.loading import resolve_device
+        from roomscout.models.transformers.steps import require_compiler
+
+        require_compiler(resolve_device(settings.device))
+
+
+def as_bytes(size: float) -> str:
+    """A size in GiB or MiB."""
+    return f"{size / 2**30:.2f} GiB" if size >= 2**28 else f"{size / 2**20:.2f} MiB"

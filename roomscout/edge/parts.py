@@ -1,0 +1,164 @@
+"""The parts of a run that single settings decide."""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from pkgutil import resolve_name
+
+from roomscout.agent.policies.movers import Mover
+from roomscout.agent.policies.prompts import Controls
+from roomscout.agent.policies.recorded_moves import RecordedMoves
+from roomscout.agent.spec import QuestionSpec
+from roomscout.base.errors import ConfigError
+from roomscout.base.extras import require
+from roomscout.data.benchmark import Benchmark
+from roomscout.data.benchmarks import benchmark_names, find_benchmark
+from roomscout.data.questions import Question, Selection, questions_asked
+from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts, ScanNotFound, scan_of
+from roomscout.data.video_frames import FrameSize
+from roomscout.data.video_protocol import VideoProtocol
+from roomscout.edge.memory import MemoryPlan
+from roomscout.edge.sections import RenderSettings
+from roomscout.edge.settings import ANSWER_SETTINGS, Settings, names_in
+from roomscout.edge.types import TELL_NAMES
+from roomscout.envs.films import FilmSettings
+from roomscout.envs.library import CameraSettings
+from roomscout.models import ModelOptions, ServerOptions
+from roomscout.rendering.ply import has_splats
+from roomscout.rendering.readers import reader_of
+from roomscout.rendering.renderers.splats import why_no_gsplat
+from roomscout.rendering.scene import SceneError
+from roomscout.runs.movers import GIVEN_PATH, MOVERS
+
+VIEW_SETTINGS = (*(name for name in names_in(RenderSettings) if name in ANSWER_SETTINGS), "actions")
+"""Settings that must be those of the run of --moves-of, so that equal poses give equal views."""
+
+
+def asked_of(settings: Settings) -> Selection:
+    """The questions of a run, and all those of their source; raises QuestionError or ConfigError."""
+    if settings.ply is not None and settings.question is not None:
+        try:
+            reader_of(settings.ply)
+        except SceneError as error:
+            raise ConfigError(f"--ply {error}") from None
+    return questions_asked(vars(settings), find_benchmark(settings.benchmark))
+
+
+def layouts_of(benchmark: str) -> Layouts:
+    """The paths below the root of each dataset at which scans are searched for; raises QuestionError."""
+    record = find_benchmark(benchmark)
+    own_roots = {OWN_ROOTS: (str(record.folder()),)} if record.folder else {}
+    return {**LAYOUTS, **record.scan_layouts, **own_roots}
+
+
+def renderer_of(
+    asked: str, questions: Sequence[Question], scan_root: Path, ply: Path | None, layouts: Layouts
+) -> str | None:
+    """The renderer to start, of Gaussian splats if any of the scans consists of them; None for the best that works."""
+    if asked != "auto":
+        return asked
+    for question in {question.scene: question for question in questions}.values():
+        with suppress(ScanNotFound):
+            if has_splats(ply or scan_of(question, scan_root, layouts)):
+                return "splats" if why_no_gsplat() else "gsplat"
+    return None
+
+
+def video_protocol(settings: Settings, benchmark: Benchmark) -> VideoProtocol | None:
+    """The protocol of the benchmark on frames of a video, None without --present video; raises ConfigError."""
+    if not settings.on_video or benchmark.video is not None:
+        return benchmark.video if settings.on_video else None
+    known = ", ".join(name for name in benchmark_names() if find_benchmark(name).video)
+    raise ConfigError(
+        f"--present video: {benchmark.title} has no protocol on videos; those that have one are {known}, and a "
+        "Benchmark record of yours whose field video is set"
+    )
+
+
+def films_of(settings: Settings, video: VideoProtocol, questions: Sequence[Question], size: FrameSize) -> FilmSettings:
+    """Which frames a run on videos shows, and of which size; raises ConfigError without the package that reads them."""
+    root = settings.videos
+    assert root is not None, "a run on videos has a folder of them"
+    if any((root / dataset / scene).is_dir() for dataset, scene in {each.scene for each in questions}):
+        return FilmSettings(root, "", settings.images_a_turn, size)
+    require("--videos", "av", error=ConfigError)
+    return FilmSettings(root, video.file, settings.images_a_turn, size)
+
+
+def controls_of(settings: Settings) -> Controls:
+    """Who moves the camera, and what the model is shown and told."""
+    moves = "given path" if "path" in settings.given else settings.moves
+    return Controls(
+        moves="recorded" if settings.moves_of is not None else moves,
+        at_once=settings.present == "once",
+        min_turns=settings.min_turns,
+        translation=settings.translation,
+        actions=settings.actions,
+        boxes=settings.boxes,
+        keep_views=settings.keep_views,
+        tell=tuple(name for name in TELL_NAMES if name in settings.tell),
+        see=settings.see,
+    )
+
+
+def mover_of(settings: Settings, camera: CameraSettings, questions: QuestionSpec) -> Mover | None:
+    """Who moves the camera instead of the policy, if anybody does; raises ConfigError or RunError for --moves-of."""
+    if settings.moves_of is not None:
+        views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS}
+        views = {name: value for name, value in views.items() if value != "auto"}  # the renderer is found later
+        return RecordedMoves.of(settings.moves_of, views, questions.here, questions.samples, settings.steps)
+    entry = GIVEN_PATH if "path" in settings.given else MOVERS.get(settings.moves)
+    if entry is None:
+        return None
+    kind: type[Mover] = resolve_name(entry.target)
+    return kind(settings.seed, camera.intrinsics, settings.translation)
+
+
+def model_options(settings: Settings, memory: MemoryPlan) -> ModelOptions:
+    """The options of a model with the planned memory."""
+    return ModelOptions(
+        dtype=settings.dtype,
+        device=settings.device,
+        quantize=settings.quantize,
+        memory_fraction=settings.memory_fraction,
+        max_new_tokens=int(settings.max_new_tokens),
+        temperature=settings.temperature,
+        seed=settings.seed,
+        compile=settings.compile,
+        tiles_per_view=settings.tiles_per_view,
+        logprobs=settings.logprobs,
+        revision=settings.revision,
+        adapter=settings.adapter,
+        kv_cache_bytes=memory.kv_bytes,
+        planned_tokens=memory.conversation.tokens if memory.conversation else 0,
+    )
+
+
+def server_options(settings: Settings) -> ServerOptions:
+    """The servers of --engine openai with the API key from the environment; raises ConfigError if its variable is not
+    set."""
+    key = os.environ.get(settings.api_key_env, "").strip()
+    if not key and settings.api_key_env != ServerOptions.key_env:
+        raise ConfigError(
+            f"--api-key-env {settings.api_key_env}: this environment variable is not set: export it with the API key"
+        )
+    return ServerOptions(
+        settings.base_url,
+        key=key or None,
+        key_env=settings.api_key_env,
+        timeout_s=settings.request_timeout,
+        constrained=settings.constrained,
+        extra_body=json.loads(settings.extra_body or "{}"),
+        images=settings.most_shown,
+        images_a_turn=settings.images_a_turn,
+        on_video=settings.on_video,
+    )
+
+
+def cuda_device_of(device: str) -> int | None:
+    """The CUDA ordinal in a `--device` value: 0 for "auto" and "cuda", None for all other values."""
+    found = re.fullmatch(r"auto|cuda(?::(\d+))?", device)
+    return int(found[1] or 0) if found else None

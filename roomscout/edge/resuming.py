@@ -1,0 +1,114 @@
+"""Resumes a run with settings that leave its answers unchanged."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roomscout.base.errors import ConfigError
+from roomscout.base.wording import flag
+from roomscout.data.benchmark import Benchmark
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.parts import Part, cut
+from roomscout.data.questions import Question, questions_asked
+from roomscout.edge.declaring import Role
+from roomscout.edge.flags import Given
+from roomscout.edge.paths import absolute_paths
+from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.sections import FILTERS
+from roomscout.edge.settings import ANSWER_SETTINGS, DEFAULTS, SETTINGS, Settings, names_of
+from roomscout.runs import NEWEST, RunError
+from roomscout.runs.reader import RunReader, find_part, find_run
+
+
+def completed(given: Given, base: Settings | None = None) -> tuple[Settings, Path | None]:
+    """The settings that a command line gives, over `base` or those of the run that it resumes, and that run's folder.
+
+    Raises ConfigError naming the flags that would change answers, RunError if there is nothing to resume.
+    """
+    settings = given.over(base or Settings())
+    settings = changed(settings, **absolute_paths(settings))
+    if settings.continue_from is None:
+        return settings, None
+    folder = _folder_to_resume(settings)
+    if folder is None:
+        return changed(settings, continue_from=None, retry_failed=False), None
+    saved = saved_settings(folder)
+    now = {name: value for name, value in given.settings.items() if name not in ("batch", "demo")}
+    if (name := now.pop("name", None)) not in (None, saved.name):
+        raise ConfigError(f"--name {name} names a new run: leave it out to resume one")
+    settings = as_begun(saved, changed(saved, **now))
+    if "questions" in now:  # refuses a file that has changed
+        questions_to_resume(folder, settings, find_benchmark(settings.benchmark), named=True)
+    return settings, folder
+
+
+def _folder_to_resume(settings: Settings) -> Path | None:
+    """The folder that --continue names; None if --batch should begin a part that has no run yet."""
+    wanted, root = str(settings.continue_from), settings.log_root
+    if settings.shard is None or wanted != NEWEST:
+        return find_run(wanted, root, batched_only=settings.batch)
+    part = Part.parse(settings.shard)
+    folder = find_part(root, part.number, part.of, settings.name)
+    if folder is None and not settings.batch:
+        raise RunError(f"--continue: no run of --shard {part} below {root}; begin it with --batch")
+    return folder
+
+
+def saved_settings(folder: Path) -> Settings:
+    """The settings with which a run was begun; raises RunError or ConfigError if run.json is missing or damaged."""
+    saved = read_settings(RunReader(folder).facts.config, str(folder / "run.json"))
+    return changed(saved, **{name: DEFAULTS[name] for name in names_of(Role.DISPLAY)})
+
+
+def as_begun(begun: Settings, wanted: Settings) -> Settings:
+    """`wanted` with absolute paths, and with each "auto" as resolved when the run began.
+
+    Raises ConfigError naming the flags that would change answers or records.
+    """
+    resolved = [name for name, each in SETTINGS.items() if each.resolved and getattr(wanted, name) == "auto"]
+    wanted = changed(wanted, **absolute_paths(wanted), **{name: getattr(begun, name) for name in resolved})
+    begun = changed(begun, **absolute_paths(begun))
+    for names, what in ((ANSWER_SETTINGS, "answers"), (names_of(Role.RECORD), "the records")):
+        if differing := [name for name in names if _compared(name, begun) != _compared(name, wanted)]:
+            flags = ", ".join(map(flag, differing))
+            raise ConfigError(f"{flags} would change {what} of this run: leave out to resume it, or start a new run")
+    return wanted
+
+
+def _compared(name: str, settings: Settings) -> Any:
+    """A setting's value; filters compare as sets, since questions are asked in the order of their source."""
+    value = getattr(settings, name)
+    return frozenset(value) if name in FILTERS and isinstance(value, tuple) else value
+
+
+def changed_since(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, as JSON values, that differ from those with which a run began, but not what one call does or
+    prints."""
+    kept = {*names_of(Role.DISPLAY, Role.CALL)}
+    return {name: value for name, value in now.items() if value != begun[name] and name not in kept}
+
+
+def questions_to_resume(
+    folder: Path, settings: Settings, benchmark: Benchmark, named: bool = False
+) -> Sequence[Question]:
+    """All questions of the run in `folder`: its own copy, so that their source may be gone or have changed.
+
+    Reads the source again if it was `named` again for this resumption or is another file. Raises RunError if that has
+    other questions.
+    """
+    reader = RunReader(folder)
+    again = named or settings.questions != saved_settings(folder).questions
+    whole = questions_asked(vars(settings), benchmark).questions if again else reader.questions
+    reader.require_questions(part_of(whole, settings.shard), whole)
+    return whole
+
+
+def part_of(whole: Sequence[Question], shard: str | None) -> Sequence[Question]:
+    """The questions of `whole` to ask: all, or those of --shard; raises ConfigError if there are too few scenes."""
+    if shard is None:
+        return whole
+    part = Part.parse(shard)
+    try:
+        return cut(whole, part.of)[part.number - 1]
+    except ValueError as error:
+        raise ConfigError(f"--shard {part}: {error}") from None

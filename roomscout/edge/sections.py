@@ -1,0 +1,404 @@
+"""All settings, by section: flags, YAML files, run.json and Python's arguments are derived from them.
+
+To add a setting, declare it in a section below: its type with its bounds, `setting(default, role, ...)` with what it
+needs and excludes, and its help as the docstring, where {choices} stands for those of its registry. Read it where a
+part of a run is planned. Its role says whether it may change when a run is resumed, and whether runs that differ in it
+are comparable.
+
+Every setting has a name of its own, so `Settings`, flags, YAML files and run.json leave sections out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Lt
+
+from roomscout import UpAxis
+from roomscout.agent.actions import action_spaces
+from roomscout.agent.policies.controls import CONTROLS
+from roomscout.base.shots import VIEW
+from roomscout.data.benchmarks import DEFAULT, benchmark_names
+from roomscout.edge.declaring import EngineName, Role, Rules, Section, setting
+from roomscout.edge.types import (
+    NO_GPUS,
+    Address,
+    Annotators,
+    Count,
+    Device,
+    ExtraBody,
+    Given,
+    Gpus,
+    PartName,
+    RevisionName,
+    RunName,
+    See,
+    ServerUrl,
+    Share,
+    Tell,
+    VariableName,
+)
+from roomscout.models import ModelOptions, ServerOptions
+from roomscout.models.vllm import VllmOptions
+from roomscout.rendering.modalities import MODALITIES
+from roomscout.rendering.registry import RENDERER_NAMES
+from roomscout.runs import LOG_ROOT
+from roomscout.runs.movers import MOVERS, TURNS_ONLY
+
+MAX_BATCHED_TURNS = 4
+MAX_BATCH_SIZE = 64
+"""Larger batches gain little, since a turn lasts as long as its longest reply."""
+NUM_STEPS = 8
+CAMERA_HEIGHT_M = 1.6
+CAMERA_PITCH_DEG = -15.0
+"""Slightly downward: a level camera at eye height sees the floor only beyond 2 m, and in small rooms mostly walls."""
+LONGEST_TIMEOUT_S = 2_000_000
+"""The operating system waits no longer."""
+if TYPE_CHECKING:
+    RendererName = str
+    MoverName = str
+else:
+    RendererName = Literal[*RENDERER_NAMES]
+    MoverName = Literal["model", *MOVERS]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+HERE_OR_VLLM: tuple[EngineName, ...] = ("transformers", "vllm")
+FILTERS = ("datasets", "question_types", "scenes", "ids", "num_questions")
+"""Settings that filter questions."""
+WITHOUT_MODEL = ("policy!=human",)
+"""What decides without reading a prompt."""
+ONE_TURN = ("steps=0", "moves=none", "present=once", "present=video")
+"""With what a question has one turn only."""
+IN_A_SCAN = (
+    *("ply", "demo", "check_data", "policy", "prompts", "moves", "moves_of", "min_turns", "given", "actions", "tell"),
+    *("translation", "anytime", "constrained", "keep_views", "see"),
+    *("focal", "camera_height", "camera_pitch", "up_axis", "scale", "renderer=blind"),
+)
+"""Settings that have no meaning for frames of a video."""
+IN_PARTS = ("ray", "gpus")
+"""With what workers answer parts of the run."""
+ONE_WORKER = ("ply", "demo", "shard", "device=cuda:*")
+TURNING = ("moves_of", *(f"moves={name}" for name in sorted(TURNS_ONLY)))
+"""With what the camera never moves as the model says."""
+ABOUT_MODELS = (
+    *("engine", "dtype", "quantize", "device", "temperature", "constrained", "memory_fraction", "compile"),
+    *("tiles_per_view", "logprobs", "max_batched_turns", "batch_size", "max_batch_size", "concurrency"),
+    *("base_url", "api_key_env", "request_timeout", "extra_body", "tensor_parallel_size"),
+)
+"""Settings that mean nothing to a person. The length of replies is one of the conditions."""
+
+
+def family_names() -> Iterable[str]:
+    """The supported model families."""
+    from roomscout.models.transformers.families import FAMILIES
+
+    return (each.name for each in FAMILIES)
+
+
+@dataclass(frozen=True)
+class WhatToRun(Section):
+    """What the command does, and the question of --ply."""
+
+    title: ClassVar = "main"
+    batch: bool = setting(False, Role.QUESTION, study="call", unless=("ply", "demo"))
+    """Answer the questions of --questions, or those of the benchmark without it."""
+    demo: bool = setting(False, Role.QUESTION, study="call", unless=("ply", "questions"))
+    """Compare the included small model, with and without sight, on generated rooms."""
+    continue_from: str | None = setting(None, Role.CALL, "recent|FOLDER", study="never")
+    """Resume the newest run below --log-root, or the run in this folder."""
+    retry_failed: bool = setting(False, Role.CALL, study="call", needs=("continue_from",))
+    """With --continue, also retry failed questions."""
+    check_data: bool = setting(False, Role.CALL, study="never", unless=("plan", "ply"))
+    """Print how many questions have a scan, then stop."""
+    plan: bool = setting(False, Role.CALL, study="never", unless=("continue_from",))
+    """Print the size, memory and batch size of the run, then stop; loads no weights."""
+    ply: Path | None = setting(None, Role.QUESTION, "FILE", study="never", unless=("questions", *FILTERS))
+    """The scan to ask about: a .ply, .pcd, .glb, .gltf or .obj file."""
+    question: str | None = setting(None, Role.QUESTION, "TEXT", study="never", needs=("ply",))
+    """The question to ask about --ply; without it, ask for one after another, with model and scan kept in memory."""
+    options: tuple[str, ...] = setting((), Role.QUESTION, "TEXT ...", study="never", needs=("question",))
+    """The choices of --question; without them the answer is a number or free text."""
+    question_type: str | None = setting(None, Role.QUESTION, "TYPE", study="never", needs=("question",))
+    """The benchmark's type of --question; by default inferred from its wording."""
+    ground_truth: str | None = setting(None, Role.QUESTION, "TEXT", study="never", needs=("question",))
+    """The correct answer to --question, for scoring."""
+
+
+@dataclass(frozen=True)
+class QuestionSettings(Section):
+    """Which questions of a benchmark to ask."""
+
+    title: ClassVar = "question"
+    benchmark: str = setting(DEFAULT, Role.SCORING, "NAME|FOLDER|FILE.py:NAME", choices=benchmark_names)
+    """The benchmark that defines question types, scores and their label: {choices}, a folder with a benchmark.yaml, or
+    your own Benchmark record as path/to/file.py:NAME."""
+    questions: Path | None = setting(None, Role.PLACE, "FILE")
+    """A .jsonl, .json, .csv, .tsv or .parquet file with the benchmark's columns, instead of its source on the hub."""
+    datasets: tuple[str, ...] = setting((), Role.QUESTION, "NAME ...")
+    """Only questions of these datasets."""
+    question_types: tuple[str, ...] = setting((), Role.QUESTION, "TYPE ...")
+    """Only questions of these types; types that a scan cannot answer are left out unless named here."""
+    scenes: tuple[str, ...] = setting((), Role.QUESTION, "SCENE ...")
+    """Only questions of these scenes."""
+    ids: tuple[str, ...] = setting((), Role.QUESTION, "ID ...")
+    """Only questions with these ids."""
+    num_questions: Count | None = setting(None, Role.QUESTION, "N")
+    """Only the first N questions that pass the other filters."""
+    samples: Count = setting(1, Role.SCORING, "K")
+    """Answer every question K times with different random seeds; the summary adds pass@k and the majority vote."""
+
+
+@dataclass(frozen=True)
+class RenderSettings(Section):
+    """Where the scans are, and how views of them are drawn."""
+
+    title: ClassVar = "scan and view"
+    scan_root: Path = setting(Path("scans"), Role.PLACE, "DIR")
+    """The folder of arkitscenes/, scannet/ and scannetpp/, one of these, or a flat folder of <scene>.ply files."""
+    renderer: RendererName = setting("auto", Role.ANSWER, resolved=True)
+    """Renderer of the views (blind draws grey); auto is pyrender if it finds a GPU, else raycast on the CPU; for
+    Gaussian splats, gsplat or, on the CPU, splats."""
+    up_axis: UpAxis = setting("auto", Role.ANSWER)
+    """The axis of the scan files that points up, -y if y points down; auto is y for GLB and glTF and z for all others.
+    """
+    scale: Annotated[float, Gt(0)] = setting(1.0, Role.ANSWER)
+    """Metres per unit of the scan files, such as 0.001 if they are in millimetres."""
+    image_size: tuple[Count, Count] | Literal["auto"] = setting("auto", Role.ANSWER, "W H|auto", resolved=True)
+    """Width and height of the views in pixels; auto is the checkpoint's own from its views.json, else a size that suits
+    its family, 640 480 for Qwen3-VL. Frames of a video have at most as many pixels."""
+    focal: Annotated[float, Ge(1)] | Literal["auto"] = setting("auto", Role.ANSWER, "FLOAT|auto", resolved=True)
+    """Focal length in pixels; auto is the checkpoint's own from its views.json, else 300."""
+    camera_height: Annotated[float, Gt(0)] = setting(CAMERA_HEIGHT_M, Role.ANSWER)
+    """Initial height of the camera above the floor in metres, lower in low rooms."""
+    camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(CAMERA_PITCH_DEG, Role.ANSWER)
+    """Pitch of the camera in degrees; negative looks down."""
+    see: See = setting((VIEW,), Role.ANSWER, "NAME ...", choices=lambda: MODALITIES)
+    """The images of each turn: the view (rgb), always the first, and {choices}, in the order given."""
+
+
+@dataclass(frozen=True)
+class ModelSettings(Section):
+    """The model or policy that decides, and how it generates."""
+
+    title: ClassVar = "model"
+    model: str = setting("Qwen/Qwen3-VL-8B-Instruct", Role.ANSWERER, "NAME|PATH", choices=family_names)
+    """Hub id or folder of a checkpoint of {choices}, "embedded" (the included small model), or with --engine openai the
+    server's name for a model."""
+    engine: EngineName = setting("transformers", Role.ANSWERER, when={"openai": Rules(needs=("base_url",))})
+    """Run the model in this process (transformers), ask servers at --base-url (openai), or start a vLLM server for the
+    run (vllm)."""
+    revision: RevisionName | None = setting(None, Role.ANSWERER, "NAME", engines=HERE_OR_VLLM, unless=("policy",))
+    """The branch, tag or commit of a hub checkpoint, for weights, configuration, tokenizer and chat template."""
+    adapter: Path | None = setting(None, Role.ANSWERER, "FOLDER", engines=HERE_OR_VLLM, unless=("policy",))
+    """A PEFT adapter of the model, as "roomscout train" writes it, whose weights are added to those of the model."""
+    prompts: Path | None = setting(None, Role.ANSWER, "FILE.yaml", unless=WITHOUT_MODEL)
+    """A YAML file with templates of what the model reads; by default the checkpoint's own prompts.yaml, else the
+    built-in ones."""
+    policy: str | None = setting(
+        None,
+        Role.ANSWERER,
+        "NAME|MODULE:CLASS",
+        choices=lambda: CONTROLS,
+        when={"human": Rules(unless=("present=video", "ray", "gpus", "log_level=debug", *ABOUT_MODELS))},
+    )
+    """A policy to use instead of a model: {choices}, human (a person, as by "roomscout play"), or your own class as
+    module:Class or path/to/file.py:Class."""
+    dtype: DtypeName = setting("auto", Role.ANSWERER, resolved=True, engines=HERE_OR_VLLM)
+    """Data type of the weights; auto is bfloat16 on CUDA and float32 elsewhere."""
+    quantize: Literal["4bit", "8bit"] | None = setting(
+        None, Role.ANSWERER, engines=("transformers",), unless=("adapter", "compile", "policy")
+    )
+    """Quantize the weights as they are loaded, to a quarter or half of bfloat16 (needs bitsandbytes); saves memory, not
+    time."""
+    device: Device = setting("auto", Role.SPEED, "DEVICE")
+    """The device of the model: auto, cpu, cuda or cuda:N."""
+    max_new_tokens: Count | Literal["auto"] = setting("auto", Role.ANSWER, "N|auto", resolved=True)
+    """Maximum length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512, and with
+    --present video that of the benchmark's official code, 16 for VSI-Bench."""
+    temperature: Annotated[float, Ge(0)] = setting(ModelOptions.temperature, Role.ANSWER)
+    """Sampling temperature; 0 decodes greedily, and --seed makes samples reproducible on the same type of device."""
+    seed: Annotated[int, Ge(0)] = setting(ModelOptions.seed, Role.ANSWERER)
+    """Random seed of sampling, of --demo's rooms and of --policy random."""
+    constrained: bool = setting(ServerOptions.constrained, Role.ANSWER)
+    """Constrain replies to well-formed actions, by xgrammar in this process or by a JSON schema at a server."""
+    memory_fraction: Share = setting(ModelOptions.memory_fraction, Role.SPEED, "FLOAT", engines=HERE_OR_VLLM)
+    """The fraction of each GPU's memory that the run may take in all; on a CPU, of the machine's memory."""
+    compile: bool = setting(ModelOptions.compile, Role.SPEED, engines=("transformers",))
+    """Compile decoding steps, which can take minutes and pays off in long runs; needs a C++ compiler, and Triton on
+    CUDA."""
+    tiles_per_view: Count = setting(ModelOptions.tiles_per_view, Role.ANSWERER)
+    """Maximum number of tiles into which InternVL cuts a view, at 256 tokens each."""
+
+    logprobs: bool = setting(ModelOptions.logprobs, Role.RECORD, engines=("transformers",), unless=("policy",))
+    """Record the log-probability of each token of a reply, as the model gives it before --temperature and grammars."""
+
+
+@dataclass(frozen=True)
+class ScheduleSettings(Section):
+    """How many turns a question has, and which questions take theirs together."""
+
+    title: ClassVar = "batch"
+    steps: Annotated[int, Ge(0)] = setting(NUM_STEPS, Role.ANSWER)
+    """Maximum number of moves per question; the turn after the last one must answer."""
+    max_batched_turns: Annotated[int, Ge(0)] | Literal["all"] = setting(MAX_BATCHED_TURNS, Role.SPEED, "N|all")
+    """Number of turns in lockstep batches; later turns run --concurrency questions at a time."""
+    batch_size: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", engines=("transformers",))
+    """Questions per batch; auto is as many as fit in memory, at most --max-batch-size."""
+    max_batch_size: Count = setting(MAX_BATCH_SIZE, Role.SPEED, "N", engines=("transformers",), unless=("batch_size",))
+    """The largest batch that --batch-size auto makes."""
+    concurrency: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto")
+    """Questions at a time after the batched turns (auto is the whole batch), or at every turn with --engine openai or
+    vllm (auto is 32)."""
+
+
+@dataclass(frozen=True)
+class ControlSettings(Section):
+    """Who moves the camera, and what the model is shown and told: controls, with which a score can be compared."""
+
+    title: ClassVar = "control"
+    advice: ClassVar = "To compare a score with: see docs/comparing.md."
+    moves: MoverName = setting(
+        "model",
+        Role.ANSWER,
+        unless=("moves_of",),
+        choices=lambda: [f"{name} ({each.title})" for name, each in MOVERS.items()],
+    )
+    """Who moves the camera: the model, or {choices}."""
+    moves_of: Path | None = setting(None, Role.ANSWER, "RUN")
+    """Repeat the camera's moves in another run, up to --steps of each question."""
+    present: Literal["turns", "once", "video"] = setting(
+        "turns",
+        Role.ANSWER,
+        when={
+            "once": Rules(needs=("moves!=none|moves_of|given=path",)),
+            "video": Rules(needs=("videos",), unless=IN_A_SCAN),
+        },
+    )
+    """Present one view per turn, all views in one message after the last move (once), or instead of views of the scan
+    frames of the benchmark's video, with its official prompt (video)."""
+    videos: Path | None = setting(None, Role.PLACE, "DIR", needs=("present=video",))
+    """With --present video, the folder of the benchmark's videos, such as <dataset>/<scene>.mp4, or of their frames:
+    the images in <dataset>/<scene>/, by natural order of their names."""
+    frames: Count | Literal["auto"] = setting("auto", Role.ANSWER, "N|auto", resolved=True, needs=("present=video",))
+    """With --present video, how many frames are shown, evenly spaced with the first and the last; auto is as many as
+    the benchmark's official code shows, 32 for VSI-Bench."""
+    keep_views: Count | None = setting(None, Role.ANSWER, "K", unless=(*WITHOUT_MODEL, *ONE_TURN))
+    """Show the images of the first turn and of the last K turns only; of earlier turns, say what the move did and where
+    the camera was."""
+    given: Given = setting((), Role.ANSWER, "NAME ...", when={"path": Rules(unless=("moves", "moves_of"))})
+    """Replace parts of the task by the truth: the camera's path, which shows what each question needs (path), and as
+    text the boxes of the objects in view so far (boxes-seen) or of all (boxes); needs known boxes."""
+    min_turns: Annotated[int, Ge(0)] = setting(0, Role.ANSWER, "N", unless=("moves", "moves_of", "given=path"))
+    """Count no answer before turn N, the first of which is turn 0."""
+    actions: str = setting("metric", Role.ANSWER, "NAME|FILE.py:NAME", choices=action_spaces, unless=WITHOUT_MODEL)
+    """How the model says how to move the camera: {choices}, or by your own ActionSpace as path/to/file.py:NAME."""
+    translation: bool = setting(True, Role.ANSWER, unless=TURNING)
+    """Let the camera move; --no-translation lets it only turn in place."""
+    tell: Tell = setting("auto", Role.ANSWER, "NAME ...|auto", resolved=True)
+    """What the prompts reveal: some of pose, extent (of the room) and turns (left), or nothing; auto is the
+    checkpoint's own from its views.json, else pose turns."""
+    anytime: bool = setting(False, Role.RECORD, unless=ONE_TURN)
+    """After each turn, also ask for the answer as if it were the last, outside the conversation; the summary adds the
+    score by turn."""
+
+
+@dataclass(frozen=True)
+class ServerSettings(Section):
+    """The servers of --engine openai."""
+
+    title: ClassVar = "server"
+    advice: ClassVar = "Advanced: only with --engine openai."
+    base_url: tuple[ServerUrl, ...] = setting((), Role.PLACE, "URL ...", engines=("openai",))
+    """With --engine openai, base URLs of one or more servers, such as http://localhost:8000/v1."""
+    api_key_env: VariableName = setting(ServerOptions.key_env, Role.PLACE, "NAME")
+    """With --engine openai, the environment variable that holds the API key, if the server needs one."""
+    request_timeout: Annotated[float, Gt(0), Lt(LONGEST_TIMEOUT_S)] = setting(ServerOptions.timeout_s, Role.SPEED)
+    """With --engine openai, seconds after which a request is retried."""
+    extra_body: ExtraBody = setting("", Role.ANSWER, "JSON", engines=("openai",))
+    """With --engine openai, further parameters of each request as a JSON object, such as {"enable_thinking": false}."""
+
+
+@dataclass(frozen=True)
+class VllmSettings(Section):
+    """The server that --engine vllm starts."""
+
+    title: ClassVar = "vLLM"
+    advice: ClassVar = "Advanced: only with --engine vllm."
+    tensor_parallel_size: Count | Literal["auto"] = setting(
+        VllmOptions.tensor_parallel_size,
+        Role.SPEED,
+        "N|auto",
+        engines=("vllm",),
+        when={"auto": Rules(unless=IN_PARTS)},
+    )
+    """With --engine vllm, the number of GPUs to split the model over; auto is the smallest power of two that fits."""
+
+
+@dataclass(frozen=True)
+class JudgeSettings(Section):
+    """The language model that marks answers in free text at the end of a run."""
+
+    title: ClassVar = "judge"
+    advice: ClassVar = "For benchmarks with answers in free text."
+    judge: str | None = setting(None, Role.OUTPUT, "MODEL")
+    """At the end of the run, have this model mark the answers in free text that have no mark yet, at the server that
+    the environment variable OPENAI_BASE_URL names, else at OpenAI's; "roomscout rescore" does so later, at any."""
+
+
+@dataclass(frozen=True)
+class PlaySettings(Section):
+    """The people who answer, and the page on which they do."""
+
+    title: ClassVar = "people"
+    advice: ClassVar = "Only with --policy human."
+    annotator: Annotators = setting((), Role.ANSWERER, "NAME ...", study="never", needs=("policy=human",))
+    """The people who answer, by names without blanks, such as initials. The answers are dealt out to them: with as many
+    --samples as people, everybody answers each question; with 1, each question goes to one of them."""
+    address: Address = setting("127.0.0.1:8766", Role.PLACE, "HOST:PORT", study="never", needs=("policy=human",))
+    """The address at which the page is served; port 0 is any free one. At an address such as 0.0.0.0, for all of this
+    computer's, the page needs a token, which is in the address that is printed."""
+
+
+@dataclass(frozen=True)
+class OutputSettings(Section):
+    """Where the run folder goes, its name, its report, and what it may cost."""
+
+    title: ClassVar = "output"
+    log_root: Path = setting(LOG_ROOT, Role.OUTPUT, "DIR", study="never")
+    """The folder in which to create run folders."""
+    name: RunName | None = setting(None, Role.OUTPUT, "NAME", study="never", unless=("demo",))
+    """Name the run: its folder below --log-root, and its title in pages; by default the folder is named by the time."""
+    report: bool = setting(True, Role.OUTPUT)
+    """At the end of a run of several questions or of --ply, write report.html into its folder, to look at in a browser.
+    """
+    prices: Path | None = setting(None, Role.OUTPUT, "FILE.yaml", unless=("policy",))
+    """A YAML file with prices per million tokens, such as MODEL: {input: 1.0, output: 4.0, cached_input: 0.1}: the
+    summary, the report and --plan then say what the run costs."""
+    budget: Annotated[float, Gt(0)] | None = setting(
+        None, Role.OUTPUT, "AMOUNT", needs=("prices",), unless=("ray", "gpus")
+    )
+    """With --prices, begin no more questions once the run has cost this much; resume it with a larger amount."""
+    log_level: Literal["debug", "info", "result"] = setting("info", Role.DISPLAY, study="never")
+    """What is printed: all that run.log has, with times (debug), the progress of the run (info), or only results,
+    warnings and errors (result)."""
+
+
+@dataclass(frozen=True)
+class ClusterSettings(Section):
+    """Which part of the run to answer, or the cluster that answers all parts."""
+
+    title: ClassVar = "cluster"
+    advice: ClassVar = "Advanced: for runs on several machines."
+    shard: PartName | None = setting(None, Role.QUESTION, "I/N", study="call", unless=("ply", "demo"))
+    """Answer only part I of N, which consists of whole scenes; "roomscout merge" makes one run of the parts."""
+    gpus: Gpus = setting(
+        (NO_GPUS,), Role.SPEED, "all|0,1|none", unless=("ray", "ply", "demo", "shard", "device=cuda:*")
+    )
+    """Answer parts of the run in one process for each of these GPUs (by number, as PyTorch counts, or UUID), or with
+    --device cpu in as many processes on the CPU, and merge them."""
+    ray: bool = setting(False, Role.SPEED, unless=ONE_WORKER)
+    """Answer the parts of the run on a Ray cluster that shares --log-root and the scans: the one that the environment
+    variable RAY_ADDRESS names, else one that is started on this machine; needs the extra "ray"."""
+    replicas: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", needs=("ray",))
+    """With --ray, the number of workers; auto is one per GPU (per --tensor-parallel-size GPUs), or per machine if the
+    model needs none."""

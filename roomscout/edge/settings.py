@@ -1,0 +1,187 @@
+"""The settings of a run as one value, and what is known of each."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, get_type_hints
+
+from pydantic import ConfigDict
+
+from roomscout.base.text import argument_text
+from roomscout.base.wording import flag
+from roomscout.edge.declaring import Role, Section, Setting
+from roomscout.edge.sections import (
+    ClusterSettings,
+    ControlSettings,
+    JudgeSettings,
+    ModelSettings,
+    OutputSettings,
+    PlaySettings,
+    QuestionSettings,
+    RenderSettings,
+    ScheduleSettings,
+    ServerSettings,
+    VllmSettings,
+    WhatToRun,
+)
+from roomscout.edge.types import NO_GPUS
+
+
+@dataclass(frozen=True)
+class Settings(
+    ClusterSettings,
+    OutputSettings,
+    PlaySettings,
+    JudgeSettings,
+    VllmSettings,
+    ServerSettings,
+    ControlSettings,
+    ScheduleSettings,
+    ModelSettings,
+    RenderSettings,
+    QuestionSettings,
+    WhatToRun,
+):
+    """Let a vision-language model explore 3D scans of rooms and answer spatial questions.
+
+    Choose what to run: --batch (many questions), --ply with --question (one question about one scan), --demo (generated
+    rooms and the included small model), or --continue (an earlier run).
+    """
+
+    __pydantic_config__: ClassVar = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False)
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """All settings as JSON values by name, of which `of` makes them again."""
+        return json.loads(json.dumps(vars(self), default=argument_text))
+
+    def with_role(self, *roles: Role) -> dict[str, Any]:
+        """The settings with these roles, as JSON values by name."""
+        values = self.as_json
+        return {name: values[name] for name in names_of(*roles)}
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the settings say what to run."""
+        asks_one = self.ply is not None or self.question is not None
+        return self.batch or self.demo or asks_one or self.check_data or self.plan or self.continue_from is not None
+
+    @property
+    def interactive(self) -> bool:
+        """Whether questions about --ply are typed, one after another."""
+        return self.ply is not None and self.question is None and not self.check_data
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether a model decides, rather than a policy of code or a person."""
+        return self.policy is None
+
+    @property
+    def loads_weights(self) -> bool:
+        """Whether a checkpoint is loaded on this machine, in this process or by vLLM."""
+        return self.asks_model and self.engine != "openai"
+
+    @property
+    def model_moves(self) -> bool:
+        """Whether the model moves the camera."""
+        return self.moves == "model" and self.moves_of is None and "path" not in self.given
+
+    @property
+    def boxes(self) -> str:
+        """Which boxes of objects the model reads, boxes or boxes-seen; empty if none."""
+        return next((name for name in self.given if name != "path"), "")
+
+    @property
+    def on_video(self) -> bool:
+        """Whether frames of a video are presented instead of views of a scan."""
+        return self.present == "video"
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether processes on this machine answer parts of the run."""
+        return self.gpus != (NO_GPUS,)
+
+    @property
+    def view_size(self) -> tuple[int, int]:
+        """Width and height of the views; --image-size must be resolved."""
+        assert self.image_size != "auto", "the size of views is resolved by a plan"
+        return self.image_size
+
+    @property
+    def most_moves(self) -> int:
+        """The maximum number of moves per question: --steps, or 0 if nobody moves the camera or there is none."""
+        return 0 if self.moves == "none" or self.on_video else self.steps
+
+    @property
+    def images_a_turn(self) -> int:
+        """The images of each turn; --frames must be resolved."""
+        return int(self.frames) if self.on_video else len(self.see)
+
+    @property
+    def most_images(self) -> int:
+        """The most images of a conversation."""
+        return (self.most_moves + 1) * self.images_a_turn
+
+    @property
+    def most_shown(self) -> int:
+        """The most images that a conversation shows at a time."""
+        kept = self.keep_views
+        return self.most_images if kept is None else min(self.most_images, (kept + 1) * self.images_a_turn)
+
+    @property
+    def last_batched_turn(self) -> int:
+        """Index of the last batched turn; -1 if there is none."""
+        return self.steps if self.max_batched_turns == "all" else min(self.max_batched_turns - 1, self.steps)
+
+
+SECTIONS: tuple[type[Section], ...] = (
+    WhatToRun,
+    QuestionSettings,
+    RenderSettings,
+    ModelSettings,
+    ScheduleSettings,
+    ControlSettings,
+    ServerSettings,
+    VllmSettings,
+    JudgeSettings,
+    PlaySettings,
+    OutputSettings,
+    ClusterSettings,
+)
+"""The sections, in the order of the help."""
+_FIELDS = {each.name: each for each in fields(Settings)}
+SETTINGS: dict[str, Setting] = {name: each.metadata["setting"] for name, each in _FIELDS.items()}
+DEFAULTS: dict[str, Any] = {name: each.default for name, each in _FIELDS.items()}
+HINTS = {name: hint for name, hint in get_type_hints(Settings, include_extras=True).items() if name in SETTINGS}
+"""The type of each setting, with its bounds."""
+
+
+def names_in(section: type[Section]) -> tuple[str, ...]:
+    """The names of the settings of a section."""
+    return tuple(each.name for each in fields(section))
+
+
+def names_of(*roles: Role) -> tuple[str, ...]:
+    """The names of the settings with these roles, as declared."""
+    return tuple(name for name, each in SETTINGS.items() if each.role in roles)
+
+
+ANSWER_SETTINGS = names_of(Role.QUESTION, Role.SCORING, Role.ANSWERER, Role.ANSWER)
+"""Settings that could change an answer or its score."""
+
+
+def flags_of(values: Mapping[str, Any]) -> list[str]:
+    """The flags that give these settings, as JSON values, without those that name or place a run folder."""
+    words = []
+    for name, value in values.items():
+        if name not in ("continue_from", "log_root", "name"):
+            switch = flag(name, value if isinstance(value, bool) else None)
+            given = value if isinstance(value, list) else [value]
+            words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]
+    return words
+
+
+def flags_giving(values: Mapping[str, Any]) -> list[str]:
+    """The flags that give these settings, as JSON values, without those that have their defaults."""
+    usual = Settings().as_json
+    return flags_of({name: value for name, value in values.items() if value != usual[name]})

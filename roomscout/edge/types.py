@@ -1,0 +1,186 @@
+"""The types of settings that take some texts only. Their ValueErrors say what a setting takes, and do not name it."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from annotated_types import Ge, Gt, Lt
+from pydantic import AfterValidator, BeforeValidator, StringConstraints
+
+from roomscout.base.shots import VIEW
+from roomscout.data.parts import Part
+from roomscout.models.views import TellName
+from roomscout.rendering.modalities import MODALITIES
+from roomscout.runs import NEWEST
+
+TELL_NAMES: tuple[TellName, ...] = get_args(TellName)
+GIVEN_NAMES = ("path", "boxes-seen", "boxes")
+"""What --given can give."""
+NOTHING = "nothing"
+"""The value of --tell that reveals nothing."""
+ALL_GPUS, NO_GPUS = "all", "none"
+SECRET_NAME = re.compile(r"(^|[_-])(key|code|sig|signature|token|secret|password|passwd|authorization)$", re.IGNORECASE)
+"""Names of a URL's parameters that hold keys, which would be written into run folders."""
+SECRET_FIELD = re.compile(
+    r"(api|secret|access)_?-?key$|(secret|password|authorization)$|(access|auth|bearer)_?-?token$", re.I
+)
+"""The same of a request's body, which has keys of caches and limits of tokens."""
+SET_ELSEWHERE = (
+    *("model", "messages", "temperature", "seed", "max_tokens", "max_completion_tokens", "response_format", "n"),
+    *("stream", "stream_options"),
+)
+"""Parameters of requests that a run sets itself."""
+
+
+def _part(text: str) -> str:
+    Part.parse(text)
+    return text
+
+
+def _server_url(url: str) -> str:
+    """The root of an API without blanks around it; raises ValueError, which never shows the URL: it may hold a key."""
+    url = url.strip()
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, (parts.hostname or "").encode("idna")
+    except ValueError:  # also a UnicodeError
+        parts, port, host = SplitResult("", "", "", "", ""), None, b""
+    if parts.scheme not in ("http", "https") or not host or port == 0 or not re.fullmatch(r"[^\s\\<>\0-\x1f]+", url):
+        raise ValueError("takes http:// or https:// URLs such as http://localhost:8000/v1")
+    secret = any(SECRET_NAME.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+    if secret or "@" in parts.netloc:
+        raise ValueError("takes URLs without keys, which belong in the environment variable of --api-key-env")
+    if "#" in url or parts.path.rstrip("/").endswith("/completions"):
+        raise ValueError("takes the root of an API, which usually ends in /v1")
+    return url
+
+
+def _extra_body(value: Any) -> str:
+    """A JSON object, given as text or as a dictionary, as the text that run.json has; raises ValueError.
+
+    Messages never show values: a run folder must not hold keys.
+    """
+    if value == "":
+        return ""
+    try:
+        body = json.loads(value, parse_constant=_no_constant) if isinstance(value, str) else value
+        text = json.dumps(body, allow_nan=False, sort_keys=True) if isinstance(body, dict) else ""
+    except (ValueError, TypeError, RecursionError):
+        text = ""
+    if not text:
+        raise ValueError("takes a JSON object in quotes, such as '{\"enable_thinking\": false}'")
+    if mine := [name for name in SET_ELSEWHERE if name in body]:
+        raise ValueError(f"cannot set {mine[0]}, which a run sets itself")
+    names = re.findall(r'"((?:[^"\\]|\\.)*)": ', text)
+    if any(map(SECRET_FIELD.search, names)) or re.search(r'"(sk-|Bearer )', text):
+        raise ValueError("takes no keys, which belong in the environment variable of --api-key-env")
+    return text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _split(value: Any) -> Any:
+    """Names from one text or several, with commas or without; other values as they are, for pydantic to refuse."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        return value
+    return tuple(name for text in texts for name in str(text).replace(",", " ").split())
+
+
+def _in_order(order: Sequence[str]) -> Callable[[Any], Any]:
+    """Names in this order, each once."""
+
+    def sort(names: Any) -> Any:
+        return tuple(name for name in order if name in names) if isinstance(names, tuple) else names
+
+    return sort
+
+
+def _see(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The view first, the others as given."""
+    return (VIEW, *dict.fromkeys(name for name in names if name != VIEW))
+
+
+def _tell(value: Any) -> Any:
+    return "auto" if value in ("auto", ("auto",), ["auto"]) else _split(value)
+
+
+def _told(value: Any) -> Any:
+    if value == "auto":
+        return value
+    if not value or (NOTHING in value and len(value) > 1):
+        raise ValueError(f"takes some of {', '.join(TELL_NAMES)}, or {NOTHING}, or auto")
+    return _in_order((NOTHING, *TELL_NAMES))(value)
+
+
+def _given(names: tuple[str, ...]) -> tuple[str, ...]:
+    if {"boxes", "boxes-seen"} <= set(names):
+        raise ValueError("takes boxes or boxes-seen, not both")
+    return names
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"takes each name once, got {twice[0]} twice")
+    return names
+
+
+def _gpus(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names or (len(names) > 1 and {ALL_GPUS, NO_GPUS} & set(names)):
+        raise ValueError(f"takes {ALL_GPUS}, {NO_GPUS}, or GPUs by number or UUID, such as 0,1")
+    return _each_once(tuple(str(int(name)) if name.isdecimal() else name for name in names))
+
+
+def _run_name(name: str) -> str:
+    if name == NEWEST:
+        raise ValueError(f"takes a name other than {NEWEST}, which --continue takes for the newest run")
+    return name
+
+
+def _variable_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("takes the name of an environment variable, not the key itself")
+    return name
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("takes HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:8766")
+    return text
+
+
+def _text(pattern: str) -> Any:
+    return StringConstraints(pattern=f"^(?:{pattern})$")
+
+
+Count = Annotated[int, Ge(1)]
+Share = Annotated[float, Gt(0), Lt(1)]
+Device = Annotated[str, _text(r"auto|cpu|cuda(:\d+)?")]
+PartName = Annotated[str, AfterValidator(_part)]
+ServerUrl = Annotated[str, AfterValidator(_server_url)]
+VariableName = Annotated[str, AfterValidator(_variable_name)]
+ExtraBody = Annotated[str, BeforeValidator(_extra_body)]
+RevisionName = Annotated[str, _text(r"\w[\w./-]*")]
+RunName = Annotated[str, _text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"), AfterValidator(_run_name)]
+Address = Annotated[str, AfterValidator(_address)]
+_Gpu = Annotated[str, _text(r"all|none|\d+|(GPU|MIG)-[\w/-]+")]
+_Person = Annotated[str, _text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")]
+Gpus = Annotated[tuple[_Gpu, ...], BeforeValidator(_split), AfterValidator(_gpus)]
+See = Annotated[tuple[Literal[VIEW, *MODALITIES], ...], BeforeValidator(_split), AfterValidator(_see)]  # type: ignore[valid-type]
+Given = Annotated[
+    tuple[Literal[*GIVEN_NAMES], ...],  # type: ignore[valid-type]
+    BeforeValidator(_split),
+    AfterValidator(_in_order(GIVEN_NAMES)),
+    AfterValidator(_given),
+]
+Annotators = Annotated[tuple[_Person, ...], AfterValidator(_each_once)]
+Tell = Annotated[
+    Literal["auto"] | tuple[Literal[NOTHING, *TELL_NAMES], ...],  # type: ignore[valid-type]
+    BeforeValidator(_tell),
+    AfterValidator(_told),
+]

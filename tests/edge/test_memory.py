@@ -1,0 +1,250 @@
+"""Plans need only configurations: no test here has weights."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from conftest import RoomScans, run_command
+from planned import memory_plan
+from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeConfig
+from untrained_checkpoints import write_untrained_checkpoint
+
+from roomscout.command.main import main
+from roomscout.edge.memory import ConversationSize, fitting_batch, gpus_to_split
+from roomscout.edge.planning import plan
+from roomscout.edge.reading import changed
+from roomscout.edge.settings import Settings
+from roomscout.models import ModelError
+from roomscout.models.transformers import footprint as footprints
+from roomscout.models.transformers.footprint import (
+    Footprint,
+    Work,
+    footprint,
+    work_of,
+)
+from roomscout.models.transformers.kv_cache import buffer_columns
+from roomscout.models.transformers.loading import usable_bytes
+from roomscout.models.transformers.shapes import ModelSizes
+
+GIB = 2**30
+
+
+def qwen_tokens(width: int, height: int) -> int:
+    return (width // 32) * (height // 32)
+
+
+EIGHT_TURNS = ConversationSize(
+    first_text_tokens=700, turn_text_tokens=160, image_tokens=414, reply_tokens=200, turns=8
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shape_8b(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of Qwen3-VL-8B without its weights, with the embedded checkpoint's tokenizer."""
+    folder = tmp_path_factory.mktemp("shape_8b")
+    config = Qwen3VLConfig(
+        text_config={
+            "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": False,
+        },
+        vision_config={
+            "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "out_hidden_size": 4096,
+            "patch_size": 16, "spatial_merge_size": 2, "deepstack_visual_indexes": [8, 16, 24],
+        },
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    config.save_pretrained(folder)
+    for path in write_untrained_checkpoint(folder / "small").glob("*token*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def test_the_8b_shape_has_its_published_size(shape_8b: Path):
+    sizes = footprint(str(shape_8b), "bfloat16", "cpu")
+    assert sizes.parameters == pytest.approx(8.77e9, rel=0.005)
+    assert sizes.weight_bytes == 2 * sizes.parameters
+    assert sizes.work.kv_bytes_per_token == 144 * 1024
+    assert sizes.image_tokens(640, 480) == 300
+
+
+def test_a_conversation_counts_all_its_tokens():
+    assert EIGHT_TURNS.tokens == 700 + 7 * 160 + 8 * (414 + 200)
+
+
+@pytest.mark.parametrize(("budget", "most", "size"), [(61 * GIB, 64, 61), (0, 9, 1), (GIB // 2, 9, 1), (10**15, 9, 9)])
+def test_the_batch_fills_the_budget_within_its_limits(budget: int, most: int, size: int):
+    assert fitting_batch(budget, GIB, most) == size
+
+
+@pytest.mark.parametrize(
+    ("asked", "most", "free_gib", "size", "warned"),
+    [
+        ("auto", 64, 10, 3, False),
+        ("auto", 2, 10, 2, False),
+        (2, 64, 10, 2, False),
+        (5, 64, 10, 5, True),
+        ("auto", 64, 5.9, 1, True),
+        ("auto", 64, 3, 1, True),
+    ],
+)
+def test_the_batch_size_follows_from_the_memory_beside_the_weights(
+    rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch, asked, most, free_gib, size, warned
+):
+    """4 GiB of weights and 1 GiB per question: of 10 GiB, half of the other 6 are for keys and values."""
+    chosen = {"batch_size": asked, "max_batch_size": most}
+    config = rooms.config(tmp_path, model=str(shape_8b), image_size=(160, 96), **chosen)
+    sizes = Footprint(
+        "cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0, 4, 4), qwen_tokens, 4, int(free_gib * GIB)
+    )
+    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    size_of_one = memory_plan(config).conversation
+    assert size_of_one is not None
+    per_token = GIB // buffer_columns(size_of_one.tokens)
+    sizes = replace(sizes, work=replace(sizes.work, kv_bytes_per_token=per_token))
+    plan = memory_plan(config)
+    assert plan.batch_size == size
+    assert ("MORE than fits" in plan.why) == warned
+
+
+def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch):
+    """1 GiB of weights, copied by two programs: of 10 GiB, half of the other 7 are for keys and values."""
+    config = rooms.config(tmp_path, model=str(shape_8b), device="cpu", compile=True)
+    sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024, 4, 4), qwen_tokens, 4, 10 * GIB)
+    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    why = memory_plan(config).why
+    assert "3.50 GiB for keys and values" in why and "2.00 GiB for the weights' copies" in why
+
+
+@pytest.fixture
+def large(rooms: RoomScans, shape_8b: Path, tmp_path: Path, monkeypatch) -> Settings:
+    """A run with a model of 62 GiB on a GPU with 45 GiB free."""
+    sizes = Footprint(
+        "cuda:0", "bfloat16", 31 * 10**9, 62 * GIB, Work(10**9, 10**9, 2, 1024, 4, 4), qwen_tokens, 4, 45 * GIB
+    )
+    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    return rooms.config(tmp_path, model=str(shape_8b))
+
+
+def test_weights_too_large_for_a_gpu_are_refused_before_loading(large: Settings):
+    with pytest.raises(ModelError, match=r"needs 62.00 GiB for its weights and cuda:0 has 45.00 GiB free: .* one GPU"):
+        memory_plan(large)
+
+
+def test_a_plan_reports_weights_that_do_not_fit(large: Settings):
+    plan = memory_plan(changed(large, plan=True))
+    assert not plan.fits and plan.why.startswith("Cannot run: ") and "the model must fit on one GPU" in plan.why
+
+
+def test_quantized_weights_take_what_bitsandbytes_makes_of_them(tmp_path: Path):
+    """The bytes of this checkpoint with bitsandbytes 0.50, and the scales of NF4, which it does not count."""
+    folder = str(write_untrained_checkpoint(tmp_path, sizes=ModelSizes(hidden=128, head_dim=32)))
+    taken = {name: footprint(folder, "float32", "cpu", 1, name).weight_bytes for name in (None, "8bit", "4bit")}
+    assert taken == {None: 2663552, "8bit": 1827968, "4bit": 1688704 + 17408}
+    reads = {name: footprint(folder, "bfloat16", "cpu", 1, name).work.number_bytes for name in taken}
+    assert reads["8bit"] < reads[None] < reads["4bit"]
+
+
+@pytest.mark.parametrize(
+    ("weights_gib", "usable_gib", "visible", "heads", "gpus"),
+    [(16, 72, 8, 32, 1), (62, 36, 8, 32, 2), (145, 72, 8, 64, 4), (145, 72, 6, 64, 4), (62, 40, 8, 28, 2)],
+)
+def test_vllm_gets_the_fewest_gpus_that_fit(weights_gib, usable_gib, visible, heads, gpus):
+    sizes = sized(weights_gib, usable_gib, heads)
+    assert gpus_to_split("big", sizes, EIGHT_TURNS, visible) == gpus
+    assert gpus_to_split("big", replace(sizes, device="cpu"), EIGHT_TURNS, 0) == 1
+
+
+@pytest.mark.parametrize(("visible", "heads"), [(1, 64), (3, 64), (8, 2)])
+def test_a_model_that_no_split_fits_is_refused_in_a_sentence(visible: int, heads: int):
+    with pytest.raises(ModelError, match=r"--tensor-parallel-size auto: big needs .* attention heads: use more"):
+        gpus_to_split("big", sized(145, 72, heads), EIGHT_TURNS, visible)
+
+
+def sized(weights_gib: int, usable_gib: int, heads: int) -> Footprint:
+    work = Work(10**9, 10**9, 2, 2**17, 4, 4)
+    return Footprint(
+        "cuda:0", "bfloat16", 10**9, weights_gib * GIB, work, qwen_tokens, 4, usable_gib * GIB, attention_heads=heads
+    )
+
+
+def test_weights_on_a_cpu_may_stay_on_disk(large: Settings, monkeypatch):
+    sizes = replace(footprints.footprint(), device="cpu")
+    monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
+    assert memory_plan(large).batch_size == 1
+
+
+@pytest.mark.slow
+def test_a_missing_compiler_is_reported_before_loading(rooms: RoomScans, shape_8b: Path, tmp_path):
+    command = [*rooms.command(tmp_path), "--model", str(shape_8b), "--compile"]
+    nowhere = os.environ | {"CXX": str(tmp_path / "c++"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    ended = run_command(command, env=nowhere)
+    assert ended.returncode == 2, ended.stderr
+    assert "--compile does not work here" in ended.stderr and "install a C++ compiler" in ended.stderr
+
+
+def test_only_the_active_experts_of_a_mixture_count():
+    text = {
+        "vocab_size": 128, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "moe_intermediate_size": 24,
+        "num_experts": 8, "decoder_sparse_step": 1,
+    }  # fmt: skip
+    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32}
+    sizes = []
+    for experts in (2, 4):
+        config = Qwen3VLMoeConfig(
+            text_config={**text, "num_experts_per_tok": experts},
+            vision_config={**vision, "deepstack_visual_indexes": [0]},
+        )
+        with torch.device("meta"):
+            sizes.append(work_of(AutoModelForImageTextToText.from_config(config), 2).token_parameters)
+    assert sizes[1] - sizes[0] == 2 * 2 * 3 * 32 * 24  # two more in each of two layers, of three matrices each
+
+
+def test_a_plan_is_printed_and_nothing_is_loaded_or_written(rooms: RoomScans, shape_8b: Path, tmp_path: Path, capsys):
+    flags = rooms.flags(tmp_path)
+    assert main([*flags, "--model", str(shape_8b), "--plan"]) == 0
+    assert list(tmp_path.iterdir()) == []
+    printed = capsys.readouterr().out
+    for words in (
+        f"Questions: {len(rooms.rows)} on 2 scans",
+        "Images: at most 72",
+        "Tokens:",
+        "Batch size",
+    ):
+        assert words in printed
+
+
+def test_on_a_cpu_the_memory_fraction_counts_what_the_process_has_taken():
+    taken, total, more = psutil.Process().memory_info().rss, psutil.virtual_memory().total, 2**26
+    assert usable_bytes(torch.device("cpu"), (taken + more) / total) < 2 * more
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "warned"),
+    [
+        ("Qwen/Qwen3-VL-8B-Thinking", {}, True),
+        ("moonshotai/Kimi-VL-A3B-Thinking-2506", {}, True),
+        ("deepseek-r1:32b", {}, True),
+        ("o3", {}, True),
+        ("gpt-5-mini", {}, True),
+        ("Phi-4-reasoning-vision", {}, True),
+        ("QVQ-72B-Preview", {}, True),
+        ("Qwen/Qwen3-VL-8B-Thinking", {"max_new_tokens": 600}, False),
+        ("Qwen/Qwen3-VL-8B-Instruct", {}, False),
+        ("gpt-4o", {}, False),
+        ("pro1-r12", {}, False),
+        ("model-nonthinking", {}, False),
+        ("model-non-thinking", {}, False),
+        ("embedded", {}, False),
+    ],
+)
+def test_a_model_that_is_named_like_one_that_reasons_is_given_advice_on_its_replies(
+    model: str, settings: dict[str, Any], warned: bool, rooms: RoomScans, tmp_path: Path, caplog
+):
+    server = {"engine": "openai", "base_url": "http://127.0.0.1:9/v1", "model": model}
+    plan(rooms.config(tmp_path, **server, **settings))
+    assert (f"{model} seems to reason before it replies: add --max-new-tokens" in caplog.text) == warned

@@ -1,0 +1,283 @@
+"""Settings from flags, YAML files, saved runs and Python; which conflict, and which a resumed run keeps."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COMMAND, run_main
+from planned import checked, settings_of
+
+from roomscout.base.errors import ConfigError
+from roomscout.base.wording import flag
+from roomscout.data.benchmarks import benchmark_names
+from roomscout.edge.declaring import Role
+from roomscout.edge.flags import Given, parse_command_line
+from roomscout.edge.paths import absolute_paths
+from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.resuming import as_begun
+from roomscout.edge.settings import SECTIONS, SETTINGS, Settings, flags_giving, names_in, names_of
+
+
+def given(*arguments: str) -> Given:
+    """A parsed command line."""
+    return parse_command_line(list(arguments))
+
+
+def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: Path):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "steps: 5\nbatch-size: 3\nscenes: [0042, 4_2]\nids: [yes, no, 2024-01-01]\nfocal: 2.5e2\nbatch: yes\n"
+        "question: null\n"
+    )
+    read = given("--config", str(path), "--steps", "2").over(Settings())
+    assert read == settings_of(
+        batch=True, steps=2, batch_size=3, scenes=("0042", "4_2"), ids=("yes", "no", "2024-01-01"), focal=250.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("stepz: 5", "there is no setting --stepz; did you mean --steps"),
+        ("steps: many", "--steps: Input should be a valid integer"),
+        ("steps: -1", "--steps: Input should be greater than or equal to 0, got -1"),
+        ("renderer: crayon", "--renderer: Input should be 'auto', 'raycast'"),
+        ("- steps", "mapping"),
+        ("steps: [", "YAML"),
+        ("seed: !!int many", "could not determine a constructor for the tag"),
+        ("{seed: " * 3000, "it is nested too deeply"),
+    ],
+)
+def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words: str):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words) as caught:
+        given(f"--config={path}")
+    assert "bad.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"batch_size": 0}, "--batch-size: .*greater than or equal to 1.*, got 0"),
+        ({"focal": float("nan")}, "--focal: .*finite"),
+        ({"camera_pitch": 90.0}, "--camera-pitch: .*less than 90, got 90"),
+        ({"image_size": (640, 0)}, "--image-size: .*got 640 0"),
+        ({"device": "cuda:0,1"}, "--device: .*got cuda:0,1"),
+        ({"see": "crayon"}, "--see: .*'depth'"),
+        ({"tell": "nothing pose"}, "--tell takes some of"),
+        ({"given": "boxes boxes-seen"}, "--given takes boxes or boxes-seen"),
+        ({"gpus": "0,0"}, "--gpus takes each name once, got 0 twice"),
+        ({"annotator": ("anna", "anna")}, "--annotator takes each name once"),
+        ({"name": "recent"}, "--name takes a name other than recent"),
+        ({"address": "here"}, "--address takes HOST:PORT"),
+    ],
+)
+def test_a_value_that_a_setting_does_not_take_is_refused_by_its_name(values: dict[str, Any], words: str):
+    with pytest.raises(ConfigError, match=words):
+        settings_of(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"question": "Where?"}, "--question Where? needs --ply"),
+        ({"options": ("A", "B")}, "--options A B needs --question"),
+        ({"retry_failed": True}, "--retry-failed needs --continue"),
+        ({"batch": True, "demo": True}, "--batch conflicts with --demo: leave one of them out"),
+        ({"ply": "a.ply", "question": "?", "ids": ("3",)}, "--ply a.ply conflicts with --ids 3"),
+        ({"plan": True, "check_data": True}, "--check-data conflicts with --plan"),
+        ({"engine": "openai"}, "--engine openai needs --base-url"),
+        ({"engine": "vllm", "compile": True}, "--compile needs --engine transformers"),
+        ({"tensor_parallel_size": 2}, "--tensor-parallel-size 2 needs --engine vllm"),
+        ({"quantize": "4bit", "adapter": "x"}, "--quantize 4bit conflicts with --adapter x"),
+        ({"present": "once"}, "--present once needs --moves or --moves-of or --given path"),
+        ({"present": "once", "moves": "none"}, "--present once needs"),
+        ({"present": "video"}, "--present video needs --videos"),
+        ({"present": "video", "videos": "x", "see": "depth"}, "--present video conflicts with --see rgb depth"),
+        ({"frames": 3}, "--frames 3 needs --present video"),
+        ({"keep_views": 1, "steps": 0}, "--keep-views 1 conflicts with --steps 0"),
+        ({"keep_views": 1, "policy": "random"}, "--keep-views 1 conflicts with --policy random"),
+        ({"anytime": True, "moves": "none"}, "--anytime conflicts with --moves none"),
+        ({"translation": False, "moves": "spin"}, "--no-translation conflicts with --moves spin"),
+        ({"moves": "spin", "given": "path"}, "--given path conflicts with --moves spin"),
+        ({"min_turns": 9}, "--min-turns is after the last turn"),
+        ({"max_batch_size": 3, "batch_size": 2}, "--max-batch-size 3 conflicts with --batch-size 2"),
+        ({"policy": "human", "temperature": 0.5}, "--policy human conflicts with --temperature 0.5"),
+        ({"annotator": "anna"}, "--annotator anna needs --policy human"),
+        ({"budget": 1.0}, "--budget 1 needs --prices"),
+        ({"shard": "1/2", "demo": True}, "--shard 1/2 conflicts with --demo"),
+        ({"gpus": "0,1", "device": "cuda:1"}, "--gpus 0 1 conflicts with --device cuda:1"),
+        ({"gpus": "0,1", "ray": True}, "--gpus 0 1 conflicts with --ray"),
+        ({"ply": "a.ply", "name": "x"}, "--ply needs --question with"),
+    ],
+)
+def test_settings_that_conflict_are_named_with_their_values(values: dict[str, Any], words: str):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        checked(settings_of(**values))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"present": "once", "moves": "spin"},
+        {"present": "once", "given": "path"},
+        {"policy": "human", "actions": "pixel", "keep_views": 2},
+        {"engine": "openai", "base_url": "http://x/v1", "max_batched_turns": "all"},
+        {"continue_from": "recent", "retry_failed": True, "dtype": "float32"},
+        {"ray": True, "replicas": 2, "batch": True},
+    ],
+)
+def test_settings_that_go_together_are_taken(values: dict[str, Any]):
+    assert checked(settings_of(**values))
+
+
+def test_a_file_and_flags_are_checked_only_in_combination(tmp_path: Path):
+    path = tmp_path / "run.yaml"
+    path.write_text("batch: true\ntensor_parallel_size: 2\n")
+    checked(given("--config", str(path), "--engine", "vllm").over(Settings()))
+    with pytest.raises(ConfigError, match="--tensor-parallel-size"):
+        checked(given("--config", str(path)).over(Settings()))
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--image-size", "--image-size is given without a value"),
+        ("--steps=", "--steps is given without a value"),
+        ("--samples 1 2", "--samples takes one value, got 1 2"),
+        ("--samples many", "--samples: Input should be a valid integer"),
+        ("--question How many", "--question takes one value, got How many: put quotes around a text"),
+        ("--compile true", "--compile takes no value: leave out true"),
+        ("--stepz 3", "there is no flag --stepz; did you mean --steps?"),
+        ("--no-steps", "there is no flag --no-steps; did you mean --steps?"),
+        ("-x 3", "there is no flag -x; --help lists the flags"),
+        ("--steps 3 -steps 4", "there is no flag -steps; did you mean --steps, with two dashes?"),
+        ("--config a.yaml --config=b.yaml", "--config takes one YAML file"),
+    ],
+)
+def test_a_wrong_flag_is_refused_in_one_sentence(typed: str, words: str):
+    with pytest.raises(ConfigError, match=f"^{re.escape(words)}"):
+        given(*typed.split())
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("value", [[], ["nonsense"], ["1", "2", "3"], [""], ["-7"]], ids=str)
+def test_whatever_a_flag_is_given_it_takes_it_or_names_itself(name: str, value: list[str]):
+    switch = flag(name)
+    try:
+        assert given(switch, *value).settings.keys() == {name}
+    except ConfigError as refused:
+        assert str(refused).startswith(switch) and "\n" not in str(refused)  # noqa: PT017 (may be accepted)
+
+
+@pytest.mark.parametrize("words", ["--up-axis -y --steps 3", "--steps 3 --up_axis=-y", "--steps 3 --up-axis -y"])
+def test_a_value_may_begin_like_a_flag(words: str):
+    assert given(*words.split()).settings == {"up_axis": "-y", "steps": 3}
+
+
+def test_the_later_of_two_values_of_a_flag_counts_and_a_switch_may_be_turned_off():
+    assert given("--steps", "3", "--ids", "a", "b", "--steps=4", "--ids", "c").settings == {"steps": 4, "ids": ("c",)}
+    assert given("--compile", "--no-compile").settings == {"compile": False}
+
+
+def test_settings_survive_saving_and_their_flags_give_them_again():
+    settings = settings_of(
+        batch=True, questions="q.csv", num_questions=3, scenes=("007",), max_batched_turns="all", translation=False,
+        extra_body={"top_p": 0.9}, engine="openai", base_url="http://x/v1", tell="nothing", image_size=(64, 32),
+    )  # fmt: skip
+    assert read_settings(settings.as_json, "run.json") == settings
+    assert given(*flags_giving(settings.as_json)).over(Settings()) == settings
+
+
+def test_a_changed_setting_is_checked_like_a_given_one():
+    assert changed(settings_of(steps=3), steps=2).steps == 2
+    with pytest.raises(ConfigError, match=r"--steps: .*got -2"):
+        changed(Settings(), steps=-2)
+
+
+def test_paths_are_absolute_but_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("weights", "embedded"):
+        (tmp_path / name).mkdir()
+    found = absolute_paths(settings_of(model="weights", ply="~/a.ply", actions="mine.py:SPACE", log_root="logs"))
+    assert found["model"] == str(tmp_path / "weights") and found["actions"] == f"{tmp_path}/mine.py:SPACE"
+    assert found["ply"] == Path("~/a.ply").expanduser() and found["log_root"] == tmp_path / "logs"
+    assert absolute_paths(settings_of(model="embedded"))["model"] == "embedded"
+
+
+class TestResuming:
+    def test_speed_may_change_but_not_answers(self):
+        saved = settings_of(batch=True, seed=3)
+        assert as_begun(saved, changed(saved, batch_size=2)).batch_size == 2
+        with pytest.raises(ConfigError, match=r"--temperature, --steps would change answers"):
+            as_begun(saved, changed(saved, steps=3, temperature=0.5))
+        with pytest.raises(ConfigError, match="--logprobs would change the records"):
+            as_begun(saved, changed(saved, logprobs=True))
+
+    def test_auto_keeps_the_value_of_the_run(self):
+        saved = settings_of(batch=True, renderer="raycast", dtype="float32")
+        resumed = as_begun(saved, changed(saved, renderer="auto", dtype="auto"))
+        assert (resumed.renderer, resumed.dtype) == ("raycast", "float32")
+
+    def test_filters_and_paths_may_be_written_otherwise(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.chdir(tmp_path)
+        saved = settings_of(ids=("a", "b"), ply=tmp_path / "a.ply")
+        assert as_begun(saved, changed(saved, ids=("b", "a"), ply="a.ply"))
+
+
+class TestHelp:
+    def test_loads_neither_torch_nor_a_renderer(self):
+        code = (
+            f"import runpy, sys; sys.argv = ['x', '--help']\n"
+            f"try: runpy.run_path({str(COMMAND)!r}, run_name='__main__')\n"
+            "except SystemExit as end: assert end.code == 0\n"
+            "heavy = {'torch', 'transformers', 'open3d', 'trimesh', 'pyrender', 'datasets'} & set(sys.modules)\n"
+            "assert not heavy, heavy"
+        )
+        shown = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=COMMAND.parent
+        )
+        assert "--max-batched-turns" in shown.stdout
+
+    def test_survives_a_closed_pipe(self):
+        with subprocess.Popen(
+            [sys.executable, str(COMMAND), "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as it:
+            assert it.stdout is not None and it.stderr is not None
+            it.stdout.close()
+            assert (it.stderr.read(), it.wait()) == (b"", 0)
+
+    def test_lists_every_setting_once_and_the_choices_of_registries(self, monkeypatch: pytest.MonkeyPatch):
+        assert len(SETTINGS) <= 80
+        assert sorted(name for section in SECTIONS for name in names_in(section)) == sorted(SETTINGS)
+        monkeypatch.setenv("COLUMNS", "900")
+        shown = run_main(["--help"]).stdout
+        assert all(f"\n  {flag(name)}" in shown for name in SETTINGS)
+        assert "{choices}" not in shown and "(default: )" not in shown and "(default: None)" not in shown
+        _, _, text = shown.partition("--benchmark ")
+        assert set(benchmark_names()) <= set(re.findall(r"[a-z0-9-]+", text.partition("--questions ")[0]))
+
+
+def test_every_setting_has_a_role_and_each_role_a_setting():
+    assert {each.role for each in SETTINGS.values()} == {*Role}
+    assert "steps" in names_of(Role.ANSWER) and "batch_size" in names_of(Role.SPEED)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--nope"],
+        ["--steps", "-1"],
+        ["--config", "missing.yaml", "--batch"],
+        ["--batch", "--demo"],
+        ["--ply", str(COMMAND), "--question", "?"],
+    ],
+)
+def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments: list[str]):
+    ended = run_main(arguments)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
+    assert ended.stderr.strip()
