@@ -9,7 +9,7 @@ from roomscout.base.text import counted
 from roomscout.data.boxes import BoxError, KnownBoxes
 from roomscout.data.question_files import listed
 from roomscout.data.questions import Question
-from roomscout.data.scans import ScanNotFound, format_scan_table, missing_scans, scan_of, scan_table
+from roomscout.data.scans import ScanNotFound, missing_scans, scan_of, scan_table
 from roomscout.data.video_frames import VideoNotFound
 from roomscout.envs.films import FilmSettings
 from roomscout.envs.object_boxes import known_boxes
@@ -45,7 +45,7 @@ def log_scan_table(
     questions: Sequence[Question], missing: Mapping[tuple[str, str], str], unusable: Mapping[tuple[str, str], str] = {}
 ) -> None:
     """Log the table of scans per dataset, and the scenes without one with the first reason."""
-    for line in format_scan_table(scan_table(questions, {**missing, **unusable})):
+    for line in scan_table(questions, {**missing, **unusable}):
         log.info("%s", line)
     if missing:
         log.warning("no scan, so their questions fail: %s", listed(map(" ".join, missing)))

@@ -5,7 +5,6 @@ import hashlib
 import stat
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from roomscout.base.text import escaped, on_disk
 from roomscout.data.questions import Question
@@ -49,16 +48,6 @@ class ScanNotFound(Exception):
 def layout_name(dataset: str) -> str:
     """A published name of a dataset as in LAYOUTS: "3RScan" is 3rscan, "ScanNet++" scannetpp."""
     return dataset.strip().lower().replace("++", "pp")
-
-
-class ScanCount(NamedTuple):
-    """Numbers of scenes and questions of a dataset, in total and with a scan."""
-
-    dataset: str
-    scenes: int
-    scenes_with_scan: int
-    questions: int
-    questions_with_scan: int
 
 
 def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts = LAYOUTS) -> Path:
@@ -114,18 +103,6 @@ def scan_sha256(path: Path) -> str:
         return hashlib.file_digest(scan, "sha256").hexdigest()
 
 
-def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]]) -> list[ScanCount]:
-    """Count scenes and questions with a scan, per dataset in order of first appearance, without the missing scenes."""
-    asked: dict[str, list[tuple[str, str]]] = {}
-    for question in questions:
-        asked.setdefault(question.dataset, []).append(question.scene)
-    counts = []
-    for dataset, scenes in asked.items():
-        found = [scene for scene in scenes if scene not in missing]
-        counts.append(ScanCount(dataset, len(set(scenes)), len(set(found)), len(scenes), len(found)))
-    return counts
-
-
 def missing_scans(
     questions: Sequence[Question], scan_root: Path, layouts: Layouts = LAYOUTS
 ) -> dict[tuple[str, str], str]:
@@ -144,17 +121,18 @@ def missing_scans(
     return reasons
 
 
-def format_scan_table(rows: Iterable[ScanCount]) -> list[str]:
-    """The table as lines of text; the last one has the totals."""
-    rows = list(rows)
-    rows.append(ScanCount("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True))))
-    width = max(len("dataset"), *(len(escaped(row.dataset)) for row in rows))
-    lines = [f"{'dataset':<{width}}  {'scenes with scan':>16}  {'questions with scan':>19}"]
-    for row in rows:
-        scenes = f"{row.scenes_with_scan} of {row.scenes}"
-        asked = f"{row.questions_with_scan} of {row.questions}"
-        lines.append(f"{escaped(row.dataset):<{width}}  {scenes:>16}  {asked:>19}")
-    return lines
+def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]]) -> list[str]:
+    """Scenes and questions that have a scan, as lines: by dataset in order of first appearance, then all."""
+    asked: dict[str, list[tuple[str, str]]] = {}
+    for question in questions:
+        asked.setdefault(question.dataset, []).append(question.scene)
+    rows = [("dataset", "scenes with scan", "questions with scan")]
+    for name, scenes in [*asked.items(), ("all", [question.scene for question in questions])]:
+        found = [scene for scene in scenes if scene not in missing]
+        counts = f"{len(set(found))} of {len(set(scenes))}", f"{len(found)} of {len(scenes)}"
+        rows.append((escaped(name), *counts))
+    width = max(len(name) for name, *_ in rows)
+    return [f"{name:<{width}}  {scenes:>16}  {asked_about:>19}" for name, scenes, asked_about in rows]
 
 
 def scene_order(questions: Iterable[Question]) -> list[Question]:

@@ -102,11 +102,8 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
     as the file says.
     """
     with _opened(path) as (video, stream):
-        total, promised, rate = (
-            sum(1 for packet in video.demux(stream) if packet.size),
-            stream.frames,
-            stream.average_rate,
-        )
+        total = sum(1 for packet in video.demux(stream) if packet.size)
+        promised, rate = stream.frames, stream.average_rate
     require_frames(path, total, frames)
     made, decoded = _decoded(path, sampled(total, frames), size)
     if decoded != total:  # some packets hold no frame
@@ -127,10 +124,8 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
 
     They are in natural order of their names: 2.jpg is before 10.jpg.
     """
-    try:
+    with _reading(path):
         files = [each for each in path.iterdir() if each.suffix.lower() in IMAGE_SUFFIXES and each.name[0] != "."]
-    except OSError as error:
-        raise VideoError(f"{path} cannot be read ({error.strerror or error})") from None
     files = sorted(files, key=lambda each: (_natural(each.name), each.name))
     if not files:
         raise VideoError(f"{path} has no frame: put images of {', '.join(sorted(IMAGE_SUFFIXES))} there")
@@ -138,13 +133,18 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
     wanted = sampled(len(files), frames)
     made = {}
     for place in dict.fromkeys(wanted):
-        try:
-            with Image.open(files[place]) as image:
-                made[place] = Shot(FRAME, size.fitted(image))
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise VideoError(f"{files[place]} cannot be read as an image ({error}): restore it") from None
+        with _reading(files[place]), Image.open(files[place]) as image:
+            made[place] = Shot(FRAME, size.fitted(image))
     record = FramesRecord(str(path), _sha256([files[place] for place in made]), len(files), wanted)
     return record, tuple(made[place] for place in wanted)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # Pillow's, too
+        raise VideoError(f"{path} cannot be read ({error})") from None
 
 
 def require_frames(path: Path, total: int, frames: int) -> None:
@@ -162,11 +162,8 @@ def _sha256(files: Sequence[Path]) -> str:
     """A hash of one file's bytes, or of the names and bytes of several; raises VideoError."""
     digests = []
     for path in files:
-        try:
-            with path.open("rb") as content:
-                digests.append((path.name, hashlib.file_digest(content, "sha256").hexdigest()))
-        except OSError as error:
-            raise VideoError(f"{path} cannot be read ({error.strerror or error})") from None
+        with _reading(path), path.open("rb") as content:
+            digests.append((path.name, hashlib.file_digest(content, "sha256").hexdigest()))
     return digests[0][1] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()
 
 

@@ -10,7 +10,6 @@ from roomscout.data.questions import Question
 from roomscout.data.scans import (
     ScanNotFound,
     find_scan,
-    format_scan_table,
     missing_scans,
     scan_table,
     scene_order,
@@ -123,7 +122,7 @@ QUESTIONS = [
 
 def test_the_printed_table_has_totals(tmp_path: Path) -> None:
     touch(tmp_path / "scannet/scans/b/b_vh_clean_2.ply")
-    lines = format_scan_table(scan_table(QUESTIONS, missing_scans(QUESTIONS, tmp_path)))
+    lines = scan_table(QUESTIONS, missing_scans(QUESTIONS, tmp_path))
     assert [line.split() for line in lines[1:]] == [
         ["scannet", "1", "of", "3", "2", "of", "4"],
         ["arkitscenes", "0", "of", "1", "0", "of", "2"],

@@ -108,7 +108,7 @@ def test_a_folder_has_frames_in_natural_order(tmp_path: Path):
     with pytest.raises(VideoError, match="has 12 frames, fewer than --frames 13"):
         frames_of_folder(tmp_path, 13, ANY_SIZE)
     (tmp_path / "frame_11.png").write_bytes(b"cut")
-    with pytest.raises(VideoError, match=r"frame_11\.png cannot be read as an image"):
+    with pytest.raises(VideoError, match=r"frame_11\.png cannot be read"):
         frames_of_folder(tmp_path, 4, ANY_SIZE)
     (tmp_path / "empty").mkdir()
     with pytest.raises(VideoError, match=r"empty has no frame: put images of \.bmp, \.jpeg"):
