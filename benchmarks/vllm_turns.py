@@ -18,7 +18,8 @@ from benchmarks.turns import SHAPES, Workload, build
 from roomscout.models import Backend, ModelOptions, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.loading import end_tokens, resolve_device, resolve_dtype
+from roomscout.models.transformers.devices import resolve_device, resolve_dtype
+from roomscout.models.transformers.loading import end_tokens
 from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
 from roomscout.models.vllm.backend import VllmBackend
 

@@ -298,7 +298,7 @@ def _require_packages(settings: Settings, checkpoint: str) -> None:
 
         require_xgrammar()
     if settings.compile:
-        from roomscout.models.transformers.loading import resolve_device
+        from roomscout.models.transformers.devices import resolve_device
         from roomscout.models.transformers.steps import require_compiler
 
         require_compiler(resolve_device(settings.device))

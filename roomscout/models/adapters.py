@@ -89,7 +89,8 @@ def write_merged(model: str, adapter: Path, dtype: str, folder: Path) -> None:
     """Write a checkpoint with an adapter merged into its weights, in `dtype` ("float32", ...); raises ModelError."""
     import torch
 
-    from roomscout.models.transformers.loading import load_checkpoint, resolve_dtype
+    from roomscout.models.transformers.devices import resolve_dtype
+    from roomscout.models.transformers.loading import load_checkpoint
 
     device = torch.device("cpu")
     loaded, processor = load_checkpoint(model, resolve_dtype(dtype, device), device, "auto")

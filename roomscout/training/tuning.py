@@ -81,7 +81,8 @@ def load_parts(options: argparse.Namespace) -> Parts:
     import torch
     from peft import LoraConfig
 
-    from roomscout.models.transformers.loading import load_checkpoint, resolve_device, resolve_dtype
+    from roomscout.models.transformers.devices import resolve_device, resolve_dtype
+    from roomscout.models.transformers.loading import load_checkpoint
 
     local = os.environ.get("LOCAL_RANK", "0")  # of torchrun and accelerate: one process per GPU
     device = resolve_device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")

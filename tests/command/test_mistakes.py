@@ -12,8 +12,6 @@ from roomscout.agent.running import resume_command
 from roomscout.command.main import main
 from roomscout.command.merging import out_and_parts
 from roomscout.command.verbs import VERBS
-from roomscout.models import ModelError
-from roomscout.models.transformers.source import existing_source
 from roomscout.runs import RunError
 
 
@@ -63,21 +61,6 @@ def test_help_without_docstrings_begins_with_a_sentence():
     said = run_command([sys.executable, "-m", "roomscout", "help"], env=env).stdout
     assert "Let a vision-language model explore 3D scans" in said.partition("Verbs")[0]
     assert "Settings(" not in said
-
-
-def test_a_model_without_docstrings_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    class Flags:
-        optimize = 2
-
-    monkeypatch.setattr(sys, "flags", Flags())
-    with pytest.raises(ModelError, match="set PYTHONOPTIMIZE to 1 or less"):
-        existing_source("embedded")
-
-
-def test_the_explorer_is_named_by_its_folder_only_in_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelError, match="did you mean --model embedded"):
-        existing_source("checkpoints/explorer")
 
 
 def test_the_console_command_resumes_by_its_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

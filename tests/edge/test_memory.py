@@ -20,6 +20,7 @@ from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.models import ModelError
 from roomscout.models.transformers import footprint as footprints
+from roomscout.models.transformers.devices import usable_bytes
 from roomscout.models.transformers.footprint import (
     Footprint,
     Work,
@@ -27,7 +28,6 @@ from roomscout.models.transformers.footprint import (
     work_of,
 )
 from roomscout.models.transformers.kv_cache import buffer_columns
-from roomscout.models.transformers.loading import usable_bytes
 from roomscout.models.transformers.shapes import ModelSizes
 
 GIB = 2**30

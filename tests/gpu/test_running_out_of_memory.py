@@ -15,9 +15,9 @@ from benchmarks.turns import Workload
 from roomscout.edge.memory import fitting_batch
 from roomscout.models import KV_SHARE, ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation
+from roomscout.models.transformers.devices import usable_bytes
 from roomscout.models.transformers.footprint import work_of
 from roomscout.models.transformers.kv_cache import buffer_columns
-from roomscout.models.transformers.loading import usable_bytes
 
 Record = Callable[[str, object], None]
 

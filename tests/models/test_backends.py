@@ -23,10 +23,10 @@ from roomscout.models.engines import make_backend
 from roomscout.models.transformers import runner
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.decoding import ReplyStop, never_generated
+from roomscout.models.transformers.devices import is_out_of_memory, keep_freed_memory
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families.qwen import QWEN3_VL
 from roomscout.models.transformers.grammar import CompiledGrammar
-from roomscout.models.transformers.loading import is_out_of_memory, keep_freed_memory
 
 
 def view(seed, size=(64, 96)):
@@ -437,35 +437,20 @@ class TestErrors:
         with pytest.raises(ModelError, match="Q042: it does not end with a user message"):
             backend.generate([Conversation("Q042", [Message("system", "rules")])], ACTION)
 
-    @pytest.mark.parametrize("model", ["/no/such/folder", "./missing", "no-such-model", "a/b/c"])
-    def test_a_missing_folder(self, model):
-        with pytest.raises(ModelError, match=f"no checkpoint folder {model}"):
+    @pytest.mark.parametrize("model", ["/no/such/folder", "./missing", "gpt-4o", "a/b/c", "checkpoints/explorer"])
+    def test_a_name_that_is_neither_a_folder_nor_a_hub_id(self, model, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(ModelError, match=f"no checkpoint folder {model}: .*or embedded; .*--engine openai"):
             TransformersBackend.from_checkpoint(model, ModelOptions())
 
-    def test_a_hosted_models_name_suggests_engine_openai(self):
-        with pytest.raises(ModelError, match="--engine openai --base-url URL"):
-            TransformersBackend.from_checkpoint("gpt-4o", ModelOptions())
-
     def test_a_folder_without_a_checkpoint(self, tmp_path):
-        with pytest.raises(ModelError, match=r"no config\.json"):
+        with pytest.raises(ModelError, match=r"no config\.json: .*--adapter.*llama\.cpp"):
             TransformersBackend.from_checkpoint(str(tmp_path), ModelOptions())
-
-    def test_a_lora_adapter(self, tmp_path):
-        (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "Qwen/Qwen3-VL-8B-Instruct"}')
-        named = r"is an adapter of Qwen/Qwen3-VL-8B-Instruct: name that as --model and add --adapter "
-        with pytest.raises(ModelError, match=named):
-            TransformersBackend.from_checkpoint(str(tmp_path), ModelOptions())
-
-    @pytest.mark.parametrize("named", [".", "model.gguf"])
-    def test_a_model_in_the_format_of_llama_cpp(self, tmp_path, named):
-        (tmp_path / "model.gguf").write_bytes(b"GGUF")
-        with pytest.raises(ModelError, match=r"llama\.cpp's format: serve it .* --engine openai --base-url URL"):
-            TransformersBackend.from_checkpoint(str(tmp_path / named), ModelOptions())
 
     def test_files_that_git_lfs_has_not_fetched(self, tmp_path):
         folder = write_untrained_checkpoint(tmp_path / "cloned")
         (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-        with pytest.raises(ModelError, match=r"Git LFS pointers instead of files \(model\.safetensors\): run `git lfs"):
+        with pytest.raises(ModelError, match=r"model\.safetensors is a Git LFS pointer .*run `git lfs"):
             TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu"))
 
     def test_a_checkpoint_without_a_chat_template(self, tmp_path):
@@ -516,20 +501,13 @@ class TestErrors:
             TransformersBackend.from_checkpoint("Qwen/Qwen3-VL-8B-Instruct-not-here", ModelOptions())
         assert not [line for line in caplog.messages if "Retrying" in line]
 
-    @pytest.mark.parametrize(
-        ("device", "words"), [("cuda:99", "CUDA devices"), ("tpu9", "not one device"), ("meta", "not")]
-    )
-    def test_an_unavailable_device(self, checkpoint, device, words):
-        with pytest.raises(ModelError, match=words):
-            TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device=device))
+    def test_an_unavailable_device(self, checkpoint):
+        with pytest.raises(ModelError, match=r"--device cuda:99 is not available: torch sees \d+ CUDA devices"):
+            TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cuda:99"))
 
     def test_an_attention_implementation_that_the_device_lacks(self, checkpoint):
         with pytest.raises(ModelError, match="flash_attention_2 works only on CUDA, in bfloat16 or float16"):
             TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", attention="flash_attention_2"))
-
-    def test_an_unknown_dtype(self, checkpoint):
-        with pytest.raises(ModelError, match=r"int8.*float32"):
-            TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", dtype="int8"))
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,10 @@ class TransformersBackend:
         name: str | None = None,
         frozen: bool = False,
     ) -> None:
+        from roomscout.models.transformers.devices import usable_bytes
         from roomscout.models.transformers.encoding import ConversationEncoder
         from roomscout.models.transformers.families import family_of
         from roomscout.models.transformers.given_model import require_model, require_processor
-        from roomscout.models.transformers.loading import usable_bytes
         from roomscout.models.transformers.runner import GenerationOptions, ModelRunner, Steps
         from roomscout.models.transformers.steps import require_compiler
 
@@ -113,12 +113,8 @@ class TransformersBackend:
         require_libraries(checkpoint)
         import torch
 
-        from roomscout.models.transformers.loading import (
-            keep_freed_memory,
-            load_checkpoint,
-            resolve_device,
-            resolve_dtype,
-        )
+        from roomscout.models.transformers.devices import keep_freed_memory, resolve_device, resolve_dtype
+        from roomscout.models.transformers.loading import load_checkpoint
         from roomscout.models.transformers.steps import require_compiler
 
         options = options or ModelOptions()

@@ -11,18 +11,11 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer
 from roomscout.models import MEMORY_FRACTION
 from roomscout.models.gpus import FLOP_SHARE, GPUS, MEMORY_SHARE, GpuName
 from roomscout.models.roofline import Rates, Work
+from roomscout.models.transformers.devices import is_out_of_memory, resolve_device, resolve_dtype, usable_bytes
 from roomscout.models.transformers.families import family_of, require_tiles
 from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.kv_cache import kv_token_bytes
-from roomscout.models.transformers.loading import (
-    checkpoint_config,
-    checkpoint_part,
-    is_here,
-    is_out_of_memory,
-    resolve_device,
-    resolve_dtype,
-    usable_bytes,
-)
+from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, is_here
 from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
 
 if TYPE_CHECKING:

@@ -20,12 +20,13 @@ from roomscout.models.transformers.decoding import (
     SuppressTokens,
     never_generated,
 )
+from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.grammar import CompiledGrammar
 from roomscout.models.transformers.inference_state import inference_state
 from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, cache_argument, kv_token_bytes
-from roomscout.models.transformers.loading import end_tokens, is_out_of_memory
+from roomscout.models.transformers.loading import end_tokens
 from roomscout.models.transformers.steps import DecodingLoop
 
 if TYPE_CHECKING:

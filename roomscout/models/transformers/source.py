@@ -1,12 +1,8 @@
 """Where a checkpoint is, as far as this machine knows. Imports neither torch nor transformers."""
 
-import json
-import sys
-from difflib import get_close_matches
 from pathlib import Path
 
 from roomscout.base.extras import require
-from roomscout.base.wording import named
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 from roomscout.models.transformers.families import FAMILIES
 
@@ -27,43 +23,30 @@ def existing_source(checkpoint: str) -> str:
     Raises ModelError for a folder without a checkpoint, for a name that is neither a folder nor a hub id, and without
     the libraries that load checkpoints.
     """
-    if sys.flags.optimize > 1:
-        raise ModelError(
-            "transformers needs docstrings, which Python leaves out with PYTHONOPTIMIZE=2 or -OO: set "
-            "PYTHONOPTIMIZE to 1 or less"
-        )
     model, _ = id_and_revision(checkpoint)
     require_libraries(model)
     path = EXPLORER if model == EMBEDDED else Path(model).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{model} {_why_no_checkpoint(path)}")
-        return str(path)
-    if path.exists():
-        file = f"a file: {named('model')} takes the checkpoint's folder"
-        raise ModelError(f"{model} is {_gguf() if path.suffix == '.gguf' else file}")
-    if model.count("/") != 1 or model.startswith(("/", ".", "~")):
-        if Path(model).name == EXPLORER.name or get_close_matches(model, [EMBEDDED]):
-            raise ModelError(f"there is no checkpoint folder {model}: did you mean {named(model=EMBEDDED)}?")
-        if "/" not in model:
             raise ModelError(
-                f"there is no checkpoint folder {model}, and a hub id has an owner, as in {FAMILIES[0].example}; if "
-                f"{model} is a model behind a server, add {named(engine='openai', base_url='URL')}"
+                f"{model} has no config.json: --model takes a folder written by save_pretrained (--adapter one of an "
+                "adapter); files in llama.cpp's format need a server, --engine openai and --base-url"
             )
+        return str(path)
+    explorer = f"{EXPLORER.parent.name}/{EXPLORER.name}"
+    if path.exists() or model.count("/") != 1 or model.startswith(("/", ".", "~")) or model == explorer:
         names = ", ".join(family.name for family in FAMILIES)
         raise ModelError(
-            f"there is no checkpoint folder {model}: {named('model')} takes a checkpoint of {names}, as a folder or a "
-            f"hub id such as {FAMILIES[0].example}, or {EMBEDDED}"
+            f"there is no checkpoint folder {model}: --model takes a folder or a hub id such as {FAMILIES[0].example} "
+            f"of {names}, or {EMBEDDED}; a model behind a server needs --engine openai and --base-url"
         )
-    if Path(model).name == EXPLORER.name and model == f"{EXPLORER.parent.name}/{EXPLORER.name}":
-        raise ModelError(f"there is no checkpoint folder {model} here: did you mean {named(model=EMBEDDED)}?")
     return checkpoint
 
 
 def require_libraries(model: str) -> None:
     """Raise ModelError if a library is missing that loads checkpoints."""
     name = EMBEDDED if model == str(EXPLORER) else model
-    require(named(model=name), *LIBRARIES, error=ModelError)
+    require(f"--model {name}", *LIBRARIES, error=ModelError)
 
 
 def hub_revision(checkpoint: str) -> str | None:
@@ -81,22 +64,3 @@ def hub_revision(checkpoint: str) -> str | None:
         folder = Path(found).parent
     folder = folder.resolve()
     return folder.name if folder.parent.name == "snapshots" else None
-
-
-def _why_no_checkpoint(folder: Path) -> str:
-    """What a folder without config.json is instead, and what to do about it."""
-    adapter = folder / "adapter_config.json"
-    if adapter.is_file():
-        try:
-            base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
-        except (OSError, ValueError, KeyError, TypeError):
-            base = "its base model"
-        return f"is an adapter of {base}: name that as {named('model')} and add {named(adapter=folder)}"
-    if any(folder.glob("*.gguf")):
-        return f"is {_gguf()}"
-    return f"has no config.json: {named('model')} takes a folder written by save_pretrained"
-
-
-def _gguf() -> str:
-    served = named(engine="openai", base_url="URL")
-    return f"in llama.cpp's format: serve it with llama.cpp or Ollama, then add {served}"

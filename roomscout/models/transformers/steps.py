@@ -17,9 +17,9 @@ from transformers.cache_utils import DynamicLayer
 from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.transformers.attention import additive_mask
+from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.kv_cache import WINDOW, cache_argument
-from roomscout.models.transformers.loading import is_out_of_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

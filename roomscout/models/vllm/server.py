@@ -338,7 +338,7 @@ def cpu_kv_bytes(options: ModelOptions) -> int:
     """Memory for keys and values on a CPU: as planned, else a share of what is usable."""
     if options.kv_cache_bytes is not None:
         return options.kv_cache_bytes
-    from roomscout.models.transformers.loading import resolve_device, usable_bytes
+    from roomscout.models.transformers.devices import resolve_device, usable_bytes
 
     return int(usable_bytes(resolve_device("cpu"), options.memory_fraction) * KV_SHARE)
 

@@ -1,0 +1,76 @@
+"""Devices, data types and memory."""
+
+import ctypes
+
+import torch
+
+from roomscout.models import ModelError
+
+# The CPU allocator raises plain RuntimeErrors, as do cuBLAS and cuDNN if they cannot allocate a handle or a workspace.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",  # from cublasCreate() when out of memory
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
+KEPT_BYTES = 2**30
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device for a value of `--device`; "auto" is the first CUDA device, else the CPU. Raises ModelError."""
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelError(
+            f"--device {name} is not available: torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu"
+        )
+    return torch.device("cuda", 0) if device == torch.device("cuda") else device  # torch.cuda often needs an index
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype for a value of `--dtype`; "auto" is bfloat16 on CUDA and float32 elsewhere."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return DTYPES[name]
+
+
+def usable_bytes(device: torch.device, memory_fraction: float) -> int:
+    """Memory that this process may still take: what is free on the device, for the CPU in the machine, within this
+    fraction of all that it has."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        taken = torch.cuda.memory_allocated(device)
+        free += torch.cuda.memory_reserved(device) - taken  # unused in PyTorch's allocator
+        return max(0, min(free, int(memory_fraction * total) - taken))
+    import psutil  # GPU machines may lack it
+
+    memory, taken = psutil.virtual_memory(), psutil.Process().memory_info().rss
+    return max(0, min(memory.available, int(memory_fraction * memory.total) - taken))
+
+
+def keep_freed_memory() -> None:
+    """Let the whole process reuse memory that it frees, up to KEPT_BYTES. Does nothing without glibc.
+
+    By default glibc returns large tensors to the system and gets new pages for the next ones, which was a tenth of the
+    CPU time of a run on a CPU.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+        if not library.mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES):
+            library.mallopt(_M_MMAP_THRESHOLD, 2**25)  # the most that older versions take
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that a device is out of memory, or was raised while such an error was handled.
+
+    The end of a CUDA graph's capture raises an error of its own, with the one that interrupted the capture as context.
+    """
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in str(error) for words in _OUT_OF_MEMORY):
+        return True
+    return error.__context__ is not None and is_out_of_memory(error.__context__)
