@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from roomscout.agent.spec import QuestionSpec, WorldSpec
 from roomscout.base.errors import ConfigError
-from roomscout.base.text import counted
+from roomscout.base.text import counted, listed
 from roomscout.data.boxes import BoxError, KnownBoxes
-from roomscout.data.question_files import listed
 from roomscout.data.questions import Question
 from roomscout.data.scans import ScanNotFound, missing_scans, scan_of, scan_table
 from roomscout.data.video_frames import VideoNotFound

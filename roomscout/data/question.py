@@ -11,7 +11,7 @@ from roomscout.base.text import listed
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import RESERVED, Benchmark
 from roomscout.data.options import Options, letters_of
-from roomscout.data.question_files import COLUMNS, EXTRA_ANSWERS, START_COLUMN, QuestionError
+from roomscout.data.question_files import COLUMNS, QuestionError
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.starts import Start
 
@@ -71,9 +71,9 @@ class Question:
         if self.declares_kind:
             columns |= {"answer_kind": self.kind.name, "unit": self.kind.unit}
         if self.start:
-            columns |= {START_COLUMN: self.start.to_json()}
+            columns |= {"start": self.start.to_json()}
         if self.extra_answers:
-            columns |= {EXTRA_ANSWERS: self.extra_answers}
+            columns |= {"extra_answers": self.extra_answers}
         return columns | self.frame.columns
 
     def parse_answer(self, value: object) -> str | None:

@@ -20,24 +20,13 @@ COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options"
 """The columns of questions, which are VSI-Bench's; a file may omit OPTIONAL_COLUMNS."""
 OPTION_COLUMNS = tuple("ABCDEFGH")
 """Columns with one option each, instead of `options`."""
-KIND_COLUMNS = ("answer_kind", "unit")
-"""Columns with which a row declares the kind of its answer, for question types that no benchmark defines."""
-
-SCAN_COLUMN = "scan"
-"""A column with the path of the row's scan file. Such a row needs no dataset and no scene_name."""
 AS_GIVEN = "as_given"
 """A column that is true in the files of `saved`. Such a row skips the benchmark's column mapping and
 exclusions, and may have a `ground_truth` of null."""
-
-START_COLUMN = "start"
-"""An optional column with the place and the heading at which a question starts: see `roomscout.data.starts`."""
-EXTRA_ANSWERS = "extra_answers"
-"""An optional column with a list of further right answers, which a judge reads beside the ground truth."""
-SCALE_COLUMN = "scale"
-UP_AXIS_COLUMN = "up_axis"
-"""Optional columns with the unit of the row's scan in metres, and the axis that points up in it."""
-OWN_COLUMNS = (SCAN_COLUMN, START_COLUMN, EXTRA_ANSWERS, SCALE_COLUMN, UP_AXIS_COLUMN, AS_GIVEN)
-"""Columns that a row may have whatever its benchmark's are."""
+OWN_COLUMNS = ("scan", "answer_kind", "unit", "start", "scale", "up_axis", "extra_answers", AS_GIVEN)
+"""Columns that a row may have whatever its benchmark's are: the path of its scan, instead of dataset and scene; the
+kind of its answer, for a type that no benchmark defines; the start of the camera; the unit and the up axis of its scan;
+and further right answers, which a judge reads."""
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +103,7 @@ def file_rows(
 ) -> Iterator[NumberedRow]:
     """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, else records.
 
-    Reads `columns`, KIND_COLUMNS, OWN_COLUMNS and OPTION_COLUMNS, and logs a warning that names all other columns.
+    Reads `columns`, OWN_COLUMNS and OPTION_COLUMNS, and logs a warning that names all other columns.
     `read_json` makes the rows of a .json file that is not a list of them.
 
     For a malformed line of a .jsonl file, yields a QuestionError in place of the row, so that later rows are read too.
@@ -123,7 +112,7 @@ def file_rows(
     suffix = path.suffix.lower()
     if suffix not in QUESTION_FILES:
         raise QuestionError(f"{path}: a question file is one of {listed(QUESTION_FILES)}")
-    known = {*columns, *KIND_COLUMNS, *OWN_COLUMNS, *OPTION_COLUMNS}
+    known = {*columns, *OWN_COLUMNS, *OPTION_COLUMNS}
     names: dict[str, None] = {}
     try:
         if suffix == ".json" and read_json is not None:
@@ -153,12 +142,12 @@ def _options_of_columns(row: QuestionRow) -> QuestionRow:
 def _scan_beside(row: QuestionRow, file: Path) -> QuestionRow:
     """The absolute path of a scan that exists relative to the file's folder, and the scene's name, by default its path
     as it is written."""
-    written = row.get(SCAN_COLUMN)
+    written = row.get("scan")
     scan = scan_path(written) if isinstance(written, str) else ""
     beside = file.absolute().parent / scan
     if not scan or not on_disk(beside).is_file():
         return {}
-    return {"scene_name": row.get("scene_name") or str(Path(scan).with_suffix("")), SCAN_COLUMN: str(beside)}
+    return {"scene_name": row.get("scene_name") or str(Path(scan).with_suffix("")), "scan": str(beside)}
 
 
 def questions_file(folder: Path) -> Path:

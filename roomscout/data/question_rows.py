@@ -17,17 +17,7 @@ from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.options import Options, read_options
 from roomscout.data.question import UNDECLARED, AnswerKindError, Question, why_no_truth, with_kind
-from roomscout.data.question_files import (
-    AS_GIVEN,
-    OPTIONAL_COLUMNS,
-    SCALE_COLUMN,
-    SCAN_COLUMN,
-    START_COLUMN,
-    UP_AXIS_COLUMN,
-    NumberedRow,
-    QuestionError,
-    QuestionRow,
-)
+from roomscout.data.question_files import AS_GIVEN, OPTIONAL_COLUMNS, NumberedRow, QuestionError, QuestionRow
 from roomscout.data.scan_frames import ScanFrame, scan_path
 from roomscout.data.starts import Start
 
@@ -42,7 +32,7 @@ LIST = "the list of questions"
 def row_of(question: Question) -> dict[str, Any]:
     """A question as a row that is AS_GIVEN, with its kind of answer and its scan."""
     kind = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}
-    scan = {SCAN_COLUMN: question.scan} if question.scan else {}
+    scan = {"scan": question.scan} if question.scan else {}
     return {**question.row, **kind, **scan, AS_GIVEN: True}
 
 
@@ -97,7 +87,7 @@ def _in_our_columns(row: QuestionRow | QuestionError, place: str, benchmark: Ben
     if is_as_given(row):
         return row
     with at(place):
-        optional = (*OPTIONAL_COLUMNS, *SCENE_COLUMNS) if row.get(SCAN_COLUMN) else OPTIONAL_COLUMNS
+        optional = (*OPTIONAL_COLUMNS, *SCENE_COLUMNS) if row.get("scan") else OPTIONAL_COLUMNS
         if missing := [column for column in benchmark.columns if column not in row and column not in optional]:
             columns = listed(benchmark.columns)
             raise QuestionError(f"missing column {listed(missing)}; {benchmark.title}'s columns are {columns}")
@@ -128,7 +118,7 @@ Cell = Annotated[str, StringConstraints(strip_whitespace=True), BeforeValidator(
 
 @dataclass(frozen=True)
 class _Columns(Record):
-    """The columns of a row that are text, and its ground truth."""
+    """The columns of a row."""
 
     id: Name
     dataset: Name
@@ -136,23 +126,27 @@ class _Columns(Record):
     question_type: Name
     question: str
     ground_truth: object
+    options: object = None
     scan: Cell = ""
     answer_kind: Cell = ""
     unit: Cell = ""
+    start: object = None
+    scale: object = None
+    up_axis: object = None
     extra_answers: tuple[str, ...] | None = None
 
 
 def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) -> Question:
     with at(place):
-        scan = row.get(SCAN_COLUMN)
+        scan = row.get("scan")
         scan = scan_path(scan) if isinstance(scan, str) else ""
         if scan:
             given = {name: value for name, value in row.items() if name not in SCENE_COLUMNS or value}
             row = {"dataset": OWN_DATASET, "scene_name": str(Path(scan).with_suffix("")), **given}
         columns = _Columns.from_json({"id": number, **row})
     with at(f"{place} (id {columns.id})"):
-        options = read_options(row.get("options"))
-        frame = ScanFrame.read(row.get(SCALE_COLUMN), row.get(UP_AXIS_COLUMN))
+        options = read_options(columns.options)
+        frame = ScanFrame.read(columns.scale, columns.up_axis)
         kind = UNDECLARED
         if columns.answer_kind or columns.unit:
             kind, _ = kind_of_columns(columns.answer_kind, columns.unit, columns.question_type, benchmark)
@@ -165,7 +159,7 @@ def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) 
             options=options.lettered,
             kind=kind,
             scan=scan,
-            start=Start.read(row.get(START_COLUMN)),
+            start=Start.read(columns.start),
             extra_answers=columns.extra_answers or (),
             scale=frame.scale,
             up_axis=frame.up_axis,

@@ -13,19 +13,7 @@ from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.options import read_options
 from roomscout.data.question import Question
-from roomscout.data.question_files import (
-    COLUMNS,
-    EXTRA_ANSWERS,
-    SCALE_COLUMN,
-    SCAN_COLUMN,
-    START_COLUMN,
-    UP_AXIS_COLUMN,
-    NumberedRow,
-    QuestionError,
-    file_rows,
-    hub_rows,
-    questions_file,
-)
+from roomscout.data.question_files import COLUMNS, NumberedRow, QuestionError, file_rows, hub_rows, questions_file
 from roomscout.data.question_rows import (
     LIST,
     at,
@@ -177,11 +165,11 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
         **{name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])},
         kind=kind,
         declares_kind=not known,
-        scan=row.get(SCAN_COLUMN, ""),
-        start=Start.read(row.get(START_COLUMN)),
-        extra_answers=tuple(row.get(EXTRA_ANSWERS, ())),
-        scale=row.get(SCALE_COLUMN),
-        up_axis=row.get(UP_AXIS_COLUMN),
+        scan=row.get("scan", ""),
+        start=Start.read(row.get("start")),
+        extra_answers=tuple(row.get("extra_answers", ())),
+        scale=row.get("scale"),
+        up_axis=row.get("up_axis"),
     )
 
 
