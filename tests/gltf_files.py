@@ -102,11 +102,11 @@ class Gltf:
         path.write_bytes(b"glTF" + struct.pack("<II", 2, 12 + len(chunks)) + chunks)
         return path
 
-    def gltf(self, path: Path, binary: str, uri: str, encoding: str = "utf-8") -> Path:
+    def gltf(self, path: Path, binary: str, uri: str) -> Path:
         """A .gltf file whose buffer is the file `binary`, named as `uri`."""
         (path.parent / binary).write_bytes(self.data)
         self.tree["buffers"] = [{"byteLength": len(self.data), "uri": uri}]
-        path.write_bytes(json.dumps(self._without_empty_lists()).encode(encoding))
+        path.write_bytes(json.dumps(self._without_empty_lists()).encode())
         return path
 
     def _without_empty_lists(self) -> dict:

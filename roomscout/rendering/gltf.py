@@ -7,12 +7,11 @@ Specification: Khronos, "glTF 2.0 Specification", and its registry of extensions
 """
 
 import base64
-import codecs
 import json
 import logging
 import struct
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,34 +26,26 @@ from roomscout.rendering.resources import find_file
 _log = logging.getLogger(__name__)
 
 _JSON_CHUNK, _BINARY_CHUNK = 0x4E4F534A, 0x004E4942
-_BINARY_KIND = struct.pack("<I", _BINARY_CHUNK)
-# The double is not of the specification.
-_COMPONENTS = {
-    5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5124: "<i4", 5125: "<u4", 5126: "<f4", 5130: "<f8",
-}  # fmt: skip
+_COMPONENTS = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9, "MAT4": 16}
 _PLACES = ("translation", "rotation", "scale")
 _POINTS, _LINES, _TRIANGLES, _STRIP, _FAN = 0, (1, 2, 3), 4, 5, 6
 
 _SUPPORTED = {
     "KHR_texture_transform", "KHR_mesh_quantization", "EXT_mesh_gpu_instancing", "EXT_texture_webp",
-    "EXT_texture_avif", "MSFT_texture_dds", "KHR_materials_unlit", "KHR_materials_pbrSpecularGlossiness",
-    "KHR_materials_emissive_strength", "KHR_materials_transmission", "KHR_materials_variants", "KHR_node_visibility",
+    "EXT_texture_avif", "MSFT_texture_dds", "KHR_materials_unlit", "KHR_node_visibility",
 }  # fmt: skip
-# What these add is not part of a picture without light, or no picture at all.
+# What these add is not part of a picture without light, or no picture at all, or is there in plain data, too.
 _IRRELEVANT = {
-    "KHR_lights_punctual", "KHR_materials_anisotropy", "KHR_materials_clearcoat", "KHR_materials_diffuse_transmission",
-    "KHR_materials_dispersion", "KHR_materials_ior", "KHR_materials_iridescence", "KHR_materials_sheen",
-    "KHR_materials_specular", "KHR_materials_volume", "KHR_animation_pointer", "KHR_xmp", "KHR_xmp_json_ld",
-    "KHR_accessor_float64", "EXT_lights_ies", "EXT_lights_image_based", "EXT_mesh_features", "EXT_mesh_manifold",
-    "EXT_structural_metadata", "EXT_feature_metadata", "EXT_instance_features", "CESIUM_primitive_outline",
-    "CESIUM_RTC", "MSFT_lod", "MSFT_packing_normalRoughnessMetallic", "MSFT_packing_occlusionRoughnessMetallic",
-    "FB_ngon_encoding", "KHR_audio_emitter", "KHR_physics_rigid_bodies", "OMI_physics_body", "OMI_physics_shape",
-    "OMI_collider",
+    "KHR_lights_punctual", "KHR_materials_anisotropy", "KHR_materials_clearcoat", "KHR_materials_dispersion",
+    "KHR_materials_ior", "KHR_materials_iridescence", "KHR_materials_sheen", "KHR_materials_specular",
+    "KHR_materials_volume", "KHR_animation_pointer", "KHR_xmp_json_ld", "EXT_lights_image_based", "EXT_mesh_features",
+    "EXT_structural_metadata",
 }  # fmt: skip
 _DRACO = "KHR_draco_mesh_compression"
-_MESHOPT = ("EXT_meshopt_compression", "KHR_meshopt_compression")
-_BASIS = "KHR_texture_basisu"
+_WITH_PLAIN_DATA = {
+    _DRACO, "EXT_meshopt_compression", "KHR_meshopt_compression", "KHR_texture_basisu",
+}  # fmt: skip
 
 
 def read_gltf(path: Path) -> Geometry:
@@ -87,31 +78,23 @@ class GltfFile:
         entries = self.tree.get(kind, [])
         if not isinstance(index, int) or not 0 <= index < len(entries):
             raise ValueError(f"it refers to {index} of its {len(entries)} {kind}")
-        if not isinstance(entries[index], dict):
-            raise ValueError(f"{index} of its {kind} is {entries[index]!r}")
         return entries[index]
 
     def resource(self, uri: str) -> bytes:
         """The bytes at a URI: embedded, or a file. Raises FileNotFoundError with the name of a missing file."""
         if uri.startswith("data:"):
             head, _, body = uri.partition(",")
-            return (
-                base64.b64decode(urllib.parse.unquote(body) + "==")  # the padding may be missing
-                if head.endswith(";base64")
-                else urllib.parse.unquote_to_bytes(body)
-            )
-        found = find_file(self.path, uri)
+            data = urllib.parse.unquote_to_bytes(body)
+            return base64.b64decode(data) if head.endswith(";base64") else data
+        name = urllib.parse.unquote(uri)
+        found = find_file(self.path, name)
         if found is None:
-            raise FileNotFoundError(urllib.parse.unquote(uri))
+            raise FileNotFoundError(f"the file {name} is missing: put it beside the scan")
         return found.read_bytes()
 
     def view(self, index: int) -> np.ndarray:
         """The bytes of a buffer view, (B,) uint8."""
         view = self.item("bufferViews", index)
-        for name in _MESHOPT:
-            source = view.get("extensions", {}).get(name)
-            if source and self.item("buffers", view["buffer"]).get("extensions", {}).get(name, {}).get("fallback"):
-                raise SceneError(_compressed(self.path, name))
         start, size = view.get("byteOffset", 0), view["byteLength"]
         buffer = self._buffer(view["buffer"])
         if start < 0 or size < 0 or start + size > len(buffer):
@@ -123,10 +106,7 @@ class GltfFile:
     def _buffer(self, index: int) -> np.ndarray:
         if index not in self._buffers:
             uri = self.item("buffers", index).get("uri")
-            try:
-                data = self._binary if uri is None else self.resource(uri)
-            except FileNotFoundError as missing:
-                raise SceneError(f"{self.path} needs the file {missing}, which is missing: put it beside it") from None
+            data = self._binary if uri is None else self.resource(uri)
             if data is None:
                 raise ValueError(f"buffer {index} has no data")
             self._buffers[index] = np.frombuffer(data, dtype=np.uint8)
@@ -172,72 +152,42 @@ class GltfFile:
 
 
 def _type_of(accessor: dict[str, Any]) -> np.dtype:
-    if accessor["componentType"] not in _COMPONENTS:
-        raise ValueError(f"component type {accessor['componentType']} does not exist")
     return np.dtype(_COMPONENTS[accessor["componentType"]])
 
 
 def _parsed(path: Path) -> tuple[dict[str, Any], memoryview | None]:
     """The JSON of a file and the binary chunk of a GLB; the content, not the name, says which it is."""
     data = memoryview(path.read_bytes())
-    if data[:4] != b"glTF":
-        return _json(data, "GLB" if path.suffix.lower() == ".glb" else "glTF"), None
-    if len(data) < 12:
-        raise ValueError("truncated: it has no header")
-    version, declared = struct.unpack_from("<II", data, 4)
-    if version != 2:
-        raise ValueError(f"only GLTF 2 is supported, and it is of version {version}")
-    if len(data) < declared:
-        raise ValueError(f"truncated: its header declares {declared} bytes, but it has {len(data)}")
-    chunks: dict[int, memoryview] = {}
-    offset = 12
-    while offset + 8 <= len(data):
-        size, kind = struct.unpack_from("<II", data, offset)
-        chunks.setdefault(kind, data[offset + 8 : offset + 8 + size])
-        offset += 8 + size
-        if bytes(data[offset + 4 : offset + 8]) != _BINARY_KIND:  # some exporters count the padding, some write none
-            offset += -size % 4
-    if _JSON_CHUNK not in chunks:
-        raise ValueError("it has no JSON chunk")
-    return _json(chunks[_JSON_CHUNK], "GLB"), chunks.get(_BINARY_CHUNK)
-
-
-def _json(data: memoryview, kind: str) -> dict[str, Any]:
-    # Some exporters pad with NUL, or begin with a byte order mark.
-    text = bytes(data).rstrip(b"\0 \t\r\n").removeprefix(codecs.BOM_UTF8)
-    if not text.lstrip().startswith(b"{"):
-        raise ValueError("it is not a GLB file" if kind == "GLB" else "it is not a glTF file, which is JSON")
+    chunks: dict[int, memoryview] = {_JSON_CHUNK: data}
+    if data[:4] == b"glTF":
+        version, declared = struct.unpack_from("<II", data, 4)
+        if version != 2:
+            raise ValueError(f"only glTF 2 is supported, and it is of version {version}")
+        if len(data) < declared:
+            raise ValueError(f"truncated: its header declares {declared} bytes, but it has {len(data)}")
+        chunks, offset = {}, 12
+        while offset + 8 <= len(data):
+            size, kind = struct.unpack_from("<II", data, offset)
+            chunks.setdefault(kind, data[offset + 8 : offset + 8 + size])
+            offset += 8 + size + -size % 4
     try:
-        # Names of files may be in another encoding; they are found by their bytes.
-        tree = json.loads(text.decode("utf-8", "surrogateescape"))
+        tree = json.loads(bytes(chunks[_JSON_CHUNK]).rstrip(b"\0").decode("utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"its JSON is damaged: {error}") from None
-    version = str(tree.get("asset", {}).get("version", "2.0"))
-    if version.startswith(("0", "1")):
-        raise ValueError(f"only GLTF 2 is supported, and it is of version {version}")
-    return tree
-
-
-def _compressed(path: Path, extension: str) -> str:
-    how = "Draco" if extension == _DRACO else "meshopt"
-    return f"{path} is compressed with {extension} ({how}): export it again without, or use `gltf-transform copy`"
+    if not str(tree["asset"]["version"]).startswith("2."):
+        raise ValueError(f"only glTF 2 is supported, and it is of version {tree['asset']['version']}")
+    return tree, chunks.get(_BINARY_CHUNK)
 
 
 def _check_extensions(file: GltfFile) -> None:
     """Refuse a file that needs an extension which is not supported; log the others that may change the picture."""
     path, tree = file.path, file.tree
-    required = set(tree.get("extensionsRequired", []))
-    for name in (_DRACO, *_MESHOPT):
-        if name in required:
-            raise SceneError(_compressed(path, name))
-    if _BASIS in required:
+    if unknown := sorted(set(tree.get("extensionsRequired", [])) - _SUPPORTED - _IRRELEVANT):
         raise SceneError(
-            f"{path} has KTX2 textures ({_BASIS}), which are not supported: convert it with "
-            "`gltf-transform ktxdecompress`, or export it with PNG or JPEG textures"
+            f"{path} requires {', '.join(unknown)}, which is not supported: export it again without, for example with "
+            "gltf-transform copy or gltf-transform ktxdecompress"
         )
-    if unknown := sorted(required - _SUPPORTED - _IRRELEVANT):
-        raise SceneError(f"{path} requires {', '.join(unknown)}, which is not supported: export it again without")
-    known = {*_SUPPORTED, *_IRRELEVANT, _DRACO, *_MESHOPT, _BASIS}
+    known = _SUPPORTED | _IRRELEVANT | _WITH_PLAIN_DATA
     if unknown := sorted(set(tree.get("extensionsUsed", [])) - known):
         _log.warning("%s: ignoring %s, which may change what the scan looks like", path, ", ".join(unknown))
 
@@ -255,8 +205,7 @@ def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
         listed = file.item("scenes", chosen).get("nodes", [])
         if len(scenes) > 1:
             _log.warning("%s: drawing only scene %d of its %d scenes", path, chosen, len(scenes))
-    below = _nodes_below(file, listed)  # some exporters list children as well
-    waiting = [(root, np.eye(4)) for root in reversed(list(dict.fromkeys(listed))) if root not in below]
+    waiting = [(root, np.eye(4)) for root in reversed(listed)]
     seen: set[int] = set()
     deformed = set()
     while waiting:
@@ -280,18 +229,6 @@ def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
     if deformed:
         _log.warning("%s: ignoring the %s of its meshes: they have the shape that they are stored in", path,
                      " and ".join(sorted(deformed)))  # fmt: skip
-    if not seen:
-        raise ValueError("its scene has no node, or nodes that are below themselves")
-
-
-def _nodes_below(file: GltfFile, roots: Iterable[int]) -> set[int]:
-    found: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        children = set(file.item("nodes", waiting.pop()).get("children", [])) - found
-        found |= children
-        waiting += children
-    return found
 
 
 def _transform(node: dict[str, Any]) -> np.ndarray:
@@ -357,11 +294,13 @@ class _Parts:
         if mode in _LINES:
             self.lines += 1
             return None
-        if mode not in (_POINTS, _TRIANGLES, _STRIP, _FAN):
-            raise ValueError(f"primitive mode {mode} does not exist")
         if "POSITION" not in attributes:
             return None
-        positions = self._positions(primitive, attributes["POSITION"])
+        accessor, extensions = self._file.item("accessors", attributes["POSITION"]), primitive.get("extensions", {})
+        if _DRACO in extensions and "bufferView" not in accessor:
+            raise ValueError(f"its meshes are compressed with {_DRACO} alone")
+        positions = self._file.accessor(attributes["POSITION"])
+        positions = positions if positions.dtype.kind == "f" else positions.astype(np.float32)
         faces = no_faces() if mode == _POINTS else self._faces(primitive, mode, len(positions))
         material = self._materials.material(primitive.get("material"))
         colours, alpha = self._colours(attributes.get("COLOR_0"))
@@ -373,27 +312,14 @@ class _Parts:
             colours, alpha, uv = (column if column is None else column[used] for column in (colours, alpha, uv))
         return material.part(positions, faces, colours, alpha, uv)
 
-    def _positions(self, primitive: dict[str, Any], index: int) -> np.ndarray:
-        accessor = self._file.item("accessors", index)
-        if _DRACO in primitive.get("extensions", {}) and "bufferView" not in accessor and "sparse" not in accessor:
-            raise SceneError(_compressed(self._file.path, _DRACO))
-        positions = self._file.accessor(index)
-        return positions if positions.dtype.kind == "f" else positions.astype(np.float32)
-
     def _faces(self, primitive: dict[str, Any], mode: int, count: int) -> np.ndarray:
         """(M, 3) int32."""
         if "indices" not in primitive:
             return _triangles(np.arange(count), mode)
-        indices = self._file.accessor(primitive["indices"])[:, 0]
-        restart = np.iinfo(indices.dtype).max
-        strips = [indices.astype(np.int64)]
-        # glTF forbids restarts, but exporters of other formats use them.
-        if mode in (_STRIP, _FAN) and restart >= count:
-            places = np.flatnonzero(indices == restart)
-            strips = [strip[strip != restart] for strip in np.split(strips[0], places)]
-        if any(len(strip) and strip.max() >= count for strip in strips):
+        indices = self._file.accessor(primitive["indices"])[:, 0].astype(np.int64)
+        if len(indices) and indices.max() >= count:
             raise ValueError("a face refers to a vertex that does not exist")
-        return np.concatenate([_triangles(strip, mode) for strip in strips])
+        return _triangles(indices, mode)
 
     def _colours(self, index: int | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         """(N, 3) uint8 vertex colours and (N,) alpha, 0 to 1; None where there are none."""

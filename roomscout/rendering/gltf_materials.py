@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart
+from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, transparency
 from roomscout.rendering.textures import (
     ImageError,
     Opacity,
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# The two other kinds of clamping of OpenGL are not of glTF.
-_WRAPS: dict[int, Wrap] = {10497: "repeat", 33071: "clamp", 33648: "mirror", 10496: "clamp", 33069: "clamp"}
+_WRAPS: dict[int, Wrap] = {10497: "repeat", 33071: "clamp", 33648: "mirror"}
 _IMAGE_EXTENSIONS = ("EXT_texture_webp", "EXT_texture_avif", "MSFT_texture_dds", "KHR_texture_basisu")
 # Texels darker than this emit nothing.
 _BLACK = 8
-# A surface with more alpha is drawn opaque without a word.
-_NEARLY_OPAQUE = 0.98
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +79,10 @@ class Material:
     ) -> MeshPart:
         """A mesh of this material; `colours` (N, 3) uint8, `alpha` (N,) and `uv` (N, 2), v down, may be None."""
         face_uv = None if uv is None or not len(faces) else self._face_uv(uv, faces)
-        see_through, partly = self._see_through(faces, alpha, face_uv)
+        see_through, partly = None, False
+        if self.cutoff is not None and len(faces):
+            most = np.full(len(faces), self.alpha) if alpha is None else self.alpha * alpha[faces].max(axis=1)
+            see_through, partly = transparency(most, self.cutoff, self.opacity, face_uv)
         if face_uv is not None:
             multiplied = colours is not None and not self.emissive and not (colours == 255).all()
             colours = colours if multiplied else None
@@ -101,21 +101,6 @@ class Material:
         moved[:, 1] = 1 - moved[:, 1]
         return moved.astype(np.float32)[faces]
 
-    def _see_through(
-        self, faces: np.ndarray, alpha: np.ndarray | None, face_uv: np.ndarray | None
-    ) -> tuple[np.ndarray | None, bool]:
-        """Which faces (M,) are transparent, and whether others have some transparency."""
-        if self.cutoff is None or not len(faces):
-            return None, False
-        most = np.full(len(faces), self.alpha) if alpha is None else self.alpha * alpha[faces].max(axis=1)
-        see_through = most < self.cutoff
-        partial = most < _NEARLY_OPAQUE if self.opacity is None or face_uv is None else np.zeros(len(faces), dtype=bool)
-        if self.opacity is not None and face_uv is not None:
-            none, all_ = self.opacity.of_faces(face_uv)
-            see_through |= none
-            partial |= ~all_
-        return see_through, bool((partial & ~see_through).any())
-
 
 class MaterialReader:
     """Reads the materials of a file, each once; decodes each image once, and shares textures that look the same."""
@@ -123,7 +108,7 @@ class MaterialReader:
     def __init__(self, file: "GltfFile") -> None:
         self._file = file
         self._materials: dict[int | None, Material] = {None: Material(np.ones(3), np.zeros(3, dtype=np.uint8))}
-        self._images: dict[int, Picture | ImageError] = {}
+        self._images: dict[int, Picture | OSError | ImageError] = {}
         self._textures: dict[tuple[object, ...], Texture] = {}
         self._problems: set[str] = set()
 
@@ -141,56 +126,28 @@ class MaterialReader:
         return self._materials[index]
 
     def _read(self, entry: dict[str, Any]) -> Material:
-        extensions = entry.get("extensions", {})
         model = entry.get("pbrMetallicRoughness", {})
-        names = "baseColorFactor", "baseColorTexture"
-        if "KHR_materials_pbrSpecularGlossiness" in extensions:
-            model, names = extensions["KHR_materials_pbrSpecularGlossiness"], ("diffuseFactor", "diffuseTexture")
-        rgba = np.array(model.get(names[0], [1, 1, 1, 1]), dtype=np.float64)
-        factor = rgba[:3].clip(0, 1)
-        strength = extensions.get("KHR_materials_emissive_strength", {}).get("emissiveStrength", 1.0)
-        emission = (np.array(entry.get("emissiveFactor", [0, 0, 0]), dtype=np.float64) * strength).clip(0, 1)
-        base = self._slot(model.get(names[1]))
+        rgba = np.array(model.get("baseColorFactor", [1, 1, 1, 1]), dtype=np.float64)
+        factor, alpha = rgba[:3].clip(0, 1), float(rgba[3])
+        emission = np.array(entry.get("emissiveFactor", [0, 0, 0]), dtype=np.float64).clip(0, 1)
+        base = self._slot(model.get("baseColorTexture"))
         emitting = self._slot(entry.get("emissiveTexture")) if emission.any() else None
-        glow = (255 * srgb(emission)).round().astype(np.uint8)
-        if "emissiveTexture" in entry:
-            glow[:] = 0
         if base and emitting and base.place != emitting.place:
-            if factor.any():
-                self.problem("ignoring an emissive texture whose coordinates are not those of the base texture")
-                emitting = None
-            else:
-                base = None
-        # Emission is the least that a surface shows: the sum would be too bright where exporters write both alike. A
-        # picture that is emitted says more than a base of one colour.
-        constant = None
-        if names[0] in model or glow.any():
-            constant = np.maximum((255 * srgb(factor)).round().astype(np.uint8), glow)
-        if model.get(names[1]) and base is None:
-            constant = None  # shading shows shapes where a texture cannot be used
-        shown = base or emitting
-        transmission = extensions.get("KHR_materials_transmission", {}).get("transmissionFactor", 0.0)
-        alpha = (float(rgba[3]) if len(rgba) > 3 else 1.0) * (1 - transmission)
-        mode = entry.get("alphaMode", "OPAQUE")
-        cutoff: float | None = None
-        opacity = None
+            self.problem("ignoring an emissive texture whose coordinates are not those of the base texture")
+            emitting = None
+        # Emission is the least that a surface shows: the sum would be too bright where exporters write both alike.
+        glow = np.zeros(3, dtype=np.uint8) if "emissiveTexture" in entry else _encoded(emission)
+        constant = np.maximum(_encoded(factor), glow) if "baseColorFactor" in model or glow.any() else None
+        if "baseColorTexture" in model and base is None:
+            constant = emitting = None  # shading shows shapes where a texture cannot be used
+        mode, cutoff, opacity = entry.get("alphaMode", "OPAQUE"), None, None
         if mode in ("MASK", "BLEND"):
             cutoff = entry.get("alphaCutoff", 0.5) if mode == "MASK" else OPAQUE_ALPHA
-        elif transmission:
-            alpha, cutoff = 1.0 - transmission, OPAQUE_ALPHA
-        if mode in ("MASK", "BLEND") and cutoff is not None and base is not None and base.picture.alpha is not None:
-            opacity = opacity_of(base.picture.alpha, cutoff / max(alpha, 1e-6), base.wrap)
-        return Material(
-            factor=factor,
-            glow=glow,
-            constant=constant,
-            texture=self._texture(base, factor, emitting, emission, glow) if shown else None,
-            slot=shown,
-            emissive=base is None,
-            alpha=alpha,
-            cutoff=cutoff,
-            opacity=opacity,
-        )
+            if base is not None and base.picture.alpha is not None:
+                opacity = opacity_of(base.picture.alpha, cutoff / max(alpha, 1e-6), base.wrap)
+        shown = base or emitting
+        texture = self._texture(base, factor, emitting, emission, glow) if shown else None
+        return Material(factor, glow, constant, texture, shown, base is None, alpha, cutoff, opacity)
 
     def _texture(
         self, base: _Slot | None, factor: np.ndarray, emitting: _Slot | None, emission: np.ndarray, glow: np.ndarray
@@ -205,7 +162,7 @@ class MaterialReader:
             if emitting:
                 emitted = tinted(emitting.picture.pixels, emission)
                 if pixels is None and (emitted.max(axis=2) < _BLACK).mean() > 0.5:  # lamps on a surface of one colour
-                    pixels = np.broadcast_to((255 * srgb(factor)).round().astype(np.uint8), emitted.shape)
+                    pixels = np.broadcast_to(_encoded(factor), emitted.shape)
                 pixels = emitted if pixels is None else np.maximum(pixels, resized(emitted, pixels))
             assert pixels is not None
             self._textures[key] = Texture(np.maximum(pixels, glow) if glow.any() else pixels, shown.wrap)
@@ -225,13 +182,8 @@ class MaterialReader:
             picture,
             moved.get("texCoord", info.get("texCoord", 0)),
             _transform(moved),
-            (self._wrap(sampler.get("wrapS", 10497)), self._wrap(sampler.get("wrapT", 10497))),
+            (_WRAPS[sampler.get("wrapS", 10497)], _WRAPS[sampler.get("wrapT", 10497)]),
         )
-
-    def _wrap(self, code: int) -> Wrap:
-        if code not in _WRAPS:
-            self.problem(f"a texture continues in the unknown way {code}; it is repeated")
-        return _WRAPS.get(code, "repeat")
 
     def _picture(self, index: int, texture: dict[str, Any]) -> Picture | None:
         """The first image of a texture that can be decoded."""
@@ -252,20 +204,21 @@ class MaterialReader:
         uri = image.get("uri", "")
         return image.get("name") or f"image {index}" if not uri or uri.startswith("data:") else uri
 
-    def _image(self, index: int) -> Picture | ImageError:
+    def _image(self, index: int) -> Picture | OSError | ImageError:
         if index not in self._images:
             image = self._file.item("images", index)
             try:
                 view = image.get("bufferView")
                 data = self._file.resource(image["uri"]) if view is None else self._file.view(view).tobytes()
                 self._images[index] = decoded(data)
-            except FileNotFoundError as missing:
-                self._images[index] = ImageError(f"the file {missing} is missing: put it beside the scan")
-            except OSError as error:
-                self._images[index] = ImageError(f"it cannot be read: {error.strerror}")
-            except ImageError as error:
+            except (OSError, ImageError) as error:
                 self._images[index] = error
         return self._images[index]
+
+
+def _encoded(linear: np.ndarray) -> np.ndarray:
+    """(3,) uint8 sRGB of linear light, 0 to 1."""
+    return (255 * srgb(linear)).round().astype(np.uint8)
 
 
 def _transform(extension: dict[str, Any]) -> tuple[tuple[float, ...], ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from roomscout.rendering.discs import disc_mesh, downsampled
 from roomscout.rendering.geometry import Geometry, Texturing, cleaned, coloured, no_faces
-from roomscout.rendering.textures import Texture
+from roomscout.rendering.textures import Opacity, Texture
 
 _log = logging.getLogger(__name__)
 
@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 UNCOLOURED_GREY = 160
 # A surface that lets more than half of the light through is left out: glass, and what textures cut out.
 OPAQUE_ALPHA = 0.5
+# A surface with more alpha is drawn opaque without a word.
+_NEARLY_OPAQUE = 0.98
 # Fewer vertices without faces are normal: editors leave them behind.
 _LOOSE_SHARE = 0.1
 
@@ -44,6 +46,20 @@ class MeshPart:
         if (transform == np.eye(4)).all():
             return self
         return replace(self, vertices=self.vertices @ transform[:3, :3].T + transform[:3, 3])
+
+
+def transparency(
+    alpha: np.ndarray, cutoff: float, opacity: Opacity | None, face_uv: np.ndarray | None
+) -> tuple[np.ndarray | None, bool]:
+    """Which faces are transparent, (M,) bool or None, and whether others have some transparency.
+
+    A face is transparent if its `alpha` (M,) is below `cutoff`, or if its texture is at all texels that it may show.
+    """
+    see_through, partial = alpha < cutoff, alpha < _NEARLY_OPAQUE
+    if opacity is not None and face_uv is not None:
+        none, all_ = opacity.of_faces(face_uv)
+        see_through, partial = see_through | none, ~all_
+    return see_through if see_through.any() else None, bool((partial & ~see_through).any())
 
 
 def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:

@@ -45,30 +45,19 @@ SHIFTED = SQUARE.replace("v 1 ", "v 3 ").replace("v 0 ", "v 2 ")
     [
         TEXTURED,
         TEXTURED.replace("\n", "\r\n"),
-        TEXTURED.replace("\n", "\r"),
         "\ufeff" + TEXTURED,
-        TEXTURED.replace("2/2 3/3", "2/2 \\\n 3/3"),
-        TEXTURED.replace("2/2 3/3", "2/2 \\\r\n 3/3"),
         "# made in C:\\scans\\\n" + TEXTURED,
         TEXTURED.replace("v ", "v   ").replace("v ", "v\t").replace("f ", "  f\t"),
         TEXTURED.replace("4/4", "4/4 # a square"),
         TEXTURED.replace("1/1", "1/1/1").replace("2/2", "2/2/1").replace("3/3", "3/3/1").replace("4/4", "4/4/1"),
         TEXTURED.replace(FACE, "f 1/1 2/2 3/3\nf 1/1 3/3 4/4\n"),
         TEXTURED.replace(FACE, "f 1/1 2/2 3/3\ng other\ns 1\nf 1/1 3/3 4/4\n"),
-        TEXTURED.replace("vt 1 1", "vt 1 1 0").replace("v 1 0 1", "v 1 0 1 1.0"),
         TEXTURED.replace(FACE, relative(FACE)),
         f"mtllib scan.mtl\nusemtl wall\no one\n{SQUARE}{relative(FACE)}o two\n{SHIFTED}{relative(FACE)}",
         f"mtllib scan.mtl\nusemtl wall\no one\n{SQUARE}{FACE}o two\n{SHIFTED}{relative(FACE)}",
         f"mtllib scan.mtl\nusemtl wall\n{FACE}{SQUARE}",
-        TEXTURED.replace("usemtl wall\n", ""),
-        TEXTURED.replace("mtllib scan.mtl\n", ""),
         TEXTURED.replace("mtllib scan.mtl", "mtllib other.mtl scan.mtl").replace("other.mtl", "scan.mtl"),
         TEXTURED.replace("mtllib scan.mtl", "mtllib C:\\scans\\scan.mtl"),
-        TEXTURED.replace("mtllib scan.mtl", "mtllib ./SCAN.MTL"),
-        TEXTURED.replace("mtllib scan.mtl", 'mtllib "scan.mtl" # made by hand'),
-        TEXTURED.replace("usemtl wall", "usemtl wall # the northern one"),
-        TEXTURED.upper().replace("SCAN.MTL", "scan.mtl").replace("WALL", "wall"),
-        TEXTURED.replace("usemtl", "Usemtl").replace("mtllib", "Mtllib"),
     ],
 )
 def test_the_square_has_its_four_colours(scan, obj):
@@ -78,28 +67,20 @@ def test_the_square_has_its_four_colours(scan, obj):
 @pytest.mark.parametrize(
     ("line", "file"),
     [
-        ("map_Kd -s 1 1 1 -o 0 0 0 -bm 0.5 -mm 0 1 -clamp on -blendu on -imfchan m wall.png", "wall.png"),
+        ("map_Kd -s 1 1 1 -o 0 0 0 -bm 0.5 -mm 0 1 -clamp on -blendu on wall.png", "wall.png"),
         ("map_Kd -o 0 0 wall 2.png", "wall 2.png"),
         ("map_Kd -s 1 1 1 2.png", "2.png"),
-        ("map_Kd my  wall.png", "my  wall.png"),
         ("map_Kd textures\\wall.png", "textures/wall.png"),
-        ("map_Kd C:\\Users\\me\\wall.png", "wall.png"),
         ("map_Kd C:\\Users\\me\\textures\\wall.png", "textures/wall.png"),
         ("map_Kd /home/me/scan/wall.png", "wall.png"),
-        ("map_Kd Wall.PNG", "wall.png"),
-        ('map_Kd "my wall.png"', "my wall.png"),
         ("map_Kd ../wall.png", "wall.png"),
         ("MAP_KD\twall.png", "wall.png"),
-        ("map_Kd my%20wall.png", "my wall.png"),
-        ("map_Ka wall.png", "wall.png"),
         ("map_Ke wall.png\nKe 1 1 1", "wall.png"),
         ("map_Kd wänd.png", "wänd.png"),
-        ("map_Kd wall.png # the wall", "wall.png"),
         ("map_Kd wall #1.png", "wall #1.png"),
-        ("map_Kd \\\r\nwall.png\r\n", "wall.png"),
     ],
 )
-def test_textures_are_found_however_they_are_named(scan, line, file):
+def test_textures_are_found_by_their_names(scan, line, file):
     assert_shows(scan(mtl=f"newmtl wall\n{line}\n", textures=(file,)), FOUR)
 
 
@@ -108,14 +89,9 @@ def test_a_texture_is_named_relative_to_its_material_file(scan):
     assert_shows(scan(obj, textures=("sub/wall.png",), libraries=("sub/scan.mtl",)), FOUR)
 
 
-def test_a_material_file_may_have_another_encoding(scan):
-    assert_shows(scan(mtl="newmtl wall\r\nmap_Kd wänd.png\r\n".encode("latin-1"), textures=("wänd.png",)), FOUR)
-
-
-@pytest.mark.parametrize("name", ["wall # the first", "Material #25"])
-def test_a_material_may_have_a_comment_or_a_hash_in_its_name(scan, caplog, name):
-    obj = TEXTURED.replace("usemtl wall", f"usemtl {name if '25' in name else 'wall'}")
-    assert_shows(scan(obj, f"newmtl Material #26\nKd 1 0 0\n{MATERIAL.replace('wall', name, 1)}"), FOUR)
+def test_a_material_may_have_a_hash_in_its_name(scan, caplog):
+    obj = TEXTURED.replace("usemtl wall", "usemtl Material #25")
+    assert_shows(scan(obj, f"newmtl Material #26\nKd 1 0 0\n{MATERIAL.replace('wall', 'Material #25', 1)}"), FOUR)
     assert not caplog.text
 
 
@@ -155,11 +131,6 @@ def test_a_texture_replaces_vertex_colours_unless_it_is_plain(scan):
     assert_shows(scan(obj, image=Image.new("RGB", (4, 4), (255, 255, 255))), {(0.5, 0.5): (128, 0, 0)})
 
 
-def test_vertices_without_colours_are_grey_beside_others(scan):
-    obj = "v 0 0 0 1 0 0\nv 1 0 0 1 0 0\nv 1 0 1 1 0 0\nv 0 0 1\nv 0 0 2\nv 1 0 2\nf 1 2 3\nf 4 5 6\n"
-    assert_shows(scan(obj), {(0.7, 0.3): (255, 0, 0), (0.2, 1.7): (160, 160, 160)})
-
-
 def test_faces_without_texture_coordinates_have_the_colour_of_their_material(scan, caplog):
     obj = TEXTURED.replace(FACE, "f 1/1 2/2 3/3\nf 1 3 4\n")
     assert_shows(scan(obj, MATERIAL.replace("1 1 1", "0 0 1")), {(0.2, 0.8): (0, 0, 255)})
@@ -168,14 +139,19 @@ def test_faces_without_texture_coordinates_have_the_colour_of_their_material(sca
 
 def test_polygons_and_forms_mix(scan):
     five = "v 0 0 2\nv 1 0 2\nv 2 0 2\nv 2 0 3\nv 0 0 3\nf 5//1 6//1 7//1 8//1 9//1\n"
-    scene = scan(TEXTURED + five + "f 5 6 8\nf 5/1 6/ 9\n")
-    assert len(scene.faces) == 2 + 3 + 2
+    assert len(scan(TEXTURED + five + "f 5 6 8\n").faces) == 2 + 3 + 1
 
 
 def test_points_are_drawn_beside_faces(scan):
     grid = np.stack(np.meshgrid(np.linspace(2, 3, 40), [0.0], np.linspace(0, 1, 40)), axis=-1).reshape(-1, 3)
     points = "".join(f"v {x} {y} {z} 1 0 0\n" for x, y, z in grid)
-    obj = TEXTURED + points + "p " + " ".join(str(-number - 1) for number in range(len(grid))) + "\n"
+    obj = (
+        TEXTURED.replace(SQUARE, COLOURED)
+        + points
+        + "p "
+        + " ".join(str(-number - 1) for number in range(len(grid)))
+        + "\n"
+    )
     assert_shows(scan(obj), {**FOUR, (2.5, 0.5): (255, 0, 0)})
 
 
@@ -212,7 +188,6 @@ def test_a_mask_cuts_out(scan, caplog):
         (TEXTURED, MATERIAL.replace("wall.png", "gone.png"), "the texture gone.png: the file is missing"),
         (TEXTURED.replace("scan.mtl", "gone.mtl"), MATERIAL, "its material file gone.mtl is missing"),
         (TEXTURED.replace("usemtl wall", "usemtl roof"), MATERIAL, "its .mtl files do not have its materials roof"),
-        (TEXTURED.replace("usemtl wall\n", ""), MATERIAL + "newmtl b\n", "name none of its 2 materials"),
         (TEXTURED + "l 1 2 3\nl 2 3\n", MATERIAL, "its lines, curves and free-form surfaces are not drawn"),
         (SQUARE + "f 1 2 3\n", MATERIAL, "no colours read; it has neither materials nor colours of vertices"),
         (TEXTURED + "v 0 0 2\nv 1 0 2\n", MATERIAL, "not drawing 2 of its 6 vertices, which no face uses"),
@@ -232,9 +207,14 @@ def test_what_is_not_drawn_is_logged_once(scan, caplog, obj, mtl, message):
         (SQUARE + "f 1 2 0\n", "line 9: a face refers to vertex 0"),
         (SQUARE + "f 1 2 -5\n", "line 9: a face refers to vertex -5"),
         (SQUARE + "f 1/1 2/2 3/9\n", "line 9: a face refers to texture coordinate 9, but there are 4"),
-        (SQUARE + "f 1 2 3 \\\n 4\nf 1 2 x\n", "line 11: invalid literal"),
-        (SQUARE.replace("v 1 0 1", "v 1,5 0 1") + "f 1 2 3\n", "line 3: could not convert string to float"),
+        (SQUARE + "f 1 2 x\n", "line 9: 'x' is not a number"),
+        (SQUARE + "f 1 2 2.5\n", "line 9: a face refers to vertex 2.5"),
+        (SQUARE + "f 1 2 99999999999999999999\n", "line 9: a face refers to vertex 1e"),
+        (SQUARE + "f 1/1 2 3\n", "line 9: the corners of a face have different forms"),
+        (SQUARE.replace("v 1 0 1", "v 1,5 0 1") + "f 1 2 3\n", "line 3: '1,5' is not a number"),
+        (SQUARE.replace("v 1 0 1", "v 1.5.5 0 1") + "f 1 2 3\n", "line 3: '1.5.5' is not a number"),
         (SQUARE.replace("v 1 0 1", "v 1 0") + "f 1 2 3\n", "line 3 has 2 numbers instead of 3"),
+        (SQUARE.replace("v 1 0 1", "v 1 0 1 1 0 0") + "f 1 2 3\n", "line 3 has 6 numbers instead of 3"),
     ],
 )
 def test_damage_is_named_with_its_line(scan, obj, message):
