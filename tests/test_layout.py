@@ -21,7 +21,7 @@ ALLOWED = {
     "agent": {"base", "data", "scoring", "rendering", "models", "envs", "runs"},
     "edge": {"base", "data", "rendering", "models", "envs", "runs", "agent"},
     "cluster": {"base", "data", "models", "rendering", "runs", "agent", "edge"},
-    "analysis": {"base", "data", "scoring", "rendering", "envs", "runs"},
+    "analysis": {"base", "data", "scoring", "rendering", "envs", "runs", "agent"},
 }
 """The packages that each may import, beside itself."""
 FREE = {"training", "command"}

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.data.judged import Ask, mark_of, prompt_of, prompts_sha256
-from roomscout.data.questions import Question, QuestionError
 from roomscout.runs import RunError
 from roomscout.runs.marks import Mark
 from roomscout.runs.reader import MARKS_FILE, RunReader
@@ -49,11 +48,11 @@ def judge_run(
     reader = RunReader(folder)
     run = RunWriter(folder)
     try:
-        questions, recorded = questions_of(reader), reader.recorded_rows
+        questions, recorded = {each.id: each for each in reader.questions}, reader.recorded_rows
         judged = {
-            (row.id, row.answer): questions[row.id]
+            (row.id, row.answer): question
             for row in [*recorded, *rows]
-            if row.id in questions and _needs_judge(questions[row.id])
+            if (question := questions.get(row.id)) and question.kind.needs_judge and question.ground_truth is not None
         }
         if not judged:
             raise RunError("--judge: no answer of this run needs a judge; leave it out")
@@ -81,18 +80,3 @@ def judge_run(
         return Judged(marked, len(answers) - len(missing), len(missing) - marked)
     finally:
         run.close()
-
-
-def _needs_judge(question: Question) -> bool:
-    return question.kind.needs_judge and question.ground_truth is not None
-
-
-def questions_of(reader: RunReader) -> dict[str, Question]:
-    """The questions of a run by id; raises RunError if they cannot be read."""
-    try:
-        return {question.id: question for question in reader.questions}
-    except QuestionError as error:
-        raise RunError(
-            f"{reader.folder} has no questions.jsonl, since an earlier version began it: restore the file that it read "
-            f"its questions from ({error})"
-        ) from None

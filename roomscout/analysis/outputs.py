@@ -1,5 +1,6 @@
 """Where the verbs that read a run may write, and how."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from roomscout.base.files import replace_text
@@ -17,6 +18,14 @@ def require_outside_runs(out: Path, own: str | None = None, flag: str = "--out")
     for folder in (place, *place.parents):
         if (folder / "run.json").exists() and not (own and folder == place and out.name.startswith(own)):
             raise RunError(f"{flag} {out} is in the run folder, which stays as it is: choose a place outside it")
+
+
+def require_writable(outs: Iterable[Path], suffixes: Sequence[str]) -> None:
+    """Raise RunError unless all files end in one of the suffixes, and are outside of runs."""
+    for out in outs:
+        if out.suffix.lower() not in suffixes:
+            raise RunError(f"--out {out}: name a file that ends in {', '.join(suffixes)}")
+        require_outside_runs(out.expanduser())
 
 
 def require_free(out: Path, force: bool) -> None:

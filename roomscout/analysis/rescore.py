@@ -6,19 +6,20 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from roomscout.analysis.judging import judge_run, questions_of
+from roomscout.agent.policies import recorded_replies
+from roomscout.agent.policies.replies import ParsedAction
+from roomscout.analysis.judging import judge_run
 from roomscout.analysis.outputs import require_free
 from roomscout.analysis.run_argument import add_run, chosen_run
+from roomscout.base import verbs
 from roomscout.base.files import replace_text
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import log_to_stream
-from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.data.judged import JUDGE_URL, Ask
 from roomscout.data.questions import Question
-from roomscout.envs.actions import CameraAction
 from roomscout.runs import RunError
 from roomscout.runs.closing import money_lines
 from roomscout.runs.export import as_csv
@@ -36,19 +37,7 @@ COMPARED = ("answer", "score", "status")
 """The columns in which a rescored row may differ. The table of --out also has them as recorded."""
 
 
-class Parsed(Protocol):
-    """The action of a reply; `error` says why the reply could not be parsed."""
-
-    @property
-    def action(self) -> CameraAction:
-        """The action, a small rotation for a reply that could not be parsed."""
-
-    @property
-    def error(self) -> str | None:
-        """Why the reply could not be parsed; None if it could."""
-
-
-Parser = Callable[[Turn, Turn, Question, bool], Parsed]
+Parser = Callable[[Turn, Turn, Question, bool], ParsedAction]
 """Parses the reply of a turn, whose first turn it also gets; the flag says that the reply must answer."""
 
 OpenJudge = Callable[[str, str, str], Ask]
@@ -74,20 +63,19 @@ class Rescored:
         return self.row.to_json() | recorded | {"note": self.note}
 
 
-@refusing(RunError, BenchmarkError)
+@verbs.refusing(RunError, BenchmarkError)
 def main(
     arguments: Sequence[str],
-    parser_of: Callable[[RunReader, bool], Parser],
     open_judge: OpenJudge | None = None,
     when_judged: Callable[[Path], None] = lambda folder: None,
+    parser_of: Callable[[RunReader, bool], Parser] = recorded_replies.parser_of,
 ) -> int:
-    """Run the verb with the parser of a run's replies; returns 0, or 2 after printing why it cannot.
+    """Run the verb; returns 0, or 2 after printing why it cannot.
 
     `open_judge` opens the judge of --judge, whose marks are kept in the run folder, as is the price of --prices;
-    `when_judged` is then called for it. `parser_of` also gets whether the run's code may be executed. Raises what the
-    judge raises.
+    `when_judged` is then called for it. Raises what the judge raises.
     """
-    parser = _parser()
+    parser = _arguments()
     options = parser.parse_intermixed_args(arguments)
     if options.judge is None:
         about_judge = ("judge_url", "judge_key_env", "replace_marks")
@@ -139,18 +127,20 @@ def price_run(reader: RunReader, prices: Path) -> str:
 
 def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
     """The finished answers of a run, in their order, parsed again; their scores are those recorded. Raises RunError."""
-    counted_from, questions = _counted_from(reader), questions_of(reader)
-    steps, rows = reader.facts.setting("steps"), reader.rows
+    facts, questions, rows = reader.facts, {each.id: each for each in reader.questions}, reader.rows
+    own_moves = facts.model_moves and facts.frames is None
+    counted_from = facts.setting("min_turns") if own_moves else None
     if not rows:
         raise RunError(f"{reader.folder} has no finished question to rescore: resume it")
-    if lost := [row.id for row in rows if row.id not in questions]:
-        raise RunError(f"{reader.folder / 'results.jsonl'} has question {lost[0]}, which the run's questions lack")
-    return [_parsed(row, questions[row.id], reader.turns(row.episode), steps, counted_from, parse) for row in rows]
+    return [
+        _parsed(row, questions[row.id], reader.turns(row.episode), facts.setting("steps"), counted_from, parse)
+        for row in rows
+    ]
 
 
 def rescored(reader: RunReader, parsed: Sequence[Rescored]) -> list[Rescored]:
     """Parsed answers with their scores, those in free text by the marks of the run's judge; raises RunError."""
-    questions, marks, found = questions_of(reader), reader.marks, []
+    questions, marks, found = {each.id: each for each in reader.questions}, reader.marks, []
     for each in parsed:
         question, answer = questions[each.row.id], each.row.answer
         row = replace(each.row, score=question.score(answer), scores=question.more_scores(answer))
@@ -158,21 +148,14 @@ def rescored(reader: RunReader, parsed: Sequence[Rescored]) -> list[Rescored]:
     return found
 
 
-def _counted_from(reader: RunReader) -> int | None:
-    """The first turn whose answer counts; None if only the last one's does, since a control moved the camera."""
-    facts = reader.facts
-    return facts.setting("min_turns") if facts.model_moves and facts.setting("present") != "video" else None
-
-
 def _parsed(
     row: ResultRow, question: Question, turns: Sequence[Turn], steps: int, counted_from: int | None, parse: Parser
 ) -> Rescored:
     """Parse the replies of an answer up to the first that ends the question; its scores are still those recorded.
 
-    `steps` is how many moves the run allowed, and `counted_from` is that of `_counted_from`. The recorded outcome stays
-    if the question failed, or if it has no replies, as those of a policy without a model. If
-    today's parser takes an action that the run did not take, the later views would be others: a note says so, and the
-    recorded replies are used all the same.
+    `steps` is how many moves the run allowed, and `counted_from` the first turn whose answer counts; None if only the
+    last one's does, since a control moved the camera. The recorded outcome stays if the question failed, or without
+    replies. If today's parser takes another action, later views would be others: a note says so.
     """
     if row.failed or not any(turn.reply.text or turn.reply.prompt_tokens for turn in turns):
         return Rescored(row, row)
@@ -216,18 +199,13 @@ def changes(found: Sequence[Rescored]) -> list[str]:
     worse = sum((each.row.score or 0.0) < (each.recorded.score or 0.0) for each in changed)
     lines = [f"{len(changed)} of {len(found)} answers change: {better} score more, {worse} less"]
     for each in [*changed, *noted][:MOST_LISTED]:
-        words = [f"{name} {_shown(then)} -> {_shown(now)}" for name, then, now in _differences(each)] or ["unchanged"]
-        lines.append(
-            f"  {each.row.episode}, {each.row.question_type}: {', '.join(words)}{each.note and '; '}{each.note}"
-        )
+        pairs = [(name, getattr(each.recorded, name), getattr(each.row, name)) for name in COMPARED]
+        words = ", ".join(f"{name} {_shown(then)} -> {_shown(now)}" for name, then, now in pairs if then != now)
+        row, note = each.row, each.note and f"; {each.note}"
+        lines.append(f"  {row.episode}, {row.question_type}: {words or 'unchanged'}{note}")
     if (more := len(changed) + len(noted) - MOST_LISTED) > 0:
         lines.append(f"  and {more} more: --out FILE has all")
     return lines
-
-
-def _differences(each: Rescored) -> list[tuple[str, Any, Any]]:
-    values = [(name, getattr(each.recorded, name), getattr(each.row, name)) for name in COMPARED]
-    return [(name, then, now) for name, then, now in values if then != now]
 
 
 def totals(found: Sequence[Rescored], benchmark: Benchmark, pending: int) -> list[str]:
@@ -240,10 +218,9 @@ def totals(found: Sequence[Rescored], benchmark: Benchmark, pending: int) -> lis
 
 def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> dict[str, float | None]:
     """Percent per type, per task of several types, and the overall under its label."""
-    summary = summarize(rows, benchmark, pending)
-    asked = summary.asked
-    types = {name: counts.percent for name, counts in summary.types.items() if name != "all"}
-    return types | asked.tasks | ({str(asked.label): asked.overall} if asked.label else {})
+    scores = summarize(rows, benchmark, pending)
+    types = {name: counts.percent for name, counts in scores.types.items() if name != "all"}
+    return types | scores.asked.tasks | ({str(scores.asked.label): scores.asked.overall} if scores.asked.label else {})
 
 
 def _shown(value: str | float | None) -> str:
@@ -260,11 +237,11 @@ def _write(found: Sequence[Rescored], out: Path) -> None:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(
+def _arguments() -> argparse.ArgumentParser:
+    parser = verbs.parser_of(
         "rescore",
-        "Apply today's parser and scorer to the replies of a run, without its model, and show what "
-        "changes. The records of the run are not changed. "
+        "Apply today's parser and scorer to the replies of a run, without its model, and show what changes. The "
+        "records of the run are not changed. "
         "With --judge, answers in free text get marks, which are kept beside them and score the run. With --prices, "
         "its summary says what it cost.",
     )
@@ -280,16 +257,12 @@ def _parser() -> argparse.ArgumentParser:
         "--judge", metavar="MODEL", help="the model that marks the answers in free text that have no mark yet"
     )
     parser.add_argument(
-        "--judge-url",
-        metavar="URL",
-        default=JUDGE_URL,
+        "--judge-url", metavar="URL", default=JUDGE_URL,
         help="the OpenAI-compatible server of the judge (default: %(default)s)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--judge-key-env",
-        metavar="NAME",
-        default="OPENAI_API_KEY",
+        "--judge-key-env", metavar="NAME", default="OPENAI_API_KEY",
         help="the environment variable with its API key (default: %(default)s)",
-    )
+    )  # fmt: skip
     parser.add_argument("--replace-marks", action="store_true", help="with --judge, drop the marks of another judge")
     return parser

@@ -47,7 +47,9 @@ def report_wrong(
     """
     _ = reader.facts  # raises RunError for a folder that is not a run
     chosen = chosen_rows(reader.rows, types, scenes)
-    found = [row for row in chosen if (row.failed if failed else _is_wrong(row))]
+    found = [
+        row for row in chosen if (row.failed if failed else row.score is not None and row.score < 1 and not row.failed)
+    ]
     found.sort(key=lambda row: (row.score or 0.0, row.episode))
     heading = [_heading(chosen, found, failed)]
     awaiting = sum(row.score is None and row.ground_truth is not None for row in chosen)
@@ -69,10 +71,6 @@ def report_wrong(
     ]
     details = (_details(row, kinds.get(row.id), sights.get(row.episode)) for row in found)
     return [*heading, "", *Table.of(rows, left=range(5)).lines_with(details)]
-
-
-def _is_wrong(row: ResultRow) -> bool:
-    return row.score is not None and row.score < 1 and not row.failed
 
 
 def _heading(chosen: Sequence[ResultRow], found: Sequence[ResultRow], failed: bool) -> str:

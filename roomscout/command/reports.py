@@ -40,13 +40,12 @@ def complete(outcome: "Outcome", settings: "Settings") -> int:
 def rescore(arguments: Sequence[str]) -> int:
     """The verb `rescore`, whose judge, and users' code for actions and answers, may fail; returns its exit status."""
     from roomscout.agent.actions.space import ActionSpaceError
-    from roomscout.agent.policies.recorded_replies import parser_of
     from roomscout.analysis.rescore import main
     from roomscout.data.questions import QuestionError
     from roomscout.models import ModelError
 
     try:
-        return main(arguments, parser_of, open_judge=open_judge, when_judged=renew_report)
+        return main(arguments, open_judge=open_judge, when_judged=renew_report)
     except (ModelError, ActionSpaceError, QuestionError) as error:
         judge = "the judge: " if isinstance(error, ModelError) else ""
         sys.stderr.write(escaped(f"error: {judge}{error}") + "\n")

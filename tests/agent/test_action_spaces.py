@@ -14,7 +14,6 @@ from scripted_model import ScriptedBackend
 from roomscout.agent.actions import METRIC, ActionSpace, action_spaces, find_space
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Controls, Prompts, explorer_prompts
-from roomscout.agent.policies.recorded_replies import parser_of
 from roomscout.agent.policies.replies import parse_action
 from roomscout.analysis.report.maps import map_of
 from roomscout.analysis.rescore import main as rescore
@@ -125,9 +124,9 @@ class TestDiscrete:
 
     def test_maps_and_rescoring_follow_the_space(self, walked: Path, caplog: pytest.LogCaptureFixture):
         caplog.set_level("INFO")
-        drawn = map_of(turns_of(walked), None, (), None)
+        drawn = map_of(turns_of(walked), None, (), 60.0)
         assert drawn is not None and len(drawn["stops"]) == sum(turn.stopped for turn in turns_of(walked))
-        assert rescore([str(walked)], parser_of) == 0
+        assert rescore([str(walked)]) == 0
         assert "0 of 1 answers change" in caplog.messages[0] and "acts differently" not in caplog.text
 
     @pytest.mark.parametrize(
@@ -290,9 +289,9 @@ def test_a_space_of_a_users_file_runs_and_is_rescored(
     assert "by compass.py:SPACE actions" in RunReader(folder).facts.protocol
     assert "since the camera stays where it is" not in said_to(folder)[0] and "- go: east" in said_to(folder)[0]
     assert turns[0].move is not None and turns[0].action.goal(turns[0].pose).heading_deg == pytest.approx(180.0)
-    assert rescore([str(folder)], parser_of) == 2
+    assert rescore([str(folder)]) == 2
     assert "--allow-code" in capsys.readouterr().err
-    assert rescore([str(folder), "--allow-code"], parser_of) == 0
+    assert rescore([str(folder), "--allow-code"]) == 0
     assert "0 of 1 answers change" in caplog.text and "acts differently" not in caplog.text
     with pytest.raises(ConfigError, match="--no-translation: the action space compass"):
         run_in_process(rooms.config(tmp_path, actions=name, translation=False, **ONE), saying(*replies))

@@ -15,7 +15,6 @@ from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turn
 from roomscout.agent.actions import find_space
 from roomscout.agent.actions.pixel import STAND_OFF_M
 from roomscout.agent.actions.points import SeenPlace, direction_of
-from roomscout.agent.policies.recorded_replies import parser_of
 from roomscout.agent.policies.replies import ParsedAction, parse_action
 from roomscout.analysis.rescore import main as rescore
 from roomscout.envs.environment import ExplorationEnv
@@ -209,13 +208,13 @@ def test_an_interrupted_run_ends_like_an_undisturbed_one(walked: Path, rooms: Ro
 
 def test_replies_are_read_again_without_the_scan(walked: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
-    assert rescore([str(walked)], parser_of) == 0
+    assert rescore([str(walked)]) == 0
     assert "0 of 1 answers change" in caplog.text and "acts differently" not in caplog.text
     lost = Path(shutil.copytree(walked, tmp_path / "lost"))
     journal = lost / "q001" / "turns.jsonl"
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     journal.write_text("".join(json.dumps(line | {"points": []}) + "\n" for line in lines))
-    assert rescore([str(lost)], parser_of) == 0
+    assert rescore([str(lost)]) == 0
     assert "acts differently at turn 0" in caplog.text
 
 

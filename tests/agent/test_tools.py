@@ -15,7 +15,6 @@ from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turn
 
 from roomscout.agent.actions import action_spaces, find_space
 from roomscout.agent.actions.points import MARKED, SeenPlace
-from roomscout.agent.policies.recorded_replies import parser_of
 from roomscout.agent.policies.replies import ParsedAction, parse_action
 from roomscout.analysis.rescore import main as rescore
 from roomscout.base.errors import ConfigError
@@ -204,7 +203,7 @@ def test_a_run_that_measures_resumes_and_is_read_again(marked: Path, rooms: Room
     assert (results(cut), trajectories(cut), said_to(cut)) == (results(marked), trajectories(marked), said_to(marked))
     assert [turn.uses for turn in turns_of(cut)] == [turn.uses for turn in turns_of(marked)]
     caplog.set_level("INFO")
-    assert rescore([str(cut)], parser_of) == 0
+    assert rescore([str(cut)]) == 0
     assert "0 of 1 answers change" in caplog.text and "acts differently" not in caplog.text
 
 

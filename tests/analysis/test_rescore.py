@@ -11,7 +11,6 @@ import pytest
 from conftest import RoomScans, run_in_process, scripted
 
 from roomscout.agent.actions.space import LOOK_AROUND
-from roomscout.agent.policies.recorded_replies import parser_of
 from roomscout.agent.policies.replies import ParsedAction, parse_action
 from roomscout.analysis.rescore import main
 from roomscout.data.questions import Question
@@ -35,7 +34,7 @@ def test_the_parser_that_answered_a_run_gives_its_rows_again(
 ):
     caplog.set_level("INFO")
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    assert main([str(run), "--out", str(tmp_path / "new.csv")], parser_of) == 0
+    assert main([str(run), "--out", str(tmp_path / "new.csv")]) == 0
     assert caplog.messages[0] == "0 of 8 answers change: 0 score more, 0 less"
     columns = table(run / "results.csv")[0].keys()
     assert [{name: row[name] for name in columns} for row in table(tmp_path / "new.csv")] == table(run / "results.csv")
@@ -61,7 +60,7 @@ def test_an_answer_that_is_parsed_differently_is_named_and_scored(
     copy, number = with_last_reply(
         run, tmp_path / "run", lambda question: json.dumps({"answer": question.ground_truth, "done": True})
     )
-    assert main([str(copy), "--out", str(tmp_path / "new.csv")], parser_of) == 0
+    assert main([str(copy), "--out", str(tmp_path / "new.csv")]) == 0
     row, new = RunReader(copy).rows[number - 1], table(tmp_path / "new.csv")[number - 1]
     assert caplog.messages[0] == "1 of 8 answers change: 1 score more, 0 less"
     assert f"  q{number:03d}, {row.question_type}: answer {row.answer} -> {row.ground_truth}" in caplog.text
@@ -75,7 +74,7 @@ def _with(parse: Callable[[str, Question, bool], ParsedAction]) -> Any:
 
 def test_a_question_that_does_not_end_has_no_answer(run: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
-    assert main([str(run)], _with(lambda text, question, last: ParsedAction(CameraAction()))) == 0
+    assert main([str(run)], parser_of=_with(lambda text, question, last: ParsedAction(CameraAction()))) == 0
     assert "so a new run would take more turns" in caplog.text
     assert all(line.split()[-1] == "0.0" for line in caplog.messages if line.startswith("object_"))
 
@@ -86,7 +85,7 @@ def test_a_parser_that_ends_earlier_is_noted(run: Path, caplog: pytest.LogCaptur
     def at_once(text: str, question: Question, last: bool) -> ParsedAction:
         return ParsedAction(CameraAction(answer=question.ground_truth, done=True))
 
-    assert main([str(run)], _with(at_once)) == 0
+    assert main([str(run)], parser_of=_with(at_once)) == 0
     assert "ends at turn 0 instead of " in caplog.text
     assert all(line.split()[-1] == "100.0" for line in caplog.messages if line.startswith("object_"))
 
@@ -98,7 +97,7 @@ def test_an_action_that_differs_is_noted(run: Path, caplog: pytest.LogCaptureFix
         parsed = parse_action(text, question, last)
         return parsed if last or parsed.action.done else ParsedAction(CameraAction.of(LOOK_AROUND), error="refused")
 
-    assert main([str(run)], _with(refusing)) == 0
+    assert main([str(run)], parser_of=_with(refusing)) == 0
     assert "0 of 8 answers change" in caplog.messages[0]
     assert "unchanged; acts differently at turn 0, so a new run would see other views" in caplog.text
 
@@ -107,7 +106,7 @@ def test_a_policy_without_a_model_keeps_its_answers(rooms: RoomScans, tmp_path: 
     folder = run_in_process(rooms.config(tmp_path, policy="random", num_questions=2))
     caplog.set_level("INFO")
     caplog.clear()
-    assert main([str(folder)], parser_of) == 0
+    assert main([str(folder)]) == 0
     assert caplog.messages[0] == "0 of 2 answers change: 0 score more, 0 less"
 
 
@@ -128,7 +127,7 @@ def test_bad_input_is_refused_in_one_sentence(
     empty = shutil.copytree(run, tmp_path / "empty")
     (empty / "results.jsonl").unlink()
     (run.parent / "mine.csv").write_text("mine")
-    assert main(arguments.format(run=run, tmp=tmp_path, empty=empty).split(), parser_of) == 2
+    assert main(arguments.format(run=run, tmp=tmp_path, empty=empty).split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
 
@@ -144,6 +143,6 @@ def test_an_answer_that_a_control_did_not_count_is_not_counted_again(
     folder = run_in_process(rooms.config(tmp_path, steps=4, **controls))
     caplog.set_level("INFO")
     caplog.clear()
-    assert main([str(folder)], parser_of) == 0
+    assert main([str(folder)]) == 0
     assert caplog.messages[0] == "0 of 8 answers change: 0 score more, 0 less"
     assert "new run" not in caplog.text

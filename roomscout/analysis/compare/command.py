@@ -1,7 +1,6 @@
 """The verb `roomscout compare`."""
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import known_names
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
-from roomscout.analysis.outputs import require_outside_runs, write_text
+from roomscout.analysis.outputs import require_writable, write_text
 from roomscout.analysis.report.writer import style_of, templates
 from roomscout.analysis.rows import print_lines
 from roomscout.analysis.run_argument import add_log_root
@@ -19,7 +18,7 @@ from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmark import BenchmarkError
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code, load_code_of
-from roomscout.runs.reader import named_run, runs_by_start
+from roomscout.runs.reader import named_run
 
 SUFFIXES = (".html", ".json", ".md")
 
@@ -55,8 +54,8 @@ def main(arguments: Sequence[str]) -> int:
     replace_unencodable(sys.stdout)
     log_root = given.log_root.expanduser()
     if len(given.runs) < 2:
-        raise RunError(_missing_runs(given.runs, log_root))
-    _require_writable(given.out)
+        raise RunError("compare takes two runs or more: roomscout compare RUN RUN")
+    require_writable(given.out, SUFFIXES)
     paths = [path.expanduser() if path.suffix == ".jsonl" else named_run(path, log_root) for path in given.runs]
     if given.allow_code:
         load_code_of(path for path in paths if path.suffix != ".jsonl")
@@ -67,23 +66,6 @@ def main(arguments: Sequence[str]) -> int:
         _write(found, out.expanduser())
     print_lines([*lines_of(found), *(f"Written: {out}" for out in given.out)])
     return 0
-
-
-def _missing_runs(given: Sequence[Path], log_root: Path) -> str:
-    """That a comparison takes two runs, with the command for the newest ones."""
-    newest = [path for path in reversed(runs_by_start(log_root)) if path not in given]
-    offered = [*newest[: 2 - len(given)][::-1], *given]
-    if len(offered) < 2:
-        return f"compare takes two runs or more, and {log_root} has no other: roomscout compare RUN RUN"
-    which = "the newest one" if given else "the two newest ones"
-    return f"compare takes two runs or more; with {which}: roomscout compare {shlex.join(map(str, offered))}"
-
-
-def _require_writable(outs: Sequence[Path]) -> None:
-    for out in outs:
-        if out.suffix.lower() not in SUFFIXES:
-            raise RunError(f"--out {out}: name a file that ends in {', '.join(SUFFIXES)}")
-        require_outside_runs(out.expanduser())
 
 
 def _write(found: Comparison, out: Path) -> None:

@@ -15,7 +15,7 @@ from roomscout.analysis.compare.conditions import (
     in_words,
     known_names,
 )
-from roomscout.analysis.outputs import require_outside_runs, write_text
+from roomscout.analysis.outputs import require_writable, write_text
 from roomscout.analysis.run_argument import add_log_root
 from roomscout.analysis.titles import answering, controls_of
 from roomscout.base.tables import Table, decimal, interval_in_words
@@ -159,7 +159,7 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
         notes = [f"{first.facts.questions:,} questions of {benchmark.title} (fingerprint {fingerprint})."]
         if first.covers:
             notes.append(f"Not a result of {benchmark.scored_as or 'the benchmark'}: {first.covers}.")
-        notes += [*_protocol_lines(table), *_version_lines(table), *_hash_lines(table)]
+        notes += _condition_lines(table)
         if number > 1:
             notes.append(f"Not comparable with table 1: {_apart(tables[0][0], first)}.")
         lines += [f"## {number}. {title}" if len(tables) > 1 else f"## {title}", ""]
@@ -176,39 +176,28 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
     return "".join(f"{in_markdown(line)}\n" for line in lines[:-1])
 
 
-def _names_by(table: Sequence[Standing], value_of: Callable[[Standing], str]) -> dict[str, str]:
-    """The values of a table's runs, each with the names of its runs."""
+def _lines_by(table: Sequence[Standing], value_of: Callable[[Standing], str], of_all: str, of_some: str) -> list[str]:
+    """A line for the value of all runs of a table, if it is one, else a line for each value with its runs."""
     found: dict[str, list[str]] = {}
     for each in table:
         found.setdefault(value_of(each), []).append(each.name)
-    return {value: ", ".join(names) for value, names in found.items()}
+    form = of_all if len(found) == 1 else of_some
+    return [form.format(value=value, runs=", ".join(runs)) for value, runs in found.items() if value]
 
 
-def _protocol_lines(table: Sequence[Standing]) -> list[str]:
-    """The protocol of a table's runs; of runs that differ in it, the conditions and the protocol of each."""
-    protocols = _names_by(table, lambda each: each.facts.protocol)
-    if len(protocols) == 1:
-        return [f"Protocol: {table[0].facts.protocol}."]
+def _condition_lines(table: Sequence[Standing]) -> list[str]:
+    """The protocol, the versions and the hashes of a table's runs, and in which conditions they differ."""
     names = dict.fromkeys(name for each in table for name in differing(table[0].conditions, each.conditions))
     lines = [f"**Conditions differ** in {', '.join(names)}."] if names else []
-    return lines + [f"Protocol of {runs}: {protocol}." for protocol, runs in protocols.items()]
-
-
-def _version_lines(table: Sequence[Standing]) -> list[str]:
-    """What code and which checkpoint answered, as far as recorded; a line for all runs if it was the same."""
-    versions = _names_by(table, lambda each: _versions_of(each.facts))
-    if len(versions) == 1:
-        return [f"Answered by {_versions_of(table[0].facts)}."]
-    return [f"{runs}: answered by {those}." for those, runs in versions.items()]
-
-
-def _hash_lines(table: Sequence[Standing]) -> list[str]:
-    """The hashes by which the runs are known, as far as recorded; a line for all runs if they are the same."""
-    hashes = _names_by(
-        table, lambda each: str(replace(each.summary.provenance, version=None)) if each.summary.provenance else ""
+    lines += _lines_by(table, lambda each: each.facts.protocol, "Protocol: {value}.", "Protocol of {runs}: {value}.")
+    lines += _lines_by(
+        table, lambda each: _versions_of(each.facts), "Answered by {value}.", "{runs}: answered by {value}."
     )
-    alone = len(hashes) == 1
-    return [f"Hashes{'' if alone else f' of {runs}'}: {known}." for known, runs in hashes.items() if known]
+    return lines + _lines_by(table, _hashes_of, "Hashes: {value}.", "Hashes of {runs}: {value}.")
+
+
+def _hashes_of(each: Standing) -> str:
+    return str(replace(each.summary.provenance, version=None)) if each.summary.provenance else ""
 
 
 def _versions_of(facts: RunFacts) -> str:
@@ -217,11 +206,10 @@ def _versions_of(facts: RunFacts) -> str:
 
 
 def _versions(found: Versions) -> str:
-    version, commit = found.packages.get("roomscout"), found.git_revision
-    code = " ".join(filter(None, ["RoomScout", version or ("" if commit else "of an unknown version")]))
-    changed = "+changes" if commit and commit.endswith("+changes") else ""
-    code += f" at {commit[:12]}{changed}" if commit else ""
-    checkpoint = found.model_revision
+    commit, checkpoint = found.git_revision, found.model_revision
+    code = " ".join(filter(None, ["RoomScout", found.packages.get("roomscout")]))
+    if commit:
+        code += f" at {commit[:12]}{'+changes' if commit.endswith('+changes') else ''}"
     return code + (f", checkpoint revision {checkpoint[:12]}" if checkpoint else "")
 
 
@@ -336,10 +324,7 @@ def main(arguments: Sequence[str]) -> int:
     add_allow_code(parser)
     given = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
-    for out in given.out:
-        if out.suffix.lower() not in SUFFIXES:
-            raise RunError(f"--out {out}: name a file that ends in {' or '.join(SUFFIXES)}")
-        require_outside_runs(out.expanduser())
+    require_writable(given.out, SUFFIXES)
     standings, left_out = _standings(given.runs, given.log_root.expanduser(), given.prices, given.allow_code)
     even_if = known_names(given.even_if, (each.conditions for each in standings))
     if QUESTIONS in even_if:

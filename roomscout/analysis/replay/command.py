@@ -40,9 +40,6 @@ def main(arguments: Sequence[str]) -> int:
     )
     given = parser.parse_intermixed_args(arguments)
     log_to_stream(sys.stdout)
-    if Path(given.question, "run.json").is_file():
-        fix = f"RUN comes first, as in {given.question} {given.run}" if given.run else "name one after it, such as q001"
-        raise RunError(f"{given.question} is a run, not a question: {fix}")
     write_replay(chosen_run(given), given.question, given.out, given.scan_root, given.rrd)
     return 0
 

@@ -143,11 +143,7 @@ def about_in_words(run: RunContents) -> str:
     facts = run.facts
     named = [answering(facts), asked_in_words(facts, run.benchmark)] if facts.name else []
     folder = [] if run.folder.name == facts.name else [run.folder.name]
-    return " · ".join([*named, counted(facts.questions, "question"), _minute(facts.started), *folder])
-
-
-def _minute(time: str) -> str:
-    return time[:16].replace("T", " ")
+    return " · ".join([*named, counted(facts.questions, "question"), facts.started[:16].replace("T", " "), *folder])
 
 
 def facts_in_words(run: RunContents) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from roomscout.analysis.compare.conditions import value_in_words
 from roomscout.analysis.outputs import write_text
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
 from roomscout.base.processes import environment
@@ -18,7 +19,6 @@ from roomscout.base.wording import flag
 from roomscout.runs import RunError
 from roomscout.runs.locks import locked
 from roomscout.runs.reader import RunReader, find_part, run_folders
-from roomscout.runs.records import EpisodeId
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,9 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
     begun = _read(path)
     if (folder / "run.json").exists():
         raise RunError(f"{folder} is a run folder: name another folder for the study")
-    _require_free(name, preset, given)
+    decided = preset.sets - ({"moves_of"} if preset.takes_moves_of else set())
+    if taken := [flag(each) for each in given.settings if each in decided]:
+        raise RunError(f"the study {name} sets {', '.join(taken)} itself: leave that out")
     if begun is not None:
         _require_same(begun, folder, name, given, command)
     settings = command.completed({**(begun["settings"] if begun else {}), **given.settings, **preset.shared})
@@ -125,7 +127,8 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
             raise RunError(f"{name}, cell {cell.name}: {error}") from None
     _require_same_division(study, given.part)
     if begun is None:
-        _write(study)
+        record = {"schema": SCHEMA, "preset": name, "settings": settings, "questions_sha256": asked}
+        write_text(path, json.dumps(record, indent=2) + "\n")
     return study
 
 
@@ -141,19 +144,6 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise RunError(f"{path} is damaged ({error}): name another folder for a new study") from None
 
 
-def _write(study: Study) -> None:
-    record = {"schema": SCHEMA, "preset": study.name, "settings": study.settings}
-    record["questions_sha256"] = study.questions_sha256
-    write_text(study.folder / STUDY_FILE, json.dumps(record, indent=2) + "\n")
-
-
-def _require_free(name: str, preset: Preset, given: Given) -> None:
-    """Raise RunError if the user gives a setting that the preset decides."""
-    decided = preset.sets - ({"moves_of"} if preset.takes_moves_of else set())
-    if taken := [flag(each) for each in given.settings if each in decided]:
-        raise RunError(f"the study {name} sets {', '.join(taken)} itself: leave that out")
-
-
 def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Given, command: MainCommand) -> None:
     """Raise RunError naming the first difference if a study was begun with another preset or other settings."""
     if begun["preset"] != name:
@@ -162,8 +152,8 @@ def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Give
         before, now = begun["settings"].get(each), given.settings.get(each, begun["settings"].get(each))
         if before != now:
             raise RunError(
-                f"{folder} was begun with {flag(each)} {_value(before)}, not {_value(now)}: leave that out to resume "
-                "the study, or name another folder for a new one"
+                f"{folder} was begun with {flag(each)} {value_in_words(before)}, not {value_in_words(now)}: leave that "
+                "out to resume the study, or name another folder for a new one"
             )
 
 
@@ -180,12 +170,6 @@ def _require_same_division(study: Study, part: tuple[int, int] | None) -> None:
             raise RunError(
                 f"{study.folder} was begun in {begun.of} parts: add --shard I/{begun.of}, with I the part to resume"
             )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(map(str, value)) or "none"
-    return "none" if value is None else str(value)
 
 
 @contextmanager
@@ -294,25 +278,17 @@ def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path
 
 
 def _is_merged(target: Path, parts: Sequence[Path]) -> bool:
-    """Whether a folder has the merged answers of these parts.
+    """Whether a folder has the merged answers of these parts; removes one whose parts have changed, as by a retry.
 
-    Removes one whose parts have changed since, as by --retry-failed. Raises RunError if a judge's marks would be lost.
+    Raises RunError if a judge's marks would be lost.
     """
     if not (target / "summary.json").exists():
         return False
-    now = {each: answer for part in parts for each, answer in _answers_in(part).items()}
-    if _answers_in(target) == now:
+    now = [row for part in parts for row in RunReader(part).recorded_rows]
+    if RunReader(target).recorded_rows == sorted(now, key=lambda row: row.episode):
         return True
     if RunReader(target).marks and not any(RunReader(part).marks for part in parts):
-        raise RunError(
-            f"the parts of {target} have changed since it was merged, and only it has the marks of its judge: move it "
-            "away, and judge the newly merged run"
-        )
+        raise RunError(f"the parts of {target} have changed, and only it has the marks of its judge: move it away")
     log.info("Merged again, since its parts have changed: %s", target)
     shutil.rmtree(target)
     return False
-
-
-def _answers_in(run: Path) -> dict[EpisodeId, tuple[str | None, str, float]]:
-    """What tells one run's answers from those of a retry: the answer, the status and the seconds of each."""
-    return {row.episode: (row.answer, row.status, row.seconds) for row in RunReader(run).recorded_rows}
