@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote_to_bytes
 
 from roomscout.base.text import escaped
-from roomscout.base.wording import named
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +83,10 @@ def server_on(port: int, site: Site, host: str = ADDRESS, token: str = "") -> Th
         return _Server((host, port), Requests)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        if host not in HOSTS and "in use" not in why:
-            raise PortError(f"{named(host=host)} cannot be used ({why}): name an IPv4 address of this host") from None
-        raise PortError(f"{named(port=port)} cannot be used ({why}): name another, or 0 for any free one") from None
+        raise PortError(
+            f"cannot listen at {host}:{port} ({why}): name another port, 0 for any free one, or an IPv4 address of this "
+            "computer"
+        ) from None
 
 
 class _Server(ThreadingHTTPServer):

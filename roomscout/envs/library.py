@@ -14,7 +14,6 @@ import numpy as np
 
 from roomscout import UpAxis
 from roomscout.base.shots import VIEW
-from roomscout.base.wording import named
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
 from roomscout.data.questions import Question
 from roomscout.data.scan_frames import ScanFrame
@@ -96,9 +95,7 @@ def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) ->
         return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)
     except MemoryError as error:
         size = " x ".join(map(str, camera.image_size))
-        raise RenderError(
-            f"a view of {size} pixels does not fit into memory: use a smaller {named('image_size')}"
-        ) from error
+        raise RenderError(f"a view of {size} pixels does not fit into memory: use a smaller --image-size") from error
 
 
 def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSettings) -> FirstView:
@@ -249,4 +246,4 @@ class OneSceneLibrary:
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """Raises SceneError: no boxes are known."""
-        raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave out {named('given')}")
+        raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave out --given")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.base.wording import named
 from roomscout.data.boxes import BOXES_FILES, BoxError, KnownBoxes, ObjectBox
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.scene import Scene
@@ -21,7 +20,7 @@ def known_boxes(known: KnownBoxes, scan: Path, scene_name: str) -> tuple[ObjectB
     if boxes := known.of(scan, scene_name):
         return boxes
     raise BoxError(
-        f"{scan}: no boxes of the objects in {scene_name} are known, and {named('given')} tells them: put a "
+        f"{scan}: no boxes of the objects in {scene_name} are known, and --given tells them: put a "
         f"{BOXES_FILES[0]} beside the scans, or write it with roomscout boxes (docs/data.md, Boxes of objects)"
     )
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from roomscout.base.wording import named
 from roomscout.models.conversation import Conversation, Message
 
 EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
@@ -133,11 +132,11 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
-            raise ValueError(f"{named('max_new_tokens')} is {self.max_new_tokens}: it takes 1 or more")
+            raise ValueError(f"--max-new-tokens is {self.max_new_tokens}: it takes 1 or more")
         if self.temperature < 0:
-            raise ValueError(f"{named('temperature')} is {self.temperature}: it takes 0 (greedy) or more")
+            raise ValueError(f"--temperature is {self.temperature}: it takes 0 (greedy) or more")
         if self.compile and self.attention == "eager":
-            raise ValueError(f"{named('compile')} does not work with {named(attention='eager')}: use sdpa")
+            raise ValueError("--compile does not work with --attention eager: use sdpa")
 
 
 @dataclass(frozen=True)
@@ -169,9 +168,9 @@ class ServerOptions:
     def fewer_images(self) -> str:
         """What to ask for where a server takes fewer images in a conversation."""
         if self.on_video:
-            return f"fewer {named('frames')}"
-        a_turn = f", or fewer images a turn ({named('see')})" if self.images_a_turn > 1 else ""
-        return f"fewer {named('steps')} or {named('keep_views')}{a_turn}"
+            return "fewer --frames"
+        a_turn = ", or fewer images a turn (--see)" if self.images_a_turn > 1 else ""
+        return f"fewer --steps or --keep-views{a_turn}"
 
 
 class Backend(Protocol):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout.base.extras import require
-from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.transformers.source import id_and_revision
 
@@ -26,17 +25,17 @@ def require_adapter(adapter: Path, model: str) -> str | None:
     try:
         base: str | None = json.loads((adapter / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (FileNotFoundError, NotADirectoryError):
-        raise ModelError(f"{named(adapter=adapter)} has no {ADAPTER_FILE}: name a folder that PEFT saved") from None
+        raise ModelError(f"--adapter {adapter} has no {ADAPTER_FILE}: name a folder that PEFT saved") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{adapter / ADAPTER_FILE} cannot be read ({error}): save the adapter again") from None
     if not any((adapter / name).is_file() for name in WEIGHTS):
-        raise ModelError(f"{named(adapter=adapter)} has no {WEIGHTS[0]}: copy or save the adapter again")
+        raise ModelError(f"--adapter {adapter} has no {WEIGHTS[0]}: copy or save the adapter again")
     if base and Path(base).name.lower() != Path(id_and_revision(model)[0]).name.lower():
         raise ModelError(
-            f"the adapter {adapter} was trained on {base}, not on {model}: use {named(model=base)}, or, if both are "
+            f"the adapter {adapter} was trained on {base}, not on {model}: use --model {base}, or, if both are "
             f"the same checkpoint, correct base_model_name_or_path in its {ADAPTER_FILE}"
         )
-    require(named("adapter"), "peft", error=ModelError)
+    require("--adapter", "peft", error=ModelError)
     return base
 
 
@@ -80,7 +79,7 @@ def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrai
         line = next(iter(str(why).splitlines()), type(why).__name__)
         raise ModelError(
             f"the adapter {adapter}, trained on {base}, does not fit {name} ({line}): name the checkpoint that it was "
-            f"trained on with {named('model')}"
+            f"trained on with --model"
         ) from why
     return merged.eval()
 

@@ -8,7 +8,6 @@ from typing import Literal, Self
 import numpy as np
 
 from roomscout.base.shots import FRAME, VIEW, Shot
-from roomscout.base.wording import named
 
 Role = Literal["system", "user", "assistant"]
 
@@ -112,11 +111,11 @@ def why_too_long(messages: Sequence[Message], turns: int, tokens: int, takes: st
     `larger` is a setting that allows more, if there is one, with a comma.
     """
     on_video = any(shot.name == FRAME for message in messages for shot in message.shots)
-    what, fewer = "the conversation", f"fewer {named('frames' if on_video else 'steps')}"
-    views = "" if on_video else f", or show fewer views at a time with {named('keep_views')}"
+    what, fewer = "the conversation", f"fewer {'--frames' if on_video else '--steps'}"
+    views = "" if on_video else ", or show fewer views at a time with --keep-views"
     if turns == 1 and not on_video:
         what, fewer, views = "the first turn", "a shorter question", ""
     return (
         f"{what} needs {tokens} tokens with its reply, but {takes}: use {larger}{fewer}, a smaller "
-        f"{named('image_size')} or fewer {named('max_new_tokens')}{views}"
+        f"--image-size or fewer --max-new-tokens{views}"
     )

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from roomscout.base.wording import named
 from roomscout.models import EMBEDDED, EXPLORER, Backend, ModelError, ModelOptions, ServerOptions
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.source import id_and_revision
@@ -16,12 +15,12 @@ def checkpoint_of(model: str, revision: str | None = None) -> str:
     """
     if revision is None:
         if id_and_revision(model)[1] is not None:
-            raise ModelError(f"there is no checkpoint folder {model}: a hub checkpoint takes {named('revision')}")
+            raise ModelError(f"there is no checkpoint folder {model}: a hub checkpoint takes --revision")
         return str(EXPLORER) if model == EMBEDDED else model
     if model == EMBEDDED or Path(model).expanduser().is_dir():
         raise ModelError(
-            f"{named(revision=revision)} selects a version on huggingface.co, and {model} is a folder: leave it out, "
-            f"or give {named('model')} a hub id"
+            f"--revision {revision} selects a version on huggingface.co, and {model} is a folder: leave it out, "
+            f"or give --model a hub id"
         )
     return f"{model}@{revision}"
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roomscout.base.extras import require
-from roomscout.base.wording import named
 from roomscout.models import ModelError
 
 GpuName = Literal["h200", "h100", "a100-80", "a100-40", "l40s", "rtx4090", "rtx4080"]
@@ -67,7 +66,7 @@ CARDS: dict[str, GpuName] = {
 
 def visible_gpus() -> list[str]:
     """The GPUs that this process sees, by the names in its CUDA_VISIBLE_DEVICES, else by number."""
-    require(named("gpus"), "torch", error=ModelError)
+    require("--gpus", "torch", error=ModelError)
     import torch
 
     count = torch.cuda.device_count()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roomscout import UpAxis
-from roomscout.base.wording import named
 from roomscout.rendering.discs import disc_mesh, downsampled
 from roomscout.rendering.geometry import (
     BOUNDS_PERCENTILES,
@@ -292,11 +291,11 @@ def _why_implausible(extent: str, longest_m: float, scale: float) -> str | None:
     usual = [unit for unit, metres in UNITS_M.items() if USUAL_ROOM_M[0] < longest * metres < USUAL_ROOM_M[1]]
     given = "" if scale == 1 else f" at the given scale of {scale:g}"
     if scale != 1 and USUAL_ROOM_M[0] < longest < USUAL_ROOM_M[1]:
-        fix = f"if it is in metres, leave out {named('scale')}"
+        fix = "if it is in metres, leave out --scale"
     elif usual:
-        fix = f"if it is in {usual[0]}, add {named(scale=UNITS_M[usual[0]])}"
+        fix = f"if it is in {usual[0]}, add --scale {UNITS_M[usual[0]]:g}"
     else:
-        fix = f"set {named('scale')} to the metres of its unit"
+        fix = "set --scale to the metres of its unit"
     return f"it spans {extent} m{given}, which is not the size of a room: {fix}"
 
 
@@ -310,13 +309,13 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
     if side is not None and side != (2, 1):
         fix = name_in_file(*side, up_axis)
         how = "hang upside down" if side == (2, -1) else "lie on its side"
-        return f"it seems to {how}, judging by its floor and furniture: if it does, add {named(up_axis=fix)}"
+        return f"it seems to {how}, judging by its floor and furniture: if it does, add --up-axis {fix}"
     extent = scene.bounds.extent
     if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None:
         return None
     axis = name_in_file(int(extent.argmin()), 1, up_axis).removeprefix("-")
     return (
-        f"it spans {scene.size} m, taller than wide: if it lies on its side, add {named(up_axis=axis)}, or -{axis} if "
+        f"it spans {scene.size} m, taller than wide: if it lies on its side, add --up-axis {axis}, or -{axis} if "
         "it then hangs upside down"
     )
 
@@ -333,7 +332,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, a
     try:
         geometry = _upright(read_geometry(path), up, scale)
         if geometry.splats and as_points:
-            _log.warning("%s: drawing its Gaussian splats as points; %s draws them", path, named(renderer="splats"))
+            _log.warning("%s: drawing its Gaussian splats as points; --renderer splats draws them", path)
         if geometry.splats is None or as_points:
             scene = make_scene(path.stem, geometry)
         else:

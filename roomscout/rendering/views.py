@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 
-from roomscout.base.wording import named
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import BOUNDS_PERCENTILES
 from roomscout.rendering.renderers.base import Renderer
@@ -54,7 +53,7 @@ def first_view(
         _log.warning(
             "%s: the camera starts %.2f m above the floor, not at %s: %g %% of the scanned surface is "
             "lower than %.2f m",
-            scene.name, eye_m, named(camera_height=camera_height_m), BOUNDS_PERCENTILES[1],
+            scene.name, eye_m, f"--camera-height {camera_height_m:g}", BOUNDS_PERCENTILES[1],
             scene.bounds.upper[2] - scene.floor_z_m,
         )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]

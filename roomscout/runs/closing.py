@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from roomscout.base.wording import named
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs.anytime import anytime_lines
 from roomscout.runs.costs import Cost
@@ -76,5 +75,5 @@ def missing_baseline(summary: Summary, facts: RunFacts) -> list[str]:
     known = "blind" in summary.baselines or facts.is_blind or facts.by_people
     if known or facts.frames is not None or summary.asked.label is None:
         return []
-    how = f"the same command with {named(renderer='blind')} measures it, and roomscout report then shows it"
+    how = "the same command with --renderer blind measures it, and roomscout report then shows it"
     return [f"blind: not known; {how}"]

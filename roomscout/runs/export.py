@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from roomscout.base.text import csv_cell
-from roomscout.base.wording import named
 from roomscout.data.benchmark import Benchmark, mean_over_questions
 from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITIES
@@ -175,7 +174,7 @@ def _measured(rows: Sequence[ResultRow]) -> str:
         return ""
     return (
         f"The model measured {sum(counts)} distances in scans for {len(counts)} of {len(rows)} answers, which nearly "
-        f"answers some questions: compare only with runs that measured too ({named('actions')})"
+        f"answers some questions: compare only with runs that measured too (--actions)"
     )
 
 
@@ -186,12 +185,12 @@ def _told(facts: RunFacts, types: Mapping[str, TypeScores], benchmark: Benchmark
     given_away = [each.name for each in benchmark.types if each.told_by_extent and each.name in scored]
     drawn = [name for name in facts.setting("see") if name in MODALITIES and MODALITIES[name].tells_extent]
     if templates.get("extent"):
-        told, flag = "the room's extent, which nearly gives away", named("tell")
+        told, flag = "the room's extent, which nearly gives away", "--tell"
     elif re.search(r"\{[xy][:}]", templates.get("position", "")):
         # The first view is near the middle of the room, and many scans have a corner at 0, 0.
-        told, flag = "the camera's position in the scan's coordinates, which often gives away", named("prompts")
+        told, flag = "the camera's position in the scan's coordinates, which often gives away", "--prompts"
     elif drawn and not facts.is_blind:
-        told, flag = f"the room's extent in the {drawn[0]} of each turn, which nearly gives away", named("see")
+        told, flag = f"the room's extent in the {drawn[0]} of each turn, which nearly gives away", "--see"
     else:
         return ""
     compare = f"compare it only with runs that told it too ({flag})"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from roomscout.base.wording import named
 from roomscout.data.answers import AnswerKind
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
@@ -43,7 +42,7 @@ class FoundPart:
         reader = RunReader(folder)
         facts = reader.facts
         if facts.part is None:
-            raise RunError(f"{folder} is not a part: it was begun without {named('shard')}")
+            raise RunError(f"{folder} is not a part: it was begun without --shard")
         rows = {row.episode: row for row in reader.recorded_rows}
         return cls(folder, facts, facts.part, rows, frozenset(rows) | frozenset(reader.begun))
 

@@ -8,7 +8,6 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from roomscout.base.record import reasons
-from roomscout.base.wording import named
 
 TOKENS_PRICED = 1_000_000
 """The tokens that a price is for."""
@@ -65,15 +64,15 @@ def read_price(path: Path, model: str) -> Price:
     try:
         prices = _PRICES.validate_python(read_yaml(path))
     except OSError as error:
-        raise ValueError(f"{named(prices=path)} cannot be read ({error.strerror or error}): name a YAML file") from None
+        raise ValueError(f"--prices {path} cannot be read ({error.strerror or error}): name a YAML file") from None
     except ValidationError as error:
-        raise ValueError(f"{named(prices=path)}: {reasons(error)}; write each model as MODEL: {EXAMPLE}") from None
+        raise ValueError(f"--prices {path}: {reasons(error)}; write each model as MODEL: {EXAMPLE}") from None
     except ValueError as error:
-        raise ValueError(f"{named(prices=path)} cannot be read as YAML: {error}") from None
+        raise ValueError(f"--prices {path} cannot be read as YAML: {error}") from None
     name = name_of_model(model)
     if name not in prices:
         raise ValueError(
-            f"{named(prices=path)} has no price of {name}, as the run calls its model, only of {', '.join(prices)}: "
+            f"--prices {path} has no price of {name}, as the run calls its model, only of {', '.join(prices)}: "
             f'add "{name}: {EXAMPLE}", with its prices per million tokens'
         )
     found = prices[name]

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from roomscout.base.record import Record
 from roomscout.base.shots import VIEW
 from roomscout.base.text import did_you_mean, on_disk
-from roomscout.base.wording import named
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved
 from roomscout.data.sources import named_by
@@ -277,9 +276,9 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
             newest_run(log_root, batched_only) if continue_from == NEWEST else named_run(Path(continue_from), log_root)
         )
     except RunError as error:
-        raise RunError(f"{named('resume')}: {error}") from None
+        raise RunError(f"--continue: {error}") from None
     if not (folder / "run.json").is_file():
-        raise RunError(f"{named(resume=folder)}: this is not a run folder, it has no run.json")
+        raise RunError(f"--continue {folder}: this is not a run folder, it has no run.json")
     return folder
 
 

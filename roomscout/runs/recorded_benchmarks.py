@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from roomscout.base.wording import named
 from roomscout.data.answers import KIND_NAMES, AnswerKind, kind_named
 from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType, mean_over_questions, mean_over_tasks
 from roomscout.data.benchmarks import benchmark_names, find_benchmark, is_code, loaded_code
@@ -35,7 +34,7 @@ def record_of(name: str) -> BenchmarkRecord | None:
     try:
         return BenchmarkRecord.from_json(own | {each: getattr(found, each) for each in SAME})
     except ValueError as error:
-        raise BenchmarkError(f"{named(benchmark=name)}: it cannot be recorded ({error})") from None
+        raise BenchmarkError(f"--benchmark {name}: it cannot be recorded ({error})") from None
 
 
 def _type_record(given: QuestionType) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.shots import Shot
-from roomscout.base.wording import named
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, fingerprint, saved
 from roomscout.data.sources import Source
@@ -66,7 +65,7 @@ class RunWriter:
 
     def __init__(self, folder: Path, resume_command: str | None = None):
         self.folder = folder
-        self.resume_command = resume_command or named(continue_from=folder)
+        self.resume_command = resume_command or f"--continue {folder}"
         self._reader = RunReader(folder)
         self._broken: RunError | None = None
         self._added: list[Session] = []
@@ -337,7 +336,7 @@ def named_folder(log_root: Path, name: str, part: tuple[int, int] | None = None)
     folder = log_root / f"{name}{_of_part(part)}"
     if os.path.lexists(folder):
         fix = f", or continue it with roomscout resume {folder}" if (folder / "run.json").exists() else ""
-        raise RunError(f"{named(name=name)}: {folder} exists already: choose another name{fix}")
+        raise RunError(f"--name {name}: {folder} exists already: choose another name{fix}")
     return folder
 
 
@@ -362,7 +361,7 @@ def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None =
                 time.sleep(0.1)
     except OSError as error:
         why = "it is a file" if log_root.is_file() else error.strerror
-        raise RunError(f"{named('log_root')} {log_root}: cannot make a folder there ({why})") from None
+        raise RunError(f"--log-root {log_root}: cannot make a folder there ({why})") from None
 
 
 def _of_part(part: tuple[int, int] | None) -> str:

@@ -8,7 +8,6 @@ from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.actions.space import ActionSpace
 from roomscout.base.errors import ConfigError
 from roomscout.base.loading import NotLoadable, load_attribute
-from roomscout.base.wording import named
 
 
 @cache
@@ -35,15 +34,15 @@ def find_space(name: str) -> ActionSpace:
             return action_spaces()[name]
         known = ", ".join(sorted(action_spaces()))
         raise ConfigError(
-            f"{named(actions=name)}: there is no such action space; there is {known}, or name your own as "
+            f"--actions {name}: there is no such action space; there is {known}, or name your own as "
             "path/to/file.py:NAME"
         )
     try:
         found = load_attribute(name)
     except NotLoadable as error:
-        raise ConfigError(f"{named(actions=name)}: {error}") from error
+        raise ConfigError(f"--actions {name}: {error}") from error
     if not isinstance(found, ActionSpace):
-        raise ConfigError(f"{named(actions=name)}: {type(found).__name__} is not an ActionSpace")
+        raise ConfigError(f"--actions {name}: {type(found).__name__} is not an ActionSpace")
     return found
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from roomscout.base.errors import ConfigError
-from roomscout.base.wording import named
 from roomscout.envs.actions import CameraMove
 from roomscout.rendering.camera import CameraPose, Intrinsics
 
@@ -111,7 +110,7 @@ class ActionSpace:
         """`turning`; raises ConfigError if this has none."""
         if self.turning is None:
             raise ConfigError(
-                f"{named(translation=False)}: the action space {self.name} cannot be used without moving the camera"
+                f"--no-translation: the action space {self.name} cannot be used without moving the camera"
             )
         return self.turning
 

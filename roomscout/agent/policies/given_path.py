@@ -9,7 +9,6 @@ import numpy as np
 
 from roomscout.agent.policies.movers import GreedyCoverage, Move, environment, turn_then_move
 from roomscout.agent.state import QuestionState
-from roomscout.base.wording import named
 from roomscout.data.boxes import Needed, needed_for
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv
@@ -63,7 +62,7 @@ class ShowNeeded(GreedyCoverage):
             np.maximum(shown.best, shown.values(outcome.pose), out=shown.best)
         self._paths[question.id, state.sample] = path
         if missing := shown.not_well(poses):
-            log.info("[%s] %s does not show well: %s", state.label, named(given="path"), missing)
+            log.info("[%s] the path does not show well: %s", state.label, missing)
         state.shorten(len(path), missing)
 
     def next_move(self, state: QuestionState) -> Move:

@@ -8,7 +8,6 @@ from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.policies.thoughts import outside_thoughts
 from roomscout.agent.state import QuestionState, Rules
-from roomscout.base.wording import named
 from roomscout.models import Backend, ReplyFormat
 
 log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class ModelPolicy(Policy):
                 log.warning(
                     "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
                     "%s, in a new run, leaves room for both",
-                    self.name, reply.generated_tokens, named("max_new_tokens"),
+                    self.name, reply.generated_tokens, "--max-new-tokens",
                 )  # fmt: skip
                 return
 

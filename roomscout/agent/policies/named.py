@@ -6,7 +6,6 @@ from roomscout.agent.policies import Policy
 from roomscout.agent.policies.controls import CONTROLS
 from roomscout.base.errors import ConfigError
 from roomscout.base.loading import NotLoadable, load_attribute
-from roomscout.base.wording import named
 
 
 def named_policy(name: str, seed: int) -> Policy:
@@ -14,20 +13,18 @@ def named_policy(name: str, seed: int) -> Policy:
     if name in CONTROLS:
         return make_policy(CONTROLS[name], seed)
     if name.endswith(".py"):
-        raise ConfigError(
-            f"{named(policy=name)}: add the name of the class in it, as in {named(policy=name + ':MyPolicy')}"
-        )
+        raise ConfigError(f"--policy {name}: add the name of the class in it, as in --policy {name + ':MyPolicy'}")
     if ":" not in name:
         raise ConfigError(
-            f"{named(policy=name)}: there is no such policy; there is {', '.join(CONTROLS)} and human, or name your "
+            f"--policy {name}: there is no such policy; there is {', '.join(CONTROLS)} and human, or name your "
             "own class as module:Class or path/to/file.py:Class"
         )
     try:
         found = load_attribute(name, "Class")
     except NotLoadable as error:
-        raise ConfigError(f"{named(policy=name)}: {error}") from error
+        raise ConfigError(f"--policy {name}: {error}") from error
     if not isinstance(found, type):
-        raise ConfigError(f"{named(policy=name)}: {name.rpartition(':')[2]} is not a class")
+        raise ConfigError(f"--policy {name}: {name.rpartition(':')[2]} is not a class")
     return make_policy(found, seed)
 
 

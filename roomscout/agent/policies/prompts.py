@@ -17,7 +17,6 @@ from typing import Any, ClassVar, get_args
 from roomscout.agent.actions import METRIC, ActionSpace, find_space
 from roomscout.base.errors import ConfigError
 from roomscout.base.shots import VIEW
-from roomscout.base.wording import named
 from roomscout.data.benchmark import ADVICE_NEEDS, Benchmark, wrong_needs
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import invalid_in_words
@@ -354,8 +353,8 @@ class Prompts:
             outcome = replace(outcome, looks=LOOKS)
         if space.measures:
             if not controls.model_moves:
-                others = f"leave out {named('moves')}, {named('moves_of')} and {named('given')} path"
-                raise ConfigError(f"{named(actions=space.name)} needs a model that moves the camera: {others}")
+                others = "leave out --moves, --moves-of and --given path"
+                raise ConfigError(f"--actions {space.name} needs a model that moves the camera: {others}")
             outcome = replace(outcome, measured=MEASURED)
         system = self._system(name, space)
         return replace(self, system=system, last_turn=last, outcome=outcome, view=view)
@@ -366,8 +365,8 @@ class Prompts:
         form = _FORMS[name] if own == _SYSTEMS[name] else own
         if space is not METRIC and "{actions}" not in form:
             raise ConfigError(
-                f"{named(actions=space.name)}: the prompts describe the actions of {METRIC.name} in their template {name}: "
-                f"write {{actions}} there instead, or leave out {named('actions')}"
+                f"--actions {space.name}: the prompts describe the actions of {METRIC.name} in their template {name}: "
+                f"write {{actions}} there instead, or leave out --actions"
             )
         return _in_space(name, form, space)
 

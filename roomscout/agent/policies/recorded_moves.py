@@ -8,7 +8,7 @@ from typing import Any, Self
 from roomscout.agent.policies.movers import Move, Mover, environment
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
-from roomscout.base.wording import flag, named
+from roomscout.base.wording import flag
 from roomscout.data.questions import Question
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.reader import RunReader
@@ -41,7 +41,7 @@ class RecordedMoves(Mover):
         Raises ConfigError if it is not a run, has drawn other views or has not finished one of the questions.
         """
         if not (folder / "run.json").is_file():
-            raise ConfigError(f"{named(moves_of=folder)}: this is not a run folder, it has no run.json")
+            raise ConfigError(f"--moves-of {folder}: this is not a run folder, it has no run.json")
         reader = RunReader(folder)
         facts = reader.facts
         if other := {name: facts.setting(name) for name, value in views.items() if value != facts.setting(name)}:
@@ -60,25 +60,23 @@ class RecordedMoves(Mover):
         for question in questions:
             there = recorded.get(question.id)
             if there is None:
-                raise ConfigError(
-                    f"{named(moves_of=self._folder)} has no question {question.id}: ask only its questions"
-                )
+                raise ConfigError(f"--moves-of {self._folder} has no question {question.id}: ask only its questions")
             if (there.scene, there.question) != (question.scene, question.question):
                 raise ConfigError(
-                    f"{named(moves_of=self._folder)} asks something else as question {question.id}: ask its questions"
+                    f"--moves-of {self._folder} asks something else as question {question.id}: ask its questions"
                 )
             for sample in range(1, samples + 1):
                 row = self._rows.get(self._episode(question, sample))
                 if row is None or row.failed:
                     how = "has failed at" if row is not None else "has not finished"
-                    retry = f" {named('retry_failed')}" if row is not None else ""
+                    retry = " --retry-failed" if row is not None else ""
                     raise ConfigError(
-                        f"{named(moves_of=self._folder)} {how} question {question.id}: resume it with "
-                        f"{named(continue_from=self._folder)}{retry}, or leave the question out"
+                        f"--moves-of {self._folder} {how} question {question.id}: resume it with "
+                        f"--continue {self._folder}{retry}, or leave the question out"
                     )
         most = max((self._made(self._episode(each, 1)) for each in questions), default=0)
         if most > steps:
-            repeats = named(steps=steps)
+            repeats = f"--steps {steps}"
             log.info("%s repeats only the first %d of up to %d moves of %s", repeats, steps, most, self._folder)
 
     def _episode(self, question: Question, sample: int) -> EpisodeId:
@@ -98,7 +96,7 @@ class RecordedMoves(Mover):
         other_scan = scan is not None and file is not None and scan.sha256 != file.sha256
         if other_scan or turns[0].pose != state.observations[0].pose:
             raise SceneError(
-                f"{named(moves_of=self._folder)} has seen {state.question.scene_name} in another scan than "
+                f"--moves-of {self._folder} has seen {state.question.scene_name} in another scan than "
                 f"{file.path if file else 'this one'}: use the scan {scan.file if scan else 'of that run'}"
             )
         self._turns[state.question.id, state.sample] = turns

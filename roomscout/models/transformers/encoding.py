@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.families import family_of, require_tiles
@@ -323,9 +322,9 @@ class ConversationEncoder:
         """The whole text of a conversation whose only user message shows a video; raises ModelError."""
         assert user.clip is not None, "a message with a video has a clip"
         if self._family.video is None:
-            raise ModelError(f"{self._family.name} sees no videos: use {named(video_input='frames')}")
+            raise ModelError(f"{self._family.name} sees no videos: use --video-input frames")
         if self._processor.video_token not in rendered:
-            raise ModelError(f"the checkpoint's chat template has no videos: use {named(video_input='frames')}")
+            raise ModelError("the checkpoint's chat template has no videos: use --video-input frames")
         frames = [shot.image for shot in user.shots]
         try:
             ids, positions, inputs = self._family.video(self._processor, self._config, rendered, frames, user.clip)
@@ -343,7 +342,7 @@ class ConversationEncoder:
         image = Image.fromarray(np.ascontiguousarray(pixels))
         reason = self._family.why_not(image.width, image.height)
         if reason:
-            raise ModelError(f"{reason} ({named('image_size')})")
+            raise ModelError(f"{reason} (--image-size)")
         if self._family.qwen_vl_utils:
             image = self._prepare(image, self._processor.image_processor.patch_size)
         return self._as_stored(self._family.process(self._processor, image, self._tiles))

@@ -8,7 +8,6 @@ import torch
 from transformers import LogitsProcessor
 
 from roomscout.base.extras import importing
-from roomscout.base.wording import named
 from roomscout.models import ModelError
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def require_xgrammar() -> Any:
     """The xgrammar module; raises ModelError if it is not installed."""
-    with importing("xgrammar", named("constrained"), ModelError):
+    with importing("xgrammar", "--constrained", ModelError):
         import xgrammar
     return xgrammar
 
@@ -33,7 +32,7 @@ def with_thought(grammar: str | None, opening: str) -> str | None:
     tag = re.fullmatch(r"<(\w+)>", opening.strip())
     if tag is None:
         raise ModelError(
-            f"{named('constrained')} does not know how to close what the checkpoint's chat template opens each reply "
+            f"--constrained does not know how to close what the checkpoint's chat template opens each reply "
             f"with ({opening!r}): leave it out"
         )
     rules = f'root ::= thought "<"* "</{tag[1]}>" reply\nthought ::= ([^<] | "<"+ [^/<])*\n'

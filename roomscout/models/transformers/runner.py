@@ -10,7 +10,6 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from roomscout.base.interrupts import undone_on_failure
-from roomscout.base.wording import named
 from roomscout.models import ModelError, OutOfMemory, ReplyFormat
 from roomscout.models.conversation import why_too_long
 from roomscout.models.transformers.decoding import (
@@ -171,8 +170,7 @@ class ModelRunner:
         if result is None:
             self._free_unused()
             raise OutOfMemory(
-                f"a batch of {len(batch)} does not fit into memory: use a smaller {named('batch_size')} or "
-                f"{named('image_size')}"
+                f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
             )
         self._trim()
         return result

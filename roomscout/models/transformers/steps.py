@@ -14,7 +14,6 @@ from torch.nn.functional import pad
 from transformers import Cache, GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
-from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.transformers.attention import additive_mask
 from roomscout.models.transformers.devices import is_out_of_memory
@@ -49,9 +48,7 @@ def require_compiler(device: torch.device) -> None:
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         needed = "a C++ compiler and Triton" if device.type == "cuda" else "a C++ compiler"
-        raise ModelError(
-            f"{named('compile')} does not work here ({reason}): install {needed}, or leave it out"
-        ) from error
+        raise ModelError(f"--compile does not work here ({reason}): install {needed}, or leave it out") from error
 
 
 class GraphCapture:

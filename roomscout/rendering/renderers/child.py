@@ -20,7 +20,6 @@ import numpy as np
 
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.base.processes import environment
-from roomscout.base.wording import named
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, RenderError
@@ -156,7 +155,7 @@ class ChildRenderer:
         lines = output.splitlines()
         _log.debug("output of the renderer %s:" + "\n  %s" * len(lines), self.name, *lines)
         last = f" ({lines[-1].strip()})" if lines else ""
-        fix = f"{RENDERERS[self.name].fix}, or use {named(renderer='raycast')}"
+        fix = f"{RENDERERS[self.name].fix}, or use --renderer raycast"
         return RenderError(f"the renderer {self.name} {problem}{last}: {fix}")
 
     def _stop(self) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from roomscout.base.extras import how_to_install, is_installed
-from roomscout.base.wording import named
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.rasterise import BLUR_PX2, NEAR_M, rasterised
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, RenderError
@@ -54,7 +53,7 @@ class GsplatRenderer(SplatRenderer):
         """Use the GPU with this CUDA ordinal, else PyTorch's current one. Raises RenderError without gsplat."""
         if why := why_no_gsplat():
             fix = how_to_install("gsplat")
-            raise RenderError(f"the renderer gsplat does not start ({why}): {fix}, or use {named(renderer='splats')}")
+            raise RenderError(f"the renderer gsplat does not start ({why}): {fix}, or use --renderer splats")
         self._device = "cuda" if cuda_device is None else f"cuda:{cuda_device}"
         self._lock = threading.Lock()
         self._uploaded: weakref.WeakKeyDictionary[Scene, dict[str, Any]] = weakref.WeakKeyDictionary()

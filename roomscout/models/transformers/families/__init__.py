@@ -5,7 +5,6 @@ import pkgutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from roomscout.base.wording import named
 from roomscout.models import ModelError
 from roomscout.models.transformers.families.family import Family
 
@@ -39,4 +38,4 @@ def require_tiles(family: Family, tiles_per_view: int) -> None:
     """Raise ModelError if several tiles per view are requested of a family without tiles."""
     if tiles_per_view > 1 and not family.tiled:
         tiled = ", ".join(each.name for each in FAMILIES if each.tiled)
-        raise ModelError(f"{named('tiles_per_view')} is for {tiled}: {family.name} does not split views into tiles")
+        raise ModelError(f"--tiles-per-view is for {tiled}: {family.name} does not split views into tiles")
