@@ -84,8 +84,8 @@ def server_on(port: int, site: Site, host: str = ADDRESS, token: str = "") -> Th
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise PortError(
-            f"cannot listen at {host}:{port} ({why}): name another port, 0 for any free one, or an IPv4 address of this "
-            "computer"
+            f"cannot listen at {host}:{port} ({why}): name another port, 0 for any free one, or an IPv4 address of "
+            "this computer"
         ) from None
 
 

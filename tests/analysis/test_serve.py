@@ -382,8 +382,8 @@ def test_a_port_in_use_is_refused_in_one_sentence(one_run: Path, capsys: Any):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", str(one_run), "--port", str(port)]) == 2
-    said = f"error: --port {port} cannot be used (address already in use): name another, or 0 for any free one\n"
-    assert capsys.readouterr().err == said
+    said = f"error: cannot listen at 127.0.0.1:{port} (address already in use): name another port"
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_ctrl_c_ends_the_command_with_status_0(one_run: Path):
