@@ -1,7 +1,6 @@
 """The environment of one question: reset, step, observe."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -83,19 +82,15 @@ class ExplorationEnv:
         self.library = library
         self.steps = steps
         self._in_scan = in_scan_coordinates
-        self._scene: Scene | None = None
         self._observation: Observation | None = None
         self._sight: Sight | None = None
-        self._path: tuple[CameraPose, ...] = ()
-        self._kept: dict[str, Any] = {}
         self._to_tell: tuple[ObjectBox, ...] = ()
         """All objects, if each is told once it has been in view."""
 
     @property
     def scene(self) -> Scene:
         """The question's scan."""
-        assert self._scene is not None, "call reset() first"
-        return self._scene
+        return self.sight.scene
 
     @property
     def observation(self) -> Observation:
@@ -106,8 +101,7 @@ class ExplorationEnv:
     @property
     def sight(self) -> Sight:
         """What the images of the latest observation are drawn from."""
-        if self._sight is None:  # its images were given
-            self._sight = self._sight_of(self.scene, self._path, self._kept, self.observation.view)
+        assert self._sight is not None, "call reset() first"
         return self._sight
 
     def reset(self, question: Question) -> Observation:
@@ -122,14 +116,15 @@ class ExplorationEnv:
         self, scene: Scene, pose: CameraPose, images: tuple[Shot, ...] = (), view: np.ndarray | None = None
     ) -> Observation:
         """Start at any pose in a scene; renders the images unless they, or the view, are given. Raises RenderError."""
-        path, kept = (pose,), dict[str, Any]()
-        sight = None if images else self._sight_of(scene, path, kept, view)
-        images = images if sight is None else draw_shots(self.library.camera.see, sight)
-        camera, seen_from = self.library.camera.intrinsics, Extent.seen_from(scene, pose)
+        camera, origin = self.library.camera.intrinsics, SCAN_ORIGIN if self._in_scan else pose
+        view = images[0].image if images else view
+        sight = Sight(self.library.renderer, scene, camera, (pose,), view, origin)
+        images = images or draw_shots(self.library.camera.see, sight)
+        seen_from = Extent.seen_from(scene, pose)
         self._observation = Observation(
             images, pose, Extent.of(scene), None, 0, self.steps, start=pose, extent_from_start=seen_from, camera=camera
         )
-        self._scene, self._path, self._kept, self._sight = scene, path, kept, sight
+        self._sight = sight
         return self._observation
 
     def limit(self, steps: int) -> None:
@@ -165,9 +160,9 @@ class ExplorationEnv:
         """
         if not self.observation.moves_left:
             raise ValueError(f"no moves left: all {self.steps} moves are used")
-        before, path = self.observation, (*self._path, outcome.pose)
-        sight = None if images else self._sight_of(self.scene, path, self._kept)
-        images = images if sight is None else draw_shots(self.library.camera.see, sight)
+        before, drawn = self.observation, images[0].image if images else None
+        sight = replace(self.sight, path=(*self.sight.path, outcome.pose), drawn=drawn)
+        images = images or draw_shots(self.library.camera.see, sight)
         self._observation = replace(
             before,
             images=images,
@@ -178,16 +173,8 @@ class ExplorationEnv:
             objects=self._told_after(before.objects, outcome.pose),
             told_before=len(before.objects),
         )
-        self._path, self._sight = path, sight
+        self._sight = sight
         return self._observation
-
-    def _sight_of(
-        self, scene: Scene, path: tuple[CameraPose, ...], kept: dict[str, Any], view: np.ndarray | None = None
-    ) -> Sight:
-        """The sight at the end of a path, whose view is rendered unless it is given; raises RenderError."""
-        renderer, camera = self.library.renderer, self.library.camera.intrinsics
-        view = renderer.render(scene, path[-1], camera) if view is None else view
-        return Sight(renderer, scene, camera, path, view, SCAN_ORIGIN if self._in_scan else path[0], kept)
 
     def outcome(self, action: CameraMove, start: CameraPose | None = None) -> MoveOutcome:
         """The outcome of an action at a pose, by default the camera's, without taking it.

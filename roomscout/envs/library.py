@@ -112,7 +112,7 @@ def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSet
         )
     heading = start.heading_deg % 360.0
     pose = CameraPose(x, y, eye_z_m(scene, camera.height_m), heading, camera.pitch_deg)
-    return FirstView(pose, renderer.render(scene, pose, camera.intrinsics), ())
+    return FirstView.at(pose, scene, renderer, camera.intrinsics)
 
 
 class ScanLibrary:
@@ -238,8 +238,7 @@ class OneSceneLibrary:
 
     def first_view(self, question: Question) -> FirstView:
         """The view from the question's start, without scores of headings; raises RenderError."""
-        pose = self._starts[question.id]
-        return FirstView(pose, self.renderer.render(self._scene, pose, self.camera.intrinsics), ())
+        return FirstView.at(self._starts[question.id], self._scene, self.renderer, self.camera.intrinsics)
 
     def scan_file(self, question: Question) -> None:
         """None: the scene is in memory."""

@@ -1,13 +1,14 @@
 """Chooses the first view: a free position near the middle of the room and the best of four headings."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import BOUNDS_PERCENTILES
+from roomscout.rendering.modalities.modality import Sight
 from roomscout.rendering.renderers.base import Renderer
 from roomscout.rendering.scene import FLOOR_TOLERANCE_M, Scene
 
@@ -33,7 +34,12 @@ class FirstView:
 
     pose: CameraPose
     image: np.ndarray
-    scores: tuple[float, ...]
+    scores: tuple[float, ...] = ()
+
+    @classmethod
+    def at(cls, pose: CameraPose, scene: Scene, renderer: Renderer, intrinsics: Intrinsics) -> "FirstView":
+        """The view from a pose, without scores; raises RenderError."""
+        return cls(pose, Sight(renderer, scene, intrinsics, (pose,)).view)
 
 
 def first_view(
@@ -59,12 +65,12 @@ def first_view(
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
     if criterion == "visibility":
         scores = [visible_share(scene, pose, intrinsics, renderer.depth(scene, pose, intrinsics)) for pose in poses]
-        best = int(np.argmax(scores))
-        return FirstView(poses[best], renderer.render(scene, poses[best], intrinsics), tuple(scores))
-    images = [renderer.render(scene, pose, intrinsics) for pose in poses]
-    scores = [sharpness(image) for image in images]
-    best = int(np.argmax(scores))
-    return FirstView(poses[best], images[best], tuple(scores))
+        best = FirstView.at(poses[int(np.argmax(scores))], scene, renderer, intrinsics)
+    else:
+        views = [FirstView.at(pose, scene, renderer, intrinsics) for pose in poses]
+        scores = [sharpness(view.image) for view in views]
+        best = views[int(np.argmax(scores))]
+    return replace(best, scores=tuple(scores))
 
 
 def visible_share(scene: Scene, pose: CameraPose, intrinsics: Intrinsics, depth: np.ndarray) -> float:

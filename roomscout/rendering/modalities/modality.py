@@ -23,7 +23,7 @@ SCAN_ORIGIN = CameraPose(0.0, 0.0, 0.0, 0.0)
 class Sight:
     """What the images of a turn are drawn from.
 
-    `path` has the poses of all turns so far, this one's last, and `view` (H, W, 3) uint8 RGB is the view from there.
+    `path` has the poses of all turns so far, this one's last, and `drawn` is the view from there, if it is known.
     Coordinates that the model reads count from `origin`, as `CameraPose.relative` does. `kept` is shared by all turns
     of an episode, for what a later turn would compute again: a resumed episode begins with an empty one.
     """
@@ -32,7 +32,7 @@ class Sight:
     scene: "Scene"
     camera: Intrinsics
     path: tuple[CameraPose, ...]
-    view: np.ndarray
+    drawn: np.ndarray | None = None
     origin: CameraPose = SCAN_ORIGIN
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -40,6 +40,11 @@ class Sight:
     def pose(self) -> CameraPose:
         """The camera's pose."""
         return self.path[-1]
+
+    @cached_property
+    def view(self) -> np.ndarray:
+        """(H, W, 3) uint8 RGB, rendered on first use. Raises RenderError."""
+        return self.renderer.render(self.scene, self.pose, self.camera) if self.drawn is None else self.drawn
 
     @cached_property
     def depth(self) -> np.ndarray:
