@@ -158,7 +158,7 @@ def episode_parts(
     controls, space = controls_of(settings), find_space(settings.actions)
     if form.grammar is not None:
         form = action_format(True, space if settings.translation else space.at_place)
-    prompts = _saved_prompts(folder) if folder is not None else model_prompts(settings.prompts, settings.model)
+    prompts = saved_prompts(folder) if folder is not None else model_prompts(settings.prompts, settings.model)
     if isinstance(policy, ModelPolicy) or folder is None:
         base = policy.prompts if isinstance(policy, ModelPolicy) else prompts
         prompts = base.with_advice_of(questions.benchmark).under(controls)
@@ -252,7 +252,7 @@ def _is_pending(folder: Path, questions: QuestionSpec) -> bool:
     return any((each.id, sample) not in done for each in questions.here for sample in range(1, questions.samples + 1))
 
 
-def _saved_prompts(folder: Path) -> Prompts:
+def saved_prompts(folder: Path) -> Prompts:
     """The prompts of the run in a folder; raises RunError."""
     record = RunReader(folder).facts.prompts
     try:

@@ -22,6 +22,7 @@ from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
+from roomscout.edge.memory import suited_to_model
 from roomscout.edge.sections import MoverName
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv
@@ -256,7 +257,7 @@ class TestMovesOf:
         assert max(len(turns_of(folder, episode)) for episode in RunReader(folder).begun) == 2
 
     def test_other_views_are_refused_with_the_flags_to_add(self, rooms: RoomScans, explored: Path, tmp_path: Path):
-        with pytest.raises(ConfigError, match=r"drawn its views with other settings: add --focal 75.0$"):
+        with pytest.raises(ConfigError, match=r"drawn its views with other settings: add --focal 75$"):
             run_settings(rooms.config(tmp_path, moves_of=explored, focal=80.0), policy=scripted())
 
     def test_a_folder_without_a_run_is_named(self, rooms: RoomScans, tmp_path: Path):
@@ -368,20 +369,6 @@ class TestResuming:
         with pytest.raises(ConfigError, match="--moves would change answers of this run"):
             run_settings(rooms.config(tmp_path, moves="random", steps=2, **COUNTING), folder, answering())
 
-    def test_a_run_that_told_everything_keeps_telling_it(self, rooms: RoomScans, tmp_path: Path):
-        """Runs of earlier versions have no such settings."""
-        folder = run_in_process(rooms.config(tmp_path, tell="pose,extent,turns", steps=2), answering(answer_from=3))
-        facts = json.loads((folder / "run.json").read_text())
-        for name in ("moves", "moves_of", "present", "min_turns", "translation", "tell"):
-            del facts["config"][name]
-        (folder / "run.json").write_text(json.dumps(facts))
-        before = trajectories(folder)
-        (folder / "results.jsonl").write_text("")
-        journal = folder / "q001" / "turns.jsonl"
-        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:1]))
-        run_settings(rooms.config(tmp_path, steps=2), folder, answering(answer_from=3))
-        assert trajectories(folder) == before
-
 
 class TestTell:
     def said(self, rooms: RoomScans, log_root: Path, tell: str) -> str:
@@ -419,11 +406,11 @@ class TestTell:
         assert settings_of(tell=given).tell == ("pose", "turns")
 
     def test_an_unknown_name_is_refused(self):
-        with pytest.raises(ConfigError, match="takes some of pose, extent, turns, or nothing, or auto; got poses"):
+        with pytest.raises(ConfigError, match=r"--tell: .*'pose', 'extent' or 'turns', got poses"):
             settings_of(tell="poses")
 
     def test_the_explorer_is_told_the_extent(self):
-        assert settings_of(model="embedded").view.tell == ("pose", "extent", "turns")
+        assert suited_to_model(settings_of(model="embedded"), None, loads=False)["tell"] == ("pose", "extent", "turns")
 
 
 EVERYTHING = ("pose", "extent", "turns")

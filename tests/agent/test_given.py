@@ -14,7 +14,7 @@ from simple_rooms import BLUE, GREEN, RED, box, scene_of
 
 from roomscout.agent.policies.given_path import ShowNeeded
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Prompts, explorer_prompts
+from roomscout.agent.policies.prompts import Controls, Prompts, explorer_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.analysis.seeing import see
 from roomscout.analysis.titles import controls_of
@@ -118,7 +118,7 @@ class TestPath:
         assert state.not_shown.startswith("chest")
 
     def test_failures_sees_what_the_path_shows(self, rooms: RoomScans, tmp_path: Path):
-        folder = run_in_process(rooms.config(tmp_path, given="path", steps=6, failures=False), scripted())
+        folder = run_in_process(rooms.config(tmp_path, given="path", steps=6), scripted())
         reader = RunReader(folder)
         for each, sight in see(reader).sights.items():
             assert (sight.verdict in ("saw", "no_object")) == (not reader.turns(each)[0].not_shown)
@@ -210,8 +210,7 @@ class TestRuns:
         assert controls_of(facts) == ("given path and boxes-seen",)
 
     def test_prompts_without_given_are_as_they_were(self):
-        config = settings_of()
-        prompts = Prompts().under(config.controls, ("pose", "turns"))
+        prompts = Prompts().under(Controls())
         assert not {"boxes", "boxes_seen", "no_boxes", "box"} & prompts.templates.keys()
 
     def test_only_the_last_answer_counts_on_a_given_path(self, rooms: RoomScans, tmp_path: Path):
@@ -230,13 +229,13 @@ class TestRuns:
             assert "- door: centre" in env.reset(seed=1)[-1].text
 
     def test_boxes_of_another_kind_and_two_movers_are_refused(self):
-        with pytest.raises(ConfigError, match="takes some of path, boxes-seen, boxes; got depth"):
+        with pytest.raises(ConfigError, match=r"--given: .*'path', 'boxes-seen' or 'boxes', got depth"):
             settings_of(given="depth")
         with pytest.raises(ConfigError, match="takes boxes or boxes-seen, not both"):
             settings_of(given="boxes,boxes-seen")
-        with pytest.raises(ConfigError, match="--given path and --moves spin both say who moves the camera"):
+        with pytest.raises(ConfigError, match="--given path conflicts with --moves spin"):
             checked(settings_of(given="path", moves="spin"))
-        with pytest.raises(ConfigError, match="--given path only the answer in the last turn counts"):
+        with pytest.raises(ConfigError, match="--min-turns 2 conflicts with --given path"):
             checked(settings_of(given="path", min_turns=2))
 
     def test_scans_without_boxes_are_refused_before_the_run(self, rooms: RoomScans, tmp_path: Path):
@@ -266,8 +265,7 @@ def _failing(rooms: RoomScans, root: Path, log_root: Path) -> Path:
 
 def told(boxes: str, prompts: Prompts | None = None) -> Prompts:
     """Prompts of a run that is given these boxes and a path."""
-    controls = settings_of(given=["path", boxes]).controls
-    return (prompts or Prompts()).under(controls, ("pose", "turns"))
+    return (prompts or Prompts()).under(Controls(moves="given path", boxes=boxes))
 
 
 def model() -> ModelPolicy:

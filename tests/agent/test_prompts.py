@@ -22,7 +22,6 @@ from roomscout.agent.policies.prompts import (
     checkpoint_prompts,
     explorer_prompts,
     load_prompts,
-    recorded_prompts,
 )
 from roomscout.agent.policies.replies import ParsedAction
 from roomscout.base.errors import ConfigError
@@ -32,8 +31,7 @@ from roomscout.data.benchmark import QuestionType
 from roomscout.data.benchmarks import openeqa, sqa3d
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question
-from roomscout.edge.planning import plan
-from roomscout.edge.resuming import saved_settings
+from roomscout.edge.planning import plan, saved_prompts
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Extent, Observation
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
@@ -340,6 +338,9 @@ def test_a_dangling_link_to_a_checkpoints_prompts_is_an_error(tmp_path: Path):
         checkpoint_prompts(str(tmp_path))
 
 
+SERVER = {"engine": "openai", "base_url": "http://127.0.0.1:9/v1"}
+
+
 def test_damaged_prompts_of_a_run_are_named_in_one_line(rooms: RoomScans, tmp_path: Path):
     policy = ModelPolicy(ScriptedBackend(random_policy()), prompts=Prompts())
     folder = run_in_process(rooms.config(tmp_path / "runs", model="served", num_questions=1), policy)
@@ -347,7 +348,7 @@ def test_damaged_prompts_of_a_run_are_named_in_one_line(rooms: RoomScans, tmp_pa
     facts["prompts"]["templates"]["opening"] = "{oops}"
     (folder / "run.json").write_text(json.dumps(facts))
     with pytest.raises(RunError, match=r"^[^\n]*its prompts are damaged \(opening cannot be filled in [^\n]*$"):
-        plan(saved_settings(folder), folder=folder)
+        saved_prompts(folder)
 
 
 def test_a_missing_file_of_prompts_is_named(rooms: RoomScans, tmp_path: Path):
@@ -359,18 +360,18 @@ def test_a_missing_file_of_prompts_is_named(rooms: RoomScans, tmp_path: Path):
 def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text('remaining_turns: "{moves} to go."\n')
-    config = rooms.config(tmp_path / "runs", prompts=path, model="served", num_questions=2)
+    config = rooms.config(tmp_path / "runs", prompts=path, model="served", num_questions=2, **SERVER)
     prompts = plan(config).rules.prompts
     folder = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
     facts = RunReader(folder).facts
-    assert facts.prompts["sha256"] == prompts.sha256
+    assert facts.prompts.sha256 == prompts.sha256
     assert f"prompts {prompts.sha256[:12]}" in facts.protocol
     path.write_text("system: Changed.\n")
-    assert plan(saved_settings(folder), folder=folder).rules.prompts == prompts
+    assert saved_prompts(folder) == prompts
 
 
 def test_prompts_need_a_model(rooms: RoomScans, tmp_path: Path):
-    with pytest.raises(ConfigError, match="--prompts are the words that a model reads"):
+    with pytest.raises(ConfigError, match=r"--prompts .* conflicts with --policy random"):
         checked(rooms.config(tmp_path, prompts=tmp_path / "mine.yaml"))
 
 
@@ -387,11 +388,6 @@ def test_a_reply_that_ends_inside_its_thought_is_a_warning_that_names_the_flag(
     warnings = [each.getMessage() for each in caplog.records if "inside a thought" in each.getMessage()]
     assert len(warnings) == 1
     assert "limit of 60 tokens" in warnings[0] and "--max-new-tokens" in warnings[0]
-
-
-def test_prompts_recorded_by_an_earlier_version_keep_the_coordinates_of_the_scan():
-    earlier = recorded_prompts({"templates": {"position": "At x {x:z.1f} m, y {y:z.1f} m, heading {heading}."}})
-    assert "At x 1.2 m, y 2.0 m, heading 0." in turn_message(earlier, QUESTION, observation(0, 8), None).text
 
 
 def test_a_loaded_policy_reads_the_advice_of_the_benchmark_that_it_is_asked(rooms: RoomScans, tmp_path: Path):
