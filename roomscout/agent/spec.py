@@ -94,7 +94,7 @@ class RecordSpec:
     folder: Path | None
     log_root: Path
     name: str | None
-    settings: Mapping[str, Any]
+    settings: dict[str, Any]
     flags: Sequence[str]
     resume_flags: Sequence[str]
     conditions: Mapping[str, Any]

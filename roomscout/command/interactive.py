@@ -23,6 +23,8 @@ def ask_repeatedly(settings: Settings, show_view: ShowView | None = None) -> Ite
     Each is a run with its own folder, whose outcome is returned. A question that cannot be asked is refused, and the
     next one is read. The errors raised are those of `plan` and `main_vsi_bench_loop`.
     """
+    if settings.plan or settings.name or settings.moves_of or settings.policy == "human":
+        raise ConfigError("--ply needs --question with --plan, --name, --moves-of or --policy human")
     spec = plan(changed(settings, question=NOMINAL_QUESTION))
     with ExitStack() as stack:
         loaded = load(spec, stack)

@@ -14,8 +14,7 @@ from roomscout.agent.running import answer_in_memory, main_vsi_bench_loop
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.options import option_texts
-from roomscout.data.questions import Question, QuestionError, Selection, normalized
+from roomscout.data.questions import Question, QuestionError, Selection, ask_one, normalized
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.declaring import Role
 from roomscout.edge.memory import MemoryPlan, suited_to_model
@@ -62,15 +61,12 @@ def ask(
     Raises ConfigError, QuestionError, RenderError, ModelError or RunError if the question cannot be asked, PolicyError
     if a policy raises an error.
     """
-    try:
-        choices = tuple(option_texts(options))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
     if settings.get("samples", 1) != 1:
         raise ConfigError("ask returns one trajectory: for several answers, call explore with samples")
-    about = {"options": choices, "question_type": question_type, "ground_truth": ground_truth}
-    asked = {"ply": scan, "question": question, **about}
-    return _trajectories(settings_in_python(asked, settings, policy, log_root), None, policy, log_root is not None)[0]
+    given = settings_in_python({"ply": scan}, settings, policy, log_root)
+    benchmark = find_benchmark(given.benchmark)
+    asked = ask_one(question, Path(scan).stem, options or (), question_type, ground_truth, benchmark)  # type: ignore[arg-type]
+    return _trajectories(given, Selection.all_of([asked]), policy, log_root is not None)[0]
 
 
 def explore(

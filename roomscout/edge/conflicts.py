@@ -13,10 +13,6 @@ from roomscout.edge.settings import DEFAULTS, SETTINGS, Settings
 OTHERS: tuple[tuple[Callable[[Settings], object], str], ...] = (
     (lambda s: s.min_turns > s.steps, "--min-turns is after the last turn, which is that of --steps"),
     (
-        lambda s: s.interactive and (s.plan or s.continue_from or s.name or s.moves_of or s.policy == "human"),
-        "--ply needs --question with --plan, --continue, --name, --moves-of or --policy human",
-    ),
-    (
         lambda s: s.on_gpus and s.engine == "openai" and s.device != "cpu",
         "--engine openai needs no GPU here: leave out --gpus, or add --device cpu for so many processes on the CPU",
     ),

@@ -43,7 +43,7 @@ from roomscout.edge.parts import (
 )
 from roomscout.edge.paths import absolute_paths
 from roomscout.edge.reading import changed
-from roomscout.edge.recording import record_of
+from roomscout.edge.recording import of_one, record_of
 from roomscout.edge.resuming import as_begun, part_of, questions_to_resume, saved_settings
 from roomscout.edge.settings import DEFAULTS, Settings, flags_giving
 from roomscout.envs.films import FilmSettings
@@ -126,8 +126,7 @@ def again(spec: RunSpec, settings: Settings) -> RunSpec:
     """
     asked = asked_of(settings)
     questions = replace(spec.questions, asked=asked, here=asked.questions)
-    of_question = {name: settings.as_json[name] for name in ("question", "options", "question_type", "ground_truth")}
-    values = {**spec.record.settings, **of_question}
+    values = spec.record.settings | of_one(asked.questions[0])
     return replace(spec, questions=questions, record=replace(spec.record, settings=values, flags=flags_giving(values)))
 
 

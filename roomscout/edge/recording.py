@@ -1,12 +1,13 @@
 """What a run's folder says of it."""
 
 from pathlib import Path
+from typing import Any
 
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.spec import QuestionSpec, RecordSpec
 from roomscout.base.errors import ConfigError
 from roomscout.data.parts import Part
-from roomscout.data.questions import fingerprint
+from roomscout.data.questions import Question, fingerprint
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.conditions import answerer_of, conditions_of
 from roomscout.edge.declaring import Role
@@ -27,7 +28,7 @@ def record_of(
     folder: Path | None,
 ) -> RecordSpec:
     """What run.json says of a run with these resolved settings, whose model reads `prompts` or frames of a video."""
-    values = settings.as_json
+    values = settings.as_json | (of_one(questions.here[0]) if questions.is_one else {})
     facts = RunReader(folder).facts if folder is not None else None
     changes = {} if facts is None else changed_since(facts.config, values)
     from_hub = (prompts or video) and settings.engine != "openai"
@@ -49,6 +50,16 @@ def record_of(
         budget=settings.budget,
         retry_failed=settings.retry_failed,
     )
+
+
+def of_one(question: Question) -> dict[str, Any]:
+    """The settings that ask one question about a scan file."""
+    return {
+        "question": question.question,
+        "options": list(question.options),
+        "question_type": question.question_type,
+        "ground_truth": question.ground_truth,
+    }
 
 
 def _part_record(shard: str, questions: QuestionSpec) -> PartRecord:

@@ -112,7 +112,6 @@ def test_a_value_that_a_setting_does_not_take_is_refused_by_its_name(values: dic
         ({"shard": "1/2", "demo": True}, "--shard 1/2 conflicts with --demo"),
         ({"gpus": "0,1", "device": "cuda:1"}, "--gpus 0 1 conflicts with --device cuda:1"),
         ({"gpus": "0,1", "ray": True}, "--gpus 0 1 conflicts with --ray"),
-        ({"ply": "a.ply", "name": "x"}, "--ply needs --question with"),
     ],
 )
 def test_settings_that_conflict_are_named_with_their_values(values: dict[str, Any], words: str):
