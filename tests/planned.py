@@ -7,8 +7,9 @@ from roomscout.agent.policies import Policy
 from roomscout.agent.running import Outcome, main_vsi_bench_loop
 from roomscout.data.questions import Selection
 from roomscout.edge.conflicts import require_no_conflict
-from roomscout.edge.memory import MemoryPlan, planned_memory
-from roomscout.edge.planning import asking, episode_parts, plan
+from roomscout.edge.draft import Draft
+from roomscout.edge.memory import MemoryPlan
+from roomscout.edge.planning import plan
 from roomscout.edge.reading import changed, read_settings
 from roomscout.edge.settings import Settings
 
@@ -39,6 +40,4 @@ def run_settings(
 
 def memory_plan(settings: Settings) -> MemoryPlan:
     """The memory plan of a run of these settings."""
-    policy, settings, questions = asking(settings, None, None, None)
-    settings, video, _, rules = episode_parts(settings, policy, questions)
-    return planned_memory(settings, policy is None, questions, rules.prompts, video)
+    return Draft.of(settings).resolved().memory

@@ -8,6 +8,7 @@ from roomscout.agent.running import Outcome, ShowView, load, main_vsi_bench_loop
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import escaped
 from roomscout.data.questions import QuestionError
+from roomscout.edge.parts import asked_of
 from roomscout.edge.planning import again, plan
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
@@ -31,7 +32,7 @@ def ask_repeatedly(settings: Settings, show_view: ShowView | None = None) -> Ite
         while typed := _typed():
             question, *options = (part.strip() for part in typed.split("|"))
             try:
-                asked = again(spec, changed(settings, question=question, options=tuple(options)))
+                asked = again(spec, asked_of(changed(settings, question=question, options=tuple(options))))
             except (ConfigError, QuestionError) as error:
                 console.print(escaped(f"error: {error}"), markup=False, highlight=False)
                 continue

@@ -175,10 +175,14 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     name = str(model) if is_named else getattr(model, "name_or_path", "") or _shown(model)
     chosen = settings_in_python({"model": name}, settings)
     require_no_conflict(chosen)
-    chosen = changed(chosen, **suited_to_model(chosen, None, loads=False))
+    chosen = changed(chosen, **suited_to_model(chosen, None, None))
     options = model_options(chosen, MemoryPlan(1, "memory is planned per run"))
     if is_named:
-        server = server_options(chosen) if chosen.engine == "openai" else None
+        server = (
+            server_options(chosen, chosen.constrained, chosen.most_shown, chosen.images_a_turn)
+            if chosen.engine == "openai"
+            else None
+        )
         policy = ModelPolicy(
             make_backend(chosen.model, options, server),
             action_format(chosen.constrained),

@@ -10,7 +10,8 @@ from roomscout.agent.scans import report_scans
 from roomscout.agent.spec import QuestionSpec, RunSpec, WorldSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
-from roomscout.edge.planning import asking, plan, world_of
+from roomscout.edge.draft import Draft
+from roomscout.edge.planning import plan
 from roomscout.edge.reading import read_settings
 from roomscout.edge.resuming import changed_since
 from roomscout.edge.sections import FILTERS
@@ -50,8 +51,8 @@ def divide(settings: Settings, folder: Path | None) -> DividedRun:
     """
     if settings.ray:
         require("--ray", "ray", error=ConfigError)
-    _, settings, questions = asking(settings, None, None, folder)
-    world = world_of(settings, questions)
+    draft = Draft.of(settings, folder=folder)
+    settings, questions, world = draft.settings, draft.questions, draft.resolved(loads=False).world
     if world.makes_scans:
         make_scans(questions, world)  # which the workers share
     else:

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roomscout.agent.policies import Policy
 from roomscout.agent.policies.messages import opening_text
-from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.spec import QuestionSpec
 from roomscout.base.errors import ConfigError
@@ -18,11 +16,11 @@ from roomscout.base.text import counted
 from roomscout.data.questions import Question
 from roomscout.data.video_frames import FrameSize
 from roomscout.data.video_protocol import VideoProtocol
+from roomscout.edge.sections import ModelSettings
 from roomscout.edge.settings import Settings
 from roomscout.edge.types import NOTHING
-from roomscout.models import CONCURRENCY, KV_SHARE, ModelError, weight_copies
+from roomscout.models import CONCURRENCY, KV_SHARE, Backend, ModelError, weight_copies
 from roomscout.models.adapters import require_adapter
-from roomscout.models.engines import checkpoint_of
 from roomscout.models.gpus import first_gpu, visible_gpus
 from roomscout.models.transformers.families.family import Squares
 from roomscout.models.transformers.shapes import CHECKPOINTS
@@ -95,26 +93,25 @@ def fitting_batch(budget_bytes: int, question_bytes: int, most: int) -> int:
     return max(1, min(budget_bytes // question_bytes, most)) if question_bytes else most
 
 
-def frame_size(settings: Settings, policy: Policy | None) -> FrameSize:
-    """How large frames of videos are shown: as large as the model takes, with at most the pixels of --image-size."""
-    width, height = settings.view_size
-    views = None
-    if isinstance(policy, ModelPolicy):
-        views = getattr(policy.backend, "views", None)
-    elif policy is None and settings.loads_weights:
+def frame_size(view_size: tuple[int, int], checkpoint: str | None, backend: Backend | None) -> FrameSize:
+    """How large frames of videos are shown: as large as the checkpoint or the backend takes, with at most the pixels of
+    --image-size."""
+    width, height = view_size
+    views = getattr(backend, "views", None)
+    if checkpoint is not None:
         from roomscout.models.transformers.footprint import checkpoint_family
 
-        views = checkpoint_family(checkpoint_of(settings.model, settings.revision)).views
+        views = checkpoint_family(checkpoint).views
     if not isinstance(views, Squares):
         return FrameSize(width * height)
     return FrameSize(width * height, views.side, views.squares[0] * views.side**2)
 
 
-def suited_to_model(settings: Settings, video: VideoProtocol | None, loads: bool) -> dict[str, object]:
+def suited_to_model(settings: Settings, video: VideoProtocol | None, checkpoint: str | None) -> dict[str, object]:
     """What "auto" means for a model: its view size, focal length, longest reply, what prompts reveal, and data type.
 
-    Those of the checkpoint's views.json come first, then the model family's view size. Unless it `loads` a checkpoint,
-    any size is taken. Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's
+    Those of the checkpoint's views.json come first, then the model family's view size. Without a `checkpoint` any size
+    is taken. Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's
     configuration cannot be loaded or its views.json is damaged.
     """
     own = view_settings_of(settings.model)
@@ -122,11 +119,11 @@ def suited_to_model(settings: Settings, video: VideoProtocol | None, loads: bool
     found["max_new_tokens"] = own.max_new_tokens if video is None else video.max_new_tokens
     if video is not None:
         found = {name: found[name] for name in ("image_size", "max_new_tokens")} | {"frames": video.frames}
-    if loads:
+    if checkpoint is not None:
         require_libraries(settings.model)
         from roomscout.models.transformers.footprint import checkpoint_family, dtype_on
 
-        family = checkpoint_family(checkpoint_of(settings.model, settings.revision))
+        family = checkpoint_family(checkpoint)
         if own_view_settings(settings.model) is None:
             found["image_size"] = family.default_view
         size = found["image_size"] if settings.image_size == "auto" else settings.image_size
@@ -137,7 +134,12 @@ def suited_to_model(settings: Settings, video: VideoProtocol | None, loads: bool
 
 
 def planned_memory(
-    settings: Settings, asks_model: bool, questions: QuestionSpec, prompts: Prompts, video: VideoProtocol | None
+    settings: Settings,
+    asks_model: bool,
+    checkpoint: str | None,
+    questions: QuestionSpec,
+    prompts: Prompts,
+    video: VideoProtocol | None,
 ) -> MemoryPlan:
     """Plan with the given batch size, or with as many questions as fit in memory beside the weights.
 
@@ -151,16 +153,15 @@ def planned_memory(
         why = f"{_batch_size(size, episodes)}{settings.model} needs no memory for keys and values"
         return MemoryPlan(size, why)
     at_a_time = min(CONCURRENCY if settings.concurrency == "auto" else settings.concurrency, episodes)
-    if settings.engine == "openai":
+    if checkpoint is None:
         where = " ".join(settings.base_url)
         return MemoryPlan(at_a_time, f"{counted(at_a_time, 'question')} at a time at {where}, which forms the batches")
     from roomscout.models.transformers.footprint import footprint
 
-    checkpoint = checkpoint_of(settings.model, settings.revision)
     _require_packages(settings, checkpoint)
     limits = settings.tiles_per_view, settings.quantize, settings.memory_fraction
     model = footprint(checkpoint, settings.dtype, settings.device, *limits)
-    conversation = _conversation_size(settings, questions.here, model, prompts, video)
+    conversation = _conversation_size(settings, checkpoint, questions.here, model, prompts, video)
     if settings.engine == "vllm":
         split = settings.tensor_parallel_size
         if split == "auto":
@@ -202,7 +203,12 @@ def memory_lines(settings: Settings, plan: MemoryPlan, questions: Sequence[Quest
 
 
 def _conversation_size(
-    settings: Settings, questions: Sequence[Question], model: "Footprint", prompts: Prompts, video: VideoProtocol | None
+    settings: Settings,
+    checkpoint: str,
+    questions: Sequence[Question],
+    model: "Footprint",
+    prompts: Prompts,
+    video: VideoProtocol | None,
 ) -> ConversationSize:
     """The size of the longest possible conversation.
 
@@ -217,9 +223,9 @@ def _conversation_size(
     else:
         camera = Intrinsics(*settings.view_size, float(settings.focal))
         texts = [opening_text(prompts, question, camera, settings.camera_pitch) for question in questions]
-    longest, name = max(texts, key=len), checkpoint_of(settings.model, settings.revision)
-    estimated = settings.plan and name in CHECKPOINTS and not is_here(name, "tokenizer.json")
-    opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(name, longest)
+    longest = max(texts, key=len)
+    estimated = settings.plan and checkpoint in CHECKPOINTS and not is_here(checkpoint, "tokenizer.json")
+    opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(checkpoint, longest)
     return ConversationSize(
         first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes),
         turn_text_tokens=TURN_TEXT_TOKENS,
@@ -287,7 +293,7 @@ def _why_too_large(name: str, model: "Footprint") -> str | None:
     )
 
 
-def _require_packages(settings: Settings, checkpoint: str) -> None:
+def _require_packages(settings: ModelSettings, checkpoint: str) -> None:
     """Raise ModelError if this machine lacks a requirement of --adapter, --quantize, --constrained or --compile."""
     if settings.adapter is not None:
         require_adapter(settings.adapter, checkpoint)

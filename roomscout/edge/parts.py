@@ -9,7 +9,6 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from roomscout.agent.policies.movers import Mover
-from roomscout.agent.policies.prompts import Controls
 from roomscout.agent.policies.recorded_moves import RecordedMoves
 from roomscout.agent.spec import QuestionSpec
 from roomscout.base.errors import ConfigError
@@ -21,9 +20,8 @@ from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts, ScanNotFound, scan
 from roomscout.data.video_frames import FrameSize
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.memory import MemoryPlan
-from roomscout.edge.sections import RenderSettings
+from roomscout.edge.sections import ModelSettings, RenderSettings, ServerSettings
 from roomscout.edge.settings import ANSWER_SETTINGS, Settings, names_in
-from roomscout.edge.types import TELL_NAMES
 from roomscout.envs.films import FilmSettings
 from roomscout.envs.library import CameraSettings
 from roomscout.models import ModelOptions, ServerOptions
@@ -38,13 +36,16 @@ VIEW_SETTINGS = (*(name for name in names_in(RenderSettings) if name in ANSWER_S
 
 
 def asked_of(settings: Settings) -> Selection:
-    """The questions of a run, and all those of their source; raises QuestionError or ConfigError."""
-    if settings.ply is not None and settings.question is not None:
-        try:
-            reader_of(settings.ply)
-        except SceneError as error:
-            raise ConfigError(f"--ply {error}") from None
+    """The questions of a run, and all those of their source; raises QuestionError."""
     return questions_asked(vars(settings), find_benchmark(settings.benchmark))
+
+
+def require_scan_file(ply: Path) -> None:
+    """Raise ConfigError if the file of --ply is not a scan of a kind that can be read."""
+    try:
+        reader_of(ply)
+    except SceneError as error:
+        raise ConfigError(f"--ply {error}") from None
 
 
 def layouts_of(benchmark: str) -> Layouts:
@@ -67,10 +68,10 @@ def renderer_of(
     return None
 
 
-def video_protocol(settings: Settings, benchmark: Benchmark) -> VideoProtocol | None:
-    """The protocol of the benchmark on frames of a video, None without --present video; raises ConfigError."""
-    if not settings.on_video or benchmark.video is not None:
-        return benchmark.video if settings.on_video else None
+def video_protocol(benchmark: Benchmark) -> VideoProtocol:
+    """The protocol of the benchmark on frames of a video; raises ConfigError if it has none."""
+    if benchmark.video is not None:
+        return benchmark.video
     known = ", ".join(name for name in benchmark_names() if find_benchmark(name).video)
     raise ConfigError(
         f"--present video: {benchmark.title} has no protocol on videos; those that have one are {known}, and a "
@@ -78,30 +79,15 @@ def video_protocol(settings: Settings, benchmark: Benchmark) -> VideoProtocol | 
     )
 
 
-def films_of(settings: Settings, video: VideoProtocol, questions: Sequence[Question], size: FrameSize) -> FilmSettings:
+def films_of(
+    root: Path | None, frames: int, video: VideoProtocol, questions: Sequence[Question], size: FrameSize
+) -> FilmSettings:
     """Which frames a run on videos shows, and of which size; raises ConfigError without the package that reads them."""
-    root = settings.videos
     assert root is not None, "a run on videos has a folder of them"
     if any((root / dataset / scene).is_dir() for dataset, scene in {each.scene for each in questions}):
-        return FilmSettings(root, "", settings.images_a_turn, size)
+        return FilmSettings(root, "", frames, size)
     require("--videos", "av", error=ConfigError)
-    return FilmSettings(root, video.file, settings.images_a_turn, size)
-
-
-def controls_of(settings: Settings) -> Controls:
-    """Who moves the camera, and what the model is shown and told."""
-    moves = "given path" if "path" in settings.given else settings.moves
-    return Controls(
-        moves="recorded" if settings.moves_of is not None else moves,
-        at_once=settings.present == "once",
-        min_turns=settings.min_turns,
-        translation=settings.translation,
-        actions=settings.actions,
-        boxes=settings.boxes,
-        keep_views=settings.keep_views,
-        tell=tuple(name for name in TELL_NAMES if name in settings.tell),
-        see=settings.see,
-    )
+    return FilmSettings(root, video.file, frames, size)
 
 
 def mover_of(settings: Settings, camera: CameraSettings, questions: QuestionSpec) -> Mover | None:
@@ -117,7 +103,7 @@ def mover_of(settings: Settings, camera: CameraSettings, questions: QuestionSpec
     return kind(settings.seed, camera.intrinsics, settings.translation)
 
 
-def model_options(settings: Settings, memory: MemoryPlan) -> ModelOptions:
+def model_options(settings: ModelSettings, memory: MemoryPlan) -> ModelOptions:
     """The options of a model with the planned memory."""
     return ModelOptions(
         dtype=settings.dtype,
@@ -137,7 +123,9 @@ def model_options(settings: Settings, memory: MemoryPlan) -> ModelOptions:
     )
 
 
-def server_options(settings: Settings) -> ServerOptions:
+def server_options(
+    settings: ServerSettings, constrained: bool, images: int, images_a_turn: int, on_video: bool = False
+) -> ServerOptions:
     """The servers of --engine openai with the API key from the environment; raises ConfigError if its variable is not
     set."""
     key = os.environ.get(settings.api_key_env, "").strip()
@@ -150,11 +138,11 @@ def server_options(settings: Settings) -> ServerOptions:
         key=key or None,
         key_env=settings.api_key_env,
         timeout_s=settings.request_timeout,
-        constrained=settings.constrained,
+        constrained=constrained,
         extra_body=json.loads(settings.extra_body or "{}"),
-        images=settings.most_shown,
-        images_a_turn=settings.images_a_turn,
-        on_video=settings.on_video,
+        images=images,
+        images_a_turn=images_a_turn,
+        on_video=on_video,
     )
 
 

@@ -13,8 +13,6 @@ from roomscout.edge.conditions import answerer_of, conditions_of
 from roomscout.edge.declaring import Role
 from roomscout.edge.resuming import changed_since
 from roomscout.edge.settings import ANSWER_SETTINGS, Settings, flags_giving, flags_of, names_of
-from roomscout.models.engines import checkpoint_of
-from roomscout.models.transformers.source import hub_revision
 from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import PartRecord
@@ -25,13 +23,14 @@ def record_of(
     questions: QuestionSpec,
     prompts: Prompts | None,
     video: VideoProtocol | None,
+    revision: str | None,
     folder: Path | None,
 ) -> RecordSpec:
-    """What run.json says of a run with these resolved settings, whose model reads `prompts` or frames of a video."""
+    """What run.json says of a run with these resolved settings, whose model reads `prompts` or frames of a video, and
+    whose checkpoint is of this `revision`."""
     values = settings.as_json | (of_one(questions.here[0]) if questions.is_one else {})
     facts = RunReader(folder).facts if folder is not None else None
     changes = {} if facts is None else changed_since(facts.config, values)
-    from_hub = (prompts or video) and settings.engine != "openai"
     return RecordSpec(
         folder=folder,
         log_root=settings.log_root,
@@ -45,7 +44,7 @@ def record_of(
         resume_flags=flags_of(changes),
         part=_part_record(settings.shard, questions) if settings.shard is not None else None,
         prompts=prompts,
-        revision=hub_revision(checkpoint_of(settings.model, settings.revision)) if from_hub else None,
+        revision=revision,
         price=_price_of(settings.prices, settings.model, facts.price if facts is not None else None),
         budget=settings.budget,
         retry_failed=settings.retry_failed,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roomscout.agent.policies.prompts import Prompts, recorded_prompts
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
 from roomscout.data.benchmark import Benchmark
@@ -38,7 +39,8 @@ def completed(given: Given, base: Settings | None = None) -> tuple[Settings, Pat
         raise ConfigError(f"--name {name} names a new run: leave it out to resume one")
     settings = as_begun(saved, changed(saved, **now))
     if "questions" in now:  # refuses a file that has changed
-        questions_to_resume(folder, settings, find_benchmark(settings.benchmark), named=True)
+        benchmark = find_benchmark(settings.benchmark)
+        questions_to_resume(folder, settings.questions, settings.shard, benchmark, named=True)
     return settings, folder
 
 
@@ -65,6 +67,8 @@ def as_begun(begun: Settings, wanted: Settings) -> Settings:
 
     Raises ConfigError naming the flags that would change answers or records.
     """
+    if begun.model != wanted.model:
+        raise ConfigError(f"the run was begun with {begun.model}, not {wanted.model}: resume it with {begun.model}")
     resolved = [name for name, each in SETTINGS.items() if each.resolved and getattr(wanted, name) == "auto"]
     wanted = changed(wanted, **absolute_paths(wanted), **{name: getattr(begun, name) for name in resolved})
     begun = changed(begun, **absolute_paths(begun))
@@ -89,18 +93,27 @@ def changed_since(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
 
 
 def questions_to_resume(
-    folder: Path, settings: Settings, benchmark: Benchmark, named: bool = False
+    folder: Path, file: Path | None, shard: str | None, benchmark: Benchmark, named: bool = False
 ) -> Sequence[Question]:
     """All questions of the run in `folder`: its own copy, so that their source may be gone or have changed.
 
-    Reads the source again if it was `named` again for this resumption or is another file. Raises RunError if that has
-    other questions.
+    Reads the source again if its `file` was `named` again for this resumption or is another one. Raises RunError if
+    that has other questions.
     """
-    reader = RunReader(folder)
-    again = named or settings.questions != saved_settings(folder).questions
-    whole = questions_asked(vars(settings), benchmark).questions if again else reader.questions
-    reader.require_questions(part_of(whole, settings.shard), whole)
+    reader, saved = RunReader(folder), saved_settings(folder)
+    again = named or file != saved.questions
+    whole = questions_asked(vars(saved) | {"questions": file}, benchmark).questions if again else reader.questions
+    reader.require_questions(part_of(whole, shard), whole)
     return whole
+
+
+def saved_prompts(folder: Path) -> Prompts:
+    """The prompts of the run in a folder; raises RunError."""
+    record = RunReader(folder).facts.prompts
+    try:
+        return recorded_prompts(record) if record else Prompts()
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / 'run.json'}: its prompts are damaged ({error}); start a new run") from None
 
 
 def part_of(whole: Sequence[Question], shard: str | None) -> Sequence[Question]:

@@ -20,8 +20,8 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, Selection, normalized
 from roomscout.edge.api import settings_in_python
 from roomscout.edge.conflicts import require_no_conflict
+from roomscout.edge.draft import Draft
 from roomscout.edge.parts import asked_of
-from roomscout.edge.planning import episode_parts
 from roomscout.edge.sections import ControlSettings, QuestionSettings, RenderSettings
 from roomscout.edge.settings import SETTINGS, Settings, names_in
 from roomscout.envs.actions import CameraAction
@@ -133,7 +133,8 @@ class World:
         asked_here = Selection.all_of([]) if asked is None else asked
         _require_scored(asked_here.questions)
         spec = QuestionSpec(asked_here, asked_here.questions, 1, benchmark, is_one=False)
-        resolved, _, world, rules = episode_parts(given, None, spec, loads="model" in settings)
+        draft = Draft(given, None, spec).resolved(loads="model" in settings)
+        world, rules = draft.world, draft.rules
         rooms = None
         with ExitStack() as stack:
             renderer = make_renderer(world.renderer or "auto", world.cuda_device)
@@ -147,7 +148,7 @@ class World:
                 scans = library = library_of(world, renderer)
                 stack.callback(scans.close)
             resources = stack.pop_all()
-        return cls(list(asked_here.questions), rooms, library, rules, resolved.steps, given.benchmark, resources)
+        return cls(list(asked_here.questions), rooms, library, rules, given.steps, given.benchmark, resources)
 
     def draw(self, seed: int | None) -> int:
         """The number of a question drawn with this seed, or the next of a fixed random series."""

@@ -410,7 +410,7 @@ class TestTell:
             settings_of(tell="poses")
 
     def test_the_explorer_is_told_the_extent(self):
-        assert suited_to_model(settings_of(model="embedded"), None, loads=False)["tell"] == ("pose", "extent", "turns")
+        assert suited_to_model(settings_of(model="embedded"), None, None)["tell"] == ("pose", "extent", "turns")
 
 
 EVERYTHING = ("pose", "extent", "turns")

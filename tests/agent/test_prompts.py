@@ -31,7 +31,8 @@ from roomscout.data.benchmark import QuestionType
 from roomscout.data.benchmarks import openeqa, sqa3d
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question
-from roomscout.edge.planning import plan, saved_prompts
+from roomscout.edge.planning import plan
+from roomscout.edge.resuming import saved_prompts
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Extent, Observation
 from roomscout.envs.library import CameraSettings, OneSceneLibrary

@@ -1,0 +1,304 @@
+"""A run while it is planned: its settings, who answers and what, and the parts that follow from these."""
+
+import logging
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from roomscout.agent.actions import find_space
+from roomscout.agent.play.policy import HUMAN, HumanPolicy
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.named import named_policy, policy_name
+from roomscout.agent.policies.prompts import Controls, Prompts, model_prompts
+from roomscout.agent.policies.replies import action_format
+from roomscout.agent.spec import EngineSpec, QuestionSpec, RecordSpec, ScheduleSpec, WorldSpec
+from roomscout.agent.state import Rules
+from roomscout.base.errors import ConfigError
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.parts import Part
+from roomscout.data.questions import Selection
+from roomscout.data.video_protocol import VideoProtocol
+from roomscout.edge.conflicts import require_no_conflict
+from roomscout.edge.memory import MemoryPlan, frame_size, planned_memory, seems_to_reason, suited_to_model
+from roomscout.edge.parts import (
+    asked_of,
+    cuda_device_of,
+    films_of,
+    layouts_of,
+    model_options,
+    mover_of,
+    renderer_of,
+    require_scan_file,
+    server_options,
+    video_protocol,
+)
+from roomscout.edge.paths import absolute_paths
+from roomscout.edge.reading import changed
+from roomscout.edge.recording import record_of
+from roomscout.edge.resuming import as_begun, part_of, questions_to_resume, saved_prompts, saved_settings
+from roomscout.edge.settings import DEFAULTS, Settings
+from roomscout.edge.types import TELL_NAMES
+from roomscout.envs.library import CameraSettings
+from roomscout.models import ReplyFormat
+from roomscout.models.engines import checkpoint_of
+from roomscout.models.transformers.source import existing_source, hub_revision
+from roomscout.models.views import own_view_settings
+from roomscout.models.vllm import VllmOptions
+from roomscout.runs.reader import RunReader
+from roomscout.runs.writer import named_folder
+
+log = logging.getLogger(__name__)
+
+TOKENS_FOR_THOUGHTS = 8192
+"""Room for a thought and a reply."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A run while it is planned. `policy` is None for the model that the settings name; `folder` is that of a run to
+    resume. Once it is `resolved`, the settings have no "auto" but that of the renderer."""
+
+    settings: Settings
+    policy: Policy | None
+    questions: QuestionSpec
+    folder: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        policy: Policy | None = None,
+        asked: Selection | None = None,
+        folder: Path | None = None,
+    ) -> Self:
+        """The draft of the run that these settings ask for, checked; see `plan`."""
+        require_no_conflict(settings)
+        settings = changed(settings, **absolute_paths(settings))
+        if policy is None and settings.policy is not None:
+            policy = _policy_of(settings.policy, settings.seed, settings.annotator, settings.address, settings.samples)
+            if settings.model not in (DEFAULTS["model"], policy_name(policy)):
+                raise ConfigError(f"--policy {settings.policy} replaces the model: leave out --model {settings.model}")
+        if policy is not None:
+            settings = changed(settings, model=policy_name(policy), **policy.settings)
+        benchmark = find_benchmark(settings.benchmark)
+        if folder is not None:
+            settings = as_begun(saved_settings(folder), settings)
+            asked = Selection.all_of(questions_to_resume(folder, settings.questions, settings.shard, benchmark))
+        if settings.ply is not None:
+            require_scan_file(settings.ply)
+        asked = asked or asked_of(settings)
+        here = part_of(asked.questions, settings.shard)
+        questions = QuestionSpec(asked, here, settings.samples, benchmark, settings.ply is not None)
+        draft = cls(settings, policy, questions, folder)
+        draft._require_answers()
+        if folder is None:
+            draft._require_new()
+        return draft
+
+    def resolved(self, loads: bool = True) -> Self:
+        """The draft with settings that suit the checkpoint, if it `loads` one; raises ConfigError or ModelError."""
+        settings, checkpoint = self.settings, self.checkpoint if loads else None
+        if loads and self.policy is None:
+            self._warn_of_short_replies()
+        if checkpoint is not None:  # a wrong name is refused before seconds of imports
+            existing_source(checkpoint)
+        more = " and ".join([*settings.see[1:], *(["boxes of objects"] if settings.boxes else [])])
+        if more and (self.policy is None or self._model is not None) and own_view_settings(settings.model) is not None:
+            log.warning("%s was trained on views alone, without %s: do not rely on its answers", settings.model, more)
+        return replace(self, settings=changed(settings, **suited_to_model(settings, self.video, checkpoint)))
+
+    @property
+    def _model(self) -> ModelPolicy | None:
+        """The given policy, if it asks a model."""
+        return self.policy if isinstance(self.policy, ModelPolicy) else None
+
+    @cached_property
+    def video(self) -> VideoProtocol | None:
+        """The protocol of the benchmark on frames of a video, None without --present video; raises ConfigError."""
+        return video_protocol(self.questions.benchmark) if self.settings.on_video else None
+
+    @cached_property
+    def checkpoint(self) -> str | None:
+        """The checkpoint that the run loads on this machine, if any."""
+        settings = self.settings
+        loads = self.policy is None and settings.loads_weights
+        return checkpoint_of(settings.model, settings.revision) if loads else None
+
+    @cached_property
+    def world(self) -> WorldSpec:
+        """Where the scans are, and how views are drawn."""
+        settings, questions, films = self.settings, self.questions, None
+        layouts = layouts_of(settings.benchmark)
+        if self.video is not None:
+            backend = self._model.backend if self._model is not None else None
+            size = frame_size(settings.view_size, self.checkpoint, backend)
+            films = films_of(settings.videos, settings.images_a_turn, self.video, questions.here, size)
+        return WorldSpec(
+            scan_root=settings.scan_root,
+            ply=settings.ply,
+            layouts=layouts,
+            up_axis=settings.up_axis,
+            scale=settings.scale,
+            camera=CameraSettings(
+                settings.view_size,
+                float(settings.focal),
+                settings.camera_height,
+                settings.camera_pitch,
+                see=settings.see,
+            ),
+            renderer=renderer_of(
+                settings.renderer, questions.asked.questions, settings.scan_root, settings.ply, layouts
+            ),
+            cuda_device=cuda_device_of(settings.device),
+            films=films,
+            makes_scans=settings.ply is None and self.video is None and questions.benchmark.make_scans is not None,
+        )
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The rules of the questions; raises ConfigError, or RunError for --moves-of."""
+        settings = self.settings
+        if self.video is not None:
+            return Rules(video=self.video)
+        form = action_format(settings.constrained) if self.policy is None else ReplyFormat()
+        form = self._model.reply_format if self._model is not None else form
+        space = find_space(settings.actions)
+        if form.grammar is not None:
+            form = action_format(True, space if settings.translation else space.at_place)
+        return Rules(
+            prompts=self._prompts,
+            form=form,
+            mover=mover_of(settings, self.world.camera, self.questions),
+            at_once=settings.present == "once",
+            min_turns=settings.min_turns,
+            translation=settings.translation,
+            space=space,
+            boxes=settings.boxes,
+            keep_views=settings.keep_views,
+        )
+
+    @property
+    def _prompts(self) -> Prompts:
+        """What the model reads: those of a given model, or of the run that resumes, or of the settings."""
+        settings = self.settings
+        if self._model is not None:
+            prompts = self._model.prompts
+        elif self.folder is not None:
+            return saved_prompts(self.folder)
+        else:
+            prompts = model_prompts(settings.prompts, settings.model)
+        moves = "given path" if "path" in settings.given else settings.moves
+        controls = Controls(
+            moves="recorded" if settings.moves_of is not None else moves,
+            at_once=settings.present == "once",
+            min_turns=settings.min_turns,
+            translation=settings.translation,
+            actions=settings.actions,
+            boxes=settings.boxes,
+            keep_views=settings.keep_views,
+            tell=tuple(name for name in TELL_NAMES if name in settings.tell),
+            see=settings.see,
+        )
+        return prompts.with_advice_of(self.questions.benchmark).under(controls)
+
+    @cached_property
+    def memory(self) -> MemoryPlan:
+        """The batch size and memory of the run; raises ModelError."""
+        if self.folder is not None and not self.settings.retry_failed and not self._is_pending(self.folder):
+            return MemoryPlan(1, "every question is finished")
+        return planned_memory(
+            self.settings, self.policy is None, self.checkpoint, self.questions, self.rules.prompts, self.video
+        )
+
+    @property
+    def engine(self) -> EngineSpec:
+        """What decides, with the options of its engine; raises ConfigError if the key of a server is missing."""
+        settings, memory, server, vllm = self.settings, self.memory, None, None
+        if self.policy is not None:
+            return EngineSpec(settings.model, self.policy)
+        if settings.engine == "openai":
+            images = settings.most_shown, settings.images_a_turn
+            server = server_options(settings, settings.constrained, *images, settings.on_video)
+        elif settings.engine == "vllm":
+            vllm = VllmOptions(images=settings.most_shown, tensor_parallel_size=memory.tensor_parallel)
+        options = model_options(settings, memory)
+        return EngineSpec(settings.model, None, options, server, vllm, settings.constrained)
+
+    @property
+    def schedule(self) -> ScheduleSpec:
+        """Turns per question, and which questions take theirs together."""
+        settings, memory = self.settings, self.memory
+        few = None if settings.concurrency == "auto" else settings.concurrency
+        if few is None and memory.model is not None and not memory.model.mixes_turns:
+            few = memory.batch_size
+        steps = settings.most_moves if settings.on_video else settings.steps
+        return ScheduleSpec(steps, memory.batch_size, settings.last_batched_turn + 1, few, settings.anytime)
+
+    @property
+    def record(self) -> RecordSpec:
+        """What run.json says of the run."""
+        reads = (self.policy is None or self.policy.reads_prompts) and self.video is None
+        prompts = self.rules.prompts if reads else None
+        settings, revision = self.settings, None
+        if (prompts or self.video) and settings.engine != "openai":
+            revision = hub_revision(self.checkpoint or checkpoint_of(settings.model, settings.revision))
+        return record_of(settings, self.questions, prompts, self.video, revision, self.folder)
+
+    def _is_pending(self, folder: Path) -> bool:
+        """Whether the run in a folder has answers to come."""
+        done, samples = {(row.id, row.sample) for row in RunReader(folder).rows}, self.questions.samples
+        return any((each.id, sample) not in done for each in self.questions.here for sample in range(1, samples + 1))
+
+    def _require_answers(self) -> None:
+        """Raise ConfigError if the policy cannot answer as asked, or a judge has nothing to mark."""
+        settings, policy = self.settings, self.policy
+        if settings.on_video and policy is not None and self._model is None:
+            raise ConfigError(f"--present video shows frames to a model, and {policy_name(policy)} is not one")
+        # A policy without a temperature among its settings is trusted to draw at random.
+        temperature = settings.temperature if policy is None else policy.settings.get("temperature")
+        if settings.samples > 1 and temperature == 0:
+            raise ConfigError(
+                f"--samples {settings.samples} would repeat one answer {settings.samples} times, since replies at "
+                "--temperature 0 are always the same: add --temperature, such as 0.7"
+            )
+        if settings.anytime and policy is not None and policy.answer_now([]) is None:
+            raise ConfigError(
+                f"--anytime asks a model for an answer after each turn, and {policy_name(policy)} cannot be asked: "
+                "leave out --anytime, or give the policy a method answer_now"
+            )
+        if settings.judge is not None and not any(each.kind.needs_judge for each in self.questions.asked.questions):
+            raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")
+
+    def _require_new(self) -> None:
+        """Raise ConfigError if the benchmark of a new run has its own scans and others are given, RunError if the name
+        of the run is taken."""
+        settings = self.settings
+        own_scans = self.questions.benchmark.folder is not None and not Path(settings.benchmark).is_dir()
+        if own_scans and settings.questions is None and settings.scan_root != DEFAULTS["scan_root"].absolute():
+            raise ConfigError(
+                f"--benchmark {settings.benchmark} has its own scans: leave out --scan-root {settings.scan_root}"
+            )
+        if settings.name is not None:
+            part = Part.parse(settings.shard) if settings.shard is not None else None
+            named_folder(settings.log_root, settings.name, (part.number, part.of) if part else None)
+
+    def _warn_of_short_replies(self) -> None:
+        """Log a warning if the model has the name of one that reasons first, and nobody chose the length of replies."""
+        model = self.settings.model
+        chosen = self.settings.max_new_tokens != "auto" or own_view_settings(model) is not None
+        if not chosen and seems_to_reason(model):
+            log.warning(
+                "%s seems to reason before it replies: add --max-new-tokens %d, or its thoughts leave no room for a "
+                "reply",
+                model, TOKENS_FOR_THOUGHTS,
+            )  # fmt: skip
+
+
+def _policy_of(name: str, seed: int, annotators: tuple[str, ...], address: str, samples: int) -> Policy:
+    """The policy that --policy names: people, or code; raises ConfigError."""
+    if name != HUMAN:
+        return named_policy(name, seed)
+    host, _, port = address.rpartition(":")
+    return HumanPolicy(annotators, host, int(port), samples)
