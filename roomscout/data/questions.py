@@ -119,7 +119,7 @@ def load_questions(
 
     Raises QuestionError if the source cannot be read, a filter value does not occur in it, no question remains, or rows
     are bad (missing column, unknown type, duplicate id, empty question, options or ground truth that do not fit the
-    type). One message lists all bad rows.
+    type). One message lists the bad rows.
     """
     benchmark = benchmark or find_benchmark(DEFAULT)
     return QuestionSource.read(source and Path(source), benchmark).choose(benchmark, **filters)
@@ -131,7 +131,7 @@ def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None
     Ids, names and types become text without blanks around it, as does a ground truth, and options a tuple.
 
     Raises QuestionError for no questions at all, for other objects, and for what `load_questions` refuses in a row that
-    is AS_GIVEN. One message lists all bad questions, counted from 1, with their ids.
+    is AS_GIVEN. One message lists the bad questions, counted from 1, with their ids.
     """
     rows = list[NumberedRow]()
     for number, question in enumerate(questions, start=1):
@@ -229,7 +229,10 @@ def ask_one(
     if ground_truth is None:
         return asked
     with at("--ground-truth"):
-        return with_truth(asked, ground_truth, read)
+        scored = with_truth(asked, ground_truth, read)
+    if str(scored.ground_truth).upper() != ground_truth.strip().upper():
+        logger.info("Ground truth %r is %s%s", ground_truth, "option " if read.lettered else "", scored.ground_truth)
+    return scored
 
 
 def fingerprint(questions: Iterable[Question]) -> str:

@@ -169,15 +169,9 @@ def test_a_position_scores_the_share_of_distances_that_it_keeps(answer: str | No
     assert POINT_KIND.score(answer, truth) == score
 
 
-def test_a_position_has_its_distance_as_a_further_score():
+def test_positions_have_their_distance_and_vote_by_the_median_of_each_coordinate():
     assert POINT_KIND.more_scores("0, 3, 4", "0, 0, 0") == {"distance_m": 5.0}
-
-
-def test_positions_vote_by_the_median_of_each_coordinate():
     assert POINT_KIND.vote(["1, 2, 3", "2, 2, 3", "9, 9, 9"]) == "2, 2, 3"
-
-
-def test_a_position_without_two_or_three_coordinates_is_no_ground_truth():
     assert POINT_KIND.wrong_truth("1", ()) == "not two or three coordinates in m, such as 1.5, -2, 0.4"
 
 
