@@ -10,7 +10,8 @@ LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+(?=\S)")
 MOST_OPTIONS = 26
 FORMS = 'a list such as ["left", "right"], a mapping such as {"A": "left"}, or left|right'
 
-_LABEL = re.compile(r"\W*(?:option |choice )?(\w{1,2})\W*[.):](?!\d)", re.IGNORECASE)  # 1.5 m and 10:30 have none
+# The beginning of an option in one of the ways to number them: not of 1.5 m or 10:30.
+_LABEL = re.compile(r"\W*(?:option |choice )?(\w{1,2})\W*?(?:[.):\]>=]|\s[-\u2013\u2014]\s)(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def read_options(value: object) -> Options:
         raise ValueError(f"at most {MOST_OPTIONS} options are supported, got {len(texts)}")
     letters = [chr(ord("A") + place) for place in range(len(texts))]
     labels = [match[1].upper() if (match := _LABEL.match(text)) else "" for text in texts]
-    labelled = sorted(labels) in (letters, [str(place) for place in range(1, 1 + len(texts))])
+    labelled = sorted(labels) in (letters, *([str(place + first) for place in range(len(texts))] for first in (0, 1)))
     if labelled or any(map(LETTERED_OPTION.match, texts)) or not all(map(str.strip, texts)):
         raise ValueError(f"options {texts} must all have a letter as in 'A. left', or none, and a text")
     return Options(tuple(f"{letter}. {text.strip()}" for letter, text in zip(letters, texts, strict=True)), False)
