@@ -119,7 +119,7 @@ def test_scenes_without_videos_are_named(tmp_path: Path):
     form = "{dataset}/{scene}.mp4"
     with pytest.raises(VideoNotFound, match=r"there is no .*scannet/a\.mp4: --videos takes the folder of <data"):
         frames_path(tmp_path, form, "scannet", "a")
-    with pytest.raises(VideoNotFound, match=r"there is no .*scannet/a: --frames-of takes the folder of <data"):
+    with pytest.raises(VideoNotFound, match=r"there is no .*scannet/a: --videos takes the folder of <data"):
         frames_path(tmp_path, "", "scannet", "a")
     with pytest.raises(VideoNotFound, match="not a plain file name"):
         frames_path(tmp_path, form, "scannet", "../../etc")
