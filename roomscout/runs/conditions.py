@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roomscout.data.benchmarks import DEFAULT, find_benchmark
+from roomscout.data.benchmarks import DEFAULT, benchmark_names, find_benchmark
 from roomscout.rendering.camera import Intrinsics
 from roomscout.runs.movers import GIVEN_PATH, MOVERS
 
@@ -37,8 +37,7 @@ def protocol_of(facts: "RunFacts") -> str:
     """The conditions in a sentence for people; nothing compares it."""
     setting, conditions = facts.setting, facts.conditions
     official = "official " if setting("benchmark") == DEFAULT and (facts.source is None or facts.source.own) else ""
-    title = facts.benchmark.title if facts.benchmark else find_benchmark(setting("benchmark")).title
-    scoring = f"{official}{title} scoring"
+    scoring = f"{official}{_title(facts)} scoring"
     width, height = setting("image_size")
     if facts.frames is not None:
         frames = f"{facts.frames} frame{'' if facts.frames == 1 else 's'} of at most {width * height} pixels"
@@ -69,6 +68,14 @@ def protocol_of(facts: "RunFacts") -> str:
         f"first view by visibility{up}{replies}, "
         f"{scoring}{reading}"
     )
+
+
+def _title(facts: "RunFacts") -> str:
+    """The title of the benchmark; its name if it is code that the run does not describe, and reading must not execute."""
+    name = facts.setting("benchmark")
+    if facts.benchmark is not None:
+        return facts.benchmark.title
+    return find_benchmark(name).title if name in benchmark_names() else str(name)
 
 
 def _decoding(facts: "RunFacts") -> str:

@@ -61,19 +61,15 @@ def test_a_price_is_found_by_the_name_of_the_model_or_of_its_folder(prices: Path
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "has no prices: write lines such as"),
-        ("- a\n", "has no prices: write lines such as"),
+        ("", "write each model as MODEL: {input: 1.0"),
         ("a: [", "cannot be read as YAML"),
-        ("gpt-x: 3\n", "gpt-x: write its prices as {input"),
-        ("gpt-x: {input: 1, output: 2, inputs: 3}\n", "no price called inputs, only input, output, cached_input"),
-        ("gpt-x: {input: 1}\n", "gpt-x: output missing"),
-        ("gpt-x: {input: -1, output: 2}\n", "input takes a number that is not negative, such as 1.0, got -1"),
-        ("gpt-x: {input: .nan, output: 2}\n", "input takes a number that is not negative, such as 1.0, got .nan"),
-        ("gpt-x: {input: 1, output: inf}\n", "output takes a number that is not negative"),
-        ("gpt-x: {input: 1, output: cheap}\n", "output takes a number that is not negative, such as 1.0, got cheap"),
-        ("gpt-x: {input: , output: 1}\n", "input takes a number that is not negative"),
+        ("gpt-x: {input: 1, output: 2, inputs: 3}\n", "gpt-x.inputs: Extra inputs are not permitted"),
+        ("gpt-x: {input: 1}\n", "missing keys: gpt-x.output"),
+        ("gpt-x: {input: -1, output: 2}\n", "gpt-x.input: Input should be greater than or equal to 0"),
+        ("gpt-x: {input: .nan, output: 2}\n", "gpt-x.input: Input should be a valid number"),
+        ("gpt-x: {input: 1, output: inf}\n", "gpt-x.output: Input should be less than"),
         ("model: {input: 1, output: 2}\n", "has no price of gpt-x, as the run calls its model, only of model: add"),
-        ("gpt-x: {input: 1, output: 2}\nb: {input: x, output: 1}\n", "b: input takes a number"),
+        ("gpt-x: {input: 1, output: 2}\nb: {input: x, output: 1}\n", "b.input: Input should be a valid number"),
     ],
 )
 def test_a_file_that_has_no_price_is_named_in_one_sentence(prices: Path, text: str, complaint: str):
