@@ -71,7 +71,7 @@ def protocol_of(facts: "RunFacts") -> str:
 
 
 def _title(facts: "RunFacts") -> str:
-    """The title of the benchmark; its name if it is code that the run does not describe, and reading must not execute."""
+    """The title of the benchmark; the name of code that the run does not describe, since reading executes none."""
     name = facts.setting("benchmark")
     if facts.benchmark is not None:
         return facts.benchmark.title

@@ -17,9 +17,6 @@ from waiting import PATIENCE_S
 
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.state import QuestionState
-from roomscout.edge.reading import changed
-from roomscout.edge.resuming import saved_settings
-from roomscout.edge.settings import ANSWER_SETTINGS
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
 from roomscout.runs import RunError
