@@ -73,8 +73,6 @@ SITUATED_KIND = SituatedText()
 
 def joined(content: object, path: Path) -> list[Any]:
     """The questions of v1_balanced_questions_*.json, each with its annotation from the file beside it."""
-    if isinstance(content, list):
-        return content
     questions = _listed(content, "questions", path)
     beside = path.with_name(path.name.replace("questions", "sqa_annotations"))
     if beside == path or not beside.is_file():

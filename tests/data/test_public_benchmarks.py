@@ -202,8 +202,8 @@ def test_the_type_of_a_question_of_sqa3d_is_its_first_word(tmp_path: Path, quest
             {"annotation": {**ANNOTATION, "question_id": 1}},
             "sqa_annotations_test_scannetv2.json has no annotation of q",
         ),
-        ({"annotation": {**ANNOTATION, "answers": []}}, "row 1: answers, position or rotation are not as in SQA3D"),
-        ({"annotation": {**ANNOTATION, "rotation": None}}, "row 1: answers, position or rotation are not as in SQA3D"),
+        ({"annotation": {**ANNOTATION, "answers": []}}, "row 1: the read_row of SQA3D failed"),
+        ({"annotation": {**ANNOTATION, "rotation": None}}, "row 1: the read_row of SQA3D failed"),
         (
             {"question": {"question_id": 220602000000, "scene_id": "s"}},
             "row 1: missing column situation, question; SQA",

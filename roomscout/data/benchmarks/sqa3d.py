@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from roomscout.data.benchmark import SCANS_FROM, Benchmark, Origin, QuestionType, Reference, mean_over_questions
-from roomscout.data.question_files import QuestionError, QuestionRow
+from roomscout.data.question_files import QuestionRow
 from roomscout.data.situated import ANNOTATED, SITUATED_KIND, joined
 from roomscout.data.starts import Start
 
@@ -14,24 +14,20 @@ ADVICE = "The question begins with your situation: you start at that place, faci
 
 def in_our_columns(row: QuestionRow) -> QuestionRow:
     """A row with our columns: the situation is the beginning of the question, and its pose the start."""
-    place: Any = row["position"]
-    turned: Any = row["rotation"]
+    position: Any = row["position"]
+    rotation: Any = row["rotation"]
     answers: Any = row["answers"]
-    try:
-        # A turn about z from an agent that faces -x, at a place that counts from the middle of the scan: so the
-        # repository draws it (utils/visualize_data.py).
-        heading = 180 + math.degrees(2 * math.atan2(turned["_z"], turned["_w"]))
-        start = Start(float(place["x"]), float(place["y"]), heading % 360, from_middle=True)
-        answer = answers[0]["answer"]
-    except (LookupError, TypeError, ValueError) as error:
-        raise QuestionError(f"answers, position or rotation are not as in SQA3D ({error!r})") from None
+    # A turn about z from an agent that faces -x, at a place that counts from the middle of the scan: so the repository
+    # draws it (utils/visualize_data.py).
+    heading = 180 + math.degrees(2 * math.atan2(rotation["_z"], rotation["_w"]))
+    start = Start(float(position["x"]), float(position["y"]), heading % 360, from_middle=True)
     return {
         "id": row["question_id"],
         "dataset": "scannet",
         "scene_name": row["scene_id"],
         "question_type": type_of(str(row["question"])),
         "question": f"{row['situation']} {row['question']}",
-        "ground_truth": answer,
+        "ground_truth": answers[0]["answer"],
         "start": start.to_json(),
     }
 
