@@ -39,7 +39,7 @@ def letters_of(options: Iterable[str]) -> tuple[str, ...]:
     return tuple(match[1] for option in options if (match := LETTERED_OPTION.match(option)))
 
 
-def option_texts(value: object) -> list[str]:
+def _option_texts(value: object) -> list[str]:
     """The options of a cell or an argument as a list of texts, with the letters of a mapping before them.
 
     Takes FORMS, also as JSON in a text, and None for no options. Raises ValueError for anything else.
@@ -48,7 +48,7 @@ def option_texts(value: object) -> list[str]:
         return []
     if isinstance(value, str) and (value.strip()[:1] in ("[", "{") or value == "null"):
         try:
-            return option_texts(json.loads(value))
+            return _option_texts(json.loads(value))
         except json.JSONDecodeError as error:
             raise ValueError(f"options {value[:80]!r} are not JSON ({error})") from None
     if isinstance(value, str) and "|" in value:
@@ -65,7 +65,7 @@ def read_options(value: object) -> Options:
 
     Raises ValueError with the form that is expected.
     """
-    texts = option_texts(value)
+    texts = _option_texts(value)
     if all(map(LETTERED_OPTION.match, texts)):
         return Options(tuple(texts))
     if len(texts) > MOST_OPTIONS:

@@ -139,7 +139,6 @@ BAD_ROWS = [
     ({**ROUTE, "question_type": "open"}, "open takes no options"),
     ({**ROUTE, "id": "007"}, "1 has the same id"),
     ({**ROUTE, "id": None}, "id: Input should be a valid string, got None"),
-    ({**ROUTE, "id": True}, "id: Input should be a valid string"),
     ({**ROUTE, "id": 1.5}, "id: Input should be a valid string"),
     ({**ROUTE, "scene_name": ""}, "scene_name: String should have at least 1 character"),
     ({**ROUTE, "scene_name": "\ud83d"}, "scene_name: Input should be a valid string"),
@@ -155,12 +154,8 @@ BAD_ROWS = [
     ({**ROUTE, "ground_truth": None}, "ground_truth None"),
     ({**ROUTE, "options": []}, "needs at least two options, but has 0"),
     ({**ROUTE, "options": ["B. left"]}, "needs at least two options, but has 1"),
-    ({**ROUTE, "options": ["A. left", "right"]}, "must all have a letter"),
     ({**ROUTE, "options": ["B. left", "B. right"]}, "duplicate letters (B, B)"),
-    ({**ROUTE, "options": 3}, "options 3 must be a list"),
     ({**COUNTING, "id": "8", "ground_truth": "four"}, "ground_truth 'four'"),
-    ({**COUNTING, "id": "8", "ground_truth": float("inf")}, "neither text nor a finite number"),
-    ({**COUNTING, "id": "8", "ground_truth": None}, "ground_truth None"),
     ({**COUNTING, "id": "8", "ground_truth": "0"}, "not a finite number above 0"),
     ({**COUNTING, "id": "8", "options": ["A. 1", "B. 2"]}, "object_counting takes no options"),
 ]
@@ -348,7 +343,7 @@ def test_saved_objects_are_read_again(tmp_path: Path) -> None:
     assert load_questions(tmp_path / "q.jsonl") == questions
 
 
-LIST_ONLY = ("ground_truth None", "options 3")
+LIST_ONLY = ("ground_truth None",)
 """What a file refuses and a list does not."""
 
 
