@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.roofline import Rates, Work
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
@@ -39,7 +40,6 @@ from roomscout.data.scans import scene_order
 from roomscout.edge.dividing import divide
 from roomscout.edge.settings import Settings
 from roomscout.envs.actions import CameraAction
-from roomscout.models.roofline import Rates, Work
 from roomscout.rooms import QUESTIONS_FILE, write_rooms
 from roomscout.runs.reader import RunReader, parts_of_run
 

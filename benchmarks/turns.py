@@ -18,12 +18,11 @@ with importing("torch", "this measurement", SystemExit):
 import transformers
 from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen3VLForConditionalGeneration
 
+from benchmarks.roofline import Rates, measure_rates, work_of
 from explorer.untrained import config_for, make_processor
 from roomscout.agent.policies.replies import action_format
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.roofline import Rates
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
-from roomscout.models.transformers.footprint import measure_rates, work_of
 from roomscout.models.transformers.runner import GenerationOptions, ModelRunner
 from roomscout.models.transformers.shapes import CHECKPOINTS, ModelSizes
 

@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch._dynamo.utils import counters
 
+from benchmarks.roofline import Rates, measure_rates
 from benchmarks.turns import Workload, build
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import OutOfMemory
 from roomscout.models.conversation import Conversation
-from roomscout.models.roofline import Rates
 from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
-from roomscout.models.transformers.footprint import measure_rates
 from roomscout.models.transformers.runner import GeneratedBatch, GenerationOptions, ModelRunner, Steps
 
 UNLIMITED = 2**60

@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.lab import UNLIMITED, Bench, Counted, Lab, LongReplies, counting, cudnn_attention
 from benchmarks.gpu.report import Results
+from benchmarks.roofline import work_of
 from benchmarks.turns import SCHEDULES, Measured, Schedule, Workload, measure, roofline_s
 from roomscout.models import OutOfMemory
-from roomscout.models.transformers.footprint import work_of
 from roomscout.models.transformers.runner import Steps
 
 _PROGRAMS = 2  # one for a single row, one for several

@@ -168,7 +168,7 @@ def planned_memory(
             visible = len(visible_gpus()) - (first_gpu(settings.device) or 0)
             split = gpus_to_split(settings.model, model, conversation, visible)
         # A CPU build allocates all of it at the start. With twice the need, no turn evicts what another one will reuse.
-        needed = 2 * at_a_time * (conversation.tokens * model.work.kv_bytes_per_token + model.work.state_bytes)
+        needed = 2 * at_a_time * (conversation.tokens * model.kv_bytes_per_token + model.state_bytes)
         budget = min(needed, max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE)))
         on = f" on {counted(split, 'GPU')}" if split > 1 or settings.tensor_parallel_size == "auto" else ""
         why = f"{counted(at_a_time, 'question')} at a time in a vLLM server{on}, which forms the batches"
@@ -241,7 +241,7 @@ def gpus_to_split(name: str, model: "Footprint", conversation: ConversationSize,
     weights and one conversation; 1 on a CPU. Raises ModelError if there is none."""
     if model.device.startswith("cpu"):
         return 1
-    needed = model.weight_bytes + conversation.tokens * model.work.kv_bytes_per_token + model.work.state_bytes
+    needed = model.weight_bytes + conversation.tokens * model.kv_bytes_per_token + model.state_bytes
     for gpus in (2**power for power in range(visible.bit_length())):
         if needed <= gpus * model.free_bytes and model.attention_heads % gpus == 0:
             return gpus
@@ -260,7 +260,7 @@ def _planned_here(
 
     copied = model.weight_bytes * weight_copies(settings.compile, model.device)
     budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
-    question = model.work.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.work.state_bytes
+    question = model.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.state_bytes
     fitting = fitting_batch(budget, question, min(settings.max_batch_size, episodes))
     size = fitting if settings.batch_size == "auto" else settings.batch_size
     why = f"{_batch_size(size, episodes)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"

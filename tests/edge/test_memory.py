@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import RoomScans, run_command
 from planned import memory_plan
-from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLMoeConfig
+from transformers import Qwen3VLConfig
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.command.main import main
@@ -23,9 +23,7 @@ from roomscout.models.transformers import footprint as footprints
 from roomscout.models.transformers.devices import usable_bytes
 from roomscout.models.transformers.footprint import (
     Footprint,
-    Work,
     footprint,
-    work_of,
 )
 from roomscout.models.transformers.kv_cache import buffer_columns
 from roomscout.models.transformers.shapes import ModelSizes
@@ -67,7 +65,7 @@ def test_the_8b_shape_has_its_published_size(shape_8b: Path):
     sizes = footprint(str(shape_8b), "bfloat16", "cpu")
     assert sizes.parameters == pytest.approx(8.77e9, rel=0.005)
     assert sizes.weight_bytes == 2 * sizes.parameters
-    assert sizes.work.kv_bytes_per_token == 144 * 1024
+    assert sizes.kv_bytes_per_token == 144 * 1024
     assert sizes.image_tokens(640, 480) == 300
 
 
@@ -97,14 +95,12 @@ def test_the_batch_size_follows_from_the_memory_beside_the_weights(
     """4 GiB of weights and 1 GiB per question: of 10 GiB, half of the other 6 are for keys and values."""
     chosen = {"batch_size": asked, "max_batch_size": most}
     config = rooms.config(tmp_path, model=str(shape_8b), image_size=(160, 96), **chosen)
-    sizes = Footprint(
-        "cpu", "float32", 10**9, 4 * GIB, Work(10**9, 10**9, 2, 0, 4, 4), qwen_tokens, 4, int(free_gib * GIB)
-    )
+    sizes = Footprint("cpu", "float32", 10**9, 4 * GIB, 0, qwen_tokens, int(free_gib * GIB))
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
     size_of_one = memory_plan(config).conversation
     assert size_of_one is not None
     per_token = GIB // buffer_columns(size_of_one.tokens)
-    sizes = replace(sizes, work=replace(sizes.work, kv_bytes_per_token=per_token))
+    sizes = replace(sizes, kv_bytes_per_token=per_token)
     plan = memory_plan(config)
     assert plan.batch_size == size
     assert ("MORE than fits" in plan.why) == warned
@@ -113,7 +109,7 @@ def test_the_batch_size_follows_from_the_memory_beside_the_weights(
 def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shape_8b: Path, tmp_path, monkeypatch):
     """1 GiB of weights, copied by two programs: of 10 GiB, half of the other 7 are for keys and values."""
     config = rooms.config(tmp_path, model=str(shape_8b), device="cpu", compile=True)
-    sizes = Footprint("cpu", "float32", 10**9, GIB, Work(10**9, 10**9, 2, 1024, 4, 4), qwen_tokens, 4, 10 * GIB)
+    sizes = Footprint("cpu", "float32", 10**9, GIB, 1024, qwen_tokens, 10 * GIB)
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
     why = memory_plan(config).why
     assert "3.50 GiB for keys and values" in why and "2.00 GiB for the weights' copies" in why
@@ -122,9 +118,7 @@ def test_the_plan_counts_the_weights_of_compiled_programs(rooms: RoomScans, shap
 @pytest.fixture
 def large(rooms: RoomScans, shape_8b: Path, tmp_path: Path, monkeypatch) -> Settings:
     """A run with a model of 62 GiB on a GPU with 45 GiB free."""
-    sizes = Footprint(
-        "cuda:0", "bfloat16", 31 * 10**9, 62 * GIB, Work(10**9, 10**9, 2, 1024, 4, 4), qwen_tokens, 4, 45 * GIB
-    )
+    sizes = Footprint("cuda:0", "bfloat16", 31 * 10**9, 62 * GIB, 1024, qwen_tokens, 45 * GIB)
     monkeypatch.setattr(footprints, "footprint", lambda *_: sizes)
     return rooms.config(tmp_path, model=str(shape_8b))
 
@@ -144,8 +138,6 @@ def test_quantized_weights_take_what_bitsandbytes_makes_of_them(tmp_path: Path):
     folder = str(write_untrained_checkpoint(tmp_path, sizes=ModelSizes(hidden=128, head_dim=32)))
     taken = {name: footprint(folder, "float32", "cpu", 1, name).weight_bytes for name in (None, "8bit", "4bit")}
     assert taken == {None: 2663552, "8bit": 1827968, "4bit": 1688704 + 17408}
-    reads = {name: footprint(folder, "bfloat16", "cpu", 1, name).work.number_bytes for name in taken}
-    assert reads["8bit"] < reads[None] < reads["4bit"]
 
 
 @pytest.mark.parametrize(
@@ -165,9 +157,8 @@ def test_a_model_that_no_split_fits_is_refused_in_a_sentence(visible: int, heads
 
 
 def sized(weights_gib: int, usable_gib: int, heads: int) -> Footprint:
-    work = Work(10**9, 10**9, 2, 2**17, 4, 4)
     return Footprint(
-        "cuda:0", "bfloat16", 10**9, weights_gib * GIB, work, qwen_tokens, 4, usable_gib * GIB, attention_heads=heads
+        "cuda:0", "bfloat16", 10**9, weights_gib * GIB, 2**17, qwen_tokens, usable_gib * GIB, attention_heads=heads
     )
 
 
@@ -184,24 +175,6 @@ def test_a_missing_compiler_is_reported_before_loading(rooms: RoomScans, shape_8
     ended = run_command(command, env=nowhere)
     assert ended.returncode == 2, ended.stderr
     assert "--compile does not work here" in ended.stderr and "install a C++ compiler" in ended.stderr
-
-
-def test_only_the_active_experts_of_a_mixture_count():
-    text = {
-        "vocab_size": 128, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "moe_intermediate_size": 24,
-        "num_experts": 8, "decoder_sparse_step": 1,
-    }  # fmt: skip
-    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32}
-    sizes = []
-    for experts in (2, 4):
-        config = Qwen3VLMoeConfig(
-            text_config={**text, "num_experts_per_tok": experts},
-            vision_config={**vision, "deepstack_visual_indexes": [0]},
-        )
-        with torch.device("meta"):
-            sizes.append(work_of(AutoModelForImageTextToText.from_config(config), 2).token_parameters)
-    assert sizes[1] - sizes[0] == 2 * 2 * 3 * 32 * 24  # two more in each of two layers, of three matrices each
 
 
 def test_a_plan_is_printed_and_nothing_is_loaded_or_written(rooms: RoomScans, shape_8b: Path, tmp_path: Path, capsys):

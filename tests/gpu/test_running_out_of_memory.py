@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from benchmarks.gpu.lab import Bench, Counted, Engine, Lab, LongReplies, counting
+from benchmarks.roofline import work_of
 from benchmarks.turns import Workload
 from roomscout.edge.memory import fitting_batch
 from roomscout.models import KV_SHARE, ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.devices import usable_bytes
-from roomscout.models.transformers.footprint import work_of
 from roomscout.models.transformers.kv_cache import buffer_columns
 
 Record = Callable[[str, object], None]

@@ -52,7 +52,7 @@ def test_weights_that_are_quantized_are_not_quantized_again(checkpoint: str, tmp
     loaded, processor = load_checkpoint(checkpoint, torch.float32, CPU, "auto", "4bit")
     loaded.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="has quantized weights already: leave out --quantize 8bit"):
+    with pytest.raises(ModelError, match="has quantized weights already: leave out --quantize"):
         load_checkpoint(str(tmp_path), torch.float32, CPU, "auto", "8bit")
 
 
@@ -68,11 +68,11 @@ def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"engine": "openai", "base_url": ("http://h/v1",)}, "leave out --quantize with --engine openai"),
-        ({"engine": "vllm"}, "--quantize is for --engine transformers"),
-        ({"compile": True}, "--adapter and --compile need weights that are not quantized"),
-        ({"adapter": Path("a")}, "--adapter and --compile need weights that are not quantized"),
-        ({"policy": "random"}, "--quantize has no meaning without a model"),
+        ({"engine": "openai", "base_url": ("http://h/v1",)}, "--quantize 4bit needs --engine transformers"),
+        ({"engine": "vllm"}, "--quantize 4bit needs --engine transformers"),
+        ({"compile": True}, "--quantize 4bit conflicts with --compile"),
+        ({"adapter": Path("a")}, "--quantize 4bit conflicts with --adapter"),
+        ({"policy": "random"}, "--quantize 4bit conflicts with --policy"),
     ],
 )
 def test_what_cannot_be_quantized_is_refused(settings, words):

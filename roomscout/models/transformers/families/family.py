@@ -113,12 +113,11 @@ class Family:
     recomputes the whole conversation. `state_bytes(config)` is the memory of layers without a KV cache for one
     conversation.
 
-    Views: `views` defines the accepted sizes, `default_view` is one of them. A token of a view covers
-    `patches_per_token` patches of the image encoder. `tiled` families can split a view into several tiles.
+    Views: `views` defines the accepted sizes, `default_view` is one of them. `tiled` families can split a view into
+    several tiles.
 
-    Parts of the model, as paths for `get_submodule`: `language_model`, the `head` that computes logits, the
-    `image_encoder` and its `image_layers`. `mergers` run once per token instead of once per patch. `lookups` are
-    modules or parameters that are only indexed. `text_config` names the language model's part of the configuration.
+    Parts of the model, as paths for `get_submodule`: `language_model`, and the `head` that computes logits.
+    `text_config` names the language model's part of the configuration.
     """
 
     name: str
@@ -129,13 +128,8 @@ class Family:
     position_axes: int
     positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]"
     views: Views
-    patches_per_token: int
     supports_kv_reuse: "Callable[[PreTrainedConfig], bool]"
-    language_model: str
-    image_encoder: str
-    image_layers: str
-    mergers: tuple[str, ...]
-    lookups: tuple[str, ...]
+    language_model: str = "model.language_model"
     head: str = "lm_head"
     text_config: str = "text_config"
     default_view: tuple[int, int] = (640, 480)

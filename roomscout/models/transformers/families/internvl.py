@@ -52,13 +52,7 @@ INTERNVL = Family(
     position_axes=1,
     positions=plain_positions,
     views=_Tiles(),
-    patches_per_token=4,
     supports_kv_reuse=full_attention_only,
-    language_model="model.language_model",
-    image_encoder="model.vision_tower",
-    image_layers="model.vision_tower.encoder.layer",
-    mergers=("model.multi_modal_projector",),
-    lookups=("model.language_model.embed_tokens", "model.vision_tower.embeddings.position_embeddings"),
     tiled=True,
 )
 """448x448 pixels and 256 tokens per tile: patch 14, four patches per token. The language model is Qwen2 or Qwen3.

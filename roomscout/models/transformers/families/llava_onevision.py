@@ -46,12 +46,6 @@ LLAVA_ONEVISION = Family(
     position_axes=1,
     positions=plain_positions,
     views=_PaddedSquares(),
-    patches_per_token=1,
     supports_kv_reuse=full_attention_only,
-    language_model="model.language_model",
-    image_encoder="model.vision_tower",
-    image_layers="model.vision_tower.encoder.layers",
-    mergers=("model.multi_modal_projector",),
-    lookups=("model.language_model.embed_tokens", "model.vision_tower.embeddings.position_embedding"),
 )
 """SigLIP at 384x384 pixels with patch 14: 729 tokens per view, plus a newline token. The language model is Qwen2."""

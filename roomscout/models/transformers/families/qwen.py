@@ -107,13 +107,7 @@ QWEN3_VL = Family(
     position_axes=3,
     positions=_mrope_positions,
     views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),
-    patches_per_token=4,
     supports_kv_reuse=full_attention_only,
-    language_model="model.language_model",
-    image_encoder="model.visual",
-    image_layers="model.visual.blocks",
-    mergers=("model.visual.merger", "model.visual.deepstack_merger_list"),
-    lookups=("model.language_model.embed_tokens", "model.visual.pos_embed"),
     qwen_vl_utils=True,
     video=_video,
 )
@@ -126,8 +120,6 @@ QWEN2_5_VL = replace(
     model_types=("qwen2_5_vl", "qwen2_vl"),
     views=Squares(28, squares=(4, 16384), max_aspect_ratio=200),
     default_view=(644, 476),
-    mergers=("model.visual.merger",),
-    lookups=("model.language_model.embed_tokens",),
 )
 """Patch 14, merge 2: squares of 28x28 pixels. Qwen2-VL has the same inputs and positions."""
 
@@ -136,7 +128,6 @@ QWEN3_5 = replace(
     name="Qwen3.5",
     example="Qwen/Qwen3.5-9B",
     model_types=("qwen3_5", "qwen3_5_moe"),
-    mergers=("model.visual.merger",),
     state_bytes=_linear_state_bytes,
     chat_options={"enable_thinking": False},
     reply_opening="<think>\n\n</think>\n\n",
