@@ -42,7 +42,7 @@ from roomscout.edge.types import (
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.vllm import VllmOptions
 from roomscout.rendering.modalities import MODALITIES
-from roomscout.rendering.registry import RENDERER_NAMES
+from roomscout.rendering.registry import RENDERER_NAMES, RENDERERS
 from roomscout.runs import LOG_ROOT
 from roomscout.runs.movers import MOVERS, TURNS_ONLY
 
@@ -155,9 +155,14 @@ class RenderSettings(Section):
     title: ClassVar = "scan and view"
     scan_root: Path = setting(Path("scans"), Role.PLACE, "DIR")
     """The folder of arkitscenes/, scannet/ and scannetpp/, one of these, or a flat folder of <scene>.ply files."""
-    renderer: RendererName = setting("auto", Role.ANSWER, resolved=True)
-    """Renderer of the views (blind draws grey); auto is pyrender if it finds a GPU, else raycast on the CPU; for
-    Gaussian splats, gsplat or, on the CPU, splats."""
+    renderer: RendererName = setting(
+        "auto",
+        Role.ANSWER,
+        resolved=True,
+        choices=lambda: [f"{name} ({each.words})" for name, each in RENDERERS.items()],
+    )
+    """Renderer of the views: {choices}; auto is pyrender if it finds a GPU, else raycast; for Gaussian splats, gsplat
+    or, on the CPU, splats."""
     up_axis: UpAxis = setting("auto", Role.ANSWER)
     """The axis of the scan files that points up, -y if y points down; auto is y for GLB and glTF and z for all others.
     """

@@ -43,9 +43,7 @@ _IRRELEVANT = {
     "EXT_structural_metadata",
 }  # fmt: skip
 _DRACO = "KHR_draco_mesh_compression"
-_WITH_PLAIN_DATA = {
-    _DRACO, "EXT_meshopt_compression", "KHR_meshopt_compression", "KHR_texture_basisu",
-}  # fmt: skip
+_WITH_PLAIN_DATA = {_DRACO, "EXT_meshopt_compression", "KHR_meshopt_compression", "KHR_texture_basisu"}
 
 
 def read_gltf(path: Path) -> Geometry:
@@ -199,7 +197,8 @@ def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
     if not nodes:
         yield from ((mesh, np.eye(4)) for mesh in range(len(tree.get("meshes", []))))
         return
-    listed = range(len(nodes))
+    children = {child for node in nodes for child in node.get("children", [])}
+    listed = [index for index in range(len(nodes)) if index not in children]
     if scenes:
         chosen = tree.get("scene", 0)
         listed = file.item("scenes", chosen).get("nodes", [])

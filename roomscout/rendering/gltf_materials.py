@@ -78,7 +78,12 @@ class Material:
         uv: np.ndarray | None,
     ) -> MeshPart:
         """A mesh of this material; `colours` (N, 3) uint8, `alpha` (N,) and `uv` (N, 2), v down, may be None."""
-        face_uv = None if uv is None or not len(faces) else self._face_uv(uv, faces)
+        face_uv = None
+        if uv is not None and len(faces) and self.slot is not None:
+            transform = np.array(self.slot.transform)
+            moved = uv @ transform[:, :2].T + transform[:, 2]
+            moved[:, 1] = 1 - moved[:, 1]
+            face_uv = moved.astype(np.float32)[faces]
         see_through, partly = None, False
         if self.cutoff is not None and len(faces):
             most = np.full(len(faces), self.alpha) if alpha is None else self.alpha * alpha[faces].max(axis=1)
@@ -93,14 +98,6 @@ class Material:
             colours = np.tile(self.constant, (len(vertices), 1))
         return MeshPart(vertices, faces, colours, see_through=see_through, partly=partly)
 
-    def _face_uv(self, uv: np.ndarray, faces: np.ndarray) -> np.ndarray:
-        """(M, 3, 2) float32, v up."""
-        assert self.slot is not None, "only a material with a texture is given uv"
-        transform = np.array(self.slot.transform)
-        moved = uv @ transform[:, :2].T + transform[:, 2]
-        moved[:, 1] = 1 - moved[:, 1]
-        return moved.astype(np.float32)[faces]
-
 
 class MaterialReader:
     """Reads the materials of a file, each once; decodes each image once, and shares textures that look the same."""
@@ -108,7 +105,7 @@ class MaterialReader:
     def __init__(self, file: "GltfFile") -> None:
         self._file = file
         self._materials: dict[int | None, Material] = {None: Material(np.ones(3), np.zeros(3, dtype=np.uint8))}
-        self._images: dict[int, Picture | OSError | ImageError] = {}
+        self._images: dict[int, Picture | None] = {}
         self._textures: dict[tuple[object, ...], Texture] = {}
         self._problems: set[str] = set()
 
@@ -192,27 +189,17 @@ class MaterialReader:
         images = [image for image in sources if image is not None]
         if not images:
             self.problem(f"texture {index} has no image in a format that can be read")
-        for image in images:
-            found = self._image(image)
-            if isinstance(found, Picture):
-                return found
-            self.problem(f"drawing without the texture {self._image_name(image)}: {found}")
-        return None
+        return next((picture for picture in map(self._image, images) if picture), None)
 
-    def _image_name(self, index: int) -> str:
-        image = self._file.item("images", index)
-        uri = image.get("uri", "")
-        return image.get("name") or f"image {index}" if not uri or uri.startswith("data:") else uri
-
-    def _image(self, index: int) -> Picture | OSError | ImageError:
+    def _image(self, index: int) -> Picture | None:
         if index not in self._images:
-            image = self._file.item("images", index)
+            image, self._images[index] = self._file.item("images", index), None
             try:
                 view = image.get("bufferView")
                 data = self._file.resource(image["uri"]) if view is None else self._file.view(view).tobytes()
                 self._images[index] = decoded(data)
             except (OSError, ImageError) as error:
-                self._images[index] = error
+                self.problem(f"drawing without the texture {image.get('name') or f'image {index}'}: {error}")
         return self._images[index]
 
 

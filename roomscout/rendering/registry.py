@@ -12,10 +12,11 @@ class RendererEntry:
     With `in_child`, the class is a Painter that draws in a child process, created with the CUDA device; otherwise it is
     a Renderer, created with the CUDA device if it is `on_cuda`. `fix` says what to do if the child does not start.
     `same_views` names the renderer whose views it draws as well, if any: only runs with equal views are comparable.
-    Scans of Gaussian splats are points for renderers without `splats`.
+    Scans of Gaussian splats are points for renderers without `splats`. `words` say in the help what it draws with.
     """
 
     target: str
+    words: str
     in_child: bool = False
     fix: str = ""
     same_views: str = ""
@@ -29,13 +30,19 @@ class RendererEntry:
 
 
 RENDERERS = {
-    "raycast": RendererEntry("raycast:RaycastRenderer"),
+    "raycast": RendererEntry("raycast:RaycastRenderer", "rays on the CPU"),
     "pyrender": RendererEntry(
-        "pyrender_egl:PyrenderPainter", True, "apt-get install libegl1 libgl1-mesa-dri libxrender1", "raycast"
+        "pyrender_egl:PyrenderPainter",
+        "OpenGL",
+        in_child=True,
+        fix="apt-get install libegl1 libgl1-mesa-dri libxrender1",
+        same_views="raycast",
     ),
-    "splats": RendererEntry("splats:SplatRenderer", splats=True),
-    "gsplat": RendererEntry("splats:GsplatRenderer", same_views="splats", on_cuda=True, splats=True),
-    "blind": RendererEntry("blind:BlindRenderer", splats=True),
+    "splats": RendererEntry("splats:SplatRenderer", "Gaussian splats on the CPU", splats=True),
+    "gsplat": RendererEntry(
+        "splats:GsplatRenderer", "Gaussian splats on CUDA", same_views="splats", on_cuda=True, splats=True
+    ),
+    "blind": RendererEntry("blind:BlindRenderer", "grey", splats=True),
 }
 RENDERER_NAMES = ("auto", *RENDERERS)
 

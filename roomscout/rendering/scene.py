@@ -42,7 +42,9 @@ COARSEST_M = 0.01
 # A scan whose longest side is not between these is refused. Buildings are scanned too.
 MIN_ROOM_M, MAX_ROOM_M = 0.5, 200.0
 USUAL_ROOM_M = (1.5, 25.0)
-UNITS_M = {"centimetres": 0.01, "millimetres": 0.001, "inches": 0.0254, "feet": 0.3048, "kilometres": 1000.0}
+UNITS_M = {
+    "metres": 1.0, "centimetres": 0.01, "millimetres": 0.001, "inches": 0.0254, "feet": 0.3048, "kilometres": 1000.0,
+}  # fmt: skip
 # Above this height, warn about a room that is taller than it is wide: it may lie on its side.
 TALL_ROOM_M = 3.5
 MAX_FACES_SHOWING_UP = 200_000
@@ -287,15 +289,13 @@ def _why_implausible(extent: str, longest_m: float, scale: float) -> str | None:
     """Why a scan is no room of a person's size, and the --scale that makes it one if it is in a known unit."""
     if MIN_ROOM_M < longest_m < MAX_ROOM_M:
         return None
-    longest = longest_m / scale
-    usual = [unit for unit, metres in UNITS_M.items() if USUAL_ROOM_M[0] < longest * metres < USUAL_ROOM_M[1]]
-    given = "" if scale == 1 else f" at the given scale of {scale:g}"
-    if scale != 1 and USUAL_ROOM_M[0] < longest < USUAL_ROOM_M[1]:
-        fix = "if it is in metres, leave out --scale"
-    elif usual:
-        fix = f"if it is in {usual[0]}, add --scale {UNITS_M[usual[0]]:g}"
+    for unit, metres in UNITS_M.items():
+        if USUAL_ROOM_M[0] < longest_m / scale * metres < USUAL_ROOM_M[1]:
+            fix = f"if it is in {unit}, add --scale {metres:g}"
+            break
     else:
-        fix = "set --scale to the metres of its unit"
+        fix = "set --scale to the metres of its unit, or remove its points that are far from the room"
+    given = "" if scale == 1 else f" at the given scale of {scale:g}"
     return f"it spans {extent} m{given}, which is not the size of a room: {fix}"
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Protocol, Self
 
 import numpy as np
 
@@ -23,13 +23,30 @@ from roomscout.base.processes import environment
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.registry import RENDERERS
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, RenderError
-from roomscout.rendering.renderers.painter import Painter
 from roomscout.rendering.scene import Scene, Surface
 
 _log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
 VIEW_LIMIT_S = 60.0
+
+
+class Painter(Protocol):
+    """What draws in the child process, in a single thread: surfaces by key."""
+
+    device: str
+
+    def add(self, key: int, surface: Surface) -> None:
+        """Register a surface under `key`."""
+
+    def drop(self, key: int) -> None:
+        """Remove a surface and free its resources."""
+
+    def image(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """(H, W, 3) uint8 RGB."""
+
+    def depth(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """(H, W) float32 metres along the optical axis; inf if there is no surface."""
 
 
 class ChildRenderer:

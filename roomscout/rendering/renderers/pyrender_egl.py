@@ -2,14 +2,13 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
-from roomscout.rendering.renderers.painter import Part, parts_of
 from roomscout.rendering.scene import Surface
 
 # From OpenCV's camera axes (y down, z forward) to OpenGL's (y up, z backward).
@@ -52,7 +51,7 @@ class PyrenderPainter:
 
     def add(self, key: int, surface: Surface) -> None:
         """Build pyrender's mesh; the next render uploads it to the GPU."""
-        mesh = self._pyrender.Mesh([self._primitive(part) for part in parts_of(surface)], is_visible=False)
+        mesh = self._pyrender.Mesh(list(self._primitives(surface)), is_visible=False)
         self._nodes[key] = self._scene.add(mesh)
 
     def drop(self, key: int) -> None:
@@ -82,15 +81,32 @@ class PyrenderPainter:
         self._scene.remove_node(camera_node)
         return drawn
 
-    def _primitive(self, part: Part) -> object:
-        texture = None
-        if part.image is not None:
-            texture = self._pyrender.Texture(source=part.image, source_channels="RGB")
+    def _primitives(self, surface: Surface) -> Iterator[object]:
+        """The faces with vertex colours as one primitive, then one for each texture image."""
+        texturing = surface.texturing
+        if texturing is None:
+            yield self._primitive(surface.vertices, surface.faces, surface.colours)
+            return
+        for index in np.unique(texturing.face_image):
+            here = texturing.face_image == index
+            corners = surface.faces[here].ravel()
+            faces = np.arange(len(corners), dtype=np.int32).reshape(-1, 3)
+            image = None if index < 0 else texturing.images[index]
+            uv = None if index < 0 else texturing.face_uv[here].reshape(-1, 2)
+            yield self._primitive(surface.vertices[corners], faces, surface.colours[corners], uv, image)
+
+    def _primitive(
+        self,
+        vertices: np.ndarray,
+        faces: np.ndarray,
+        colours: np.ndarray,
+        uv: np.ndarray | None = None,
+        image: np.ndarray | None = None,
+    ) -> object:
+        texture = None if image is None else self._pyrender.Texture(source=image, source_channels="RGB")
         material = self._pyrender.MetallicRoughnessMaterial(doubleSided=True, baseColorTexture=texture)
-        colours = np.column_stack([part.colours, np.full(len(part.vertices), 255, dtype=np.uint8)])
-        return self._pyrender.Primitive(
-            part.vertices, indices=part.faces, color_0=colours, texcoord_0=part.uv, material=material
-        )
+        colours = np.column_stack([colours, np.full(len(vertices), 255, dtype=np.uint8)])
+        return self._pyrender.Primitive(vertices, indices=faces, color_0=colours, texcoord_0=uv, material=material)
 
 
 def egl_device_of(cuda_device: int, ordinals: Sequence[int | None]) -> int | None:
