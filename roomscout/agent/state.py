@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.actions.points import SeenPlace
@@ -78,7 +78,7 @@ class QuestionState:
     list and `sample` counts the question's answers, both from 1. `steps` moves are allowed, so turns are 0..steps.
     `env` is set from `begin` to `close`. The conversation has all images, and what is sent of it is `shown`. It stays
     empty without a model; its id differs between samples, so that randomness seeded by it differs too. Policies without
-    a model decide themselves: see `allowed` and `carry_out`.
+    a model decide themselves: see `apply_rules` and `take_turn`.
     """
 
     number: int
@@ -258,14 +258,14 @@ class QuestionState:
 
     def step(self, reply: Reply) -> Turn:
         """Take a turn with a model's reply to `messages`; raises RenderError, and then the turn can be taken again."""
-        return self.carry_out(self.allowed(self.read(reply)))
+        return self.take_turn(self.apply_rules(self.read(reply)))
 
     def score(self) -> float | None:
         """The official score of the answer, 0 to 1; None without a ground truth."""
         return self.question.score(self.answer)
 
-    def allowed(self, decision: Decision) -> Decision:
-        """A decision with the move that the rules make of it; `requested` then keeps what was asked for."""
+    def apply_rules(self, decision: Decision) -> Decision:
+        """A decision with the move that the rules of the run make of it; `requested` keeps what was asked for."""
         rules, wanted, move = self.rules, decision.action, None
         if self.is_last_turn or (rules.mover is None and wanted.done and self.turn >= rules.min_turns):
             return decision
@@ -282,13 +282,13 @@ class QuestionState:
             clamped = tuple(each for each in clamped if each.partition(" ")[0] in keys)
         return replace(decision, action=action, outcome=outcome, requested=requested, clamped=clamped)
 
-    def carry_out(self, decision: Decision, batch: tuple[str, ...] = (), forced: ForcedAnswer | None = None) -> Turn:
+    def take_turn(self, decision: Decision, batch: tuple[str, ...] = (), forced: ForcedAnswer | None = None) -> Turn:
         """Move, render the next view, and append the turn, unless the decision ends the question; raises RenderError.
 
-        The decision must be `allowed`. `batch` are the ids of the questions that were decided together, by default
-        this one; `forced` is what would have been answered if this were the last turn.
+        The decision must be one of `apply_rules`. `batch` are the ids of the questions that were decided together, by
+        default this one; `forced` is what would have been answered if this were the last turn.
         """
-        started, after, reply = time.perf_counter(), None, decision.reply
+        started, here, after, reply = time.perf_counter(), self.observation, None, decision.reply
         if not self.ends_with(decision.action):
             assert self.env is not None, "a question that goes on has an environment"
             outcome = decision.outcome
@@ -312,16 +312,13 @@ class QuestionState:
             points=decision.points,
             uses=() if after is None else decision.uses,
             forced=forced,
-            **self._shown(),
+            pose=here.pose,
+            see=tuple(shot.name for shot in here.images[1:]),
+            not_shown="" if self.turns else self.not_shown,
+            shots=here.images,
         )
         self.record(turn, after)
         return turn
-
-    def _shown(self) -> dict[str, Any]:
-        """The fields of a turn's record that say what was shown in it."""
-        here, not_shown = self.observation, "" if self.turns else self.not_shown
-        see = tuple(shot.name for shot in here.images[1:])
-        return {"pose": here.pose, "see": see, "not_shown": not_shown, "shots": here.images}
 
     def ends_with(self, action: CameraAction) -> bool:
         """Whether an action ends the question: it is done, or no move is left."""

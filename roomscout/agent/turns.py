@@ -19,6 +19,7 @@ from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
 from roomscout.agent.waiting import EngineClock
 from roomscout.base.loading import raised
+from roomscout.base.text import counted
 from roomscout.data.question import AnswerKindError
 from roomscout.data.scans import ScanNotFound
 from roomscout.data.video_frames import VideoError, VideoNotFound
@@ -29,7 +30,7 @@ from roomscout.models import ModelError, Reply
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.scene import SceneError
 from roomscout.runs.journal import Journal
-from roomscout.runs.records import ForcedAnswer, Turn
+from roomscout.runs.records import EpisodeId, ForcedAnswer, Turn
 
 log = logging.getLogger(__name__)
 
@@ -129,14 +130,14 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     with run.clock.call(), policy_errors(run.policy, "decide", asked):
         found = run.policy.decide(asked) if asked else []
     waited = {} if run.policy.concurrent else run.clock.waited
-    require_decisions(found, run.policy, "decide", asked)
-    found_of = dict(zip((state.episode for state in asked), found, strict=True))
-    decisions = [state.allowed(found_of.get(state.episode) or Decision(CameraAction())) for state in states]
-    require_answers(decisions, run.policy, "decide", states)
+    made = zip((state.episode for state in asked), checked(found, run.policy, "decide", asked), strict=True)
+    decision_of = dict(made)
+    ruled = [state.apply_rules(decision_of.get(state.episode) or Decision(CameraAction())) for state in states]
+    decisions = checked(ruled, run.policy, "decide", states, final=False)
     forced = forced_answers(states, decisions, run)
     batch = tuple(state.question.id for state in states)
     pending = [
-        run.pool.submit(copy_context().run, state.carry_out, decision, batch, answer)
+        run.pool.submit(copy_context().run, state.take_turn, decision, batch, answer)
         for state, decision, answer in zip(states, decisions, forced, strict=True)
     ]
     for state, future in zip(states, pending, strict=True):
@@ -164,18 +165,13 @@ def forced_answers(
         return [None] * len(states)
     with run.clock.call(), policy_errors(run.policy, "answer_now", continuing):
         found = run.policy.answer_now(continuing)
-    require_decisions(found, run.policy, "answer_now", continuing)
-    assert found is not None, "a run begins only with a policy that can answer"
-    require_answers(found, run.policy, "answer_now", continuing, final=True)
+    found = checked(found, run.policy, "answer_now", continuing, final=True)
     batch = tuple(state.question.id for state in continuing)
-    answers = {state.episode: _forced(state, each, batch) for state, each in zip(continuing, found, strict=True)}
+    answers: dict[EpisodeId, ForcedAnswer] = {}
+    for state, each in zip(continuing, found, strict=True):
+        answer = each.action.answer if each.error is None else None
+        answers[state.episode] = ForcedAnswer(answer, state.question.score(answer), each.reply, batch)
     return [answers.get(state.episode) for state in states]
-
-
-def _forced(state: QuestionState, decision: Decision, batch: tuple[str, ...]) -> ForcedAnswer:
-    """An answer as recorded, by the rules of the last turn."""
-    answer = decision.action.answer if decision.error is None else None
-    return ForcedAnswer(answer, state.question.score(answer), decision.reply, batch)
 
 
 def log_turn(state: QuestionState, turn: Turn) -> None:
@@ -212,71 +208,61 @@ def policy_errors(policy: Policy, method: str, states: Sequence[QuestionState]) 
         raise PolicyError(f"{where}, raised {raised(error)}") from error
 
 
-def require_decisions(decisions: object, policy: Policy, method: str, states: Sequence[QuestionState]) -> None:
-    """Raise PolicyError unless a policy's method returned one decision per question, of the types that runs record."""
-    if not isinstance(decisions, Sequence) or isinstance(decisions, str):
-        wrong = f"{_shown(decisions)} instead of a list with a Decision for each question"
-    elif len(decisions) != len(states):
-        wrong = f"{len(decisions)} decisions for {len(states)} questions"
+def checked(
+    found: Any, policy: Policy, method: str, states: Sequence[QuestionState], final: bool | None = None
+) -> list[Decision]:
+    """What a policy's method returned, if it is a valid decision for each question; else raises PolicyError.
+
+    Answers are not checked if `final` is None. With False, those of decisions that end their question must be valid,
+    with True all.
+    """
+    if not isinstance(found, list | tuple) or len(found) != len(states):
+        wrong = f"{_shown(found)} instead of a list with a Decision for each of {counted(len(states), 'question')}"
     else:
-        found = ((_why_not(each), state.label) for each, state in zip(decisions, states, strict=True))
-        wrong = next((f"{why} for {label}" for why, label in found if why), "")
+        reasons = ((_why_not(each, state, final), state.label) for each, state in zip(found, states, strict=True))
+        wrong = next((f"{why} for {label}" for why, label in reasons if why), "")
     if wrong:
         raise PolicyError(f"{source_of_decisions(policy, method, states)}, returned {wrong}")
+    return list(found)
 
 
-def require_answers(
-    decisions: Sequence[Decision], policy: Policy, method: str, states: Sequence[QuestionState], final: bool = False
-) -> None:
-    """Raise PolicyError if a decision that ends its question has an invalid answer; with `final`, all end theirs."""
-    for state, decision in zip(states, decisions, strict=True):
-        if wrong := _why_no_answer(decision.action, state, final or state.ends_with(decision.action)):
-            where = source_of_decisions(policy, method, states)
-            raise PolicyError(f"{where}, returned {wrong} for {state.label}")
+def _why_not(decision: object, state: QuestionState, final: bool | None) -> str:
+    """What a policy returned instead of a valid Decision, in words; empty for a valid one."""
+    if not isinstance(decision, Decision):
+        return f"{_shown(decision)} instead of a Decision"
+    action, question = decision.action, state.question
+    for part, kind in (("action", CameraAction), ("reply", Reply)):
+        if not isinstance(value := getattr(decision, part), kind):
+            return f"a Decision whose {part} is {_shown(value)} instead of a {kind.__name__}"
+    for name, allowed in _ACTION_TYPES.items():
+        if not isinstance(value := getattr(action, name), allowed):
+            return f"an action whose {name} is {_shown(value)}"
+    if final is None:
+        return ""
+    if action.answer is None:
+        return "an action that is done without an answer" if action.done else ""
+    if (final or state.ends_with(action)) and question.parse_answer(action.answer) is None:
+        return f"an action of which {question.why_invalid(repr(action.answer))}"
+    return ""
+
+
+_ACTION_TYPES: dict[str, Any] = {
+    **dict.fromkeys((*LIMITS, "pitch_angle_degrees"), int | float),
+    "answer": str | None,
+    "done": bool,
+}
+"""The types that run folders hold; numpy's float32 or bool, for example, cannot be written as JSON."""
+
+
+def _shown(value: object) -> str:
+    return "None" if value is None else f"{repr(value)[:80]} ({type(value).__name__})"
 
 
 def source_of_decisions(policy: Policy, method: str, states: Sequence[QuestionState]) -> str:
     """The method that was called and the first questions of its batch, for error messages."""
     shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
-    where = f"{type(policy).__name__}.{method}, asked about {shown}"
     more = len(states[QUESTIONS_NAMED:])
-    return f"{where} and {more} more" if more else where
-
-
-def _why_not(decision: object) -> str:
-    """What a policy returned instead of a valid Decision, in words; empty for a valid one."""
-    if not isinstance(decision, Decision):
-        return f"{_shown(decision)} instead of a Decision"
-    if not isinstance(decision.action, CameraAction):
-        return f"a Decision whose action is {_shown(decision.action)} instead of a CameraAction"
-    if not isinstance(decision.reply, Reply):
-        return f"a Decision whose reply is {_shown(decision.reply)} instead of a Reply"
-    for name, (allowed, expected) in _ACTION_FIELDS.items():
-        if not isinstance(value := getattr(decision.action, name), allowed):
-            return f"an action whose {name} is {_shown(value)} instead of {expected}"
-    return ""
-
-
-def _why_no_answer(action: CameraAction, state: QuestionState, is_final: bool) -> str:
-    """What is wrong with an action's final answer, in words; empty if it is valid or not final."""
-    question, answer = state.question, action.answer
-    if answer is None:
-        return "an action that is done without an answer" if action.done else ""
-    if not is_final or question.parse_answer(answer) is not None:
-        return ""
-    return f"an action of which {question.why_invalid(repr(answer))}"
-
-
-# The types that run folders hold; numpy's float32 or bool, for example, cannot be written as JSON.
-_ACTION_FIELDS: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys((*LIMITS, "pitch_angle_degrees"), (int | float, "a float")),
-    "answer": (str | None, "text"),
-    "done": (bool, "True or False"),
-}
-
-
-def _shown(value: object) -> str:
-    return "None" if value is None else f"{repr(value)[:80]} ({type(value).__name__})"
+    return f"{type(policy).__name__}.{method}, asked about {shown}{f' and {more} more' if more else ''}"
 
 
 def complete_question_sequentially(state: QuestionState, run: Run, stop: Event | None = None) -> None:

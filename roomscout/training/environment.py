@@ -304,7 +304,7 @@ class RoomEnv:
     def _move_unasked(self) -> None:
         """Take the turns in which a mover moves and nobody is asked, as with present="once"."""
         while not self.state.is_final and not self.state.asks:
-            self.state.carry_out(self.state.allowed(Decision(CameraAction())))
+            self.state.take_turn(self.state.apply_rules(Decision(CameraAction())))
 
     def _new_messages(self) -> list[Message]:
         messages = self.state.messages().messages

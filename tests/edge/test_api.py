@@ -219,7 +219,7 @@ def test_a_result_of_an_earlier_version_whose_question_left_the_file_is_named(ro
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        (None, "returned None instead of a list with a Decision for each question"),
+        (None, "returned None instead of a list with a Decision for each of"),
         ("1", r"returned '1' \(str\) instead of a list"),
         ([1], r"returned 1 \(int\) instead of a Decision for Q001"),
         ([CameraAction()], r"returned CameraAction\(.+ instead of a Decision for Q001"),
@@ -227,14 +227,14 @@ def test_a_result_of_an_earlier_version_whose_question_left_the_file_is_named(ro
         ([Decision(CameraAction(), "left")], r"a Decision whose reply is 'left' \(str\) instead of a Reply for Q001"),  # type: ignore[arg-type]
         (
             [Decision(CameraAction(answer=2, done=True))],
-            r"an action whose answer is 2 \(int\) instead of text for Q001",
+            r"an action whose answer is 2 \(int\) for Q001",
         ),  # type: ignore[arg-type]
         ([Decision(CameraAction(done=True))], "an action that is done without an answer for Q001"),
         (
             [Decision(CameraAction(answer=" ", done=True))],
             "an action of which the answer is empty for Q001",
         ),
-        ([Decision(CameraAction(np.float32(9)))], r"rotation_angle_degrees is .+ \(float32\) instead of a float"),  # type: ignore[arg-type]
+        ([Decision(CameraAction(np.float32(9)))], r"rotation_angle_degrees is .+ \(float32\) for Q001"),  # type: ignore[arg-type]
     ],
 )
 def test_what_a_policy_returns_instead_of_decisions_is_named(scan: Path, returned: Any, words: str):
