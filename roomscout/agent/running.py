@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,7 +95,8 @@ def main_vsi_bench_loop(
     """
     with Session(spec, show_view) as session:
         if start(session, loaded):
-            answer_questions(*session.work(show_progress))
+            with session.sampled():
+                answer_questions(*session.work(show_progress))
         finish(session)
     return session.outcome
 
@@ -173,6 +174,11 @@ class Session:
         questions = self.spec.questions
         return self.scheduler, self.run, questions.episodes, show_progress, questions.benchmark
 
+    def sampled(self) -> AbstractContextManager[None]:
+        """A block in which the GPUs are sampled; their last samples are recorded at its end, before the exports."""
+        assert self.log is not None, "a session that has started has a folder"
+        return sampled_gpus(self.spec.record.settings["device"], self.spec.gpus, self.log.sample)
+
     @property
     def is_pending(self) -> bool:
         """Whether an answer is to come."""
@@ -210,7 +216,6 @@ def start(session: Session, loaded: Loaded | None = None) -> bool:
     budget = _budget_of(spec.record, session.log.folder)
     run = Run(loaded.library, loaded.policy, session.log, pool, spec.schedule.anytime, show, budget=budget)
     session.started(run, _scheduler_of(spec, loaded.policy, session.log))
-    session.stack.enter_context(sampled_gpus(spec.record.settings["device"], spec.gpus, session.log.sample))
     return True
 
 

@@ -64,7 +64,8 @@ def main(argv: list[str]) -> int:
         spec = plan(settings, folder=folder)
         with Session(spec, shown_turns(settings)) as session:
             if start(session):
-                answer_questions(*session.work(settings.log_level != "result"))
+                with session.sampled():
+                    answer_questions(*session.work(settings.log_level != "result"))
             finish(session)
         return complete(session.outcome, settings)
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"

@@ -175,7 +175,7 @@ def test_resuming_executes_the_benchmark_and_describes_it(ran: Path, own: Path):
     named_by(ran, f"{own}:OWN", described=False)
     rows = (ran / "results.jsonl").read_text().splitlines(keepends=True)
     (ran / "results.jsonl").write_text("".join(rows[:-1]))
-    ended = run_main(["resume", str(ran), "--no-report", "--no-failures"])
+    ended = run_main(["resume", str(ran), "--no-report"])
     described = RunReader(ran).facts.benchmark
     assert ended.returncode == 0, ended.stderr
     assert described is not None
