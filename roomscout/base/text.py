@@ -141,9 +141,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def either(names: Iterable[str]) -> str:
-    """Two names or more, such as "ask, eval or demo"."""
+    """Names as alternatives, such as "ask, eval or demo"."""
     *others, last = names
-    return f"{', '.join(others)} or {last}"
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def argument_text(argument: str | Path) -> str:

@@ -378,7 +378,7 @@ class OutputSettings(Section):
     """
     prices: Path | None = setting(None, Role.OUTPUT, "FILE.yaml", unless=("policy",))
     """A YAML file with prices per million tokens, such as MODEL: {input: 1.0, output: 4.0, cached_input: 0.1}: the
-    summary, the report and --plan then say what the run costs."""
+    summary and the report then say what the run costs."""
     budget: Annotated[float, Gt(0)] | None = setting(
         None, Role.OUTPUT, "AMOUNT", needs=("prices",), unless=("ray", "gpus")
     )
