@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from roomscout.base.text import either
 from roomscout.base.wording import flag
-from roomscout.runs.settings import SECTION_TYPES, SETTINGS, Role, default_of
+from roomscout.edge.declaring import Role
+from roomscout.edge.settings import DEFAULTS, SECTIONS, SETTINGS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 INTRODUCTION = """\
@@ -26,11 +28,15 @@ def settings_page() -> str:
     lines = [INTRODUCTION, "| role | decides |", "|---|---|"]
     lines += [f"| {role.name} | {role.value} |" for role in Role]
     lines += ["", *(f"- {names}: {meaning}." for names, meaning in ROLES.items())]
-    for section in SECTION_TYPES.values():
-        lines += ["", f"## {section.title[0].upper()}{section.title[1:]}", ""]
+    for section in SECTIONS:
+        title = section.title.capitalize() if section.title.islower() else section.title
+        lines += ["", f"## {title}", ""]
         lines += ["| flag | default | role | meaning |", "|---|---|---|---|"]
         for name, meaning in section.helps().items():
-            cells = [f"`{flag(name)}`", _shown(default_of(name)), SETTINGS[name].role.name, meaning]
+            declared = SETTINGS[name]
+            if declared.choices is not None:
+                meaning = meaning.replace("{choices}", either([*declared.choices()]))
+            cells = [f"`{flag(name)}`", _shown(DEFAULTS[name]), declared.role.name, meaning]
             lines.append(f"| {' | '.join(map(_escaped, cells))} |")
     return "\n".join(lines) + "\n"
 
