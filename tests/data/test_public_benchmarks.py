@@ -101,21 +101,6 @@ def test_revsi_overalls_equal_those_of_lmms_eval(seed: int):
     assert aggregate(ours, REVSI)["overall"] == 100 * official_revsi(rows)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "scene", "path"),
-    [
-        ("3rscan", "0cac7578", "3RScan/0cac7578/mesh.refined.v2.obj"),
-        ("3rscan", "0cac7578", "3rscan/0cac7578/mesh.refined.v2.obj"),
-        ("multiscan", "scene_00000_00", "multiscan/scene_00000_00/scene_00000_00.ply"),
-        ("multiscan", "scene_00000_00", "MultiScan/scene_00000_00/textured_mesh/scene_00000_00.obj"),
-    ],
-)
-def test_scans_of_3rscan_and_multiscan_are_found_as_published(tmp_path: Path, dataset: str, scene: str, path: str):
-    (tmp_path / path).parent.mkdir(parents=True)
-    (tmp_path / path).touch()
-    assert find_scan(tmp_path, dataset, scene) == tmp_path / path
-
-
 def test_scans_of_one_room_of_multiscan_are_one_scene_in_statistics():
     assert REVSI.room_of("multiscan", "scene_00003_01") == REVSI.room_of("multiscan", "scene_00003_00")
 
