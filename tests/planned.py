@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from roomscout.agent.console import lines_kept_for_log
 from roomscout.agent.policies import Policy
 from roomscout.agent.running import Outcome, main_vsi_bench_loop
 from roomscout.data.questions import Selection
@@ -35,7 +36,8 @@ def run_settings(
     """Plan a run of these settings, and carry it out; a given policy takes the place of the one that they name."""
     if policy is not None:
         settings = changed(settings, policy=None)
-    return main_vsi_bench_loop(plan(settings, policy, asked, folder), **more)
+    with lines_kept_for_log():
+        return main_vsi_bench_loop(plan(settings, policy, asked, folder), **more)
 
 
 def memory_plan(settings: Settings) -> MemoryPlan:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 
 from roomscout import SCRIPT
 from roomscout.agent.budget import Budget
-from roomscout.agent.console import lines_kept_for_log, log_to_file
+from roomscout.agent.console import log_to_file
 from roomscout.agent.loop import answer_questions
 from roomscout.agent.play.policy import HumanPolicy
 from roomscout.agent.policies import Policy, PolicyError
@@ -131,7 +131,6 @@ class Session:
         """Open the folder of a run to resume; raises RunError."""
         record = self.spec.record
         with ExitStack() as stack:
-            stack.enter_context(lines_kept_for_log())
             if record.folder is not None:
                 self.log = RunWriter(record.folder, resume_command(record.folder, record.resume_flags))
                 stack.callback(self.log.close)
@@ -320,8 +319,8 @@ def require_same_scans(run: RunWriter, questions: QuestionSpec, world: WorldSpec
             continue
         if not same:
             raise RunError(
-                f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is now a "
-                "different one: resume with the former, or start a new run"
+                f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is a "
+                "different scan now: resume with the former, or start a new run"
             )
 
 

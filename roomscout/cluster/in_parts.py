@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.console import lines_kept_for_log, log_to_file
+from roomscout.agent.console import log_to_file
 from roomscout.agent.loop import log_failure
 from roomscout.agent.progress import Progress
 from roomscout.agent.running import Outcome, begin_folder, report, require_same_scans, resume_command
@@ -40,7 +40,6 @@ def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S) -> Ou
     of `plan`, RenderError and ModelError of a worker, and ClusterError if there is no run folder yet.
     """
     with ExitStack() as stack:
-        stack.enter_context(lines_kept_for_log())
         parts = Parts(run, stack)
         if parts.log is not None and not parts.pending:
             log.log(RESULT, "Nothing to do: every question of %s is finished", parts.log.folder)

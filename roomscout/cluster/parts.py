@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from roomscout.agent.console import lines_kept_for_log
 from roomscout.agent.running import main_vsi_bench_loop
 from roomscout.agent.spec import RecordSpec
 from roomscout.data.parts import Part
@@ -50,8 +51,9 @@ def answer(values: Mapping[str, Any], probe: Path) -> int:
     deadline = time.monotonic() + UNLOCKED_WITHIN_S
     while True:
         try:
-            spec = plan_part(values, find_part(root, part.number, part.of))
-            return main_vsi_bench_loop(spec, show_progress=False).status
+            with lines_kept_for_log():
+                spec = plan_part(values, find_part(root, part.number, part.of))
+                return main_vsi_bench_loop(spec, show_progress=False).status
         except RunInUse:
             if time.monotonic() > deadline:
                 raise

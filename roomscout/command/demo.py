@@ -5,16 +5,16 @@ import shlex
 import sys
 from pathlib import Path
 
-from roomscout.agent.running import Outcome, main_vsi_bench_loop
-from roomscout.agent.spec import RunSpec
+from roomscout.agent.running import Outcome
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import RESULT
 from roomscout.command.look_ahead import look_ahead
 from roomscout.data.scans import scan_of
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.flags import Given
+from roomscout.edge.parts import asked_of, layouts_of
 from roomscout.edge.paths import absolute_paths
-from roomscout.edge.planning import plan
+from roomscout.edge.planning import run
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.models import EMBEDDED
@@ -49,23 +49,21 @@ def demo_settings(given: Given) -> Settings:
 def run_demo(settings: Settings) -> list[Outcome]:
     """Ask a model about generated rooms, first blind, then with real views, and log both scores.
 
-    Returns the outcomes, of which the last one has the exit status; raises the errors of `plan` and
-    `main_vsi_bench_loop`.
+    Returns the outcomes, of which the last one has the exit status; raises the errors of `run`.
     """
     if settings.plan or settings.check_data:
         return [Outcome(look_ahead(settings, None), [])]
     shows_progress = settings.log_level != "result"
     if settings.renderer == "blind":
-        return [main_vsi_bench_loop(plan(settings), shows_progress)]
+        return [run(settings, show_progress=shows_progress)]
     log.log(RESULT, "BLIND: the questions with grey views, as a baseline")
-    blind = main_vsi_bench_loop(plan(changed(settings, renderer="blind")), shows_progress)
+    blind = run(changed(settings, renderer="blind"), show_progress=shows_progress)
     if blind.status:
         return [blind]
     log.log(RESULT, "SEEING: the same questions with real views")
-    spec = plan(settings)
-    seeing = main_vsi_bench_loop(spec, shows_progress)
+    seeing = run(settings, show_progress=shows_progress)
     if seeing.status < 2 and seeing.folder is not None:
-        for line in (overalls(seeing.folder), *next_steps(spec, seeing.folder)):
+        for line in (overalls(seeing.folder), *next_steps(settings, seeing.folder)):
             log.log(RESULT, "%s", line)
     return [blind, seeing]
 
@@ -81,10 +79,10 @@ def overalls(folder: Path) -> str:
     return ", ".join([f"Overall: {summary['asked'][summary['asked']['overall_label']]:.1f} % exploring", *known])
 
 
-def next_steps(spec: RunSpec, folder: Path) -> list[str]:
+def next_steps(settings: Settings, folder: Path) -> list[str]:
     """What to open after the demo, and what to try next, as commands."""
-    first = spec.questions.here[0]
-    scan = scan_of(first, spec.world.scan_root, spec.world.layouts)
+    first = asked_of(settings).questions[0]
+    scan = scan_of(first, settings.scan_root, layouts_of(settings.benchmark))
     roomscout = f"{shlex.quote(sys.executable)} -m roomscout"
     return [
         f"To open: {folder}/q001 has the views of the first question, {folder}/results.csv all answers",

@@ -32,11 +32,11 @@ def ask_repeatedly(settings: Settings, show_view: ShowView | None = None) -> Ite
         while typed := _typed():
             question, *options = (part.strip() for part in typed.split("|"))
             try:
-                asked = again(spec, asked_of(changed(settings, question=question, options=tuple(options))))
+                with_question = again(spec, asked_of(changed(settings, question=question, options=tuple(options))))
             except (ConfigError, QuestionError) as error:
                 console.print(escaped(f"error: {error}"), markup=False, highlight=False)
                 continue
-            yield main_vsi_bench_loop(asked, show_view=show_view, loaded=loaded)
+            yield main_vsi_bench_loop(with_question, show_view=show_view, loaded=loaded)
 
 
 def _typed() -> str:

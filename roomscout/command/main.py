@@ -40,6 +40,7 @@ def main(argv: list[str]) -> int:
         if given.help:
             return show_help(given, overview(), overview(examples=True))
         with deferred_interrupts():  # imported here, so that --help stays instant
+            from roomscout.agent.console import lines_kept_for_log
             from roomscout.agent.loop import answer_questions
             from roomscout.agent.running import Session, finish, start
             from roomscout.cluster.in_parts import answer_in_parts
@@ -60,9 +61,10 @@ def main(argv: list[str]) -> int:
         if settings.plan or settings.check_data:
             return look_ahead(settings, folder)
         if settings.ray or settings.on_gpus:
-            return complete(answer_in_parts(divide(settings, folder)), settings)
-        spec = plan(settings, folder=folder)
-        with Session(spec, shown_turns(settings)) as session:
+            with lines_kept_for_log():
+                outcome = answer_in_parts(divide(settings, folder))
+            return complete(outcome, settings)
+        with lines_kept_for_log(), Session(plan(settings, folder=folder), shown_turns(settings)) as session:
             if start(session):
                 with session.sampled():
                     answer_questions(*session.work(settings.log_level != "result"))

@@ -10,7 +10,7 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import make_policy
 from roomscout.agent.policies.prompts import model_prompts
 from roomscout.agent.policies.replies import action_format
-from roomscout.agent.running import answer_in_memory, main_vsi_bench_loop
+from roomscout.agent.running import answer_in_memory
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
 from roomscout.data.benchmarks import find_benchmark
@@ -20,7 +20,7 @@ from roomscout.edge.declaring import Role
 from roomscout.edge.memory import MemoryPlan, suited_to_model
 from roomscout.edge.parts import model_options, server_options
 from roomscout.edge.paths import absolute_paths
-from roomscout.edge.planning import plan
+from roomscout.edge.planning import plan, run
 from roomscout.edge.reading import changed, read_settings
 from roomscout.edge.sections import FILTERS, ClusterSettings, ModelSettings, ServerSettings, WhatToRun
 from roomscout.edge.settings import SETTINGS, Settings, names_in
@@ -216,11 +216,11 @@ def _trajectories(
             f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`, or, for a model or a "
             "function that replies, pass load_policy(...) of it"
         )
-    spec = plan(settings, decides, asked)
     if not on_disk:
+        spec = plan(settings, decides, asked)
         journal, questions = answer_in_memory(spec, show_progress), spec.questions.asked.questions
         return trajectories(questions, journal.rows, journal.turns_of, journal.conversation_of)
-    outcome = main_vsi_bench_loop(spec, show_progress)
+    outcome = run(settings, decides, asked, show_progress=show_progress)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == 130:

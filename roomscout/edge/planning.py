@@ -4,7 +4,9 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from roomscout.agent.console import lines_kept_for_log
 from roomscout.agent.policies import Policy
+from roomscout.agent.running import Outcome, main_vsi_bench_loop
 from roomscout.agent.scans import report_scans
 from roomscout.agent.spec import RunSpec
 from roomscout.data.questions import Selection
@@ -33,6 +35,18 @@ def plan(
     memory = draft.memory
     log.log(logging.WARNING if memory.exceeds_memory else logging.DEBUG, "%s", memory.why)
     return RunSpec(questions, world, rules, draft.engine, draft.schedule, draft.record, memory.tensor_parallel)
+
+
+def run(
+    settings: Settings,
+    policy: Policy | None = None,
+    asked: Selection | None = None,
+    folder: Path | None = None,
+    show_progress: bool = True,
+) -> Outcome:
+    """Plan a run, as `plan` does, and carry it out; its run.log has what the plan logs."""
+    with lines_kept_for_log():
+        return main_vsi_bench_loop(plan(settings, policy, asked, folder), show_progress)
 
 
 def memory_of(settings: Settings, folder: Path | None) -> list[str]:

@@ -171,7 +171,12 @@ Address = Annotated[str, AfterValidator(_address)]
 _Gpu = Annotated[str, _text(r"all|none|\d+|(GPU|MIG)-[\w/-]+")]
 _Person = Annotated[str, _text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")]
 Gpus = Annotated[tuple[_Gpu, ...], BeforeValidator(_split), AfterValidator(_gpus)]
-See = Annotated[tuple[Literal[VIEW, *MODALITIES], ...], BeforeValidator(_split), AfterValidator(_see)]  # type: ignore[valid-type]
+See = Annotated[
+    tuple[Literal[VIEW, *MODALITIES], ...],  # type: ignore[valid-type]
+    BeforeValidator(_split),
+    AfterValidator(_each_once),
+    AfterValidator(_see),
+]
 Given = Annotated[
     tuple[Literal[*GIVEN_NAMES], ...],  # type: ignore[valid-type]
     BeforeValidator(_split),

@@ -243,7 +243,7 @@ def test_an_unknown_space_is_named(name: str):
 
 
 def test_no_actions_without_a_model(rooms: RoomScans, tmp_path: Path):
-    with pytest.raises(ConfigError, match="--actions is how a model says"):
+    with pytest.raises(ConfigError, match="--actions discrete conflicts with --policy random"):
         run_settings(rooms.config(tmp_path, actions="discrete"))
 
 

@@ -114,7 +114,9 @@ def test_a_bar_is_only_for_terminals_that_can_draw_it_again():
 
 
 def test_quiet_prints_results_and_warnings_alone(rooms: RoomScans, tmp_path: Path):
-    shown = run_main(rooms.flags(tmp_path, "--quiet", "--num-questions", "4", "--steps", "1")).stdout.splitlines()
+    shown = run_main(
+        rooms.flags(tmp_path, "--log-level", "result", "--num-questions", "4", "--steps", "1")
+    ).stdout.splitlines()
     assert shown[0].startswith("type") and shown[-1] == f"Run folder: {only_run(tmp_path)}"
     assert not [line for line in shown if re.search(r"Q00|BATCHED|of 4 questions|all with a scan", line)]
     log = (only_run(tmp_path) / "run.log").read_text()
@@ -123,46 +125,43 @@ def test_quiet_prints_results_and_warnings_alone(rooms: RoomScans, tmp_path: Pat
 
 def test_quiet_prints_the_answer_to_one_question(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
-    asked = ["ask", str(ply), "How many chairs are in this room?", "--policy", "random", "--quiet"]
+    asked = ["ask", str(ply), "How many chairs are in this room?", "--policy", "random", "--log-level", "result"]
     shown = run_main([*asked, "--log-root", str(tmp_path), "--renderer", "raycast", "--no-report"]).stdout.splitlines()
     assert len(shown) == 2 and re.match(r"\[Q001\] (Final|No) answer", shown[0])
     assert shown[1] == f"Run folder: {only_run(tmp_path)}"
 
 
 def test_verbose_prints_what_run_log_has(rooms: RoomScans, tmp_path: Path):
-    shown = run_main(rooms.flags(tmp_path, "--verbose", "--num-questions", "2", "--steps", "1")).stdout.splitlines()
+    shown = run_main(
+        rooms.flags(tmp_path, "--log-level", "debug", "--num-questions", "2", "--steps", "1")
+    ).stdout.splitlines()
     assert shown == (only_run(tmp_path) / "run.log").read_text().splitlines()
     assert any("[Q001] asked in" in line for line in shown)
 
 
 def test_a_turn_of_one_question_is_printed_once(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
-    asked = ["ask", str(ply), "How many chairs are in this room?", "--policy", "random", "--verbose"]
+    asked = ["ask", str(ply), "How many chairs are in this room?", "--policy", "random", "--log-level", "debug"]
     shown = run_main([*asked, "--log-root", str(tmp_path), "--renderer", "raycast", "--no-report"]).stdout
     assert len(re.findall(r"\[Q001\] turn 0: ", shown)) == 1
 
 
 def test_a_resumed_run_prints_as_it_is_told_now(rooms: RoomScans, tmp_path: Path):
-    run_main(rooms.flags(tmp_path, "--verbose", "--num-questions", "2", "--steps", "1"))
+    run_main(rooms.flags(tmp_path, "--log-level", "debug", "--num-questions", "2", "--steps", "1"))
     folder = only_run(tmp_path)
     (folder / "results.jsonl").unlink()
-    ended = run_main(["resume", str(folder), "--quiet", "--no-report", "--no-failures"])
+    ended = run_main(["resume", str(folder), "--log-level", "result", "--no-report"])
     assert (ended.returncode, ended.stderr) == (0, "") and ended.stdout.startswith("type")
     (folder / "results.jsonl").unlink()
-    again = run_main(["resume", str(folder), "--no-report", "--no-failures"]).stdout
+    again = run_main(["resume", str(folder), "--no-report"]).stdout
     assert "[Q001] Final answer" in again and "asked in" not in again, "neither all nor results alone"
-
-
-def test_both_at_once_are_refused(rooms: RoomScans, tmp_path: Path):
-    ended = run_main(rooms.flags(tmp_path, "--quiet", "--verbose"))
-    assert (ended.returncode, ended.stderr) == (2, "error: --verbose prints more and --quiet less: choose one\n")
 
 
 def test_an_interrupted_quiet_run_says_how_to_resume(rooms: RoomScans, tmp_path: Path):
     def interrupt(_: object) -> str:
         raise KeyboardInterrupt
 
-    config = rooms.config(tmp_path, quiet=True, num_questions=2)
+    config = rooms.config(tmp_path, log_level="result", num_questions=2)
     seen: list[tuple[int, str]] = []
     handler = logging.Handler(logging.INFO + 1)
     handler.emit = lambda record: seen.append((record.levelno, record.getMessage()))  # type: ignore[method-assign]

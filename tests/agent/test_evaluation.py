@@ -66,7 +66,7 @@ def test_any_batch_size_gives_the_same_trajectories(
 
 
 def test_a_batch_kept_full_gives_the_same_trajectories(rooms: RoomScans, one_by_one: Path, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, batch_size=3, max_batched_turns="all", refill=True), scripted())
+    folder = run_in_process(rooms.config(tmp_path, batch_size=3, max_batched_turns="all"), scripted())
     assert trajectories(folder) == trajectories(one_by_one)
     assert results(folder) == results(one_by_one)
 
@@ -248,7 +248,7 @@ def test_missing_scenes_are_listed_once_with_the_paths_tried(rooms: RoomScans, t
     shutil.rmtree(missing)
     caplog.set_level("INFO", "roomscout")
     config = settings_of(check_data=True, questions=rooms.questions, scan_root=root)
-    assert look_ahead(config).status == 1
+    assert look_ahead(config, None) == 1
     first, second = (record.message for record in caplog.records if record.levelname == "WARNING")
     assert first == f"no scan, so their questions fail: scannet {missing.name}"
     assert f"{missing.name}_vh_clean_2.ply" in second
@@ -257,7 +257,7 @@ def test_missing_scenes_are_listed_once_with_the_paths_tried(rooms: RoomScans, t
 def test_a_plan_needs_no_scans(rooms: RoomScans, tmp_path: Path, caplog):
     config = rooms.config(tmp_path, scan_root=tmp_path / "nowhere", plan=True)
     with caplog.at_level("INFO"):
-        assert look_ahead(config).status == 0
+        assert look_ahead(config, None) == 0
     assert "Scans: none yet" in caplog.text
     assert f"Questions: {len(rooms.rows)} on 2 scans" in caplog.text
 
@@ -509,11 +509,12 @@ class Asleep(ScriptedBackend):
         return super().generate(conversations, reply_format)
 
 
-@pytest.mark.parametrize("cache", [0.0, 4.0])
+@pytest.mark.parametrize("cache", [0, 2**32])
 def test_views_drawn_ahead_are_those_that_would_be_drawn_in_time(
-    rooms: RoomScans, one_by_one: Path, tmp_path: Path, cache
+    rooms: RoomScans, one_by_one: Path, tmp_path: Path, cache: int, monkeypatch: pytest.MonkeyPatch
 ):
-    config = rooms.config(tmp_path, batch_size=2, max_batched_turns="all", scene_cache_gib=cache)
+    monkeypatch.setattr("roomscout.agent.running._cache_bytes", lambda: cache)
+    config = rooms.config(tmp_path, batch_size=2, max_batched_turns="all")
     folder = run_in_process(config, ModelPolicy(Asleep(random_policy())))
     assert trajectories(folder) == trajectories(one_by_one)
     assert results(folder) == results(one_by_one)

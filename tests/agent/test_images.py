@@ -13,6 +13,7 @@ from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout import load_trajectories
 from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.prompts import Controls, Prompts
 from roomscout.analysis.exports import inspect_log, messages
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import facts_in_words
@@ -175,11 +176,11 @@ def test_depth_is_in_metres_along_the_viewing_direction(pitch_deg: float):
 
 
 def test_names_are_checked_and_the_view_is_first():
-    assert changed(Settings(), see="depth").views.see == ("rgb", "depth")
-    assert changed(Settings(), see=["plan", "rgb,map"]).views.see == ("rgb", "plan", "map")
-    with pytest.raises(ConfigError, match="takes some of rgb, depth"):
+    assert changed(Settings(), see="depth").see == ("rgb", "depth")
+    assert changed(Settings(), see=["plan", "rgb,map"]).see == ("rgb", "plan", "map")
+    with pytest.raises(ConfigError, match=r"--see: .*'depth'"):
         changed(Settings(), see="normals")
-    with pytest.raises(ConfigError, match="--see takes each image once, got map twice"):
+    with pytest.raises(ConfigError, match="--see takes each name once, got map twice"):
         changed(Settings(), see="map plan map")
 
 
@@ -193,9 +194,7 @@ def test_a_modality_of_another_form_is_refused_in_words(monkeypatch: pytest.Monk
 
 
 def test_no_prompt_changes_without_it():
-    config = changed(
-        Settings(), tell=("pose", "turns"), model="Qwen/none", image_size=(32, 24), focal=20.0, max_new_tokens=8
-    )
-    plain, more = plan(config).rules.prompts, plan(changed(config, see="depth")).rules.prompts
+    plain, more = Prompts().under(Controls()), Prompts().under(Controls(see=("rgb", "depth")))
     assert more.system == f"{plain.system} {MODALITIES['depth'].sentence}"
+    config = changed(Settings(), image_size=(32, 24))
     assert config.most_images * 2 == changed(config, see="depth").most_images

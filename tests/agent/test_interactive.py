@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 from conftest import COMMAND, RoomScans, run_command, run_main
-from planned import checked, settings_of
 from waiting import PATIENCE_S
 
 from roomscout.agent.console import console
-from roomscout.base.errors import ConfigError
 from roomscout.command.verbs import read_verb
 from roomscout.runs.reader import RunReader, run_folders
 
@@ -40,20 +38,18 @@ def test_a_wrong_model_is_refused_before_its_libraries_are_imported(one_scan: Pa
 
 
 def test_ask_without_a_question_is_interactive():
-    assert read_verb(["ask", "room.ply", "--steps", "2"])[0] == ["--ply", "room.ply", "--interactive", "--steps", "2"]
+    assert read_verb(["ask", "room.ply", "--steps", "2"])[0] == ["--ply", "room.ply", "--steps", "2"]
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"ply": "room.ply", "plan": True}, {"ply": "room.ply", "ground_truth": "2"}], ids=str
-)
-def test_interactive_needs_a_scan_and_a_run(settings: dict):
-    with pytest.raises(ConfigError):
-        checked(settings_of(interactive=True, **settings))
+@pytest.mark.parametrize("flags", ["--plan", "--name mine", "--policy human", "--ground-truth 2"])
+def test_what_is_about_one_question_needs_it(flags: str, one_scan: Path, tmp_path: Path):
+    ended = run_main(["--ply", str(one_scan), "--log-root", str(tmp_path), *flags.split()])
+    assert ended.returncode == 2 and "needs --question" in ended.stderr
 
 
 def asked_on_a_terminal(scan: Path, logs: Path, model: str) -> str:
     """What a terminal shows of two questions, and of one between them that cannot be asked."""
-    given = ["--ply", str(scan), "--interactive", "--model", model, "--renderer", "raycast"]
+    given = ["--ply", str(scan), "--model", model, "--renderer", "raycast"]
     shown = Terminal([sys.executable, str(COMMAND), *given, "--steps", "1", "--log-root", str(logs)])
     shown.type("How many lamp(s) are in this room?\n", after="Question")
     shown.type("Which one? | only this\n", after="Final answer.*Question")

@@ -13,10 +13,9 @@ from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout import load_trajectories
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Prompts
+from roomscout.agent.policies.prompts import Controls, Prompts
 from roomscout.base.errors import ConfigError
 from roomscout.edge.memory import ConversationSize
-from roomscout.edge.planning import plan
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.models import ModelError, ModelOptions
@@ -121,8 +120,7 @@ def test_it_goes_with_other_controls(rooms: RoomScans, tmp_path: Path, changes: 
 
 
 def test_no_prompt_and_no_protocol_changes_without_it(rooms: RoomScans, tmp_path: Path):
-    config = changed(Settings(), tell=("pose", "turns"), model="Qwen/none", image_size=(32, 24), focal=20.0)
-    plain, kept = plan(config).rules.prompts, plan(changed(config, keep_views=1)).rules.prompts
+    plain, kept = Prompts().under(Controls()), Prompts().under(Controls(keep_views=1))
     assert "hidden" not in plain.templates and plain.hidden == ""
     assert kept.system == f"{plain.system} {Prompts().variants.kept.replace('{turns}', 'turn')}"
     folder = run_in_process(config_of(rooms, tmp_path, keep_views=None, num_questions=1), scripted())
@@ -135,21 +133,6 @@ def test_a_server_gets_notes_as_text_and_fewer_images():
     assert changed(config, keep_views=20).most_shown == 18
     shown = Conversation("q", [Message("system", "s"), Message("user", "Turn 1", hidden=2)])
     assert (shown.views, shown.images) == (2, [])
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--present", "once", "--moves", "spin"), "with --present once there is one only: leave it out"),
-        (("--moves", "none"), "with --moves none there is one only: leave it out"),
-        (("--steps", "0"), "with --steps 0 there is one only: leave it out"),
-        ((), "--keep-views is how many turns a model sees again: leave it out without a model"),
-    ],
-)
-def test_what_it_does_not_go_with(rooms: RoomScans, tmp_path: Path, flags: tuple[str, ...], words: str):
-    model = () if not flags else ("--model", "embedded")
-    done = run_main([*rooms.flags(tmp_path, "--keep-views", "2", *flags), *model])
-    assert done.returncode == 2 and words in done.stderr
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "all"])

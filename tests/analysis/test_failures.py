@@ -175,9 +175,9 @@ def test_the_run_ends_with_the_split(copied: Path, caplog: pytest.LogCaptureFixt
     assert any(" below full score: " in each and f"roomscout failures {copied}" in each for each in caplog.messages)
 
 
-@pytest.mark.parametrize(("flags", "written"), [([], True), (["--no-failures"], False)])
+@pytest.mark.parametrize(("flags", "written"), [([], True), (["--no-report"], False)])
 def test_a_run_of_the_command_ends_with_it_unless_switched_off(rooms: RoomScans, tmp_path: Path, flags, written):
-    given = [each for each in rooms.flags(tmp_path, "--num-questions", "2", "--steps", "1") if each != "--no-failures"]
+    given = [each for each in rooms.flags(tmp_path, "--num-questions", "2", "--steps", "1") if each != "--no-report"]
     assert run_main([*given, *flags]).returncode == 0
     assert (only_run(tmp_path) / "seen.jsonl").exists() == written
 

@@ -111,7 +111,7 @@ def test_more_processes_than_scenes_are_not_started(rooms: RoomScans, tmp_path: 
 
 
 def test_what_a_process_refuses_ends_the_run_in_one_sentence(rooms: RoomScans, tmp_path: Path):
-    ended = run_main([*rooms.flags(tmp_path, *TWO), "--model", str(tmp_path / "nothing")])
+    ended = run_main(rooms.flags(tmp_path, *TWO, "--model", str(tmp_path / "nothing")))
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
     assert ended.stderr.startswith("error: there is no checkpoint folder")
 

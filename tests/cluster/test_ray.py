@@ -23,13 +23,14 @@ pytestmark = pytest.mark.ray
 
 IMPATIENT = """
 import sys
-from roomscout.edge.flags import parse_command_line
-from roomscout.edge.settings import Settings
 from roomscout.agent.console import log_to_console
 from roomscout.cluster.in_parts import answer_in_parts
+from roomscout.edge.dividing import divide
+from roomscout.edge.flags import parse_command_line
+from roomscout.edge.resuming import completed
 
 log_to_console()
-sys.exit(answer_in_parts(parse_command_line(sys.argv[1:]).over(Settings()), no_node_for_s=15.0).status)
+sys.exit(answer_in_parts(divide(*completed(parse_command_line(sys.argv[1:]))), no_node_for_s=15.0).status)
 """
 """The command, except that it waits only 15 seconds for a live node."""
 
@@ -50,7 +51,7 @@ def slow(rooms: RoomScans, log_root: Path) -> list[str]:
 def lose_node(log_root: Path) -> None:
     """Kill the node of a cluster on this machine, and its workers, which outlive it by some seconds."""
     kill_all(processes_of(log_root, "raylet/raylet"))
-    for worker in processes_of(log_root, "ray::PartWorker.answer"):
+    for worker in processes_of(log_root, "ray::answer"):
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
 
@@ -124,7 +125,7 @@ def test_a_cluster_that_is_lost_twice_ends_the_run_which_can_be_resumed(six_room
     first = processes_of(tmp_path, "raylet/raylet")
     lose_node(tmp_path)
     wait_for(lambda: set(processes_of(tmp_path, "raylet/raylet")) - set(first), process)
-    wait_for(lambda: processes_of(tmp_path, "ray::PartWorker.answer"), process)
+    wait_for(lambda: processes_of(tmp_path, "ray::answer"), process)
     lose_node(tmp_path)
     said, _ = process.communicate()
     assert (process.returncode, "; finished turns are on disk. To resume:" in said) == (2, True), said
@@ -137,7 +138,7 @@ def test_a_cluster_that_is_lost_twice_ends_the_run_which_can_be_resumed(six_room
 
 def test_a_node_that_dies_before_the_run_begins_is_replaced_by_a_new_cluster(six_rooms: RoomScans, tmp_path: Path):
     process = started(impatient(six_rooms.command(tmp_path, "--ray")), tmp_path)
-    wait_for(lambda: processes_of(tmp_path, "ray::PartWorker.resolved"), process)
+    wait_for(lambda: processes_of(tmp_path, "ray::resolve"), process)
     kill_all(processes_of(tmp_path, "raylet/raylet"))
     said, _ = process.communicate()
     assert (process.returncode, "another cluster will resume the run" in said) == (0, True), said
@@ -207,8 +208,6 @@ def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
         "        return [Decision(CameraAction(answer=answer, done=True)) for answer in answers]\n"
     )
     command = rooms.command(tmp_path / "logs", "--ray", "--policy", f"{tmp_path / 'two.py'}:Two")
-    command.remove("--model")
-    command.remove("random")
     ended = run_command(command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     summary = RunReader(only_run(tmp_path / "logs")).summary
@@ -216,7 +215,7 @@ def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
 
 
 def test_what_a_worker_refuses_ends_the_run_in_one_sentence(rooms: RoomScans, tmp_path: Path):
-    ended = run_command([*rooms.command(tmp_path, "--ray"), "--model", str(tmp_path / "nothing")])
+    ended = run_command(rooms.command(tmp_path, "--ray", "--model", str(tmp_path / "nothing")))
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
     assert ended.stderr.startswith("error: ") and "nothing" in ended.stderr
 

@@ -5,10 +5,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from planned import settings_of
 
-from roomscout.command.demo import run_demo
+from roomscout.command.demo import demo_settings, run_demo
 from roomscout.data.questions import ask_one
+from roomscout.edge.flags import Given
 from roomscout.runs.reader import RunReader, run_folders
 
 
@@ -27,9 +27,10 @@ class Lines(logging.Handler):
 def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """The log root of a demo, and the lines that it logged."""
     log_root, handler = tmp_path_factory.mktemp("demo"), Lines()
-    few = {"policy": "random", "steps": 1, "image_size": (64, 48), "max_batched_turns": "all", "num_questions": 2}
+    few = {"policy": "random", "steps": 1, "image_size": (64, 48), "num_questions": 2}
+    given = Given({"log_root": log_root, "renderer": "raycast", **few})
     logging.getLogger("roomscout").addHandler(handler)
-    assert run_demo(settings_of(demo=True, log_root=log_root, renderer="raycast", **few))[-1].status == 0
+    assert run_demo(demo_settings(given))[-1].status == 0
     logging.getLogger("roomscout").removeHandler(handler)
     return log_root, handler.lines
 

@@ -57,12 +57,7 @@ def test_flags_take_text_outside_ascii_and_the_output_escapes_it(kitchen: RoomSc
 def test_parts_merge_below_a_folder_named_outside_ascii(kitchen: RoomScans, tmp_path: Path):
     assert run_command(kitchen.command(tmp_path / "läufe", "--shard", "1/1"), env=ASCII).returncode == 0
     command = [
-        sys.executable,
-        "-m",
-        "roomscout.runs",
-        "merge",
-        str(tmp_path / "größer"),
-        str(only_run(tmp_path / "läufe")),
+        *(sys.executable, "-m", "roomscout", "merge", str(tmp_path / "größer"), str(only_run(tmp_path / "läufe")))
     ]
     ended = run_command(command, env=ASCII, cwd=COMMAND.parent)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -71,14 +66,7 @@ def test_parts_merge_below_a_folder_named_outside_ascii(kitchen: RoomScans, tmp_
 
 def test_rooms_are_written_to_a_folder_named_outside_ascii(tmp_path: Path):
     command = [
-        sys.executable,
-        "-m",
-        "roomscout.rooms",
-        str(tmp_path / "räume"),
-        "--rooms",
-        "1",
-        "--resolution",
-        "0.3",
+        *(sys.executable, "-m", "roomscout", "rooms", str(tmp_path / "räume"), "--rooms", "1", "--resolution", "0.3")
     ]
     ended = run_command(command, env=ASCII, cwd=COMMAND.parent)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -206,16 +206,6 @@ def test_a_run_folder_is_read_after_its_question_file_is_gone(rooms: RoomScans, 
     assert [each.question for each in load_trajectories(folder)] == load_questions(rooms.questions)[:3]
 
 
-def test_a_result_of_an_earlier_version_whose_question_left_the_file_is_named(rooms: RoomScans, tmp_path: Path):
-    config = rooms.config(tmp_path / "logs", questions=tmp_path / "q.jsonl")
-    config.questions.write_text(rooms.questions.read_text())
-    folder = run_in_process(config)
-    (folder / "questions.jsonl").unlink()
-    config.questions.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[1:]))
-    with pytest.raises(RunError, match=r"which is not in .*q\.jsonl any more"):
-        load_trajectories(folder)
-
-
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
@@ -338,24 +328,28 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"stepz": 3}, "^there is no setting stepz; did you mean steps"),
-        ({"steps": -1}, "^steps takes a whole number of at least 0, got -1$"),
-        ({"renderer": "crayon"}, "^renderer takes auto, raycast, pyrender, splats, gsplat or blind, got"),
-        ({"batch_size": "many"}, "^batch_size takes a whole number of at least 1 or auto, got 'many'$"),
-        ({"batch": True}, "batch cannot be set here"),
+        ({"stepz": 3}, "^there is no setting --stepz; did you mean --steps"),
+        ({"steps": -1}, "^--steps: .*greater than or equal to 0, got -1$"),
+        ({"renderer": "crayon"}, "^--renderer: .*'auto', 'raycast', .* or 'blind', got crayon$"),
+        ({"batch_size": "many"}, "^--batch-size: .* integer or 'auto', got many$"),
+        ({"batch": True}, "--batch cannot be set here"),
         (
             {"policy": TurnAndAnswer, "temperature": 1.0},
-            "temperature would have no effect: leave it out, or pass it to",
+            "--temperature would have no effect .*: pass it to load_policy",
         ),
-        ({"policy": TurnAndAnswer, "model": "embedded"}, "so model would have no effect"),
+        ({"policy": TurnAndAnswer, "model": "embedded"}, "--model would have no effect"),
         ({"policy": NotImplemented}, "is not a policy"),
         ({"policy": dict}, "dict is not a policy"),
-        ({"options": "left"}, "options 'left' must be a list"),
     ],
 )
 def test_a_wrong_setting_is_named(scan: Path, settings: dict, words: str):
     with pytest.raises(ConfigError, match=words):
         ask(scan, "Where is it?", **settings)
+
+
+def test_options_that_are_no_list_are_named(scan: Path):
+    with pytest.raises(QuestionError, match="options 'left' must be a list"):
+        ask(scan, "Where is it?", options="left")
 
 
 def test_the_error_of_a_policy_names_its_class_and_the_question(scan: Path):
@@ -423,8 +417,8 @@ def test_resuming_from_python_refuses_settings_that_change_answers(rooms: RoomSc
 @pytest.mark.parametrize(
     ("size", "words"),
     [
-        ((640, 470), "^image_size: .*must be multiples of 32; the nearest size is 640x480"),
-        ((32, 64), "^image_size: .*must have 4 to 16384 squares"),
+        ((640, 470), "^--image-size: .*must be multiples of 32; the nearest size is 640x480"),
+        ((32, 64), "^--image-size: .*must have 4 to 16384 squares"),
     ],
 )
 def test_a_size_that_the_model_does_not_take_is_refused(scan: Path, size: tuple[int, int], words: str):
@@ -484,7 +478,7 @@ def test_runs_in_several_threads_write_their_own_logs(rooms: RoomScans, tmp_path
     for sign, text in zip(signs, logs, strict=True):
         assert re.findall("Run folder: (.*)", text) == [str(only_run(tmp_path / sign))] * 2  # at its begin and end
         assert re.findall("said: (.*)", text) == [sign] * 3 * len(rooms.rows)
-        assert text.count("not at camera_height") == 2
+        assert text.count("not at --camera-height") == 2
 
 
 def test_a_thread_of_another_library_logs_to_the_only_run(rooms: RoomScans, tmp_path: Path):

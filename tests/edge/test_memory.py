@@ -170,7 +170,7 @@ def test_weights_on_a_cpu_may_stay_on_disk(large: Settings, monkeypatch):
 
 @pytest.mark.slow
 def test_a_missing_compiler_is_reported_before_loading(rooms: RoomScans, shape_8b: Path, tmp_path):
-    command = [*rooms.command(tmp_path), "--model", str(shape_8b), "--compile"]
+    command = rooms.command(tmp_path, "--model", str(shape_8b), "--compile")
     nowhere = os.environ | {"CXX": str(tmp_path / "c++"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     ended = run_command(command, env=nowhere)
     assert ended.returncode == 2, ended.stderr
@@ -178,8 +178,7 @@ def test_a_missing_compiler_is_reported_before_loading(rooms: RoomScans, shape_8
 
 
 def test_a_plan_is_printed_and_nothing_is_loaded_or_written(rooms: RoomScans, shape_8b: Path, tmp_path: Path, capsys):
-    flags = rooms.flags(tmp_path)
-    assert main([*flags, "--model", str(shape_8b), "--plan"]) == 0
+    assert main(rooms.flags(tmp_path, "--model", str(shape_8b), "--plan", "--image-size", "auto")) == 0
     assert list(tmp_path.iterdir()) == []
     printed = capsys.readouterr().out
     for words in (

@@ -197,7 +197,7 @@ def one_question(**changes: Any) -> Question:
         ({"questions": [one_question()], "rewards": {"speed": 1}}, EnvError, "there is no reward part speed"),
         ({"questions": [one_question()], "rewards": {"turn_cost": "much"}}, EnvError, "turn_cost takes a number"),
         ({"questions": [one_question()], "temperature": 0.7}, ConfigError, "temperature has no effect on an episode"),
-        ({"questions": [one_question()], "stepps": 2}, ConfigError, "did you mean steps"),
+        ({"questions": [one_question()], "stepps": 2}, ConfigError, "did you mean --steps"),
         ({"endless": True, "ids": ["1"]}, ConfigError, "ids chooses among questions"),
         ({"endless": True, "benchmark": "vsi-bench"}, ConfigError, "not vsi-bench"),
         ({"endless": True, "datasets": ["huge"], "renderer": "blind"}, QuestionError, "huge"),
