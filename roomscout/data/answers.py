@@ -69,19 +69,15 @@ class AnswerKind(Protocol):
 
     def form(self, letters: Sequence[str]) -> str:
         """The form of a valid answer, as the prompt states it: "one plain number in m"."""
-        ...
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
         """A value of a reply's JSON object as an answer in plain form ("B", "2.5", text); None if it is not valid."""
-        ...
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
         """Why a value is not a valid answer. `shown` is the value as JSON; the model sees the sentence."""
-        ...
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         """Why a ground truth cannot be one, to follow "the ground truth X is"; None if it can."""
-        ...
 
     def read_truth(self, value: object, options: Options) -> str:
         """A ground truth of a question file in plain form; by default a text without blanks around it, or a number.
@@ -97,7 +93,6 @@ class AnswerKind(Protocol):
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         """A random valid answer."""
-        ...
 
     def score(self, answer: str | float | None, truth: str) -> float:
         """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth.
