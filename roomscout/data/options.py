@@ -72,7 +72,8 @@ def read_options(value: object) -> Options:
         raise ValueError(f"at most {MOST_OPTIONS} options are supported, got {len(texts)}")
     letters = [chr(ord("A") + place) for place in range(len(texts))]
     labels = [match[1].upper() if (match := _LABEL.match(text)) else "" for text in texts]
-    labelled = sorted(labels) in (letters, *([str(place + first) for place in range(len(texts))] for first in (0, 1)))
+    numbers = ({str(place + first) for place in range(len(texts))} for first in (0, 1))
+    labelled = {*labels} in ({*letters}, *numbers)  # in another form, so that they would be shown beside ours
     if labelled or any(map(LETTERED_OPTION.match, texts)) or not all(map(str.strip, texts)):
         raise ValueError(f"options {texts} must all have a letter as in 'A. left', or none, and a text")
     return Options(tuple(f"{letter}. {text.strip()}" for letter, text in zip(letters, texts, strict=True)), False)
