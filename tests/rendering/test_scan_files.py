@@ -134,12 +134,6 @@ def test_faces_have_colours_of_their_rows(tmp_path: Path):
     assert read(tmp_path, mesh(white, names)).face_colours is None
 
 
-@pytest.mark.parametrize("names", ["list uchar uint vertex_indices", "list int ushort vertex_index",
-                                   "list uchar double Vertex_Indices"])  # fmt: skip
-def test_the_list_of_vertices_of_the_element_face_is_a_face(tmp_path: Path, names: str):
-    assert read(tmp_path, mesh(names=names, element="Face")).faces.tolist() == TWO
-
-
 def test_lists_beside_the_vertices_of_a_face_do_not_count(tmp_path: Path):
     names = "list uchar int flags, list uchar int vertex_indices, list uchar float texcoord"
     rows = [[2, 8, 8, 3, *TWO[0], 0], [0, 3, *TWO[1], 1, 0.5]]
@@ -188,16 +182,6 @@ def test_faces_without_a_list_of_vertices_are_refused(tmp_path: Path, names: str
 def test_rows_without_coordinates_are_refused_with_their_columns(tmp_path: Path):
     with pytest.raises(SceneError, match="no x, y and z; the columns are easting, northing, height"):
         read(tmp_path, text_ply("float easting, float northing, float height", SQUARE))
-
-
-def test_elements_may_have_any_order(tmp_path: Path):
-    header = ["element group 2", "property list uchar float weights", "element face 2",
-              "property list uchar int vertex_indices", "element vertex 4", "property float X", "property float Y",
-              "property float Z", "element edge 1", "property int vertex1", "property int vertex2"]  # fmt: skip
-    header = ["ply", "format ascii 1.0", *header, "end_header"]
-    rows = ["2 0.5 1", "0", "3 0 1 2", "3 0 2 3", *(" ".join(map(str, corner)) for corner in SQUARE), "0 1", ""]
-    geometry = read(tmp_path, "\n".join([*header, *rows]))
-    assert (geometry.faces.tolist(), geometry.vertices.tolist()) == (TWO, SQUARE)
 
 
 @pytest.mark.parametrize(

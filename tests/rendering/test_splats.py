@@ -1,7 +1,6 @@
 """Gaussian splats: how they are read, drawn exactly by their formula, and stood for by surfaces."""
 
 import json
-import logging
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,6 @@ from roomscout.rendering.ply import has_splats
 from roomscout.rendering.rasterise import ALPHA_MAX, ALPHA_MIN, BLUR_PX2, DARK, NEAR_M, rasterised, real_harmonics
 from roomscout.rendering.readers import read_geometry
 from roomscout.rendering.renderers import RenderError, make_renderer
-from roomscout.rendering.renderers.blind import BlindRenderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.renderers.splats import GsplatRenderer, SplatRenderer
 from roomscout.rendering.scene import SceneCache, SceneError, load_scene
@@ -284,12 +282,6 @@ def test_other_renderers_draw_splats_as_points_and_say_so(room: Path, caplog):
     assert "drawing its Gaussian splats as points; --renderer splats draws them" in caplog.text
 
 
-def test_a_blind_run_moves_as_one_that_sees_the_splats(room: Path):
-    scene = load_scene(room)
-    assert (BlindRenderer().render(scene, MIDDLE, CAMERA) == 128).all()
-    assert np.isfinite(BlindRenderer().depth(scene, MIDDLE, CAMERA)[18, 24])
-
-
 def test_a_scan_without_splats_is_drawn_as_by_raycast(tmp_path: Path):
     scene = load_scene(mesh_of_the_room(tmp_path / "box.obj", "0.2 0.4 0.6"))
     for kind in ("render", "depth"):
@@ -387,9 +379,3 @@ def test_a_run_draws_splats_as_such_and_records_it(room: Path, tmp_path: Path, c
     assert min(counts) < 6, "it looks at a wall"
     assert main(["ask", *asked, *views, "--renderer", "gsplat"]) == 2
     assert "pip install gsplat" in capsys.readouterr().err
-
-
-def test_drawing_logs_nothing(room: Path, caplog):
-    caplog.set_level(logging.WARNING)
-    load_scene(room)
-    assert not caplog.records
