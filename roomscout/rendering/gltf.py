@@ -28,7 +28,6 @@ _log = logging.getLogger(__name__)
 _JSON_CHUNK, _BINARY_CHUNK = 0x4E4F534A, 0x004E4942
 _COMPONENTS = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9, "MAT4": 16}
-_PLACES = ("translation", "rotation", "scale")
 _POINTS, _LINES, _TRIANGLES, _STRIP, _FAN = 0, (1, 2, 3), 4, 5, 6
 
 _SUPPORTED = {
@@ -93,22 +92,15 @@ class GltfFile:
     def view(self, index: int) -> np.ndarray:
         """The bytes of a buffer view, (B,) uint8."""
         view = self.item("bufferViews", index)
-        start, size = view.get("byteOffset", 0), view["byteLength"]
-        buffer = self._buffer(view["buffer"])
-        if start < 0 or size < 0 or start + size > len(buffer):
-            raise ValueError(
-                f"truncated or damaged: {start + size} bytes of a buffer are used, which has {len(buffer)}"
-            )
-        return buffer[start : start + size]
-
-    def _buffer(self, index: int) -> np.ndarray:
-        if index not in self._buffers:
-            uri = self.item("buffers", index).get("uri")
+        start, size, source = view.get("byteOffset", 0), view["byteLength"], view["buffer"]
+        if source not in self._buffers:
+            uri = self.item("buffers", source).get("uri")
             data = self._binary if uri is None else self.resource(uri)
-            if data is None:
-                raise ValueError(f"buffer {index} has no data")
-            self._buffers[index] = np.frombuffer(data, dtype=np.uint8)
-        return self._buffers[index]
+            self._buffers[source] = np.frombuffer(data or b"", dtype=np.uint8)
+        buffer = self._buffers[source]
+        if start < 0 or size < 0 or start + size > len(buffer):
+            raise ValueError(f"truncated: {start + size} bytes of buffer {source} are used, which has {len(buffer)}")
+        return buffer[start : start + size]
 
     def accessor(self, index: int) -> np.ndarray:
         """The values of an accessor, (N, components), normalised if it says so."""
@@ -119,11 +111,9 @@ class GltfFile:
 
     def stored(self, index: int) -> np.ndarray:
         """The numbers of an accessor as they are stored, (N, components)."""
-        if index not in self._accessors:
-            self._accessors[index] = self._decoded(self.item("accessors", index))
-        return self._accessors[index]
-
-    def _decoded(self, accessor: dict[str, Any]) -> np.ndarray:
+        if index in self._accessors:
+            return self._accessors[index]
+        accessor = self.item("accessors", index)
         dtype, width, count = _type_of(accessor), _WIDTHS[accessor["type"]], accessor["count"]
         if "bufferView" in accessor:
             values = self._rows(accessor["bufferView"], accessor.get("byteOffset", 0), count, dtype, width)
@@ -132,9 +122,8 @@ class GltfFile:
         if sparse := accessor.get("sparse"):
             places, new, number = sparse["indices"], sparse["values"], sparse["count"]
             rows = self._rows(places["bufferView"], places.get("byteOffset", 0), number, _type_of(places), 1)
-            if number and rows.max() >= count:
-                raise ValueError("a sparse accessor changes an element that does not exist")
             values[rows[:, 0]] = self._rows(new["bufferView"], new.get("byteOffset", 0), number, dtype, width)
+        self._accessors[index] = values
         return values
 
     def _rows(self, view: int, offset: int, count: int, dtype: np.dtype, width: int) -> np.ndarray:
@@ -234,23 +223,19 @@ def _transform(node: dict[str, Any]) -> np.ndarray:
     """The (4, 4) matrix of a node relative to its parent."""
     if "matrix" in node:
         return np.array(node["matrix"], dtype=np.float64).reshape(4, 4).T
-    shift, turn, scale = (np.array([node[key]], dtype=np.float64) if key in node else None for key in _PLACES)
-    return _matrices(shift, turn, scale, 1)[0]
+    parts = ("translation", "rotation", "scale")
+    return _matrices(*(np.array([node[key]], dtype=np.float64) if key in node else None for key in parts))[0]
 
 
 def _matrices(
     shift: np.ndarray | None, turn: np.ndarray | None, scale: np.ndarray | None, count: int = 1
 ) -> np.ndarray:
     """(K, 4, 4) matrices that scale by (K, 3), turn by unit quaternions x, y, z, w (K, 4) and shift by (K, 3)."""
+    from scipy.spatial.transform import Rotation
+
     matrices = np.tile(np.eye(4), (count, 1, 1))
     if turn is not None:
-        x, y, z, w = (turn / np.linalg.norm(turn, axis=1, keepdims=True).clip(1e-12)).T
-        rows = [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-        matrices[:, :3, :3] = np.moveaxis(np.array(rows), 2, 0)
+        matrices[:, :3, :3] = Rotation.from_quat(turn).as_matrix()
     if scale is not None:
         matrices[:, :3, :3] *= scale[:, None, :]
     if shift is not None:

@@ -1,7 +1,7 @@
 """What the materials of a glTF file look like without light."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ _IMAGE_EXTENSIONS = ("EXT_texture_webp", "EXT_texture_avif", "MSFT_texture_dds",
 _BLACK = 8
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Slot:
     """A picture and its place: the set of texture coordinates, their transform (2, 3), and its continuation."""
 
@@ -39,10 +39,6 @@ class _Slot:
     texcoord: int = 0
     transform: tuple[tuple[float, ...], ...] = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
     wrap: tuple[Wrap, Wrap] = ("repeat", "repeat")
-
-    @property
-    def place(self) -> tuple[object, ...]:
-        return self.texcoord, self.transform, self.wrap
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +125,7 @@ class MaterialReader:
         emission = np.array(entry.get("emissiveFactor", [0, 0, 0]), dtype=np.float64).clip(0, 1)
         base = self._slot(model.get("baseColorTexture"))
         emitting = self._slot(entry.get("emissiveTexture")) if emission.any() else None
-        if base and emitting and base.place != emitting.place:
+        if base and emitting and replace(base, picture=emitting.picture) != emitting:
             self.problem("ignoring an emissive texture whose coordinates are not those of the base texture")
             emitting = None
         # Emission is the least that a surface shows: the sum would be too bright where exporters write both alike.
