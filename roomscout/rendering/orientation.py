@@ -37,7 +37,7 @@ def turned_upright(vertices: np.ndarray, up_axis: UpAxis) -> np.ndarray:
 _SLAB_SHARE, _SLAB_M, _CELL_M, _FLAT = 0.06, 0.1, 0.25, 0.8
 _ACROSS, _ALONG, _WEIGHT_OF_ALIGNMENT = 0.15, 0.985, 4.0
 _MIN_INSIDE = 200
-_MARGIN, _MARGIN_OF_OTHERS, _OPEN = 0.4, 1.0, 0.6
+_MARGIN, _MARGIN_OF_OTHERS, _OPEN, _LOW = 0.4, 1.0, 0.6, 0.2
 
 
 def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | None:
@@ -48,7 +48,7 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
     how much more of what is inside is nearer to the opposite side, since furniture stands on the floor; how much of the
     surface is parallel or perpendicular to the axis, since walls and furniture are turned about the vertical; and
     minus the logarithm of the room's extent along it. A wrong side is worse than none, so another side than z must be
-    open and have a large margin.
+    open, have a large margin, and have furniture, if there is any, on the opposite side.
     """
     lower, upper = np.percentile(points, [2, 98], axis=0)
     extent = np.maximum(upper - lower, 1e-6)
@@ -74,7 +74,8 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
     margin = totals[best] - np.delete(totals, best).max()
     if (axis, sign) == (2, 1):
         return (2, 1) if margin >= _MARGIN else None
-    return (axis, sign) if margin >= _MARGIN_OF_OTHERS and sign * open_[axis] > _OPEN else None
+    furnished = sign * low[axis] >= _LOW or not low.any()
+    return (axis, sign) if margin >= _MARGIN_OF_OTHERS and sign * open_[axis] > _OPEN and furnished else None
 
 
 def name_in_file(axis: int, sign: int, up_axis: UpAxis) -> UpAxis:

@@ -291,7 +291,7 @@ def _why_implausible(extent: str, longest_m: float, scale: float) -> str | None:
         return None
     for unit, metres in UNITS_M.items():
         if USUAL_ROOM_M[0] < longest_m / scale * metres < USUAL_ROOM_M[1]:
-            fix = f"if it is in {unit}, add --scale {metres:g}"
+            fix = f"if it is in {unit}, {'leave out --scale' if metres == 1 else f'add --scale {metres:g}'}"
             break
     else:
         fix = "set --scale to the metres of its unit, or remove its points that are far from the room"
