@@ -224,7 +224,8 @@ def _transform(node: dict[str, Any]) -> np.ndarray:
     if "matrix" in node:
         return np.array(node["matrix"], dtype=np.float64).reshape(4, 4).T
     parts = ("translation", "rotation", "scale")
-    return _matrices(*(np.array([node[key]], dtype=np.float64) if key in node else None for key in parts))[0]
+    shift, turn, scale = (np.array([node[key]], dtype=np.float64) if key in node else None for key in parts)
+    return _matrices(shift, turn, scale)[0]
 
 
 def _matrices(
