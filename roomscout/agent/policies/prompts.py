@@ -397,53 +397,29 @@ class Prompts:
         return replace(self, advice={**advice, **self.advice}, variants=variants)
 
 
-_EXAMPLES: dict[str, dict[str, Any]] = {
-    "system": {
-        **dict.fromkeys(
-            ("action", "actions", "rotation_limit", "move_limit", "height_limit", "answer_form", "advice"), ""
-        ),
-        **dict.fromkeys(("horizontal_fov", "vertical_fov", "view_width", "view_height", "pitch"), ""),
-    },
-    "opening": {"question": ""},
-    "options": {"options": ""},
-    "extent": dict.fromkeys((f"{start}{name}" for start in ("", "start_") for name in ("x0", "x1", "y0", "y1")), 0.0),
-    "position": {
-        **{"x": 0.0, "y": 0.0, "height": 0.0, "heading": 0},
-        **{"start_x": 0.0, "start_y": 0.0, "start_heading": 0, "floor": ""},
-    },
-    "remaining_turns": {"turn": 0, "moves": "", "left": 0},
-    "last_turn": {},
-    "view": {"number": 0},
-    "boxes": (_told := {"objects": "", "start_x": 0.0, "start_y": 0.0, "start_heading": 0}),
-    "boxes_seen": _told,
-    "no_boxes": {},
-    "box": {"name": "", "heading": 0, **dict.fromkeys(("x", "y", "height", "length", "width", "tall"), 0.0)},
-    "hidden": {"number": 0},
-    "outcome.unreadable": {"error": ""},
-    "outcome.truncated": {"tokens": 0},
-    "outcome.clamped": {"values": ""},
-    "outcome.turned": {"degrees": 0.0, "side": ""},
-    "outcome.not_turned": {},
-    "outcome.looks": {"degrees": 0.0, "side": ""},
-    "outcome.measured": {"result": ""},
-    "outcome.moved": {"moved_m": 0.0},
-    "outcome.blocked": {"moved_m": 0.0, "requested_m": 0.0},
-    "outcome.clipped": {"moved_m": 0.0, "requested_m": 0.0},
-    "outcome.not_moved": {},
-    "outcome.not_counted": {},
+_SAME_PLACEHOLDERS = {
+    **dict.fromkeys(("watching", "one_view", "at_once", "turning"), "system"),
+    **dict.fromkeys(("count", "count_watching", "count_turning"), "remaining_turns"),
 }
-"""The names that each template may use, with an example value."""
-_EXAMPLES |= {f"variants.{name}": _EXAMPLES["system"] for name in ("watching", "one_view", "at_once", "turning")}
-_EXAMPLES |= {f"variants.{name}": _EXAMPLES["remaining_turns"] for name in ("count", "count_watching", "count_turning")}
-_EXAMPLES |= {f"variants.{each.name}": {} for each in fields(Variants) if each.name.startswith(("rule", "last"))}
-_EXAMPLES |= {f"variants.{name}": {"first": 0} for name in ("rule_early", "not_counted_early")}
-_EXAMPLES |= {
-    "variants.unreadable": _EXAMPLES["outcome.unreadable"],
-    "variants.not_counted": {},
-    **{f"variants.{name}": _EXAMPLES[name] for name in ("view", *_GIVEN)},
-    "variants.kept": {"turns": ""},
-    "variants.hidden": _EXAMPLES["hidden"],
+_MORE_PLACEHOLDERS = {
+    "system": "{action} {actions} {view_width} {view_height}",
+    "extent": "{x0:f} {x1:f} {y0:f} {y1:f}",
+    "position": "{x:f} {y:f} {heading}",
+    "remaining_turns": "{left}",
+    "looks": LOOKS,
+    "measured": MEASURED,
 }
+"""Those that a template may have, and its default lacks."""
+_INTEGERS = ("heading", "start_heading", "turn", "left", "number", "first", "tokens")
+
+
+@cache
+def _placeholders(template: str) -> dict[str, Any]:
+    """The placeholders of a template of this name with example values: those of its default and _MORE_PLACEHOLDERS."""
+    name = _SAME_PLACEHOLDERS.get(template, template)
+    defaults = [getattr(record, name, "") for record in (Prompts, OutcomePrompts, Variants)]
+    parsed = Formatter().parse("".join([*defaults, _MORE_PLACEHOLDERS.get(name, "")]))
+    return {each: 0 if each in _INTEGERS else 0.0 if form else "" for _, each, form, _ in parsed if each}
 
 
 def _order_of_needs(names: str) -> list[int]:
@@ -453,32 +429,27 @@ def _order_of_needs(names: str) -> list[int]:
 
 
 def _check(record: Prompts | OutcomePrompts | Variants, prefix: str) -> None:
-    for each in fields(record):
-        name = prefix + each.name
-        if name not in _EXAMPLES:
-            continue
-        try:
-            _check_placeholders(getattr(record, each.name), _EXAMPLES[name])
-            getattr(record, each.name).format(**_EXAMPLES[name])
-        except (KeyError, IndexError, ValueError, AttributeError) as error:
-            known = ", ".join(f"{{{key}}}" for key in _EXAMPLES[name]) or "no placeholders"
-            why = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{name} cannot be filled in ({why}): it takes {known}; write {{{{ for a brace") from None
-
-
-def _check_placeholders(template: str, known: Mapping[str, Any]) -> None:
-    """Raise ValueError or KeyError unless the template has plain names only, as far as `format` would read them.
+    """Raise ValueError, naming the field, for a template that cannot be filled in.
 
     A checkpoint of others may bring templates: they must neither look into objects nor ask for gigabytes of padding.
     """
-    template.encode()  # an unpaired surrogate is a ValueError
-    for _, name, form, conversion in Formatter().parse(template):
-        if name is None:
+    for each in fields(record):
+        template = getattr(record, each.name)
+        if not isinstance(template, str):
             continue
-        if name not in known:
-            raise KeyError(name)
-        if conversion or "{" in (form or "") or re.search(r"\d{3}", form or ""):
-            raise ValueError("a placeholder takes a format of at most two digits, and no conversion")
+        known = _placeholders(each.name)
+        try:
+            template.encode()  # an unpaired surrogate is a ValueError
+            for _, name, form, conversion in Formatter().parse(template):
+                if name is not None and name not in known:
+                    raise KeyError(name)
+                if conversion or "{" in (form or "") or re.search(r"\d{3}", form or ""):
+                    raise ValueError("a placeholder takes a format of at most two digits, and no conversion")
+            template.format(**known)
+        except (KeyError, IndexError, ValueError) as error:
+            takes = ", ".join(f"{{{key}}}" for key in known) or "no placeholders"
+            why = f"({type(error).__name__}: {error}): it takes {takes}; write {{{{ for a brace"
+            raise ValueError(f"{prefix}{each.name} cannot be filled in {why}") from None
 
 
 def model_prompts(file: Path | None, model: str) -> Prompts:
