@@ -13,14 +13,14 @@ from explorer.store import Transcript
 from explorer.teacher import PATCH_PX, Teacher
 from roomscout.agent.loop import answer_in_one_batch
 from roomscout.agent.policies import Decision, Policy
-from roomscout.agent.policies.prompts import explorer_prompts
+from roomscout.agent.policies.prompts import checkpoint_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question
 from roomscout.edge.sections import NUM_STEPS, RenderSettings
 from roomscout.envs.library import CameraSettings, OneSceneLibrary, draw_first_view
-from roomscout.models import Reply
+from roomscout.models import EMBEDDED, Reply
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers.blind import BlindRenderer
@@ -132,7 +132,7 @@ def _lessons(seed: int, index: int) -> tuple[Scene, list[Lesson]]:
     rng = np.random.default_rng([seed, index, 1])
     first = draw_first_view(scene, RaycastRenderer(), CAMERA)
     places = standing_points(room.plan, [thing.box for thing in room.objects])
-    lessons = []
+    lessons, rules = [], Rules(checkpoint_prompts(EMBEDDED))
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):
         question = _question(row)
         is_blind = bool(rng.random() < BLIND_SHARE)
@@ -143,7 +143,7 @@ def _lessons(seed: int, index: int) -> tuple[Scene, list[Lesson]]:
         overlooked = {str(rng.choice(names))} if overlooks else set()
         walk_turns = int(rng.integers(VIEWS_AROUND)) if rng.random() < FIXED_WALK_SHARE else None
         teacher = Teacher(room, is_blind, overlooked, walk_turns)
-        state = QuestionState(number, question, steps, rules=Rules(explorer_prompts()))
+        state = QuestionState(number, question, steps, rules=rules)
         lessons.append(Lesson(state, start, teacher))
     return scene, lessons
 

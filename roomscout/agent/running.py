@@ -22,7 +22,6 @@ from roomscout.agent.loop import answer_questions
 from roomscout.agent.play.policy import HumanPolicy
 from roomscout.agent.policies import Policy, PolicyError
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import prompts_record
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.scans import report_scans
 from roomscout.agent.scheduler import Scheduler
@@ -46,7 +45,7 @@ from roomscout.runs.hardware import Session as SessionFacts
 from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
 from roomscout.runs.prices import in_money
 from roomscout.runs.reader import RunReader, image_name
-from roomscout.runs.records import ResultRow
+from roomscout.runs.records import RecordedPrompts, ResultRow
 from roomscout.runs.writer import RunWriter, new_run_folder
 from roomscout.scoring.baselines import frequent_guesses
 
@@ -346,7 +345,7 @@ def begin_folder(record: RecordSpec, questions: QuestionSpec, renderer: str | No
         dict(record.scoring),
         record.flags,
         record.part,
-        prompts_record(record.prompts) if record.prompts else None,
+        RecordedPrompts(record.prompts.sha256, record.prompts.templates) if record.prompts else None,
         None if questions.is_one else frequent_guesses(questions.here, questions.asked, questions.benchmark),
         source_of(questions.asked.source, questions.benchmark),
         record.revision,

@@ -13,7 +13,7 @@ from scripted_model import ScriptedBackend
 
 from roomscout.agent.actions import METRIC, ActionSpace, action_spaces, find_space
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Controls, Prompts, explorer_prompts
+from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts
 from roomscout.agent.policies.replies import parse_action
 from roomscout.analysis.report.maps import map_of
 from roomscout.analysis.rescore import main as rescore
@@ -227,7 +227,7 @@ def test_the_grammar_takes_only_known_steps(actions: str, accepted: bool):
 
 def test_the_explorer_keeps_its_own_actions():
     with pytest.raises(ConfigError, match=r"--actions discrete: the prompts .* in their template system"):
-        explorer_prompts().under(Controls(actions="discrete", tell=()))
+        checkpoint_prompts("embedded").under(Controls(actions="discrete", tell=()))
 
 
 def test_prompts_of_a_file_list_the_actions_of_any_space():

@@ -17,7 +17,7 @@ from simple_rooms import box, closed_room, scene_of
 from roomscout import explore
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.movers import GreedyCoverage
-from roomscout.agent.policies.prompts import Controls, Prompts, explorer_prompts, load_prompts
+from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts, load_prompts
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
@@ -416,7 +416,7 @@ class TestTell:
 EVERYTHING = ("pose", "extent", "turns")
 
 
-PROMPTS = [Prompts(), explorer_prompts()]
+PROMPTS = [Prompts(), checkpoint_prompts("embedded")]
 
 
 @pytest.mark.parametrize("prompts", PROMPTS, ids=["default", "explorer"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roomscout.agent.policies.movers import Move, Mover
-from roomscout.agent.policies.prompts import Prompts, explorer_prompts
+from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.question import with_kind
@@ -112,7 +112,7 @@ def test_without_translation_the_camera_only_turns_whoever_moves_it(mover: Mover
         (Prompts(position="", extent=""), False),
         (Prompts(position="", extent="x {x0:.1f} to {x1:.1f} m"), True),
         (Prompts(position="You are at {x:.1f}, {y:.1f}."), True),
-        (explorer_prompts(), True),
+        (checkpoint_prompts("embedded"), True),
     ],
 )
 def test_maps_have_the_coordinates_that_the_prompt_tells(prompts: Prompts, in_scan: bool):

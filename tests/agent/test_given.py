@@ -14,7 +14,7 @@ from simple_rooms import BLUE, GREEN, RED, box, scene_of
 
 from roomscout.agent.policies.given_path import ShowNeeded
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.prompts import Controls, Prompts, explorer_prompts
+from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.analysis.seeing import see
 from roomscout.analysis.titles import controls_of
@@ -159,7 +159,7 @@ class TestBoxes:
         assert "centre" not in state.messages().messages[-1].text
 
     def test_prompts_in_the_scans_coordinates_have_boxes_in_them(self):
-        state = episode(asking("How far?"), boxes="boxes", prompts=told("boxes", explorer_prompts()))
+        state = episode(asking("How far?"), boxes="boxes", prompts=told("boxes", checkpoint_prompts("embedded")))
         text = state.messages().messages[-1].text
         assert "- chair: centre 1.50, 4.65, 0.40;" in text and "started at x 1.50, y 2.50, heading 90 degrees" in text
 

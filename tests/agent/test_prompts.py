@@ -20,7 +20,6 @@ from roomscout.agent.policies.prompts import (
     Controls,
     Prompts,
     checkpoint_prompts,
-    explorer_prompts,
     load_prompts,
 )
 from roomscout.agent.policies.replies import ParsedAction
@@ -65,11 +64,11 @@ def after(parsed: ParsedAction, moved_m: float = 1.0, blocked: bool = False, cli
     move = MoveOutcome(HERE, 1.0, moved_m, blocked, clipped)
     seconds = TurnSeconds(0.0, 0.0, 0.0, 0.0)
     turn = Turn(0, HERE, parsed.action, parsed.clamped, parsed.error, move, Reply(""), ("1",), seconds)
-    return turn_message(explorer_prompts(), QUESTION, observation(1, 7, move), turn).text
+    return turn_message(checkpoint_prompts("embedded"), QUESTION, observation(1, 7, move), turn).text
 
 
 def test_the_system_message_is_that_of_training():
-    text = system_message(explorer_prompts(), QUESTION, observation(0, 8)).text
+    text = system_message(checkpoint_prompts("embedded"), QUESTION, observation(0, 8)).text
     assert (
         hashlib.sha256(text.encode()).hexdigest() == "592065cd528227e5643b5e5fb7d3084a4bd51a8ad0e6fd3d8cc9d1b40bd5812b"
     )
@@ -87,7 +86,7 @@ def test_the_advice_is_that_of_training():
         "order": "obj_appearance_order",
         "open": "default",
     }
-    advice = explorer_prompts().advice
+    advice = checkpoint_prompts("embedded").advice
     text = "\n".join(f"{family}: {advice[name]}" for family, name in learned.items())
     assert (
         hashlib.sha256(text.encode()).hexdigest() == "35152f384fff8fb77c960013d286e5ddb643e64d27d769ecf35eb74cc201c24f"
@@ -95,7 +94,7 @@ def test_the_advice_is_that_of_training():
 
 
 def test_turn_0_asks_the_question_and_says_where_the_camera_is():
-    assert turn_message(explorer_prompts(), QUESTION, observation(0, 8), None).text == (
+    assert turn_message(checkpoint_prompts("embedded"), QUESTION, observation(0, 8), None).text == (
         "Question: Is the lamp to the left or the right of the bed?\nOptions:\nA. left\nB. right\n\n"
         "The room spans x 0.0 to 5.5 m and y 0.0 to 4.0 m. The camera is at x 1.2, y 2.0, 1.6 m above the floor, "
         "heading 0 degrees (0 looks along +x, 90 along +y).\n\n"
@@ -125,7 +124,7 @@ def test_a_later_turn_reports_the_outcome_of_the_last_action(parsed: ParsedActio
 
 
 def test_the_last_turn_must_answer():
-    assert turn_message(explorer_prompts(), QUESTION, observation(8, 0), None).text.endswith(
+    assert turn_message(checkpoint_prompts("embedded"), QUESTION, observation(8, 0), None).text.endswith(
         'This is the last turn: no more moves. Answer now, with your best guess, and "done": true.'
     )
 

@@ -277,7 +277,8 @@ class Prompts:
         for lacking in self.variants.advice_untold:
             if why := wrong_needs(lacking):
                 raise ValueError(f"variants.advice_untold {why}")
-        for kind, text in [pair for advice in self._advices for pair in advice.items()]:
+        advices = [self.advice, *self.variants.advice_untold.values()]
+        for kind, text in [pair for advice in advices for pair in advice.items()]:
             if re.search("[\ud800-\udfff]", kind + text):
                 raise ValueError(f"advice for {kind!r} contains an unpaired surrogate: write it as UTF-8")
 
@@ -300,10 +301,6 @@ class Prompts:
     def in_scan_coordinates(self) -> bool:
         """Whether the camera's position, or without it the extent, is told in the scan's coordinates."""
         return re.search(r"\{[xy][01]?[:}]", self.position or self.extent) is not None
-
-    @property
-    def _advices(self) -> list[Mapping[str, str]]:
-        return [self.advice, *self.variants.advice_untold.values()]
 
     def under(self, controls: Controls) -> "Prompts":
         """What a model reads in a run with these controls."""
@@ -466,17 +463,6 @@ def checkpoint_prompts(model: str) -> Prompts:
     path = folder / PROMPTS_FILE
     # A dangling link, as in a half-copied checkpoint, is an error instead of other prompts than the model was trained on.
     return load_prompts(path) if os.path.lexists(path) else Prompts()
-
-
-@cache
-def explorer_prompts() -> Prompts:
-    """The prompts of the explorer. Runs that did not record their prompts had these, whatever their model."""
-    return load_prompts(EXPLORER / PROMPTS_FILE)
-
-
-def prompts_record(prompts: Prompts) -> RecordedPrompts:
-    """The prompts for run.json, which `recorded_prompts` reads back."""
-    return RecordedPrompts(prompts.sha256, prompts.templates)
 
 
 def recorded_prompts(record: RecordedPrompts) -> Prompts:
