@@ -178,11 +178,8 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     chosen = changed(chosen, **suited_to_model(chosen, None, None))
     options = model_options(chosen, MemoryPlan(1, "memory is planned per run"))
     if is_named:
-        server = (
-            server_options(chosen, chosen.constrained, chosen.most_shown, chosen.images_a_turn)
-            if chosen.engine == "openai"
-            else None
-        )
+        openai = chosen.engine == "openai"
+        server = server_options(chosen, chosen.constrained, chosen.most_shown) if openai else None
         policy = ModelPolicy(
             make_backend(chosen.model, options, server),
             action_format(chosen.constrained),

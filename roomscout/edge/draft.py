@@ -219,8 +219,7 @@ class Draft:
         if self.policy is not None:
             return EngineSpec(settings.model, self.policy)
         if settings.engine == "openai":
-            images = settings.most_shown, settings.images_a_turn
-            server = server_options(settings, settings.constrained, *images, settings.on_video)
+            server = server_options(settings, settings.constrained, settings.most_shown)
         elif settings.engine == "vllm":
             vllm = VllmOptions(images=settings.most_shown, tensor_parallel_size=memory.tensor_parallel)
         options = model_options(settings, memory)

@@ -123,9 +123,7 @@ def model_options(settings: ModelSettings, memory: MemoryPlan) -> ModelOptions:
     )
 
 
-def server_options(
-    settings: ServerSettings, constrained: bool, images: int, images_a_turn: int, on_video: bool = False
-) -> ServerOptions:
+def server_options(settings: ServerSettings, constrained: bool, images: int) -> ServerOptions:
     """The servers of --engine openai with the API key from the environment; raises ConfigError if its variable is not
     set."""
     key = os.environ.get(settings.api_key_env, "").strip()
@@ -141,8 +139,6 @@ def server_options(
         constrained=constrained,
         extra_body=json.loads(settings.extra_body or "{}"),
         images=images,
-        images_a_turn=images_a_turn,
-        on_video=on_video,
     )
 
 

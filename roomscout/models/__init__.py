@@ -59,7 +59,8 @@ class Reply:
     reached the token limit). `seconds` is the wall time of the whole batch's call, split into preprocessing of texts
     and images, prefill up to the first token, and decoding. `images_encoded` counts this conversation's images that
     went through the image encoder in this call, `retries` the failed requests to a server before this reply. `dropped`
-    names the settings that the server refused ("seed", "temperature"), so that its own defaults applied.
+    names what the server refused: "seed" and "temperature", so that its own defaults applied, and "system_role", so
+    that the system message was the beginning of the first user message.
 
     `logprobs` is empty unless `ModelOptions.logprobs` asks for it. It then has the natural logarithm of each token's
     probability, in the order of `tokens` and thus without the end token. The probability is the model's own: the
@@ -93,7 +94,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How to load a model and generate with it; raises ValueError, naming the flag, for values that cannot work.
+    """How to load a model and generate with it.
 
     - `dtype` is "auto", "float32", "bfloat16" or "float16"; `device` is "auto", "cpu", "cuda" or "cuda:<number>".
     - `quantize` is None, "4bit" (NF4) or "8bit" (LLM.int8()): what bitsandbytes makes of the weights of linear layers.
@@ -130,14 +131,6 @@ class ModelOptions:
     adapter: Path | None = None
     logprobs: bool = False
 
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ValueError(f"--max-new-tokens is {self.max_new_tokens}: it takes 1 or more")
-        if self.temperature < 0:
-            raise ValueError(f"--temperature is {self.temperature}: it takes 0 (greedy) or more")
-        if self.compile and self.attention == "eager":
-            raise ValueError("--compile does not work with --attention eager: use sdpa")
-
 
 @dataclass(frozen=True)
 class ServerOptions:
@@ -147,9 +140,7 @@ class ServerOptions:
     environment variable it came from, for error messages. A request fails after `timeout_s` seconds, from connecting to
     the last byte of the response, and is retried up to `retries` times, after the delay that the server asks for.
     `constrained` requires a server that enforces JSON schemas. `extra_body` are further parameters of each request.
-    Without `system_role`, the system message is the beginning of the first user message. The check before the first
-    question has as many `images` as the longest conversation, of which `images_a_turn` are of one turn, or all are
-    frames of a video (`on_video`).
+    The check before the first question has as many `images` as the longest conversation.
     """
 
     urls: tuple[str, ...]
@@ -159,18 +150,7 @@ class ServerOptions:
     retries: int = RETRIES
     constrained: bool = False
     extra_body: Mapping[str, Any] = field(default_factory=dict)
-    system_role: bool = True
     images: int = 2
-    images_a_turn: int = 1
-    on_video: bool = False
-
-    @property
-    def fewer_images(self) -> str:
-        """What to ask for where a server takes fewer images in a conversation."""
-        if self.on_video:
-            return "fewer --frames"
-        a_turn = ", or fewer images a turn (--see)" if self.images_a_turn > 1 else ""
-        return f"fewer --steps or --keep-views{a_turn}"
 
 
 class Backend(Protocol):

@@ -43,23 +43,17 @@ def as_dicts(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def backend_from(model: object) -> Backend:
-    """A Backend object as it is, or one that calls a function; raises ModelError that says what an object lacks."""
+    """A Backend object as it is, or one that calls a function; raises ModelError for any other object."""
     name = getattr(model, "__qualname__", type(model).__name__)
-    if isinstance(model, type):
-        raise ModelError(f"{name} is a class: pass an object of it, {name}(...)")
-    lacking = [each for each in BACKEND_MEMBERS if not hasattr(model, each)]
-    if not lacking:
-        return model  # type: ignore[return-value]  # it has every member
-    if len(lacking) < len(BACKEND_MEMBERS) and hasattr(model, "generate"):
-        raise ModelError(
-            f"{name} has generate, but no {', '.join(lacking)}: a backend has {', '.join(BACKEND_MEMBERS)} (see "
-            "docs/python.md), a function that takes messages and returns a text needs none of them"
-        )
-    if not callable(model):
-        raise ModelError(
-            f"{name} is neither a model's name, nor a function from messages to a text, nor a Backend (docs/python.md)"
-        )
-    return CallableBackend(model, name)
+    if not isinstance(model, type):
+        if all(hasattr(model, each) for each in BACKEND_MEMBERS):
+            return model  # type: ignore[return-value]  # it has every member
+        if callable(model):
+            return CallableBackend(model, name)
+    raise ModelError(
+        f"{name} is neither a model's name, nor a function from messages to a text, nor an object with "
+        f"{', '.join(BACKEND_MEMBERS)} (docs/python.md)"
+    )
 
 
 def is_torch_module(model: Any) -> bool:

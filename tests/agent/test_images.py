@@ -23,7 +23,7 @@ from roomscout.base.shots import Shot
 from roomscout.edge.planning import plan
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
-from roomscout.models import ModelOptions, ServerOptions
+from roomscout.models import ModelOptions
 from roomscout.models.conversation import Message
 from roomscout.models.openai.dialect import chat_message
 from roomscout.models.transformers.backend import TransformersBackend
@@ -147,11 +147,6 @@ def test_a_model_that_was_trained_on_views_alone_is_named(rooms: RoomScans, tmp_
     assert "trained on views alone" not in caplog.text
     plan(rooms.config(tmp_path, model="embedded", see=("depth", "map")))
     assert "embedded was trained on views alone, without depth and map: do not rely on its answers" in caplog.text
-
-
-def test_a_server_that_takes_fewer_images_is_asked_for_fewer_turns_or_images_in_each():
-    several, one = (ServerOptions(("http://x/v1",), images_a_turn=number).fewer_images for number in (2, 1))
-    assert one == "fewer --steps or --keep-views" and several == f"{one}, or fewer images a turn (--see)"
 
 
 def test_a_server_gets_all_images():

@@ -94,8 +94,8 @@ class OnlyGenerates:
 @pytest.mark.parametrize(
     ("model", "settings", "error", "words"),
     [
-        (OnlyGenerates(), {}, ModelError, "OnlyGenerates has generate, but no name, concurrent, release, peak_memory"),
-        (Counting, {}, ModelError, r"Counting is a class: pass an object of it, Counting\(\.\.\.\)"),
+        (OnlyGenerates(), {}, ModelError, "OnlyGenerates is neither .* an object with name, concurrent, generate"),
+        (Counting, {}, ModelError, "Counting is neither a model's name, nor a function"),
         (7, {}, ModelError, "int is neither a model's name, nor a function"),
         (turn_then_answer, {"temperature": 0.7}, ConfigError, "temperature would have no effect on turn_then_answer"),
         (turn_then_answer, {"logprobs": True}, ConfigError, "logprobs would have no effect"),

@@ -30,7 +30,7 @@ from roomscout.edge.planning import memory_of, plan
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.envs.films import FilmLibrary, FilmSettings
-from roomscout.models import ModelError, ServerOptions
+from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation
 from roomscout.models.openai.dialect import encoded_message
 from roomscout.runs import RunError
@@ -204,7 +204,6 @@ def test_a_message_without_a_system_prompt_reaches_servers_with_all_frames(seen:
     for system_role in (True, False):
         content = json.loads(encoded_message(seen[0].messages, 0, system_role))["content"]
         assert [part["type"] for part in content] == ["image_url"] * 4 + ["text"]
-    assert ServerOptions(("http://x/v1",), images=4, images_a_turn=4, on_video=True).fewer_images == "fewer --frames"
 
 
 def test_samples_and_folders_of_frames(data: Path, tmp_path: Path):

@@ -60,8 +60,8 @@ def conversation() -> Conversation:
     return Conversation("q", [Message("system", "Look."), Message.of_views("Where?", view)])
 
 
-def ask(backend: OpenAIBackend) -> Reply:
-    (reply,) = backend.generate([conversation()], action_format())
+def ask(backend: OpenAIBackend, chat: Conversation | None = None) -> Reply:
+    (reply,) = backend.generate([chat or conversation()], action_format())
     return reply
 
 
@@ -87,12 +87,11 @@ class TestCheck:
         assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
         assert images_in(request) == 3
 
-    def test_it_finds_a_server_without_a_system_role(self, server: FaultyServer):
+    def test_without_a_system_role_its_text_begins_the_first_user_message(self, server: FaultyServer):
         server.fault = only_if(lambda request: request.body["messages"][0]["role"] == "system")
-        assert "does not take a system message (400: Nope.): add --no-system-role" in refusal(server)
-        backend, chat = backend_at(server, system_role=False), conversation()
+        backend, chat = backend_at(server), conversation()
         for text in ("Look.\n\nWhere?", "And now?"):
-            backend.generate([chat], action_format())
+            assert ask(backend, chat).dropped == ("system_role",)
             sent = server.requests[-1].body["messages"]
             assert [each["role"] for each in sent] == ["user", "assistant", "user"][: len(sent)]
             assert [part.get("text") for part in sent[-1]["content"]] == [None, text]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from roomscout.models import ModelOptions, ServerOptions
+from roomscout.models import ModelOptions
 from roomscout.models.conversation import Message
 from roomscout.models.openai.endpoint import Endpoint, ServerError, parsed, said_in
 from roomscout.models.openai.replies import choice_of, object_at, require_reply, text_of
@@ -36,10 +36,16 @@ NAMES_SHOWN = 5
 
 @dataclass(frozen=True)
 class Dialect:
-    """The parameters that a server takes: the name of the reply limit, and the settings it refuses."""
+    """What a server takes: the name of the reply limit. `dropped` is what it refuses: "seed", "temperature", and
+    "system_role" for system messages."""
 
     limit: str = "max_tokens"
     dropped: tuple[str, ...] = ()
+
+    @property
+    def system_role(self) -> bool:
+        """Whether the server takes a system message."""
+        return "system_role" not in self.dropped
 
     def settings(self, options: ModelOptions, seed: int) -> dict[str, Any]:
         """The parameters of a request."""
@@ -81,10 +87,15 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
             answer = endpoint.post("/chat/completions", _check(endpoint, dialect, short), CHECK_RETRIES)
             break
         except ServerError as error:
+            without_system = replace(dialect, dropped=(*dialect.dropped, "system_role"))
             if adapted := dialect.adapted(error, options):
                 dialect = adapted
             elif error.status in (400, 422) and short != options:
                 short = options  # models that reason refuse a limit that leaves no room for a reply
+            elif error.status not in REFUSED:
+                raise
+            elif dialect.system_role and _takes(endpoint, without_system, options, endpoint.options.images):
+                dialect = without_system
             else:
                 raise _explained(error, endpoint, dialect, options) from None
     choice = choice_of(answer, endpoint)
@@ -102,34 +113,33 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
             "%s refuses temperature 0: it samples replies at its default, so answers differ from run to run",
             endpoint.url,
         )
+    if not dialect.system_role:
+        log.warning("%s takes no system message: it is the beginning of the first user message", endpoint.url)
     if "seed" in dialect.dropped and options.temperature:
         log.warning("%s refuses seeds: replies differ from run to run", endpoint.url)
     return dialect
 
 
+def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: int) -> bool:
+    """Whether a server takes the check in this form."""
+    try:
+        endpoint.post("/chat/completions", _check(endpoint, dialect, options, images), retries=0)
+    except ServerError:
+        return False
+    return True
+
+
 def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> ServerError:
     """The error for a refused check, with the form of it that the server takes, if it takes any."""
-    if error.status not in REFUSED:
-        return error
-
-    def takes(**changes: Any) -> bool:
-        changed = _check(endpoint, dialect, options, replace(endpoint.options, **changes))
-        try:
-            endpoint.post("/chat/completions", changed, retries=0)
-        except ServerError:
-            return False
-        return True
-
-    said = f"({error.status}: {endpoint.quoted(said_in(error.text))})"
-    images, system_role = endpoint.options.images, endpoint.options.system_role
-    if images > 1 and takes(images=1):
+    said, images = f"({error.status}: {endpoint.quoted(said_in(error.text))})", endpoint.options.images
+    without_system = replace(dialect, dropped=(*dialect.dropped, "system_role"))
+    forms = (dialect, without_system)
+    if images > 1 and any(_takes(endpoint, form, options, 1) for form in forms):
         return endpoint.error(
             f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
-            f"or run with {endpoint.options.fewer_images}"
+            "or run with fewer --steps, --keep-views, --see or --frames"
         )
-    if system_role and takes(images=1, system_role=False):
-        return endpoint.error(f"does not take a system message {said}: add --no-system-role")
-    if any(takes(images=0, system_role=each) for each in {system_role, False}):
+    if any(_takes(endpoint, form, options, 0) for form in forms):
         return endpoint.error(f"does not take images for {endpoint.model} {said}: name a vision-language model")
     names = endpoint.model_names()
     if names and endpoint.model not in names:
@@ -168,16 +178,14 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
     log.debug("%s keeps replies to a JSON schema", endpoint.url)
 
 
-def _check(
-    endpoint: Endpoint, dialect: Dialect, options: ModelOptions, server: ServerOptions | None = None
-) -> dict[str, Any]:
-    """A short request in the form of a last turn's, with the longest conversation of `server`, by default the
-    endpoint's own options; without images it is one turn."""
-    server = server or endpoint.options
-    grey = [np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)] if server.images else []
+def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: int | None = None) -> dict[str, Any]:
+    """A short request in the form of a last turn's, by default with as many images as the longest conversation;
+    without images it is one turn."""
+    images = endpoint.options.images if images is None else images
+    grey = [np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)] if images else []
     turn = [Message.of_views(CHECK_TEXT, *grey), Message("assistant", "Hello.")]
-    messages = [Message("system", "Reply in one word."), *(turn * max(1, server.images))[:-1]]
-    encoded = filter(None, (encoded_message(messages, index, server.system_role) for index in range(len(messages))))
+    messages = [Message("system", "Reply in one word."), *(turn * max(1, images))[:-1]]
+    encoded = filter(None, (encoded_message(messages, index, dialect.system_role) for index in range(len(messages))))
     return {
         "model": endpoint.model,
         "messages": list(map(json.loads, encoded)),
