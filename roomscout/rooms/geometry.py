@@ -83,20 +83,19 @@ def _points_to_segments(points: np.ndarray, starts: np.ndarray, ends: np.ndarray
     return float(np.linalg.norm(offset - t[..., None] * along, axis=-1).min())
 
 
-def rectangle_distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Distance in metres between two filled rectangles (4, 2); 0 if they overlap."""
-    if rectangles_overlap(a, b[None])[0]:
-        return 0.0
-    return min(_points_to_segments(a, b, np.roll(b, -1, 0)), _points_to_segments(b, a, np.roll(a, -1, 0)))
-
-
 def box_distance(a: OrientedBox, b: OrientedBox) -> float:
     """Distance in metres between the closest points of two solid boxes; 0 if they overlap.
 
     An upright box is its footprint times a height interval, so the horizontal and vertical gaps are perpendicular.
     """
     vertical = max(a.bottom - b.top, b.bottom - a.top, 0.0)
-    return math.hypot(rectangle_distance(a.footprint, b.footprint), vertical)
+    one, two = a.footprint, b.footprint
+    if rectangles_overlap(one, two[None])[0]:
+        return vertical
+    horizontal = min(
+        _points_to_segments(one, two, np.roll(two, -1, 0)), _points_to_segments(two, one, np.roll(one, -1, 0))
+    )
+    return math.hypot(horizontal, vertical)
 
 
 def polygon_area(polygon: np.ndarray) -> float:
@@ -119,12 +118,12 @@ def wrap_deg(angle: np.ndarray) -> np.ndarray:
     return 180.0 - (180.0 - angle) % 360.0
 
 
-def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox, margin: float = 0.0) -> np.ndarray:
-    """(...) bool: whether each segment from `start` to `end` (..., 3) crosses the box grown by `margin` metres.
+def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox) -> np.ndarray:
+    """(...) bool: whether each segment from `start` to `end` (..., 3) crosses the box.
 
     Slab test: a line that misses the box enters its last slab after it leaves its first.
     """
-    half = np.array(box.size) / 2 + margin
+    half = np.array(box.size) / 2
     origin = box.local(start)
     along = box.local(end) - origin
     along = np.where(np.abs(along) < 1e-9, 1e-9, along)
