@@ -90,13 +90,8 @@ def warn_of_loose_vertices(path: Path, count: int, drawn: np.ndarray) -> None:
     used[drawn.ravel()] = True
     loose = count - int(used.sum())
     if _LOOSE_SHARE * count < loose < count:
-        _log.warning(
-            "%s: not drawing %d of its %d vertices, which no face uses; if they are points of the scan, save it "
-            "without faces",
-            path,
-            loose,
-            count,
-        )
+        fix = "if they are points of the scan, save it without faces"
+        _log.warning("%s: not drawing %d of its %d vertices, which no face uses; %s", path, loose, count, fix)
 
 
 def _without_see_through(path: Path, parts: Sequence[MeshPart]) -> list[MeshPart]:

@@ -83,12 +83,14 @@ class Texture:
         pixels = self.pixels
         for axis, wrap in enumerate(self.wrap):
             low, high = float(uv[..., axis].min()), float(uv[..., axis].max())
-            inside = low >= 0 and high <= 1
-            if wrap == "repeat" or (inside and not self._bleeds(axis, low, high)):
+            size, inside = pixels.shape[1 - axis], low >= 0 and high <= 1
+            bleeds = size <= _BLEEDING_PIXELS and (low < 0.5 / size or high > 1 - 0.5 / size)
+            if wrap == "repeat" or (inside and not bleeds):
                 continue
             uv = uv.copy()
             if wrap == "mirror" and not inside:
-                pixels = _with_mirror_image(pixels, axis)
+                mirrored = np.flip(pixels, 1 - axis)  # to the right, or above
+                pixels = np.concatenate([pixels, mirrored] if axis == 0 else [mirrored, pixels], axis=1 - axis)
                 uv[..., axis] /= 2
                 continue
             uv[..., axis] = uv[..., axis].clip(-_FAR_UV, _FAR_UV)
@@ -96,18 +98,6 @@ class Texture:
             size, whole = pixels.shape[1 - axis] - sum(margins), pixels.shape[1 - axis]
             uv[..., axis] = (uv[..., axis] * size + margins[0]) / whole
         return pixels, uv
-
-    def _bleeds(self, axis: int, low: float, high: float) -> bool:
-        """Whether the opposite border would be seen between coordinates `low` and `high` inside the image."""
-        size = self.pixels.shape[1 - axis]
-        return size <= _BLEEDING_PIXELS and (low < 0.5 / size or high > 1 - 0.5 / size)
-
-
-def _with_mirror_image(pixels: np.ndarray, axis: int) -> np.ndarray:
-    """The image in the first half along u, or v (up), and its mirror image in the second."""
-    if axis == 0:
-        return np.concatenate([pixels, pixels[:, ::-1]], axis=1)
-    return np.concatenate([pixels[::-1], pixels], axis=0)
 
 
 def _with_margins(pixels: np.ndarray, axis: int, below: float, above: float) -> tuple[np.ndarray, tuple[int, int]]:

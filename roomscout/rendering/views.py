@@ -110,7 +110,8 @@ def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
     has the floor below it, logs a warning and accepts any open position.
     """
     candidates = _grid(scene, camera_height_m)
-    around = _free_distances(scene, candidates)
+    origins = np.repeat(candidates, len(_AROUND), axis=0)
+    around = scene.cast(origins, np.tile(_AROUND, (len(candidates), 1))).reshape(len(candidates), -1)
     level = around[:, : len(_RING)]
     openness = np.square(np.where(np.isfinite(level), level, 0.0)).mean(axis=1)
     on_floor = np.abs(scene.heights_below(candidates) - scene.floor_z_m) <= FLOOR_TOLERANCE_M
@@ -150,9 +151,3 @@ def _ring(elevation_deg: float, count: int) -> np.ndarray:
 
 _RING = _ring(0.0, 16)
 _AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
-
-
-def _free_distances(scene: Scene, positions: np.ndarray) -> np.ndarray:
-    """(K, 32) metres from each position to the first surface in _AROUND's directions, level ones first; inf if none."""
-    origins = np.repeat(positions, len(_AROUND), axis=0)
-    return scene.cast(origins, np.tile(_AROUND, (len(positions), 1))).reshape(len(positions), -1)
