@@ -22,7 +22,7 @@ from roomscout.rendering.tables import numbers_of
 
 _log = logging.getLogger(__name__)
 
-_LINES_AND_CURVES = [b"l ", b"cu", b"su"]
+_LINES_AND_CURVES = (b"l ", b"curv", b"surf")
 _NAMES_SHOWN = 5
 
 
@@ -34,12 +34,15 @@ class _Lines:
         self._begin = np.array([line[:2] for line in self._lines], dtype="S2")
 
     def of(self, *keywords: bytes) -> np.ndarray:
-        """(K,) the indices of the lines that begin with one of these two bytes."""
-        return np.flatnonzero(np.isin(self._begin, keywords))
+        """(K,) the indices of the lines that begin with one of these, of two bytes or more."""
+        found = np.flatnonzero(np.isin(self._begin, [keyword[:2] for keyword in keywords]))
+        if max(map(len, keywords)) == 2:
+            return found
+        return np.array([index for index in found if self._lines[index].startswith(keywords)], dtype=np.int64)
 
     def names(self, keyword: bytes) -> list[str]:
         """What follows a keyword in each of its lines."""
-        found = (self._lines[index][len(keyword) :] for index in self.of(keyword[:2]))
+        found = (self._lines[index][len(keyword) :] for index in self.of(keyword))
         return [name.strip().decode("utf-8", "backslashreplace") for name in found]
 
     def after(self, keyword: bytes) -> list[bytes]:
@@ -83,7 +86,7 @@ def read_obj(path: Path) -> Geometry:
     used = lines.names(b"usemtl")
     names = list(dict.fromkeys(used))
     index_of = np.array([*map(names.index, used), -1])
-    materials = index_of[np.searchsorted(lines.of(b"us"), lines.of(b"f ")[triangles.faces]) - 1]
+    materials = index_of[np.searchsorted(lines.of(b"usemtl"), lines.of(b"f ")[triangles.faces]) - 1]
     parts = list(_mesh_parts(path, lines, names, materials, vertices, colours, triangles))
     if parts:
         warn_of_loose_vertices(path, len(vertices), np.concatenate([triangles.vertices.ravel(), points]))

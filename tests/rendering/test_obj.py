@@ -55,7 +55,7 @@ SHIFTED = SQUARE.replace("v 1 ", "v 3 ").replace("v 0 ", "v 2 ")
         TEXTURED.replace(FACE, relative(FACE)),
         f"mtllib scan.mtl\nusemtl wall\no one\n{SQUARE}{relative(FACE)}o two\n{SHIFTED}{relative(FACE)}",
         f"mtllib scan.mtl\nusemtl wall\no one\n{SQUARE}{FACE}o two\n{SHIFTED}{relative(FACE)}",
-        f"mtllib scan.mtl\nusemtl wall\n{FACE}{SQUARE}",
+        f"mtllib scan.mtl\nusemtl wall\nusemap other\n{FACE}{SQUARE}",
         TEXTURED.replace("mtllib scan.mtl", "mtllib other.mtl scan.mtl").replace("other.mtl", "scan.mtl"),
         TEXTURED.replace("mtllib scan.mtl", "mtllib C:\\scans\\scan.mtl"),
     ],
