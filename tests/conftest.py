@@ -286,7 +286,7 @@ def results(folder: Path) -> list[dict[str, Any]]:
 def scores(folder: Path) -> dict:
     """What a summary says of the answers."""
     kept = ("protocol", "model", "questions", "pending", "asked", "with_scan", "types")
-    found = RunReader(folder).summary
+    found = RunReader(folder).summary.to_json()
     assert found is not None
     return {key: found[key] for key in kept}
 

@@ -134,7 +134,7 @@ def error_line(by_sight: SightSplit) -> str:
 
 def surface_line(by_sight: SightSplit) -> str:
     """How much of the scans was seen, as a sentence."""
-    return f"Surface seen: {by_sight['surface_percent']:.1f} % of the scan in the views of an answer, on average"
+    return f"Surface seen: {by_sight.surface_percent:.1f} % of the scan in the views of an answer, on average"
 
 
 def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:

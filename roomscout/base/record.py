@@ -1,6 +1,6 @@
 """Records that are read from JSON and written to JSON by their type hints alone."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from operator import not_
 from typing import Annotated, Any, Self, TypeVar
@@ -30,19 +30,6 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """The record as an object for `json.dumps`."""
         return _adapter(type(self)).dump_python(self)
-
-
-class LookedUp(Record, Mapping[str, Any]):
-    """A record whose values can be looked up by their key in the JSON."""
-
-    def __getitem__(self, key: str) -> Any:
-        return self.to_json()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.to_json())
-
-    def __len__(self) -> int:
-        return len(self.to_json())
 
 
 _adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)

@@ -72,11 +72,10 @@ def overalls(folder: Path) -> str:
     """The overall of a finished run beside those of its baselines."""
     summary = RunReader(folder).summary
     assert summary is not None, "a finished run has a summary"
-    baselines = summary.get("baselines", {})
     words = {"blind": "blind", "most_frequent": "always giving the most frequent answer in other rooms"}
-    found = ((baselines.get(name, {}).get("overall"), what) for name, what in words.items())
-    known = [f"{overall:.1f} % {what}" for overall, what in found if overall is not None]
-    return ", ".join([f"Overall: {summary['asked'][summary['asked']['overall_label']]:.1f} % exploring", *known])
+    known = [(summary.baselines[name].overall, what) for name, what in words.items() if name in summary.baselines]
+    beside = [f"{overall:.1f} % {what}" for overall, what in known if overall is not None]
+    return ", ".join([f"Overall: {summary.asked.overall:.1f} % exploring", *beside])
 
 
 def next_steps(settings: Settings, folder: Path) -> list[str]:

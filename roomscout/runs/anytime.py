@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from roomscout.base.record import LookedUp, OmittedIfNone
+from roomscout.base.record import OmittedIfNone, Record
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.scoring.intervals import estimates, in_percent
@@ -76,7 +76,7 @@ def scores_by_turn(rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedB
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtTurn(LookedUp):
+class AtTurn(Record):
     """The overall, its interval and the tasks in percent, if the answers after this turn were the last.
 
     `forced` is the number of forced answers; all others are final. The last turn has the scores of the run.
@@ -90,7 +90,7 @@ class AtTurn(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TooEarly(LookedUp):
+class TooEarly(Record):
     """How many answers came before the last turn, and how many of them score below 1. Whether another turn would have
     helped is not known."""
 
@@ -99,7 +99,7 @@ class TooEarly(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TooLate(LookedUp):
+class TooLate(Record):
     """Of the answers that score `above_zero`: how many were as good at an earlier turn, and the mean number of turns
     since an answer first scored as much, and since all did."""
 
@@ -110,7 +110,7 @@ class TooLate(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Anytime(LookedUp):
+class Anytime(Record):
     """What the answers after each turn say, of the `answers` with a score.
 
     `too_early` is None if the model does not move the camera. `better_earlier` counts the answers that score less than

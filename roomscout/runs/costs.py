@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from roomscout.base.record import LookedUp, NotRecorded, OmittedIfEmpty, OmittedIfNone
+from roomscout.base.record import NotRecorded, OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.models import Reply
 from roomscout.runs.prices import Price
 from roomscout.runs.records import Turn
@@ -39,7 +39,7 @@ COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerCost(LookedUp):
+class AnswerCost(Record):
     """The tokens and the seconds of one answer, its share of batched calls and those of forced answers included, and
     their money; None without a price."""
 
@@ -58,7 +58,7 @@ class TaskCost(AnswerCost):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallCost(LookedUp):
+class CallCost(Record):
     """What calls of generate() cost. `mean_batch` is the mean number of questions per call; `prefilled_tokens` counts
     prompt tokens that were computed rather than reused."""
 

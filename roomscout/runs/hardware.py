@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, quantiles
 
-from roomscout.base.record import LookedUp, OmittedIfEmpty, OmittedIfNone, Record
+from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.runs.costs import MODEL_PARTS, PART_NAMES, WAITS, Cost
 
 HARDWARE_FILE = "hardware.jsonl"
@@ -31,7 +31,7 @@ class GpuSamples(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session(LookedUp):
+class Session(Record):
     """The figures of a process that worked on a run: wall seconds, questions finished, and memory in bytes."""
 
     seconds: float
@@ -43,7 +43,7 @@ class Session(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnSeconds(LookedUp):
+class TurnSeconds(Record):
     """The seconds of a turn, with the whole of its call: the median and the 95th percentile."""
 
     median: float
@@ -51,7 +51,7 @@ class TurnSeconds(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuFigure(LookedUp):
+class GpuFigure(Record):
     """A figure over all GPUs."""
 
     mean: float
@@ -59,7 +59,7 @@ class GpuFigure(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpus(LookedUp):
+class Gpus(Record):
     """The names and the figures of the GPUs of a run; None for a figure that is not known."""
 
     names: tuple[str, ...]
@@ -69,7 +69,7 @@ class Gpus(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hardware(LookedUp):
+class Hardware(Record):
     """What the hardware did. `seconds` is that of the costs.
 
     `tokens_per_second` counts generated tokens, for an engine that takes batches while it had a call, else over the

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from roomscout.base.record import LookedUp
+from roomscout.base.record import Record
 from roomscout.runs.conditions import hash_of
 from roomscout.runs.records import RunFacts
 
@@ -13,7 +13,7 @@ SHORT = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Provenance(LookedUp):
+class Provenance(Record):
     """SHA-256 hashes of what a run is made of, None where nothing is known to make one of, and RoomScout's version."""
 
     benchmark: str

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roomscout.base.record import LookedUp, Record
+from roomscout.base.record import Record
 from roomscout.data.benchmark import mean
 from roomscout.runs.records import EpisodeId, ResultRow
 
@@ -128,7 +128,7 @@ class Sight(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SightGroup(LookedUp):
+class SightGroup(Record):
     """Answers whose views showed as much: how many score `below_full`, and their mean score in percent."""
 
     answers: int
@@ -137,7 +137,7 @@ class SightGroup(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SightSplit(LookedUp):
+class SightSplit(Record):
     """How the scores of a run depend on what was in view: `types` has groups per question type and for "all", by the
     keys of SIGHTS that occur. `surface_percent` is the mean share of the surface that was seen."""
 

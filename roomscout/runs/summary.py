@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from roomscout.base.record import LookedUp, OmittedIfEmpty, OmittedIfNone
+from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.runs.anytime import Anytime
 from roomscout.runs.costs import Cost
 from roomscout.runs.hardware import Hardware, Session
@@ -12,7 +12,7 @@ from roomscout.scoring.scores import Scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionCount(LookedUp):
+class QuestionCount(Record):
     """How many questions a run has, and their fingerprint."""
 
     count: int
@@ -20,7 +20,7 @@ class QuestionCount(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartCount(LookedUp):
+class PartCount(Record):
     """Which part of a run a folder holds, and how many questions the whole run has."""
 
     number: int
@@ -29,7 +29,7 @@ class PartCount(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge(LookedUp):
+class Judge(Record):
     """The model that marked answers in free text, and the beginning of the hash of what it was asked, and how."""
 
     model: str

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from roomscout.base.record import LookedUp, OmittedIfEmpty, OmittedIfNone, Record
+from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.data.benchmark import Benchmark
 
 Edges = tuple[float, float]
@@ -91,7 +91,7 @@ class Label(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Percentages(LookedUp):
+class Percentages(Record):
     """The scores of all questions of a run, or of some, in percent: per task and `overall`, which `label` names.
 
     Of the `scored` questions, `scored_own` are of types outside the benchmark and count towards no task or overall (0
@@ -127,7 +127,7 @@ class Percentages(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypeScores(LookedUp):
+class TypeScores(Record):
     """Counts of questions by outcome, and the percent of those of a type; None if none was scored.
 
     `mean_turns` is over the questions that did not fail; None if all did. `scores` has the means of further scores over
@@ -146,7 +146,7 @@ class TypeScores(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Intervals(LookedUp):
+class Intervals(Record):
     """The intervals of scores in percent, by the name of a task, a type or "overall"; `missing` says why others lack
     one. `scenes` counts the scenes of each."""
 
@@ -158,7 +158,7 @@ class Intervals(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetScores(LookedUp):
+class DatasetScores(Record):
     """The scores of one dataset in percent: per task and `overall`, None if no row counts in it or its aggregate fails.
 
     Of its `questions` (answers), `failed` of the `scored` ones failed and score 0.
@@ -178,7 +178,7 @@ class DatasetScores(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleScores(LookedUp):
+class SampleScores(Record):
     """What several answers to each question score together, in percent: "mean", "pass@k" and "majority" per type, task
     and `overall`, over the `questions` with all answers, which are `of_each`."""
 
@@ -190,7 +190,7 @@ class SampleScores(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement(LookedUp):
+class Agreement(Record):
     """The mean pairwise agreement of the answers to a question, over the `questions` with two answers or more."""
 
     questions: int
@@ -198,7 +198,7 @@ class Agreement(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PersonScores(LookedUp):
+class PersonScores(Record):
     """What a person scores: the overall in percent, None if the benchmark's aggregate fails on these answers alone.
 
     `failed` counts the questions that failed and score 0, and `seconds` is the median of an answer.
@@ -212,7 +212,7 @@ class PersonScores(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline(LookedUp):
+class Baseline(Record):
     """The scores of a baseline in percent, and its `source` in words. A task is left out if any of its questions has no
     guess, and then the overall is None."""
 
@@ -223,7 +223,7 @@ class Baseline(LookedUp):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores(LookedUp):
+class Scores(Record):
     """The scores of a run, while `pending` answers are not finished.
 
     `asked` covers all questions: one without a scan scores 0. `with_scan` covers those with a scan. `finished` covers

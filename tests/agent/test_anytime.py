@@ -128,7 +128,7 @@ def by_turn(*episodes: tuple[Any, list[Any]], **settings: Any) -> dict[str, Any]
     forced = {row.episode: ForcedByTurn.of(turns) for row, turns in episodes}
     found = anytime([row for row, _ in episodes], forced, BENCHMARK, facts)  # type: ignore[arg-type]
     assert found is not None
-    return found
+    return found.to_json()
 
 
 class TestSummary:
@@ -328,7 +328,7 @@ class TestAlternatives:
 
 class TestRuns:
     def test_the_last_turn_has_the_scores_of_the_run(self, rooms: RoomScans, tmp_path: Path):
-        summary = RunReader(run_in_process(rooms.config(tmp_path, anytime=True, steps=4), scripted())).summary
+        summary = RunReader(run_in_process(rooms.config(tmp_path, anytime=True, steps=4), scripted())).summary.to_json()
         assert summary is not None
         last, asked = summary["anytime"]["by_turn"][-1], summary["asked"]
         assert (last["percent"], last["forced"]) == (asked[asked["overall_label"]], 0)
@@ -339,7 +339,7 @@ class TestRuns:
         with_it, without = (
             RunReader(
                 run_in_process(rooms.config(tmp_path / str(on), anytime=on, **settings), tiny(checkpoint))
-            ).summary
+            ).summary.to_json()
             for on in (True, False)
         )
         assert with_it is not None and without is not None
@@ -351,7 +351,7 @@ class TestRuns:
 
     def test_a_run_without_it_records_nothing_of_it(self, rooms: RoomScans, tmp_path: Path):
         folder = run_in_process(rooms.config(tmp_path, steps=2, num_questions=2), scripted())
-        summary = RunReader(folder).summary
+        summary = RunReader(folder).summary.to_json()
         assert summary is not None and "anytime" not in summary and "anytime" not in summary["cost"]
         assert not any('"forced"' in path.read_text() for path in folder.glob("q*/turns.jsonl"))
 
@@ -455,7 +455,7 @@ class TestRuns:
         ]
         found = results_of(preset, runs)
         table = turn_table(found)
-        summary = RunReader(runs[1]).summary
+        summary = RunReader(runs[1]).summary.to_json()
         assert summary is not None
         assert table.heads[:4] == ["overall", "turn 0", "turn 1", "turn 2"]
         assert table.rows[1][:4] == ["spin", *(f"{each['percent']:.1f}" for each in summary["anytime"]["by_turn"])]

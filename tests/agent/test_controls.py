@@ -387,18 +387,18 @@ class TestTell:
     def test_a_score_of_room_sizes_is_marked_if_the_extent_was_told(self, rooms: RoomScans, tmp_path: Path):
         sizes = {"question_types": ("room_size_estimation",), "steps": 0, "questions": rooms.root / "questions.jsonl"}
         run_in_process(rooms.config(tmp_path / "1", tell="pose extent", **sizes), answering())
-        (warning,) = RunReader(only_run(tmp_path / "1")).summary["warnings"]
+        (warning,) = RunReader(only_run(tmp_path / "1")).summary.to_json()["warnings"]
         assert warning.startswith("The prompts told the room's extent, which nearly gives away room_size_estimation")
         run_in_process(rooms.config(tmp_path / "2", tell="pose", **sizes), answering())
-        assert "warnings" not in RunReader(only_run(tmp_path / "2")).summary
+        assert "warnings" not in RunReader(only_run(tmp_path / "2")).summary.to_json()
         run_in_process(rooms.config(tmp_path / "plan", see="map plan", **sizes), answering())
-        (warning,) = RunReader(only_run(tmp_path / "plan")).summary["warnings"]
+        (warning,) = RunReader(only_run(tmp_path / "plan")).summary.to_json()["warnings"]
         assert warning.startswith(
             "The prompts told the room's extent in the plan of each turn, which nearly gives away"
         )
         own_words = ModelPolicy(answering().backend, prompts=Prompts(position="You are at {x:.1f}, {y:.1f}."))
         run_in_process(rooms.config(tmp_path / "3", tell="pose", **sizes), own_words)
-        (warning,) = RunReader(only_run(tmp_path / "3")).summary["warnings"]
+        (warning,) = RunReader(only_run(tmp_path / "3")).summary.to_json()["warnings"]
         assert warning.startswith("The prompts told the camera's position in the scan's coordinates, which often gives")
 
     @pytest.mark.parametrize("given", ["turns,pose", ["turns", "pose"], "pose turns", ["pose,turns"]])

@@ -117,7 +117,7 @@ def test_replies_that_could_not_be_read_are_a_warning_of_the_run(rooms: RoomScan
     ids = (str(rooms.rows[0]["id"]),)
     run_settings(rooms.config(tmp_path, ids=ids, steps=2), policy=ModelPolicy(ScriptedBackend(lambda _: said)))
     reader = RunReader(only_run(tmp_path))
-    warnings = (reader.summary or {}).get("warnings", [])
+    warnings = reader.summary.to_json().get("warnings", [])
     assert [each.startswith("3 of 3 replies could not be read as an action") for each in warnings] == [True] * warned
     assert all(each in (reader.folder / "run.log").read_text(encoding="utf-8") for each in warnings)
 
@@ -174,7 +174,7 @@ def test_drivers_and_memory_are_in_run_log_and_not_on_the_terminal(rooms: RoomSc
 def test_the_bar_ends_with_the_overall_of_the_table(rooms: RoomScans, tmp_path: Path):
     shown = on_a_terminal(rooms.command(tmp_path, "--steps", "2"))
     *_, bar = re.findall(r"overall (\d+\.\d) %", shown)
-    asked = RunReader(only_run(tmp_path)).summary["asked"]
+    asked = RunReader(only_run(tmp_path)).summary.to_json()["asked"]
     assert bar == f"{asked[asked['overall_label']]:.1f}"
 
 
@@ -388,7 +388,7 @@ def test_a_custom_policy_is_named_and_only_the_same_one_may_resume(rooms: RoomSc
     assert [row.status for row in reader.rows] == ["exhausted"] * 2
     headings = [turn.pose.heading_deg for turn in reader.turns(EpisodeId(1))]
     assert [(b - a) % 360 for a, b in pairwise(headings)] == pytest.approx([30.0] * 3)
-    assert reader.facts.config["model"] == reader.summary["model"] == "TurnLeft"
+    assert reader.facts.config["model"] == reader.summary.to_json()["model"] == "TurnLeft"
     with pytest.raises(ConfigError, match=r"was begun with TurnLeft, not random"):
         run_settings(config, reader.folder)
 

@@ -211,7 +211,7 @@ def test_answers_are_dealt_to_people_who_reply_in_any_order(play: Callable[..., 
     assert {row.folder: row.answer for row in reader.rows} == {
         "q001": "5", "q001_s2": "4", "q002": "A", "q002_s2": "A",
     }  # fmt: skip
-    summary = reader.summary
+    summary = reader.summary.to_json()
     assert summary is not None and reader.facts.config["model"] == "human:anna+ben"
     assert summary["agreement"] == {
         "number": {"questions": 1, "percent": 60},

@@ -188,7 +188,7 @@ def test_measurements_are_told_recorded_counted_and_labelled(marked: Path):
     reader = RunReader(marked)
     (row,) = reader.rows
     assert row.measurements == 2
-    summary = reader.summary
+    summary = reader.summary.to_json()
     assert summary is not None and summary["types"]["all"]["measurements"] == 2
     assert summary["asked"]["overall_label"].startswith("measured_")
     assert "measured 2 distances in scans for 1 of 1 answers" in "".join(summary["warnings"])
@@ -209,7 +209,7 @@ def test_a_run_that_measures_resumes_and_is_read_again(marked: Path, rooms: Room
 
 def test_a_run_that_could_measure_and_did_not_has_the_usual_label(rooms: RoomScans, tmp_path: Path):
     config = rooms.config(tmp_path, **{**STEPS, "see": ("rgb",)})
-    summary = RunReader(run_in_process(config, saying(act(answer=3)))).summary
+    summary = RunReader(run_in_process(config, saying(act(answer=3)))).summary.to_json()
     assert summary is not None and "measurements" not in summary["types"]["all"]
     assert "measured" not in summary["asked"]["overall_label"]
 

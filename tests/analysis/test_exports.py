@@ -85,7 +85,7 @@ def test_inspect_reads_the_views_as_images(run: Path, log: Any):
 
 
 def test_inspect_reads_the_means_of_the_summary(run: Path, log: Any):
-    asked = (RunReader(run).summary or {})["asked"]
+    asked = RunReader(run).summary.to_json()["asked"]
     percents = {asked["overall_label"]: asked[asked["overall_label"]], **asked["tasks"]}
     read = {name: metric.value for name, metric in log.results.scores[0].metrics.items()}
     assert read == {name: pytest.approx(percent / 100, abs=1e-5) for name, percent in percents.items()}

@@ -89,14 +89,14 @@ def judged(run: Path) -> Path:
 
 
 def test_a_run_without_a_judge_says_that_it_is_not_scored(unjudged: Path):
-    asked = (RunReader(unjudged).summary or {})["asked"]
+    asked = RunReader(unjudged).summary.to_json()["asked"]
     assert (asked["awaiting_judge"], asked["overall_label"]) == (4, None)
     said = "4 not scored yet: a judge scores them, with roomscout rescore RUN --judge MODEL"
     assert said in (unjudged / "run.log").read_text()
 
 
 def test_answers_in_free_text_have_no_frequency_baseline(unjudged: Path):
-    assert "most_frequent" not in (RunReader(unjudged).summary or {}).get("baselines", {})
+    assert "most_frequent" not in RunReader(unjudged).summary.to_json().get("baselines", {})
 
 
 def test_the_report_of_an_unjudged_run_has_the_command_that_scores_it(unjudged: Path):
@@ -129,7 +129,7 @@ def test_a_judge_scores_a_run_later(run: Path, tmp_path: Path, caplog: pytest.Lo
 
 
 def test_marks_score_the_summary(judged: Path):
-    asked = (RunReader(judged).summary or {})["asked"]
+    asked = RunReader(judged).summary.to_json()["asked"]
     assert re.fullmatch(LABEL + r"\S*", asked["overall_label"])
     assert (asked[asked["overall_label"]], asked["scored"], "awaiting_judge" in asked) == (62.5, 4, False)
 

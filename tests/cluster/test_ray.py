@@ -210,7 +210,7 @@ def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
     command = rooms.command(tmp_path / "logs", "--ray", "--policy", f"{tmp_path / 'two.py'}:Two")
     ended = run_command(command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    summary = RunReader(only_run(tmp_path / "logs")).summary
+    summary = RunReader(only_run(tmp_path / "logs")).summary.to_json()
     assert summary is not None and summary["model"] == "Two"
 
 

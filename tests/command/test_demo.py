@@ -38,7 +38,7 @@ def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[s
 def test_the_demo_compares_with_other_rooms_also_for_few_questions(demonstrated: tuple[Path, list[str]]):
     log_root, lines = demonstrated
     (overall,) = (line for line in lines if line.startswith("Overall: "))
-    summary = RunReader(run_folders(log_root)[-1]).summary
+    summary = RunReader(run_folders(log_root)[-1]).summary.to_json()
     assert summary is not None
     frequent = summary["baselines"]["most_frequent"]["overall"]
     assert overall.endswith(f" % blind, {frequent:.1f} % always giving the most frequent answer in other rooms")

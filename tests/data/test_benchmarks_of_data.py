@@ -51,8 +51,8 @@ def test_the_example_benchmark_is_run_scored_and_labelled(rooms: RoomScans, tmp_
     ended = run_main(rooms.flags(tmp_path / "runs", *flags))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     reader = RunReader(only_run(tmp_path / "runs"))
-    assert reader.summary["asked"]["overall_label"] == "toy_overall_4_task"
-    assert list(reader.summary["asked"]["tasks"]) == ["presence", "lamp_count", "which_side", "colour_of"]
+    assert reader.summary.to_json()["asked"]["overall_label"] == "toy_overall_4_task"
+    assert list(reader.summary.to_json()["asked"]["tasks"]) == ["presence", "lamp_count", "which_side", "colour_of"]
     assert "Toy scoring" in reader.facts.protocol
     valid = {"is_there": {"yes", "no"}, "which_side": {"A", "B"}, "colour_of": {"unknown"}}
     answers = {row.id: row.answer for row in reader.rows}
@@ -144,7 +144,7 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
     )  # fmt: skip
     path.write_text(path.read_text() + weight.read_text() + json.dumps(rooms.rows[0]) + "\n")
     assert run_settings(rooms.config(tmp_path / "runs", questions=path)).status == 0
-    summary = RunReader(only_run(tmp_path / "runs")).summary
+    summary = RunReader(only_run(tmp_path / "runs")).summary.to_json()
     counted = rooms.rows[0]["question_type"]
     assert list(summary["types"]) == [counted, "is_there", "weight", "all"]
     assert (summary["asked"]["scored"], summary["asked"]["scored_own"]) == (3, 2)
@@ -251,7 +251,7 @@ def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: Room
     )
     assert (ended.returncode, "Traceback" in ended.stderr) == (1, False)
     assert re.search(why, ended.stdout + ended.stderr)
-    summary = RunReader(folder).summary
+    summary = RunReader(folder).summary.to_json()
     assert re.match(why, summary["errors"][0]) and summary["warnings"][0] == summary["errors"][0]
     assert summary["asked"]["overall_label"] == "mean_over_questions_1_task"
     assert summary["asked"]["mean_over_questions_1_task"] == summary["types"]["object_counting"]["percent"]
@@ -259,7 +259,7 @@ def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: Room
     benchmark_in(tmp_path, "MINE = made()")
     # In a new process: this one has the broken file in memory.
     assert run_command([sys.executable, str(COMMAND), "--continue", str(folder)]).returncode == 0
-    summary = RunReader(folder).summary
+    summary = RunReader(folder).summary.to_json()
     assert summary["asked"]["overall_label"] == "mine_overall_1_task" and "errors" not in summary
 
 

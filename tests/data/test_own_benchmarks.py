@@ -60,7 +60,7 @@ def flags(rooms: RoomScans, log_root: Path) -> list[str]:
 def test_a_folder_with_a_yaml_is_run_scored_and_labelled(rooms: RoomScans, kitchens: Path, tmp_path: Path):
     ended = run_main([*flags(rooms, tmp_path / "runs"), "--benchmark", str(kitchens)])
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    summary = RunReader(only_run(tmp_path / "runs")).summary
+    summary = RunReader(only_run(tmp_path / "runs")).summary.to_json()
     assert summary["asked"]["overall_label"] == "kitchens_overall_3_task"
     assert list(summary["asked"]["tasks"]) == ["places", "is_there", "lamps"]
     assert "published kitchens_overall_3_task: 91.5 % an expert (our report, table 2, by walking)" in ended.stdout
@@ -74,7 +74,7 @@ def test_a_folder_with_datasets_has_scores_of_each_and_labels_a_part(rooms: Room
     (kitchens / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*mine, *new]))
     for name, more in (("whole", ()), ("part", ("--datasets", "new"))):
         run_main([*flags(rooms, tmp_path / name), "--benchmark", str(kitchens), *more])
-    whole, part = (RunReader(only_run(tmp_path / name)).summary for name in ("whole", "part"))
+    whole, part = (RunReader(only_run(tmp_path / name)).summary.to_json() for name in ("whole", "part"))
     assert (list(whole["datasets"]), whole["asked"]["overall_label"]) == (["new", "mine"], "kitchens_overall_3_task")
     assert part["asked"]["overall_label"] == "partial_kitchens_overall_3_task_of_3_questions_in_new"
 

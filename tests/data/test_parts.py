@@ -103,7 +103,7 @@ def test_merged_parts_equal_one_run(one_run: Path, parts: list[Path], tmp_path: 
 
 def test_a_part_says_so_in_its_name_and_its_scores(six_rooms: RoomScans, parts: list[Path]):
     for number, part in enumerate(parts, start=1):
-        found = RunReader(part).summary
+        found = RunReader(part).summary.to_json()
         assert part.name.endswith(f"_batched_shard{number}of{SHARDS}")
         assert found is not None and found["part"]["number"] == number
         assert found["asked"]["overall_label"].startswith(f"part_{number}_of_{SHARDS}_")

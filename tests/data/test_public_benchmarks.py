@@ -115,7 +115,7 @@ def test_revsi_is_run_scored_and_labelled(rooms: RoomScans, tmp_path: Path):
     ]  # fmt: skip
     config = rooms.config(tmp_path / "runs", questions=lines(tmp_path / "rows.jsonl", rows), benchmark="revsi", steps=1)
     assert run_settings(config).status == 0
-    summary = RunReader(only_run(tmp_path / "runs")).summary
+    summary = RunReader(only_run(tmp_path / "runs")).summary.to_json()
     label = f"{re.sub('[^A-Za-z0-9]+', '_', tmp_path.name)}_rows_overall_7_task"
     assert summary["asked"]["overall_label"] == label, "made-up rows are not ReVSI's own"
     assert list(summary["asked"]["tasks"]) == list(TYPES_OF_TASK)
@@ -261,7 +261,7 @@ def test_a_run_of_sqa3d_starts_at_the_pose_of_its_situation(rooms: RoomScans, tm
     middle = (vertices.min(axis=0) + vertices.max(axis=0)) / 2
     assert (pose.x_m, pose.y_m) == pytest.approx((middle[0] + 0.5, middle[1] - 0.25), abs=1e-4)
     assert pose.heading_deg == pytest.approx(225)
-    assert reader.summary["asked"]["overall_label"].endswith("_overall_1_task_without_is+how+can+which+other")
+    assert reader.summary.to_json()["asked"]["overall_label"].endswith("_overall_1_task_without_is+how+can+which+other")
     assert next(iter(reader.questions)).start == Start(0.5, -0.25, pytest.approx(225), from_middle=True)
 
 

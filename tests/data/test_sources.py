@@ -79,7 +79,7 @@ def test_a_run_over_a_file_of_ones_own_is_nowhere_called_vsi_bench(rooms: RoomSc
     )
     assert "official" not in reader.facts.protocol and "VSI-Bench scoring" in reader.facts.protocol
     assert reader.benchmark.title == f"{rooms.root.name}/{rooms.questions.name}"
-    label = reader.summary["asked"]["overall_label"]
+    label = reader.summary.to_json()["asked"]["overall_label"]
     assert "_few_overall_4_task_without_" in label and not label.startswith("overall")
     board = markdown_of(tables_of([standing_of(run)]))
     assert f"## {reader.benchmark.title}, scored as VSI-Bench" in board and "official" not in board
@@ -96,7 +96,7 @@ def test_questions_in_types_of_ones_own_have_a_mean_and_a_label(rooms: RoomScans
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = run_in_process(rooms.config(tmp_path / "runs", questions=path, steps=0))
-    asked = RunReader(run).summary["asked"]
+    asked = RunReader(run).summary.to_json()["asked"]
     assert asked["overall_label"].endswith("mine_overall_over_questions")
     assert asked[asked["overall_label"]] == pytest.approx(asked["tasks"]["colour"])
     (standing,) = (standing_of(run),)

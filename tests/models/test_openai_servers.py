@@ -157,7 +157,7 @@ class TestDelays:
         server.fault = lambda request: "503" if request.turn == 1 and request.attempt == 0 else None
         folder = run_in_process(rooms.config(tmp_path / "there"), policy)
         assert trajectories(folder) == trajectories(undisturbed)
-        summary = RunReader(folder).summary
+        summary = RunReader(folder).summary.to_json()
         failed = sum(request.turn == 1 and request.attempt == 0 for request in server.requests)
         assert failed and summary is not None and summary["cost"]["retries"] == failed
 

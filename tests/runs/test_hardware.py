@@ -38,7 +38,7 @@ class Engine(ScriptedBackend):
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    found = RunReader(folder).summary
+    found = RunReader(folder).summary.to_json()
     assert found is not None
     return found
 
