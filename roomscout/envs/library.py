@@ -24,7 +24,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.registry import draws_splats
 from roomscout.rendering.renderers import Renderer, RenderError
 from roomscout.rendering.scene import Scene, SceneCache, SceneError
-from roomscout.rendering.views import Criterion, FirstView, eye_z_m, first_view
+from roomscout.rendering.views import FirstView, eye_z_m, first_view
 
 FIRST_VIEWS_KEPT = 32
 OUTSIDE_M = 0.5
@@ -33,14 +33,13 @@ OUTSIDE_M = 0.5
 
 @dataclass(frozen=True)
 class CameraSettings:
-    """Settings of all views of a run: image size in pixels, focal length, how view 0 is chosen, and
-    the names of the images of an observation."""
+    """Settings of all views of a run: image size and focal length in pixels, the camera's height and pitch, and the
+    names of the images of an observation."""
 
     image_size: tuple[int, int]
     focal_px: float
     height_m: float
     pitch_deg: float
-    first_view: Criterion = "visibility"
     see: tuple[str, ...] = (VIEW,)
 
     @property
@@ -92,7 +91,7 @@ class SceneLibrary(Protocol):
 def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) -> FirstView:
     """The best of four headings near the middle of a scene; raises RenderError."""
     try:
-        return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg, camera.first_view)
+        return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg)
     except MemoryError as error:
         size = " x ".join(map(str, camera.image_size))
         raise RenderError(f"a view of {size} pixels does not fit into memory: use a smaller --image-size") from error

@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -13,8 +12,6 @@ from roomscout.rendering.renderers.base import Renderer
 from roomscout.rendering.scene import FLOOR_TOLERANCE_M, Scene
 
 _log = logging.getLogger(__name__)
-
-Criterion = Literal["visibility", "sharpness"]
 
 HEADINGS_DEG = (0.0, 90.0, 180.0, 270.0)
 GRID_CELLS = 32
@@ -43,33 +40,22 @@ class FirstView:
 
 
 def first_view(
-    scene: Scene,
-    renderer: Renderer,
-    intrinsics: Intrinsics,
-    camera_height_m: float,
-    pitch_deg: float,
-    criterion: Criterion,
+    scene: Scene, renderer: Renderer, intrinsics: Intrinsics, camera_height_m: float, pitch_deg: float
 ) -> FirstView:
     """The view with the best of the four headings at `start_position`; the first heading wins ties.
 
-    "visibility" scores the visible share of the scanned surface, "sharpness" the variance of the image's Laplacian.
+    The score of a heading is the share of the scanned surface that it shows.
     """
     position = start_position(scene, camera_height_m)
     if (eye_m := position[2] - scene.floor_z_m) < camera_height_m - 0.005:
         _log.warning(
-            "%s: the camera starts %.2f m above the floor, not at %s: %g %% of the scanned surface is "
+            "%s: the camera starts %.2f m above the floor, not at --camera-height %g: %g %% of the scanned surface is "
             "lower than %.2f m",
-            scene.name, eye_m, f"--camera-height {camera_height_m:g}", BOUNDS_PERCENTILES[1],
-            scene.bounds.upper[2] - scene.floor_z_m,
+            scene.name, eye_m, camera_height_m, BOUNDS_PERCENTILES[1], scene.bounds.upper[2] - scene.floor_z_m,
         )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
-    if criterion == "visibility":
-        scores = [visible_share(scene, pose, intrinsics, renderer.depth(scene, pose, intrinsics)) for pose in poses]
-        best = FirstView.at(poses[int(np.argmax(scores))], scene, renderer, intrinsics)
-    else:
-        views = [FirstView.at(pose, scene, renderer, intrinsics) for pose in poses]
-        scores = [sharpness(view.image) for view in views]
-        best = views[int(np.argmax(scores))]
+    scores = [visible_share(scene, pose, intrinsics, renderer.depth(scene, pose, intrinsics)) for pose in poses]
+    best = FirstView.at(poses[int(np.argmax(scores))], scene, renderer, intrinsics)
     return replace(best, scores=tuple(scores))
 
 
@@ -89,16 +75,6 @@ def project(points: np.ndarray, pose: CameraPose, intrinsics: Intrinsics) -> tup
     depths = camera[:, 2]
     homogeneous = camera @ intrinsics.matrix.T
     return homogeneous[:, :2] / np.where(depths > 0, depths, 1.0)[:, None], depths
-
-
-def sharpness(image: np.ndarray) -> float:
-    """Variance of the Laplacian of an (H, W, 3) uint8 image in greyscale.
-
-    J. L. Pech-Pacheco et al., "Diatom autofocusing in brightfield microscopy: a comparative study", ICPR 2000.
-    """
-    grey = image.astype(np.float32).mean(axis=2)
-    middle = grey[1:-1, 1:-1]
-    return float(np.var(grey[:-2, 1:-1] + grey[2:, 1:-1] + grey[1:-1, :-2] + grey[1:-1, 2:] - 4 * middle))
 
 
 def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:

@@ -8,7 +8,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import make_renderer
 from roomscout.rendering.scene import make_scene
-from roomscout.rendering.views import first_view, project, sharpness, start_position, visible_share
+from roomscout.rendering.views import first_view, project, start_position, visible_share
 
 VIEW = Intrinsics(160, 128, 80.0)
 RAYCAST = make_renderer("raycast")
@@ -107,18 +107,11 @@ def test_a_scene_without_a_floor_still_has_a_start():
 def test_visibility_prefers_the_heading_with_the_most_surface():
     # A strip of floor leads to a wall at +y; the other directions are empty.
     scene = scene_of(box((-0.5, -0.5, -0.02), (0.5, 4, 0)), box((-2, 4, 0), (2, 4.02, 2.5)))
-    assert first_view(scene, RAYCAST, VIEW, 1.6, 0.0, "visibility").pose.heading_deg == 90
+    assert first_view(scene, RAYCAST, VIEW, 1.6, 0.0).pose.heading_deg == 90
 
 
-def test_sharpness_prefers_the_heading_with_the_most_detail():
-    stripes = [box((0.1, y, 0.2), (0.11, y + 0.1, 2.3), RED) for y in np.arange(1, 4, 0.2)]
-    room = scene_of(box((0, 0, 0), (6, 5, 2.5)), *stripes)
-    assert first_view(room, RAYCAST, VIEW, 1.6, 0.0, "sharpness").pose.heading_deg == 180
-
-
-@pytest.mark.parametrize("criterion", ["visibility", "sharpness"])
-def test_the_first_view_has_the_best_score_and_is_deterministic(criterion):
-    first, again = (first_view(landmark_room(), RAYCAST, VIEW, 1.6, -5.0, criterion) for _ in range(2))
+def test_the_first_view_has_the_best_score_and_is_deterministic():
+    first, again = (first_view(landmark_room(), RAYCAST, VIEW, 1.6, -5.0) for _ in range(2))
     assert first.pose == again.pose
     assert first.scores == again.scores
     assert first.pose.heading_deg == 90 * np.argmax(first.scores)
@@ -142,12 +135,8 @@ def test_projection_puts_a_point_straight_ahead_in_the_middle():
     assert depths == pytest.approx([3, -3])
 
 
-def test_sharpness_of_a_uniform_image_is_zero():
-    assert sharpness(np.full((8, 8, 3), 77, dtype=np.uint8)) == 0.0
-
-
 def test_a_room_too_low_for_the_camera_height_logs_a_warning(caplog):
-    first_view(closed_room(), RAYCAST, VIEW, 9.0, 0.0, "visibility")
+    first_view(closed_room(), RAYCAST, VIEW, 9.0, 0.0)
     assert caplog.messages == [
         "room: the camera starts 2.30 m above the floor, not at --camera-height 9: 98 % of the scanned surface is "
         "lower than 2.50 m"
