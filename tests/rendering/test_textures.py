@@ -1,9 +1,12 @@
-"""Which faces a texture makes transparent."""
+"""Images in every mode, and which faces a texture makes transparent."""
 
 import numpy as np
 import pytest
+from gltf_files import image_bytes
+from PIL import Image
+from simple_rooms import RED
 
-from roomscout.rendering.textures import Opacity
+from roomscout.rendering.textures import Opacity, decoded
 
 LEFT_HALF = [[0.1, 0.2], [0.4, 0.2], [0.1, 0.9]]
 RIGHT_HALF = [[0.6, 0.2], [0.9, 0.2], [0.6, 0.9]]
@@ -32,3 +35,27 @@ def test_one_opaque_texel_keeps_a_face():
     opaque[1500, 700] = True
     none, _ = Opacity(opaque, ("repeat", "repeat")).of_faces(np.float32([[[0, 0], [1, 0], [1, 1]], RIGHT_HALF]))
     assert none.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "shown"),
+    [
+        ("I;16", 0x8000, (128, 128, 128)),
+        ("I;16", 200, (200, 200, 200)),
+        ("L", 77, (77, 77, 77)),
+        ("LA", (77, 255), (77, 77, 77)),
+        ("P", 5, (9, 8, 7)),
+        ("1", 1, (255, 255, 255)),
+        ("RGBA", (10, 20, 30, 255), (10, 20, 30)),
+    ],
+)
+def test_images_of_any_mode_are_decoded(mode, colour, shown):
+    image = Image.new(mode, (8, 8), colour)
+    if mode == "P":
+        image.putpalette([9, 8, 7] * 256)
+    assert (decoded(image_bytes(image)).pixels == shown).all()
+
+
+def test_a_cmyk_jpeg_is_decoded():
+    image = Image.new("RGB", (8, 8), RED).convert("CMYK")
+    assert np.abs(decoded(image_bytes(image, "JPEG")).pixels.astype(int) - RED).max() <= 6
