@@ -25,6 +25,9 @@ from roomscout.rendering.resources import find_file
 
 _log = logging.getLogger(__name__)
 
+Entry = dict[str, Any]
+"""An object of the file's JSON, such as a node or a mesh."""
+
 _JSON_CHUNK, _BINARY_CHUNK = 0x4E4F534A, 0x004E4942
 _COMPONENTS = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9, "MAT4": 16}
@@ -70,7 +73,7 @@ class GltfFile:
         self._buffers: dict[int, np.ndarray] = {}
         self._accessors: dict[int, np.ndarray] = {}
 
-    def item(self, kind: str, index: int) -> dict[str, Any]:
+    def item(self, kind: str, index: int) -> Entry:
         """An entry of one of the lists, such as "meshes"; raises ValueError if there is none."""
         entries = self.tree.get(kind, [])
         if not isinstance(index, int) or not 0 <= index < len(entries):
@@ -138,11 +141,11 @@ class GltfFile:
         return np.ndarray((count, width), dtype, data, offset, (stride, dtype.itemsize)).copy()
 
 
-def _type_of(accessor: dict[str, Any]) -> np.dtype:
+def _type_of(accessor: Entry) -> np.dtype:
     return np.dtype(_COMPONENTS[accessor["componentType"]])
 
 
-def _parsed(path: Path) -> tuple[dict[str, Any], memoryview | None]:
+def _parsed(path: Path) -> tuple[Entry, memoryview | None]:
     """The JSON of a file and the binary chunk of a GLB; the content, not the name, says which it is."""
     data = memoryview(path.read_bytes())
     chunks: dict[int, memoryview] = {_JSON_CHUNK: data}
@@ -219,7 +222,7 @@ def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
                      " and ".join(sorted(deformed)))  # fmt: skip
 
 
-def _transform(node: dict[str, Any]) -> np.ndarray:
+def _transform(node: Entry) -> np.ndarray:
     """The (4, 4) matrix of a node relative to its parent."""
     if "matrix" in node:
         return np.array(node["matrix"], dtype=np.float64).reshape(4, 4).T
@@ -244,7 +247,7 @@ def _matrices(
     return matrices
 
 
-def _instances(file: GltfFile, extension: dict[str, Any] | None) -> np.ndarray:
+def _instances(file: GltfFile, extension: Entry | None) -> np.ndarray:
     """(K, 4, 4): where a node repeats its mesh."""
     if not extension:
         return np.eye(4)[None]
@@ -273,7 +276,7 @@ class _Parts:
             self._meshes[index] = [part for part in parts if part is not None]
         return self._meshes[index]
 
-    def _part(self, primitive: dict[str, Any]) -> MeshPart | None:
+    def _part(self, primitive: Entry) -> MeshPart | None:
         attributes, mode = primitive.get("attributes", {}), primitive.get("mode", _TRIANGLES)
         self.attributes |= attributes.keys()
         if mode in _LINES:
@@ -297,7 +300,7 @@ class _Parts:
             colours, alpha, uv = (column if column is None else column[used] for column in (colours, alpha, uv))
         return material.part(positions, faces, colours, alpha, uv)
 
-    def _faces(self, primitive: dict[str, Any], mode: int, count: int) -> np.ndarray:
+    def _faces(self, primitive: Entry, mode: int, count: int) -> np.ndarray:
         """(M, 3) int32."""
         if "indices" not in primitive:
             return _triangles(np.arange(count), mode)

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from roomscout.rendering.textures import (
 )
 
 if TYPE_CHECKING:
-    from roomscout.rendering.gltf import GltfFile
+    from roomscout.rendering.gltf import Entry, GltfFile
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class MaterialReader:
             self._materials[index] = self._read(self._file.item("materials", index))
         return self._materials[index]
 
-    def _read(self, entry: dict[str, Any]) -> Material:
+    def _read(self, entry: "Entry") -> Material:
         model = entry.get("pbrMetallicRoughness", {})
         rgba = np.array(model.get("baseColorFactor", [1, 1, 1, 1]), dtype=np.float64)
         factor, alpha = rgba[:3].clip(0, 1), float(rgba[3])
@@ -161,7 +161,7 @@ class MaterialReader:
             self._textures[key] = Texture(np.maximum(pixels, glow) if glow.any() else pixels, shown.wrap)
         return self._textures[key]
 
-    def _slot(self, info: dict[str, Any] | None) -> _Slot | None:
+    def _slot(self, info: "Entry | None") -> _Slot | None:
         """The picture that a texture info refers to; None if there is none, or it cannot be used, which is logged."""
         if info is None:
             return None
@@ -178,7 +178,7 @@ class MaterialReader:
             (_WRAPS[sampler.get("wrapS", 10497)], _WRAPS[sampler.get("wrapT", 10497)]),
         )
 
-    def _picture(self, index: int, texture: dict[str, Any]) -> Picture | None:
+    def _picture(self, index: int, texture: "Entry") -> Picture | None:
         """The first image of a texture that can be decoded."""
         extensions = texture.get("extensions", {})
         sources = [texture.get("source"), *(extensions.get(name, {}).get("source") for name in _IMAGE_EXTENSIONS)]
@@ -204,7 +204,7 @@ def _encoded(linear: np.ndarray) -> np.ndarray:
     return (255 * srgb(linear)).round().astype(np.uint8)
 
 
-def _transform(extension: dict[str, Any]) -> tuple[tuple[float, ...], ...]:
+def _transform(extension: "Entry") -> tuple[tuple[float, ...], ...]:
     """The (2, 3) matrix of a KHR_texture_transform, for v down: scales, turns counter-clockwise, then shifts."""
     scale, shift = extension.get("scale", [1, 1]), extension.get("offset", [0, 0])
     cos, sin = np.cos(extension.get("rotation", 0.0)), np.sin(extension.get("rotation", 0.0))
