@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from roomscout.models.transformers.devices import is_out_of_memory, resolve_device, resolve_dtype
-from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.families.family import HEAD, LANGUAGE_MODEL
 from roomscout.models.transformers.kv_cache import kv_token_bytes
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ class Work:
 
 
 def work_of(model: "PreTrainedModel", number_bytes: int) -> Work:
-    """A model's work, computed from its weights' shapes. Excludes embedding lookups, counts mergers once per token and,
-    in a mixture of experts, only the experts that a token is routed to."""
-    text, family = model.config.get_text_config(), family_of(model.config)
+    """A model's work, computed from its weights' shapes. Excludes embedding lookups, counts mergers once per token."""
+    text = model.config.get_text_config()
     sizes = {name: weight.numel() for name, weight in model.named_parameters()}
 
     def parameters_in(part: str, excluded: tuple[str, ...]) -> int:
@@ -80,11 +79,9 @@ def work_of(model: "PreTrainedModel", number_bytes: int) -> Work:
             size for name, size in named if name.startswith(f"{part}.") and not name.startswith(excluded_prefixes)
         )
 
-    experts = sum(size for name, size in sizes.items() if ".experts." in name)
-    inactive = experts - experts * text.num_experts_per_tok // text.num_experts if experts else 0
-    head = _count_parameters(model.get_submodule(family.head))
+    head = _count_parameters(model.get_submodule(HEAD))
     mergers = sum(_count_parameters(model.get_submodule(merger)) for merger in MERGERS)
-    token_parameters = parameters_in(family.language_model, LOOKUPS) - inactive + head
+    token_parameters = parameters_in(LANGUAGE_MODEL, LOOKUPS) + head
     return Work(
         token_parameters=token_parameters,
         patch_parameters=parameters_in("model.visual", LOOKUPS + MERGERS) + mergers / PATCHES_PER_TOKEN,

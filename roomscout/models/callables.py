@@ -23,14 +23,14 @@ class CallableBackend(Backend):
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; raises ModelError for a reply that is no text."""
-        return [self._reply_to(conversation) for conversation in conversations]
-
-    def _reply_to(self, conversation: Conversation) -> Reply:
-        started = time.perf_counter()
-        text = self._reply(as_dicts(conversation.messages))
-        if not isinstance(text, str):
-            raise ModelError(f"{self.name} returned {repr(text)[:80]}: it must return the text of the reply")
-        return Reply(text, seconds=time.perf_counter() - started)
+        replies = []
+        for conversation in conversations:
+            started = time.perf_counter()
+            text = self._reply(as_dicts(conversation.messages))
+            if not isinstance(text, str):
+                raise ModelError(f"{self.name} returned {repr(text)[:80]}: it must return the text of the reply")
+            replies.append(Reply(text, seconds=time.perf_counter() - started))
+        return replies
 
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, Any]]:

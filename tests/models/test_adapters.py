@@ -13,7 +13,6 @@ from planned import run_settings
 from transformers import AutoModelForImageTextToText
 from untrained_checkpoints import write_untrained_checkpoint
 
-from roomscout import load_policy
 from roomscout.agent.policies.replies import action_format
 from roomscout.analysis.titles import short_title
 from roomscout.base.errors import ConfigError
@@ -95,14 +94,6 @@ def test_a_run_names_the_adapter_in_its_protocol_and_resumes_with_it(rooms: Room
 
 
 class TestRefused:
-    def test_with_another_engine(self):
-        with pytest.raises(ConfigError, match="leave out adapter with engine"):
-            load_policy("m", engine="openai", base_url=["http://localhost:1/v1"], adapter="somewhere")
-
-    def test_without_a_model(self):
-        with pytest.raises(ConfigError, match="adapter has no meaning without a model"):
-            load_policy("random", adapter="somewhere")
-
     def test_a_folder_without_one(self, tiny, tmp_path):
         with pytest.raises(ModelError, match=r"--adapter .* has no adapter_config\.json"):
             backend(tiny, tmp_path)

@@ -106,10 +106,3 @@ def test_the_number_of_an_unlike_gpu_is_believed_only_if_cuda_counts_as_nvml_doe
     for key, value in {"FAKE_NVML": "unlike", "CUDA_DEVICE_ORDER": order, "CUDA_VISIBLE_DEVICES": "1"}.items():
         monkeypatch.setenv(key, value)
     assert {each["name"] for each in sampled()} == recorded
-
-
-def test_without_the_package_nothing_is_sampled(monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with caplog.at_level("DEBUG"):
-        assert sampled() == []
-    assert "No figures of GPUs: nvidia-ml-py is not installed" in caplog.messages

@@ -401,15 +401,6 @@ def test_a_model_without_images_is_found_before_the_first_question(script: Fault
             backend_at(script.url)
 
 
-def test_a_server_that_answers_as_another_model_is_reported(script: FaultyServer, caplog: pytest.LogCaptureFixture):
-    answer = script.answering
-    for name, warnings in (("served-2026-11-01", 0), ("other", 1)):
-        script.answering = lambda body, name=name: json.dumps(json.loads(answer(body)) | {"model": name}).encode()
-        caplog.clear()
-        backend_at(script.url)
-        assert sum(record.levelname == "WARNING" for record in caplog.records) == warnings
-
-
 @pytest.mark.parametrize(("context", "warnings"), [(900, 1), (10**6, 0)])
 def test_a_server_that_drops_views_is_reported(
     script: FaultyServer, caplog: pytest.LogCaptureFixture, context, warnings
@@ -431,24 +422,12 @@ def test_a_server_that_drops_views_is_reported(
     assert all("read 900 tokens of a conversation of 2 views, and 900 of one of 3" in each for each in said)
 
 
-def test_a_server_is_told_not_to_stream(script: FaultyServer):
-    backend_at(script.url).generate([conversation()], action_format())
-    assert [request.body["stream"] for request in script.requests] == [False, False]
-
-
 @pytest.mark.parametrize("fault", ["gzip", "closing"])
 def test_a_server_may_compress_bodies_and_close_connections(script: FaultyServer, fault: str):
     script.fault = lambda request: fault
     backend = backend_at(script.url)
     replies = [backend.generate([conversation()], action_format())[0].text for _ in range(8)]
     assert len(set(replies)) == 1
-
-
-def test_a_proxy_of_the_environment_is_not_used_for_loopback(script: FaultyServer, monkeypatch: pytest.MonkeyPatch):
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    backend_at(script.url)
-    assert script.requests
 
 
 ACTION = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
@@ -499,18 +478,6 @@ def test_constrained_takes_a_server_that_keeps_to_a_schema(script: FaultyServer)
     assert asked[1]["json_schema"]["schema"] == reply_format.schema
 
 
-def test_the_first_check_finds_a_server_that_sends_replies_as_thoughts(script: FaultyServer):
-    def thinking(reason: str) -> bytes:
-        message = {"role": "assistant", "content": None, "reasoning_content": "Hello!"}
-        return json.dumps({"choices": [{"message": message, "finish_reason": reason}]}).encode()
-
-    script.answering = lambda body: thinking("length")  # the check's own limit
-    backend_at(script.url)
-    script.answering = lambda body: thinking("stop")
-    with pytest.raises(ModelError, match="all of a reply as reasoning_content"):
-        backend_at(script.url)
-
-
 def test_an_empty_reply_is_not_sent_back_as_an_empty_message(script: FaultyServer):
     backend, chat = backend_at(script.url), conversation()
     chat.append(Message("assistant", "\n"))
@@ -518,12 +485,6 @@ def test_an_empty_reply_is_not_sent_back_as_an_empty_message(script: FaultyServe
     backend.generate([chat], action_format())
     said = [each["content"] for each in script.requests[-1].body["messages"] if each["role"] == "assistant"]
     assert said == ["(empty reply)"]
-
-
-def test_a_reply_is_kept_as_the_server_sent_it(script: FaultyServer):
-    text = "<think>" + ACTION + "</think> No: " + ACTION + "\n\nAnd now {"
-    script.answering = scripted(lambda chat: text)
-    assert backend_at(script.url).generate([conversation()], action_format())[0].text == text
 
 
 def test_a_reply_that_is_cut_off_says_how_many_tokens_it_had(rooms: RoomScans, tmp_path: Path, script: FaultyServer):

@@ -263,11 +263,6 @@ class TestDrafts:
         found = self.parsed(thinker, self.DRAFT)
         assert found.action.answer is None and found.error == "the reply ended inside its thought"
 
-    @qwen
-    def test_behind_which_nothing_comes_are_skipped(self, thinker: Thinker):
-        found = self.parsed(thinker, self.DRAFT + "\n</think>\n\nDone.")
-        assert found.action.answer is None and found.error is not None and found.error.endswith("behind its thought")
-
 
 class TestConstrained:
     """Grammars apply behind the thought."""

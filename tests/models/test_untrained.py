@@ -6,8 +6,6 @@ import pytest
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint
 
-from explorer.untrained import make_processor
-
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
@@ -25,11 +23,6 @@ def test_the_same_seed_gives_the_same_files(checkpoint, tmp_path):
     assert filecmp.cmpfiles(checkpoint, again, names, shallow=False)[0] == names
 
 
-def test_another_seed_gives_other_weights(checkpoint, tmp_path):
-    other = write_untrained_checkpoint(tmp_path / "other", seed=1)
-    assert not filecmp.cmp(checkpoint / "model.safetensors", other / "model.safetensors", shallow=False)
-
-
 def test_it_loads_through_the_auto_classes_as_qwen3_vl(checkpoint):
     model, info = AutoModelForImageTextToText.from_pretrained(checkpoint, output_loading_info=True)
     assert type(model).__name__ == "Qwen3VLForConditionalGeneration"
@@ -39,11 +32,6 @@ def test_it_loads_through_the_auto_classes_as_qwen3_vl(checkpoint):
 def test_any_text_survives_the_tokenizer(processor):
     text = "3 chairs, 1.5 m — 椅子 🙂 \x00 naïve\r\n\t{“x”: ½}"
     assert processor.tokenizer.decode(processor.tokenizer(text)["input_ids"]) == text
-
-
-def test_common_words_take_few_tokens(processor):
-    text = "Measuring from the closest point of each object, what is the distance between the sofa and the door?"
-    assert len(processor.tokenizer(text)["input_ids"]) < len(text) / 4
 
 
 def test_the_chat_template_is_chatml(processor):
@@ -58,9 +46,3 @@ def test_the_chat_template_is_chatml(processor):
         "<|im_start|>assistant\nseen<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-
-
-def test_the_saved_tokenizer_equals_a_new_one(processor):
-    text = "<|im_start|>user\nHow many chairs?<|im_end|>"
-    fresh = make_processor(1024).tokenizer
-    assert fresh(text)["input_ids"] == processor.tokenizer(text)["input_ids"]

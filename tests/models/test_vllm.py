@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import COMMAND, results, run_in_process, trajectories
-from planned import checked, memory_plan, settings_of
+from planned import memory_plan
 from transformers import AutoProcessor
 from untrained_checkpoints import write_untrained_family
 from waiting import PATIENCE_S, wait_until
@@ -25,7 +25,6 @@ from waiting import PATIENCE_S, wait_until
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import checkpoint_prompts
 from roomscout.agent.policies.replies import action_format
-from roomscout.base.errors import ConfigError
 from roomscout.edge.reading import changed
 from roomscout.models import EMBEDDED, EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
@@ -34,7 +33,6 @@ from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
 from roomscout.models.views import view_settings_of
-from roomscout.models.vllm import VLLM_PYTHON as VLLM_DEFAULT
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.prompts import LayoutEncoder, prompt_ids
 from roomscout.models.vllm.server import (
@@ -132,9 +130,6 @@ class TestWatchdog:
 
 
 class TestStart:
-    def test_its_default_place_is_where_the_script_makes_it(self):
-        assert (VLLM_DEFAULT.parents[2] / "scripts" / "install_vllm.sh").is_file()
-
     @pytest.mark.parametrize("script", [None, "exit 3", "echo {}"], ids=["missing", "broken", "without vLLM"])
     def test_a_python_without_vllm_is_one_sentence_with_the_command_that_makes_one(self, tmp_path, script):
         if script is not None:
@@ -230,14 +225,6 @@ class TestConfig:
         config = rooms.config(tmp_path, model=EMBEDDED, engine="vllm", device="cpu", image_size="auto")
         one, two = (memory_plan(changed(config, concurrency=number)).kv_bytes for number in (1, 2))
         assert two == 2 * one < 2**30
-
-    def test_flags_of_vllm_need_the_engine(self):
-        with pytest.raises(ConfigError, match=r"--tensor-parallel-size.*--engine vllm"):
-            checked(settings_of(batch=True, tensor_parallel_size=2))
-
-    def test_the_engine_refuses_flags_that_it_would_not_heed(self):
-        with pytest.raises(ConfigError, match="--compile"):
-            checked(settings_of(batch=True, engine="vllm", compile=True))
 
 
 def view(seed):

@@ -9,7 +9,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.families.family import TEXT_CONFIG
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -26,7 +26,7 @@ def use_grouped_sdpa(model: "PreTrainedModel") -> None:
     values for each query head, in every layer of a prefill.
     """
     if model.config.get_text_config()._attn_implementation not in ("eager", _NAME):
-        model.set_attn_implementation({family_of(model.config).text_config: _NAME})
+        model.set_attn_implementation({TEXT_CONFIG: _NAME})
 
 
 def additive_mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -6,6 +6,7 @@ from transformers import PreTrainedModel
 
 from roomscout.models import ModelError
 from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.families.family import HEAD
 
 
 def require_model(model: Any) -> None:
@@ -17,7 +18,8 @@ def require_model(model: Any) -> None:
             "wrappers (of a PEFT model, its get_base_model())"
         )
     try:
-        model.get_submodule(family_of(model.config).head)
+        family_of(model.config)
+        model.get_submodule(HEAD)
     except AttributeError as error:
         raise ModelError(
             f"{kind} has no language-model head: load the checkpoint with AutoModelForImageTextToText"

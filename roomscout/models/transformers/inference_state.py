@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from roomscout.models.transformers.attention import use_grouped_sdpa
-from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.families.family import TEXT_CONFIG
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel
@@ -35,7 +35,7 @@ def inference_state(model: "PreTrainedModel", settings: "GenerationConfig") -> I
             module.training = True
         model.generation_config = own_settings
         if text_config._attn_implementation != attention:
-            model.set_attn_implementation({family_of(model.config).text_config: attention})
+            model.set_attn_implementation({TEXT_CONFIG: attention})
 
 
 @contextmanager

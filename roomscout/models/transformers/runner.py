@@ -151,8 +151,10 @@ class ModelRunner:
         conversation that is too long for the model, OutOfMemory if the batch does not fit even after evicting all other
         conversations.
         """
+        limit = self._model.config.get_text_config().max_position_embeddings
         for encoded in batch:
-            self._check_length(encoded)
+            if (needed := len(encoded.ids) + self._options.max_new_tokens) > limit:
+                raise ModelError(why_too_long(encoded.messages, encoded.views, needed, f"the model takes {limit}"))
         self.prepare(reply_format)
         started, reused = time.perf_counter(), self._reusable(batch)
         cached = self._store.cached()
@@ -187,12 +189,6 @@ class ModelRunner:
         """Peak CUDA memory allocated so far; 0 on other devices."""
         device = self._model.device
         return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-
-    def _check_length(self, encoded: EncodedConversation) -> None:
-        limit = self._model.config.get_text_config().max_position_embeddings
-        needed = len(encoded.ids) + self._options.max_new_tokens
-        if needed > limit:
-            raise ModelError(why_too_long(encoded.messages, encoded.views, needed, f"the model takes {limit}"))
 
     def _trim(self) -> None:
         """Reduce the KV cache to its limit. Running out of memory costs cached conversations but no reply."""

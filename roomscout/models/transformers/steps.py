@@ -17,7 +17,7 @@ from transformers.cache_utils import DynamicLayer
 from roomscout.models import ModelError
 from roomscout.models.transformers.attention import additive_mask
 from roomscout.models.transformers.devices import is_out_of_memory
-from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.families.family import HEAD, LANGUAGE_MODEL
 from roomscout.models.transformers.kv_cache import WINDOW, cache_argument
 
 if TYPE_CHECKING:
@@ -96,9 +96,8 @@ class DecodingLoop:
     """
 
     def __init__(self, model: "PreTrainedModel", compiled: bool, capture: Capture | None, frozen: bool = True) -> None:
-        family = family_of(model.config)
-        self._language = model.get_submodule(family.language_model)
-        self._head = model.get_submodule(family.head)
+        self._language = model.get_submodule(LANGUAGE_MODEL)
+        self._head = model.get_submodule(HEAD)
         self._cache_argument = cache_argument(model)
         self._dtype = model.dtype
         self._freezing = frozen and model.device.type == "cpu"

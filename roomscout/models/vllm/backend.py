@@ -117,7 +117,10 @@ class VllmBackend(Backend):
         with self._encoding:
             encoded = self._encoder.encode(conversation)
         prompt_tokens = len(encoded.ids)
-        self._check_length(conversation, prompt_tokens)
+        # vLLM would shorten the reply instead.
+        if (needed := prompt_tokens + self._options.max_new_tokens) > self._longest:
+            takes, larger = f"the vLLM server takes {self._longest}", "a larger --max-model-len, "
+            raise ModelError(why_too_long(conversation.messages, conversation.views, needed, takes, larger))
         encoded_at = time.perf_counter()
         answer = self._ask(conversation, encoded, reply_format)
         tokens = list(takewhile(lambda token: token not in self._end_ids, answer.tokens))
@@ -135,14 +138,6 @@ class VllmBackend(Backend):
             images_encoded=sum(end > answer.cached for end in image_ends(encoded)),
             retries=answer.failures,
         )
-
-    def _check_length(self, conversation: Conversation, prompt_tokens: int) -> None:
-        """Raise ModelError for a conversation that is too long; vLLM would shorten the reply instead."""
-        needed = prompt_tokens + self._options.max_new_tokens
-        if needed > self._longest:
-            takes = f"the vLLM server takes {self._longest}"
-            larger = "a larger --max-model-len, "
-            raise ModelError(why_too_long(conversation.messages, conversation.views, needed, takes, larger))
 
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":
         """Request the reply to a conversation.

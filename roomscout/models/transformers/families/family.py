@@ -18,6 +18,9 @@ ImageInputs = Mapping[str, "torch.Tensor"]
 """A processor's output for one image, by the names of the model's inputs."""
 
 
+LANGUAGE_MODEL, HEAD, TEXT_CONFIG = "model.language_model", "lm_head", "text_config"
+"""The language model, the layer that computes logits, and the language model's part of the configuration, in all
+families."""
 EncodedVideo = tuple[list[int], "torch.Tensor", dict[str, "torch.Tensor"]]
 """The ids of a text with a video, their positions, and the model's inputs by name."""
 
@@ -115,9 +118,6 @@ class Family:
 
     Views: `views` defines the accepted sizes, `default_view` is one of them. `tiled` families can split a view into
     several tiles.
-
-    Parts of the model, as paths for `get_submodule`: `language_model`, and the `head` that computes logits.
-    `text_config` names the language model's part of the configuration.
     """
 
     name: str
@@ -129,9 +129,6 @@ class Family:
     positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]"
     views: Views
     supports_kv_reuse: "Callable[[PreTrainedConfig], bool]"
-    language_model: str = "model.language_model"
-    head: str = "lm_head"
-    text_config: str = "text_config"
     default_view: tuple[int, int] = (640, 480)
     tiled: bool = False
     qwen_vl_utils: bool = False
