@@ -4,6 +4,7 @@ import logging
 import os
 import resource
 import shlex
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from roomscout.agent.watching import VideoState
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
 from roomscout.data.benchmark import Benchmark
+from roomscout.data.questions import fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256, scene_order
 from roomscout.data.sources import source_of
 from roomscout.envs.films import FilmLibrary
@@ -44,9 +46,10 @@ from roomscout.runs.closing import closing_lines
 from roomscout.runs.hardware import Session as SessionFacts
 from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
 from roomscout.runs.prices import in_money
+from roomscout.runs.provenance import current_versions
 from roomscout.runs.reader import RunReader, image_name
-from roomscout.runs.records import RecordedPrompts, ResultRow
-from roomscout.runs.writer import RunWriter, new_run_folder
+from roomscout.runs.records import SCHEMA, RecordedPrompts, ResultRow, RunFacts
+from roomscout.runs.writer import RunWriter, new_run_folder, now
 from roomscout.scoring.baselines import frequent_guesses
 
 log = logging.getLogger(__name__)
@@ -336,21 +339,26 @@ def begin_folder(record: RecordSpec, questions: QuestionSpec, renderer: str | No
     numbers = (record.part.number, record.part.of) if record.part else None
     folder = new_run_folder(record.log_root, not questions.is_one, numbers, record.name)
     run_log = RunWriter(folder, resume_command(folder, []))
-    run_log.begin(
-        {**record.settings, **drawn},
-        questions.here,
-        questions.asked.questions,
-        {**record.conditions, **drawn},
-        dict(record.answerer),
-        dict(record.scoring),
-        record.flags,
-        record.part,
-        RecordedPrompts(record.prompts.sha256, record.prompts.templates) if record.prompts else None,
-        None if questions.is_one else frequent_guesses(questions.here, questions.asked, questions.benchmark),
-        source_of(questions.asked.source, questions.benchmark),
-        record.revision,
-        record.price,
+    prompts = record.prompts
+    facts = RunFacts(
+        schema=SCHEMA,
+        started=now(),
+        config={**record.settings, **drawn},
+        questions=len(questions.here),
+        questions_sha256=fingerprint(questions.here),
+        conditions={**record.conditions, **drawn},
+        answerer=dict(record.answerer),
+        scoring=dict(record.scoring),
+        flags=tuple(record.flags),
+        **vars(current_versions(record.revision)),
+        host=socket.gethostname(),
+        part=record.part,
+        prompts=RecordedPrompts(prompts.sha256, prompts.templates) if prompts else None,
+        source=source_of(questions.asked.source, questions.benchmark),
+        price=record.price,
     )
+    guesses = frequent_guesses(questions.here, questions.asked, questions.benchmark) if not questions.is_one else None
+    run_log.begin(facts, questions.asked.questions, guesses)
     return run_log
 
 

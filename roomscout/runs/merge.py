@@ -22,9 +22,6 @@ from roomscout.scoring.baselines import Guesses
 
 log = logging.getLogger(__name__)
 
-MOST_NAMED = 8
-"""The most questions that a message lists; it counts the rest."""
-
 
 @dataclass(frozen=True)
 class FoundPart:
@@ -130,17 +127,15 @@ def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
     ]
 
 
-def take_part(run: RunWriter, part: FoundPart, kinds: Mapping[str, AnswerKind] | None = None) -> bool:
+def take_part(run: RunWriter, part: FoundPart, kinds: Mapping[str, AnswerKind]) -> bool:
     """Copy the episodes of a part that are pending in `run`; returns whether all images are hard links.
 
-    `kinds` are those of the answers by question id, by default read from the part, whose file has all questions.
-    Copies an episode's journal before its result, so that after an interrupt no finished one lacks turns.
+    `kinds` are those of the answers by question id. Copies an episode's journal before its result, so that after an
+    interrupt no finished one lacks turns.
     """
     done = {episode for episode, row in part.rows.items() if run.is_done(row.id, row.sample)}
     pending = part.begun - done
     linked = [run.adopt(episode, part.folder) for episode in sorted(pending)]
-    if kinds is None:
-        kinds = kinds_by_id(RunReader(part.folder).questions)
     run.results([rescored(part.rows[episode], kinds, part.folder) for episode in sorted(pending & part.rows.keys())])
     return all(linked)
 
@@ -232,17 +227,10 @@ def differing_settings(first: FoundPart, other: FoundPart) -> list[tuple[str, An
 
 
 def require_each_once(parts: Sequence[FoundPart]) -> None:
-    """Raise RunError if a question is in two parts or outside the run, or if a part is given twice."""
+    """Raise RunError if a part is given twice."""
     for place, part in enumerate(parts):
-        for other in parts[:place]:
-            if part.part.number == other.part.number:
-                raise RunError(f"{other.folder} and {part.folder} are both {part.part}: leave one out")
-            if shared := sorted(part.begun & other.begun):
-                raise RunError(
-                    f"{listed(shared)} in both {other.folder} and {part.folder}, so they are not parts of one run"
-                )
-        if strays := sorted(each for each in part.begun if not 1 <= each.number <= part.part.questions):
-            raise RunError(f"{listed(strays)} in {part.folder}, but the whole run has {part.part.questions} questions")
+        if other := next((each for each in parts[:place] if each.part.number == part.part.number), None):
+            raise RunError(f"{other.folder} and {part.folder} are both {part.part}: leave one out")
 
 
 def what_is_missing(parts: Sequence[FoundPart]) -> str:
@@ -257,10 +245,3 @@ def what_is_missing(parts: Sequence[FoundPart]) -> str:
         f"{part.folder} ({part.part}) has {part.unfinished} unfinished questions" for part in parts if part.unfinished
     ]
     return "; ".join(words)
-
-
-def listed(episodes: Sequence[EpisodeId]) -> str:
-    """Episodes with a verb, such as "q003, q004 and 5 more are"."""
-    names = ", ".join(map(str, episodes[:MOST_NAMED]))
-    more = f" and {len(episodes) - MOST_NAMED} more" if len(episodes) > MOST_NAMED else ""
-    return f"{names}{more} {'is' if len(episodes) == 1 else 'are'}"

@@ -19,8 +19,7 @@ from typing import Any
 
 from roomscout.base.shots import Shot
 from roomscout.data.benchmark import Benchmark
-from roomscout.data.questions import Question, fingerprint, saved
-from roomscout.data.sources import Source
+from roomscout.data.questions import Question, saved
 from roomscout.runs import RunError
 from roomscout.runs.export import as_csv, exports_of
 from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, Session
@@ -31,12 +30,9 @@ from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, SIGHTS_FILE, RunReader, journal_path
 from roomscout.runs.recorded_benchmarks import record_of
 from roomscout.runs.records import (
-    SCHEMA,
     Baselines,
     EpisodeId,
-    PartRecord,
     RecordedMessage,
-    RecordedPrompts,
     ResultRow,
     Resumption,
     RunFacts,
@@ -82,52 +78,15 @@ class RunWriter:
         self._written: deque[Future[None]] = deque()
         self._turns = threading.Lock()  # questions may run on threads of their own
 
-    def begin(
-        self,
-        config: dict[str, Any],
-        questions: Sequence[Question],
-        whole: Sequence[Question],
-        conditions: dict[str, Any],
-        answerer: dict[str, Any],
-        scoring: dict[str, Any],
-        flags: Sequence[str],
-        part: PartRecord | None = None,
-        prompts: RecordedPrompts | None = None,
-        guesses: Guesses | None = None,
-        source: Source | None = None,
-        model_revision: str | None = None,
-        price: Price | None = None,
-    ) -> None:
+    def begin(self, facts: RunFacts, whole: Sequence[Question], guesses: Guesses | None = None) -> None:
         """Write the questions.jsonl, the baselines.json and the run.json of a new run.
 
-        `config` is the configuration as JSON values. `questions` are asked here, `whole` are those of all parts. Scores
-        are comparable only under equal `conditions`; see RunFacts. `part` describes the part of a run that it is, if
-        any. `prompts` are the templates that the model reads, with their hash. `guesses` are the most frequent answers,
-        if they are to be a baseline. `source` says whose questions they are. `model_revision` is the commit of the
-        checkpoint. `price` is that of the model's tokens.
+        `whole` are the questions of all parts. `guesses` are the most frequent answers, if they are to be a baseline.
         """
-        facts = RunFacts(
-            schema=SCHEMA,
-            started=_now(),
-            config=config,
-            questions=len(questions),
-            questions_sha256=fingerprint(questions),
-            conditions=conditions,
-            answerer=answerer,
-            scoring=scoring,
-            flags=tuple(flags),
-            **vars(current_versions(model_revision)),
-            host=socket.gethostname(),
-            part=part,
-            prompts=prompts,
-            benchmark=record_of(config["benchmark"]),
-            source=source,
-            price=price,
-        )
         self.save_questions(whole)
         if guesses is not None:
             self.save_guesses(guesses)
-        self.describe(facts)
+        self.describe(replace(facts, benchmark=record_of(facts.setting("benchmark"))))
 
     def save_questions(self, whole: Sequence[Question]) -> None:
         """Write questions.jsonl, whose line n is question n of the run, also in the folder of a part."""
@@ -160,11 +119,11 @@ class RunWriter:
 
         Logs a warning if a version changed, since earlier answers come from the old one.
         """
-        facts, now = self._reader.facts, current_versions(model_revision)
-        if others := changed_versions(facts.last_versions, now):
+        facts, versions = self._reader.facts, current_versions(model_revision)
+        if others := changed_versions(facts.last_versions, versions):
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
         facts = replace(facts, benchmark=record_of(facts.setting("benchmark")), price=price)
-        latest = Resumption(at=_now(), host=socket.gethostname(), changed=changed, **vars(now))
+        latest = Resumption(at=now(), host=socket.gethostname(), changed=changed, **vars(versions))
         self.describe(replace(facts, resumed=(*facts.resumed, latest)))
 
     @property
@@ -398,7 +357,8 @@ def _link_or_copy(source: Path, target: Path) -> bool:
     return False
 
 
-def _now() -> str:
+def now() -> str:
+    """The time for run.json."""
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 

@@ -176,16 +176,6 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
     assert [contents(part) for part in there] == before
 
 
-def test_a_question_in_two_parts_is_refused(parts: list[Path], tmp_path: Path):
-    (other,) = copies(parts[1:2], tmp_path)
-    row = (parts[0] / "results.jsonl").read_text().splitlines(keepends=True)[0]
-    with (other / "results.jsonl").open("a") as journal:
-        journal.write(row)
-    named = f"q{json.loads(row)['number']:03d} is"
-    with pytest.raises(RunError, match=f"{named} in both {parts[0]} and {other}, so they are not parts of one run"):
-        merge(tmp_path / "merged", [parts[0], other, parts[2]])
-
-
 def test_a_part_is_not_changed_by_merging_into_it(parts: list[Path], tmp_path: Path):
     there = copies(parts, tmp_path)
     with pytest.raises(RunError, match=f"is inside the part {there[1]}"):
