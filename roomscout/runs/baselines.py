@@ -15,7 +15,7 @@ from roomscout.scoring.scores import Baseline
 def known_baselines(reader: RunReader, benchmark: Benchmark) -> dict[str, Baseline]:
     """The baselines of a run by name, "most_frequent" and "blind"; those that are known."""
     facts, guesses = reader.facts, reader.guesses
-    if facts.config["ply"] is not None:
+    if facts.of_one_scan:
         return {}
     found = {
         "most_frequent": None if guesses is None else frequency_baseline(guesses, reader.questions, benchmark),
@@ -30,7 +30,7 @@ def with_blind(summary: Summary, reader: RunReader) -> Summary:
     Reads the other runs beside this one if the summary has no such baseline; raises RunError for this one alone.
     """
     facts = reader.facts
-    if "blind" in summary.baselines or summary.asked.label is None or facts.config["ply"] is not None:
+    if "blind" in summary.baselines or summary.asked.label is None or facts.of_one_scan:
         return summary
     found = blind_baseline(reader, facts)
     return summary if found is None else replace(summary, baselines={**summary.baselines, "blind": found})

@@ -21,7 +21,7 @@ def closing_lines(
 ) -> list[str]:
     """The scores of a run in the words of its benchmark, or of a single question, and where the run is."""
     scored = [row for row in rows if row.score is not None]
-    if facts.config["ply"] is None:
+    if not facts.of_one_scan:
         lines = [
             *format_summary(summary, benchmark),
             *missing_baseline(summary, facts),
@@ -40,7 +40,7 @@ def closing_lines(
     if summary.cost is not None and facts.setting("engine") == "openai":
         lines += token_lines(summary.cost)
     lines += money_lines(summary.cost, len(rows), facts.price)
-    if facts.config["ply"] is None:
+    if not facts.of_one_scan:
         lines.append(f"Identified by: {summary.provenance}")
     return [*lines, f"Run folder: {folder}"]
 

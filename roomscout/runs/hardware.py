@@ -109,13 +109,12 @@ def _takes_batches(seconds: Mapping[str, float]) -> bool:
 
 
 def bottleneck(seconds: Mapping[str, float], who: str) -> str:
-    """What took most of the time, and how much of it `who` waited for views; empty where that is not recorded, as in
-    earlier versions."""
+    """What took most of the time, and how much of it `who` waited for views."""
     together = _takes_batches(seconds)
     views, *others = WAITS if together else ("render",)
     parts = {part: seconds[part] for part in (*MODEL_PARTS, "replies", views, *others)}
     total, longest = sum(parts.values()), max(parts, key=parts.__getitem__)
-    if not total or (together and not sum(seconds[part] for part in WAITS)):
+    if not total:
         return ""
     share = "" if longest == views else f" ({100 * parts[longest] / total:.0f} % of the time)"
     of_views = f"{100 * parts[views] / total:.0f} %"

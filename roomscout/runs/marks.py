@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from roomscout.base.record import Record
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.judged import label_of_judge, score_of_mark
-from roomscout.runs.records import Record, ResultRow
+from roomscout.runs.records import ResultRow
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.data.questions import Question
-from roomscout.runs import RunError
 from roomscout.runs.allow_code import load_code_of
 from roomscout.runs.notebook import trajectory_html
 from roomscout.runs.reader import RunReader
@@ -58,19 +57,13 @@ class Trajectory:
 def load_trajectories(folder: str | Path, allow_code: bool = False) -> list[Trajectory]:
     """The trajectories of the finished questions in a run folder, with --samples K up to K for each; raises RunError.
 
-    Reads no view: each `turn.view` reads its own. The folder is enough, unless an earlier version began the run: then
-    reads its questions from where they came from, and raises QuestionError if that fails. `allow_code` executes the
-    Python file or module that the run names as its benchmark.
+    Reads no view: each `turn.view` reads its own. `allow_code` executes the Python file or module that the run names as
+    its benchmark.
     """
     reader = RunReader(Path(folder).expanduser().absolute())
     if allow_code:
         load_code_of([reader.folder])
-    questions, rows = reader.questions, reader.rows
-    known = {question.id for question in questions}
-    if lost := [row.id for row in rows if row.id not in known]:
-        source = reader.facts.config.get("questions") or "the benchmark"
-        raise RunError(f"{reader.folder} has answered question {lost[0]}, which is not in {source} any more")
-    return trajectories(questions, rows, reader.turns, reader.messages)
+    return trajectories(reader.questions, reader.rows, reader.turns, reader.messages)
 
 
 def trajectories(

@@ -1,6 +1,5 @@
 """What the hardware did in a run: seconds by part, what its engine waited for, and its GPUs."""
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -100,17 +99,6 @@ def test_of_a_server_only_its_replies_are_known(rooms: RoomScans, tmp_path: Path
     assert found["tokens_per_second"] == pytest.approx(
         8 * turns / summary_of(folder)["sessions"][0]["seconds"], rel=0.1
     )
-
-
-def test_a_run_of_an_earlier_version_has_its_figures_without_a_bottleneck(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, num_questions=2, steps=1), ModelPolicy(Engine()))
-    for journal in folder.glob("q*/turns.jsonl"):
-        lines = [json.loads(line) for line in journal.read_text().splitlines()]
-        for line in lines:
-            line["seconds"] = {part: line["seconds"][part] for part in ("preprocess", "prefill", "decode", "render")}
-        journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    page = write_report(folder).path.read_text()
-    assert "What the hardware did" in page and "median" in page and "bottleneck" not in page
 
 
 def test_gpus_are_sampled_survive_a_resume_and_a_merge_and_are_shown(rooms: RoomScans, tmp_path: Path):

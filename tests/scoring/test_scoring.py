@@ -225,11 +225,6 @@ def test_the_overall_of_an_unfinished_run_is_labelled() -> None:
         assert (str(part.label), part.overall) == ("unfinished_overall_7_task", pytest.approx(60.0))
 
 
-def test_open_questions_are_counted_and_not_scored() -> None:
-    summary = summarize([result_row("open", None)])
-    assert summary.types["open"].percent is summary.asked.label is None
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -279,14 +274,6 @@ def test_a_task_of_several_types_has_a_line_of_its_own() -> None:
 def test_percentages_are_saved_without_the_error_of_binary_fractions() -> None:
     summary = summarize([result_row("object_abs_distance", score) for score in (0.9, 0.8, 0.7, 0.7)])
     assert summary.types["object_abs_distance"].percent == summary.asked.tasks["object_abs_distance"] == 77.5
-
-
-def test_a_partial_overall_is_printed_with_its_tasks() -> None:
-    names = ("object_counting", "object_rel_direction_easy", "object_rel_direction_hard")
-    *_, asked = format_summary(summarize([result_row(name, 0.5) for name in names], pending=1))
-    assert asked.startswith(
-        "unfinished_partial overall of 2 tasks (object_counting, object_rel_direction without medium): 50.0 % over 3 "
-    )
 
 
 def test_the_users_own_scored_questions_do_not_count_towards_the_overall() -> None:
