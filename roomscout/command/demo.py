@@ -9,11 +9,10 @@ from roomscout.agent.running import Outcome
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import RESULT
 from roomscout.command.look_ahead import look_ahead
-from roomscout.data.scans import scan_of
+from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.flags import Given
-from roomscout.edge.parts import asked_of, layouts_of
-from roomscout.edge.paths import absolute_paths
+from roomscout.edge.paths import located
 from roomscout.edge.planning import run
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
@@ -36,7 +35,7 @@ def demo_settings(given: Given) -> Settings:
     settings = given.over(defaults)
     if settings.policy is not None and "model" not in given.settings:
         settings = changed(settings, model=Settings.model)
-    settings = changed(settings, **absolute_paths(settings))
+    settings = located(settings)
     require_no_conflict(settings)
     root, one_each = settings.log_root, dict.fromkeys(QUESTIONS_PER_TYPE, 1)
     try:
@@ -63,7 +62,7 @@ def run_demo(settings: Settings) -> list[Outcome]:
     log.log(RESULT, "SEEING: the same questions with real views")
     seeing = run(settings, show_progress=shows_progress)
     if seeing.status < 2 and seeing.folder is not None:
-        for line in (overalls(seeing.folder), *next_steps(settings, seeing.folder)):
+        for line in (overalls(seeing.folder), *next_steps(seeing.folder, settings.scan_root)):
             log.log(RESULT, "%s", line)
     return [blind, seeing]
 
@@ -78,10 +77,10 @@ def overalls(folder: Path) -> str:
     return ", ".join([f"Overall: {summary.asked.overall:.1f} % exploring", *beside])
 
 
-def next_steps(settings: Settings, folder: Path) -> list[str]:
+def next_steps(folder: Path, rooms: Path) -> list[str]:
     """What to open after the demo, and what to try next, as commands."""
-    first = asked_of(settings).questions[0]
-    scan = scan_of(first, settings.scan_root, layouts_of(settings.benchmark))
+    first = RunReader(folder).questions[0]
+    scan = scan_of(first, rooms, LAYOUTS)
     roomscout = f"{shlex.quote(sys.executable)} -m roomscout"
     return [
         f"To open: {folder}/q001 has the views of the first question, {folder}/results.csv all answers",

@@ -4,7 +4,7 @@ import inspect
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -39,23 +39,23 @@ def show_help(given: Given, verbs: str, verbs_and_examples: str) -> int:
     else:
         usage = "roomscout VERB"
         parts = [_filled(about[0]), verbs_and_examples]
-    print_flags(usage, SECTIONS, "\n\n".join([*parts, _filled(from_file)]), given.over(Settings()))
+    print_flags(usage, SECTIONS, "\n\n".join([*parts, _filled(from_file)]), vars(given.over(Settings())))
     return 0
 
 
-def print_flags(usage: str, sections: Iterable[type[Section]], description: str, defaults: Settings) -> None:
+def print_flags(usage: str, sections: Iterable[type[Section]], description: str, defaults: Mapping[str, Any]) -> None:
     """Print the flags of these sections, in their order, with these defaults."""
     lines = [f"usage: {usage} [-h] [OPTIONS]", "", description, "", "options:"]
     lines.append(_help_of("-h, --help", "show this help message and exit"))
     for kind in sections:
         lines += ["", f"{kind.title} options:", *([f"  {kind.advice}", ""] if kind.advice else [])]
-        lines += [_help_of(*_flag_and_text(name, text, defaults)) for name, text in kind.helps().items()]
+        lines += [_help_of(*_flag_and_text(name, text, defaults[name])) for name, text in kind.helps().items()]
     print("\n".join(lines))
 
 
-def _flag_and_text(name: str, text: str, defaults: Settings) -> tuple[str, str]:
-    """A flag with its values, and what it is, with its default."""
-    value, taken, declared = getattr(defaults, name), TYPES[name], SETTINGS[name]
+def _flag_and_text(name: str, text: str, value: Any) -> tuple[str, str]:
+    """A flag with its values, and what it is, with its default `value`."""
+    taken, declared = TYPES[name], SETTINGS[name]
     shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
     if declared.choices is not None:
         text = text.replace("{choices}", either([*declared.choices()]))

@@ -8,7 +8,7 @@ from roomscout.agent.running import Outcome, ShowView, load, main_vsi_bench_loop
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import escaped
 from roomscout.data.questions import QuestionError
-from roomscout.edge.parts import asked_of
+from roomscout.edge.parts import asked_by
 from roomscout.edge.planning import again, plan
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
@@ -32,11 +32,11 @@ def ask_repeatedly(settings: Settings, show_view: ShowView | None = None) -> Ite
         while typed := _typed():
             question, *options = (part.strip() for part in typed.split("|"))
             try:
-                with_question = again(spec, asked_of(changed(settings, question=question, options=tuple(options))))
+                asked = asked_by(vars(changed(settings, question=question, options=tuple(options))))
             except (ConfigError, QuestionError) as error:
                 console.print(escaped(f"error: {error}"), markup=False, highlight=False)
                 continue
-            yield main_vsi_bench_loop(with_question, show_view=show_view, loaded=loaded)
+            yield main_vsi_bench_loop(again(spec, asked), show_view=show_view, loaded=loaded)
 
 
 def _typed() -> str:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from roomscout import UpAxis
 from roomscout.agent.scans import log_scan_table
-from roomscout.agent.spec import QuestionSpec
 from roomscout.data.benchmark import origin_lines
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.questions import QuestionError
-from roomscout.data.scans import OWN_ROOTS, missing_scans, scan_of
+from roomscout.data.questions import Question, QuestionError
+from roomscout.data.scans import OWN_ROOTS, Layouts, missing_scans, scan_of
 from roomscout.edge.conflicts import require_no_conflict
-from roomscout.edge.parts import asked_of, layouts_of
+from roomscout.edge.parts import asked_by, layouts_of
 from roomscout.edge.planning import memory_of
 from roomscout.edge.resuming import part_of
 from roomscout.edge.settings import Settings
@@ -35,39 +35,39 @@ def look_ahead(settings: Settings, folder: Path | None) -> int:
         return 0
     benchmark, own = find_benchmark(settings.benchmark), settings.questions is not None
     try:
-        asked = asked_of(settings)
+        asked = asked_by(vars(settings))
     except QuestionError:
         if not own:
             _log_origins(settings.benchmark, list(benchmark.scans_from), own)  # what can be prepared meanwhile
         raise
     here = part_of(asked.questions, settings.shard)
-    questions = QuestionSpec(asked, here, settings.samples, benchmark, is_one=False)
     if benchmark.make_scans is not None:
         benchmark.make_scans({question.scene for question in here})
-    complete = _check_scans(questions, settings)
+    complete = _check_scans(
+        here, settings.scan_root, layouts_of(settings.benchmark), (settings.up_axis, settings.scale)
+    )
     _log_origins(settings.benchmark, list(dict.fromkeys(each.dataset for each in here)), own)
     return 0 if complete else 1
 
 
-def _check_scans(questions: QuestionSpec, settings: Settings) -> bool:
+def _check_scans(here: Sequence[Question], root: Path, layouts: Layouts, frame: tuple[UpAxis, float]) -> bool:
     """Print the table of scans per dataset, and why scans are missing or cannot be used; returns whether all can be.
 
     Loads each scan, since its unit may not be the metre, but not those of the published datasets and of benchmarks
     with their own scans, whose units are known.
     """
-    layouts, root = layouts_of(settings.benchmark), settings.scan_root
-    missing = missing_scans(questions.here, root, layouts)
-    known = {*layouts} if OWN_ROOTS not in layouts else {question.dataset for question in questions.here}
-    scenes = {each.scene: each for each in questions.here if each.scan or each.dataset not in known}
+    missing = missing_scans(here, root, layouts)
+    known = {*layouts} if OWN_ROOTS not in layouts else {question.dataset for question in here}
+    scenes = {each.scene: each for each in here if each.scan or each.dataset not in known}
     unusable = {}
     for scene, question in scenes.items():
         if scene not in missing:
             try:
                 path = scan_of(question, root, layouts)
-                load_scene(path, *question.frame.over(settings.up_axis, settings.scale))
+                load_scene(path, *question.frame.over(*frame))
             except SceneError as error:
                 unusable[scene] = str(error)
-    log_scan_table(questions.here, missing, unusable)
+    log_scan_table(here, missing, unusable)
     for why in unusable.values():
         log.warning("%s", why)
     if unusable:

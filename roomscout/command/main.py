@@ -15,7 +15,6 @@ from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_
 if TYPE_CHECKING:
     from roomscout.agent.running import ShowView
     from roomscout.edge.flags import Given
-    from roomscout.edge.settings import Settings
 
 
 def main(argv: list[str]) -> int:
@@ -64,7 +63,12 @@ def main(argv: list[str]) -> int:
             with lines_kept_for_log():
                 outcome = answer_in_parts(divide(settings, folder))
             return complete(outcome, settings)
-        with lines_kept_for_log(), Session(plan(settings, folder=folder), shown_turns(settings)) as session:
+        with (
+            lines_kept_for_log(),
+            Session(
+                plan(settings, folder=folder), shown_turns(settings.ply, settings.log_level, settings.renderer)
+            ) as session,
+        ):
             if start(session):
                 with session.sampled():
                     answer_questions(*session.work(settings.log_level != "result"))
@@ -118,21 +122,21 @@ def answer_several(given: "Given") -> int | None:
         return None
     from roomscout.command.interactive import ask_repeatedly
 
-    outcomes = ask_repeatedly(settings, shown_turns(settings))
+    outcomes = ask_repeatedly(settings, shown_turns(settings.ply, settings.log_level, settings.renderer))
     statuses = [complete(outcome, settings) for outcome in outcomes]
     return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
 
 
-def shown_turns(settings: "Settings") -> "ShowView | None":
+def shown_turns(ply: Path | None, log_level: str, renderer: str) -> "ShowView | None":
     """Print each turn of --ply from now on, unless only results are printed; returns what shows its view, None for grey
     views and for other runs."""
     from roomscout.agent.console import log_turns_to_console
     from roomscout.agent.terminal_views import show_turn
 
-    if settings.ply is None or settings.log_level == "result":
+    if ply is None or log_level == "result":
         return None
     log_turns_to_console()
-    return None if settings.renderer == "blind" else show_turn
+    return None if renderer == "blind" else show_turn
 
 
 def failed(error: Exception, refusals: tuple[type[Exception], ...]) -> int:

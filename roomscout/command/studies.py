@@ -15,9 +15,9 @@ from roomscout.data.parts import Part
 from roomscout.data.questions import QuestionError, fingerprint
 from roomscout.edge import flags as edge_flags
 from roomscout.edge.conflicts import require_no_conflict
-from roomscout.edge.parts import asked_of
-from roomscout.edge.paths import absolute_paths
-from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.parts import asked_by
+from roomscout.edge.paths import located
+from roomscout.edge.reading import read_settings
 from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, Settings, flags_giving
 
 
@@ -42,7 +42,7 @@ class StudiedCommand:
             settings = demo_settings(edge_flags.Given(in_folder))
             names |= {"model", "max_batched_turns", "questions", "scan_root"}
         else:
-            settings = changed(settings, **absolute_paths(settings))
+            settings = located(settings)
         values, part = settings.as_json, Part.parse(settings.shard) if settings.shard is not None else None
         return Given(
             {name: values[name] for name in names if SETTINGS[name].study == "cell"},
@@ -63,7 +63,7 @@ class StudiedCommand:
     def questions_sha256(self, settings: Mapping[str, Any]) -> str:
         """The fingerprint of the questions; raises ConfigError if they cannot be read."""
         try:
-            return fingerprint(asked_of(read_settings(settings)).questions)
+            return fingerprint(asked_by(vars(read_settings(settings))).questions)
         except QuestionError as error:
             raise ConfigError(str(error)) from None
 

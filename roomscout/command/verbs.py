@@ -18,7 +18,7 @@ from roomscout.data.question_files import QUESTION_FILES
 from roomscout.data.scans import SCAN_SUFFIXES
 from roomscout.edge import sections as of
 from roomscout.edge.declaring import Section
-from roomscout.edge.settings import Settings
+from roomscout.edge.settings import DEFAULTS
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ def show_help(name: str) -> int:
     taken = verb.takes.removesuffix("[FLAGS]")
     usage = f"roomscout {name} {taken}".strip()
     about = f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}"
-    print_flags(usage, verb.sections, about, Settings())
+    print_flags(usage, verb.sections, about, DEFAULTS)
     return 0
 
 

@@ -19,7 +19,7 @@ from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.declaring import Role
 from roomscout.edge.memory import MemoryPlan, suited_to_model
 from roomscout.edge.parts import model_options, server_options
-from roomscout.edge.paths import absolute_paths
+from roomscout.edge.paths import located
 from roomscout.edge.planning import plan, run
 from roomscout.edge.reading import changed, read_settings
 from roomscout.edge.sections import FILTERS, ClusterSettings, ModelSettings, ServerSettings, WhatToRun
@@ -244,4 +244,4 @@ def settings_in_python(
     named = {"policy": policy} if isinstance(policy, str) else {}
     root = {} if log_root is None else {"log_root": log_root}
     read = read_settings({**values, **named, **root, **settings})
-    return changed(read, **absolute_paths(read))
+    return located(read)

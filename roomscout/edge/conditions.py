@@ -11,35 +11,37 @@ from typing import Any
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.declaring import Role
-from roomscout.edge.settings import Settings
+from roomscout.edge.settings import names_of
 from roomscout.models.adapters import adapter_sha256
 
 
-def conditions_of(settings: Settings, prompts: Prompts | None, video: VideoProtocol | None = None) -> dict[str, Any]:
+def conditions_of(
+    settings: Mapping[str, Any], prompts: Prompts | None, video: VideoProtocol | None = None
+) -> dict[str, Any]:
     """The settings under which a run answers, as resolved, with the words that a model reads and code by their hash.
 
     `prompts` are those of a model in a scan, None for a policy without one.
     """
-    found = _sorted(settings.with_role(Role.ANSWER)) | {"prompts": prompts and prompts.sha256}
+    found = _those_with(Role.ANSWER, settings) | {"prompts": prompts and prompts.sha256}
     if video is not None:
         found["words"] = hashlib.sha256(json.dumps(asdict(video), sort_keys=True).encode()).hexdigest()
-    if code := _code_sha256(settings.actions):
+    if code := _code_sha256(settings["actions"]):
         found["actions_sha256"] = code
     return found
 
 
-def answerer_of(settings: Settings) -> dict[str, Any]:
+def answerer_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of what answers, with the weights of an adapter and the code of a policy by their hash."""
-    found = _sorted(settings.with_role(Role.ANSWERER))
-    if settings.adapter is not None:
-        found["adapter_sha256"] = adapter_sha256(settings.adapter)
-    if code := _code_sha256(settings.policy or ""):
+    found = _those_with(Role.ANSWERER, settings)
+    if settings["adapter"] is not None:
+        found["adapter_sha256"] = adapter_sha256(Path(settings["adapter"]))
+    if code := _code_sha256(settings["policy"] or ""):
         found["policy_sha256"] = code
     return found
 
 
-def _sorted(values: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(sorted(values.items()))
+def _those_with(role: Role, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: settings[name] for name in sorted(names_of(role))}
 
 
 def _code_sha256(name: str) -> str | None:

@@ -22,48 +22,54 @@ OTHERS: tuple[tuple[Callable[[Settings], object], str], ...] = (
 
 def require_no_conflict(settings: Settings) -> None:
     """Raise ConfigError with the first conflict between settings. Call it once all of them are known."""
-    if why := next(_conflicts(settings), None):
+    if why := next(Conflicts(settings).found(), None):
         raise ConfigError(why)
 
 
-def _conflicts(settings: Settings) -> Iterator[str]:
-    for name, declared in SETTINGS.items():
-        shown = _shown(name, settings)
-        for rules in _rules_of(name, settings):
-            for need in rules.needs:
-                if not any(_holds(term, settings) for term in need.split("|")):
-                    yield f"{shown} needs {' or '.join(map(_typed, need.split('|')))}"
-            for term in rules.unless:
-                if _holds(term, settings):
-                    yield f"{shown} conflicts with {_shown(_parts(term)[0], settings)}: leave one of them out"
-        if declared.engines and settings.engine not in declared.engines and _is_given(name, settings):
-            yield f"{shown} needs {' or '.join(f'--engine {each}' for each in declared.engines)}"
-    yield from (why for conflicts, why in OTHERS if conflicts(settings))
+class Conflicts:
+    """The conflicts between settings."""
 
+    def __init__(self, settings: Settings):
+        self._settings = settings
 
-def _rules_of(name: str, settings: Settings) -> Iterator[Rules]:
-    """What a setting needs and excludes with the value that it has."""
-    if _is_given(name, settings):
-        yield SETTINGS[name].rules
-    for value, rules in SETTINGS[name].when.items():
-        if _holds(f"{name}={value}", settings):
-            yield rules
+    def found(self) -> Iterator[str]:
+        """Each conflict in a sentence."""
+        for name, declared in SETTINGS.items():
+            shown = self._shown(name)
+            for rules in self._rules_of(name):
+                for need in rules.needs:
+                    if not any(map(self._holds, need.split("|"))):
+                        yield f"{shown} needs {' or '.join(map(_typed, need.split('|')))}"
+                for term in filter(self._holds, rules.unless):
+                    yield f"{shown} conflicts with {self._shown(_parts(term)[0])}: leave one of them out"
+            if declared.engines and self._settings.engine not in declared.engines and self._is_given(name):
+                yield f"{shown} needs {' or '.join(f'--engine {each}' for each in declared.engines)}"
+        yield from (why for conflicts, why in OTHERS if conflicts(self._settings))
 
+    def _rules_of(self, name: str) -> Iterator[Rules]:
+        """What a setting needs and excludes with the value that it has."""
+        if self._is_given(name):
+            yield SETTINGS[name].rules
+        yield from (rules for value, rules in SETTINGS[name].when.items() if self._holds(f"{name}={value}"))
 
-def _is_given(name: str, settings: Settings) -> bool:
-    """Whether a setting has another value than its default; when a run resumes, "auto" was resolved by the run."""
-    resolved = SETTINGS[name].resolved and settings.continue_from is not None
-    return getattr(settings, name) != DEFAULTS[name] and not resolved
+    def _is_given(self, name: str) -> bool:
+        """Whether a setting has another value than its default; when a run resumes, "auto" was resolved by the run."""
+        resolved = SETTINGS[name].resolved and self._settings.continue_from is not None
+        return getattr(self._settings, name) != DEFAULTS[name] and not resolved
 
+    def _holds(self, term: str) -> bool:
+        """Whether a term of `Rules` holds."""
+        name, sign, pattern = _parts(term)
+        if not sign:
+            return self._is_given(name)
+        value = getattr(self._settings, name)
+        matches = any(fnmatchcase(str(each), pattern) for each in (value if isinstance(value, tuple) else [value]))
+        return matches if sign == "=" else self._is_given(name) and not matches
 
-def _holds(term: str, settings: Settings) -> bool:
-    """Whether a term of `Rules` holds."""
-    name, sign, pattern = _parts(term)
-    if not sign:
-        return _is_given(name, settings)
-    value = getattr(settings, name)
-    matches = any(fnmatchcase(str(each), pattern) for each in (value if isinstance(value, tuple) else [value]))
-    return matches if sign == "=" else _is_given(name, settings) and not matches
+    def _shown(self, name: str) -> str:
+        """A setting with its value, as typed."""
+        value: Any = getattr(self._settings, name)
+        return flag(name, " ".join(map(str, value)) if isinstance(value, tuple) else value)
 
 
 def _parts(term: str) -> tuple[str, str, str]:
@@ -75,9 +81,3 @@ def _typed(term: str) -> str:
     """What to type so that a term holds."""
     name, sign, pattern = _parts(term)
     return flag(name, pattern if sign == "=" else None)
-
-
-def _shown(name: str, settings: Settings) -> str:
-    """A setting with its value, as typed."""
-    value: Any = getattr(settings, name)
-    return flag(name, " ".join(map(str, value)) if isinstance(value, tuple) else value)

@@ -57,41 +57,35 @@ def divide(settings: Settings, folder: Path | None) -> DividedRun:
         make_scans(questions, world)  # which the workers share
     else:
         report_scans(questions, world, required=folder is None)
-    values = settings.as_json
+    values, of_worker = settings.as_json, dict[str, Any]()
+    if settings.on_gpus and settings.device == "auto":
+        of_worker = {"device": "cuda"}  # it fails rather than use the CPU unasked
+    elif settings.on_gpus and settings.device == "cpu" and settings.loads_weights:
+        of_worker = {"memory_fraction": settings.memory_fraction / len(settings.gpus)}  # they share the memory
     changes = changed_since(RunReader(folder).facts.config, values) if folder is not None else {}
     return DividedRun(
         questions=questions,
         world=world,
         folder=folder,
         log_root=settings.log_root,
-        settings=values | _of_worker(settings),
+        settings=values | of_worker,
         changed=changes,
         resume_flags=flags_of(changes),
         ray=settings.ray,
         gpus=settings.gpus,
         device=settings.device,
-        gpus_each=gpus_of_worker(settings),
+        gpus_each=gpus_of_worker(settings.tensor_parallel_size, settings.device, settings.loads_weights),
         replicas=settings.replicas,
         retry_failed=settings.retry_failed,
         shows_progress=settings.log_level != "result",
     )
 
 
-def gpus_of_worker(settings: Settings) -> int:
-    """The GPUs that a worker takes on a cluster that has some."""
-    split = 1 if settings.tensor_parallel_size == "auto" else settings.tensor_parallel_size  # refused with "auto"
-    return split if settings.device != "cpu" and settings.loads_weights else 0
-
-
-def _of_worker(settings: Settings) -> dict[str, Any]:
-    """The settings of a worker that differ. With --gpus it uses its GPU, or fails instead of using the CPU unasked;
-    workers on a CPU share its memory.
-    """
-    if settings.on_gpus and settings.device == "auto":
-        return {"device": "cuda"}
-    if settings.on_gpus and settings.device == "cpu" and settings.loads_weights:
-        return {"memory_fraction": settings.memory_fraction / len(settings.gpus)}
-    return {}
+def gpus_of_worker(split: int | Literal["auto"], device: str, loads_weights: bool) -> int:
+    """The GPUs that a worker takes on a cluster that has some, if vLLM splits its model over `split`."""
+    if device == "cpu" or not loads_weights:
+        return 0
+    return 1 if split == "auto" else split  # refused with "auto"
 
 
 def values_of_part(run: DividedRun, part: str, root: Path, questions: Path) -> dict[str, Any]:

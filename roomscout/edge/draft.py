@@ -4,41 +4,63 @@ import logging
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Self
 
 from roomscout.agent.actions import find_space
 from roomscout.agent.play.policy import HUMAN, HumanPolicy
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.movers import Mover
 from roomscout.agent.policies.named import named_policy, policy_name
 from roomscout.agent.policies.prompts import Controls, Prompts, model_prompts
+from roomscout.agent.policies.recorded_moves import RecordedMoves
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.spec import EngineSpec, QuestionSpec, RecordSpec, ScheduleSpec, WorldSpec
 from roomscout.agent.state import Rules
 from roomscout.base.errors import ConfigError
+from roomscout.base.text import counted
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part
 from roomscout.data.questions import Selection
 from roomscout.data.video_protocol import VideoProtocol
+from roomscout.edge.conditions import answerer_of, conditions_of
 from roomscout.edge.conflicts import require_no_conflict
-from roomscout.edge.memory import MemoryPlan, frame_size, planned_memory, seems_to_reason, suited_to_model
+from roomscout.edge.declaring import Role
+from roomscout.edge.memory import (
+    MemoryPlan,
+    Planner,
+    at_once,
+    batch_words,
+    frame_size,
+    seems_to_reason,
+    suited_to_model,
+)
 from roomscout.edge.parts import (
-    asked_of,
+    asked_by,
     cuda_device_of,
     films_of,
     layouts_of,
     model_options,
-    mover_of,
     renderer_of,
     require_scan_file,
     server_options,
     video_protocol,
 )
-from roomscout.edge.paths import absolute_paths
+from roomscout.edge.paths import located
 from roomscout.edge.reading import changed
-from roomscout.edge.recording import record_of
-from roomscout.edge.resuming import as_begun, part_of, questions_to_resume, saved_prompts, saved_settings
-from roomscout.edge.settings import DEFAULTS, Settings
+from roomscout.edge.recording import of_one, part_record, price_of
+from roomscout.edge.resuming import as_begun, changed_since, part_of, questions_to_resume, saved_prompts, saved_settings
+from roomscout.edge.sections import RenderSettings
+from roomscout.edge.settings import (
+    ANSWER_SETTINGS,
+    DEFAULTS,
+    Settings,
+    flags_giving,
+    flags_of,
+    names_in,
+    names_of,
+)
 from roomscout.edge.types import TELL_NAMES
 from roomscout.envs.library import CameraSettings
 from roomscout.models import ReplyFormat
@@ -46,11 +68,14 @@ from roomscout.models.engines import checkpoint_of
 from roomscout.models.transformers.source import existing_source, hub_revision
 from roomscout.models.views import own_view_settings
 from roomscout.models.vllm import VllmOptions
+from roomscout.runs.movers import GIVEN_PATH, MOVERS
 from roomscout.runs.reader import RunReader
 from roomscout.runs.writer import named_folder
 
 log = logging.getLogger(__name__)
 
+VIEW_SETTINGS = (*(name for name in names_in(RenderSettings) if name in ANSWER_SETTINGS), "actions")
+"""Settings that must be those of the run of --moves-of, so that equal poses give equal views."""
 TOKENS_FOR_THOUGHTS = 8192
 """Room for a thought and a reply."""
 
@@ -75,7 +100,7 @@ class Draft:
     ) -> Self:
         """The draft of the run that these settings ask for, checked; see `plan`."""
         require_no_conflict(settings)
-        settings = changed(settings, **absolute_paths(settings))
+        settings = located(settings)
         if policy is None and settings.policy is not None:
             policy = _policy_of(settings.policy, settings.seed, settings.annotator, settings.address, settings.samples)
             if settings.model not in (DEFAULTS["model"], policy_name(policy)):
@@ -88,7 +113,7 @@ class Draft:
             asked = Selection.all_of(questions_to_resume(folder, settings.questions, settings.shard, benchmark))
         if settings.ply is not None:
             require_scan_file(settings.ply)
-        asked = asked or asked_of(settings)
+        asked = asked or asked_by(vars(settings))
         here = part_of(asked.questions, settings.shard)
         questions = QuestionSpec(asked, here, settings.samples, benchmark, settings.ply is not None)
         draft = cls(settings, policy, questions, folder)
@@ -170,7 +195,7 @@ class Draft:
         return Rules(
             prompts=self._prompts,
             form=form,
-            mover=mover_of(settings, self.world.camera, self.questions),
+            mover=self._mover,
             at_once=settings.present == "once",
             min_turns=settings.min_turns,
             translation=settings.translation,
@@ -178,6 +203,20 @@ class Draft:
             boxes=settings.boxes,
             keep_views=settings.keep_views,
         )
+
+    @property
+    def _mover(self) -> Mover | None:
+        """Who moves the camera instead of the policy, if anybody does; raises ConfigError or RunError."""
+        settings, questions = self.settings, self.questions
+        if settings.moves_of is not None:
+            views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS}
+            views = {name: value for name, value in views.items() if value != "auto"}  # the renderer is found later
+            return RecordedMoves.of(settings.moves_of, views, questions.here, questions.samples, settings.steps)
+        entry = GIVEN_PATH if "path" in settings.given else MOVERS.get(settings.moves)
+        if entry is None:
+            return None
+        kind: type[Mover] = resolve_name(entry.target)
+        return kind(settings.seed, self.world.camera.intrinsics, settings.translation)
 
     @property
     def _prompts(self) -> Prompts:
@@ -208,9 +247,16 @@ class Draft:
         """The batch size and memory of the run; raises ModelError."""
         if self.folder is not None and not self.settings.retry_failed and not self._is_pending(self.folder):
             return MemoryPlan(1, "every question is finished")
-        return planned_memory(
-            self.settings, self.policy is None, self.checkpoint, self.questions, self.rules.prompts, self.video
-        )
+        settings, questions = self.settings, self.questions
+        if self.policy is not None:
+            few = min(settings.max_batch_size, questions.episodes)
+            size = few if settings.batch_size == "auto" else settings.batch_size
+            why = f"{batch_words(size, questions.episodes)}{settings.model} needs no memory for keys and values"
+            return MemoryPlan(size, why)
+        if self.checkpoint is None:
+            asked, where = at_once(settings.concurrency, questions), " ".join(settings.base_url)
+            return MemoryPlan(asked, f"{counted(asked, 'question')} at a time at {where}, which forms the batches")
+        return Planner(settings, self.checkpoint, questions, self.rules.prompts, self.video).plan()
 
     @property
     def engine(self) -> EngineSpec:
@@ -243,7 +289,27 @@ class Draft:
         settings, revision = self.settings, None
         if (prompts or self.video) and settings.engine != "openai":
             revision = hub_revision(self.checkpoint or checkpoint_of(settings.model, settings.revision))
-        return record_of(settings, self.questions, prompts, self.video, revision, self.folder)
+        values = settings.as_json | (of_one(self.questions.here[0]) if self.questions.is_one else {})
+        facts = RunReader(self.folder).facts if self.folder is not None else None
+        changes = {} if facts is None else changed_since(facts.config, values)
+        return RecordSpec(
+            folder=self.folder,
+            log_root=settings.log_root,
+            name=settings.name,
+            settings=values,
+            flags=flags_giving(values),
+            conditions=conditions_of(values, prompts, self.video),
+            answerer=answerer_of(values),
+            scoring={name: values[name] for name in names_of(Role.SCORING)},
+            changed=changes,
+            resume_flags=flags_of(changes),
+            part=part_record(settings.shard, self.questions) if settings.shard is not None else None,
+            prompts=prompts,
+            revision=revision,
+            price=price_of(settings.prices, settings.model, facts.price if facts is not None else None),
+            budget=settings.budget,
+            retry_failed=settings.retry_failed,
+        )
 
     def _is_pending(self, folder: Path) -> bool:
         """Whether the run in a folder has answers to come."""

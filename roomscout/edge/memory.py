@@ -2,10 +2,9 @@
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from roomscout.agent.policies.messages import opening_text
 from roomscout.agent.policies.prompts import Prompts
@@ -13,7 +12,6 @@ from roomscout.agent.spec import QuestionSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.base.text import counted
-from roomscout.data.questions import Question
 from roomscout.data.video_frames import FrameSize
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.sections import ModelSettings
@@ -133,107 +131,111 @@ def suited_to_model(settings: Settings, video: VideoProtocol | None, checkpoint:
     return {name: value for name, value in found.items() if getattr(settings, name) == "auto"}
 
 
-def planned_memory(
-    settings: Settings,
-    asks_model: bool,
-    checkpoint: str | None,
-    questions: QuestionSpec,
-    prompts: Prompts,
-    video: VideoProtocol | None,
-) -> MemoryPlan:
-    """Plan with the given batch size, or with as many questions as fit in memory beside the weights.
+@dataclass(frozen=True)
+class Planner:
+    """Plans the memory of a run whose model, of the settings, is in this process or in a vLLM server: with the given
+    batch size, or with as many questions as fit in memory beside the weights of the `checkpoint`."""
 
-    Unless the run `asks_model` that the settings name, a policy needs no memory. Loads no weights. Raises ModelError if
-    the model's configuration or tokenizer, or a requirement of --constrained or --compile, is missing, and if a GPU is
-    too small for the weights, which --plan only reports.
-    """
-    episodes = questions.episodes
-    if not asks_model:
-        size = min(settings.max_batch_size, episodes) if settings.batch_size == "auto" else settings.batch_size
-        why = f"{_batch_size(size, episodes)}{settings.model} needs no memory for keys and values"
-        return MemoryPlan(size, why)
-    at_a_time = min(CONCURRENCY if settings.concurrency == "auto" else settings.concurrency, episodes)
-    if checkpoint is None:
-        where = " ".join(settings.base_url)
-        return MemoryPlan(at_a_time, f"{counted(at_a_time, 'question')} at a time at {where}, which forms the batches")
-    from roomscout.models.transformers.footprint import footprint
+    settings: Settings
+    checkpoint: str
+    questions: QuestionSpec
+    prompts: Prompts
+    video: VideoProtocol | None
 
-    _require_packages(settings, checkpoint)
-    limits = settings.tiles_per_view, settings.quantize, settings.memory_fraction
-    model = footprint(checkpoint, settings.dtype, settings.device, *limits)
-    conversation = _conversation_size(settings, checkpoint, questions.here, model, prompts, video)
-    if settings.engine == "vllm":
-        split = settings.tensor_parallel_size
+    def plan(self) -> MemoryPlan:
+        """The plan; loads no weights.
+
+        Raises ModelError if the model's configuration or tokenizer, or a requirement of --constrained or --compile, is
+        missing, and if a GPU is too small for the weights, which --plan only reports.
+        """
+        from roomscout.models.transformers.footprint import footprint
+
+        settings = self.settings
+        _require_packages(settings, self.checkpoint)
+        limits = settings.tiles_per_view, settings.quantize, settings.memory_fraction
+        model = footprint(self.checkpoint, settings.dtype, settings.device, *limits)
+        conversation = self._conversation(model)
+        if settings.engine == "vllm":
+            return self._in_vllm(model, conversation)
+        too_large = _why_too_large(settings.model, model)
+        if too_large and not settings.plan:
+            raise ModelError(too_large)
+        return self._here(model, conversation, too_large)
+
+    def _in_vllm(self, model: "Footprint", conversation: ConversationSize) -> MemoryPlan:
+        """The plan for a server of vLLM, on one GPU or several."""
+        split, at_a_time = self.settings.tensor_parallel_size, at_once(self.settings.concurrency, self.questions)
         if split == "auto":
-            visible = len(visible_gpus()) - (first_gpu(settings.device) or 0)
-            split = gpus_to_split(settings.model, model, conversation, visible)
+            visible = len(visible_gpus()) - (first_gpu(self.settings.device) or 0)
+            split = gpus_to_split(self.settings.model, model, conversation, visible)
         # A CPU build allocates all of it at the start. With twice the need, no turn evicts what another one will reuse.
         needed = 2 * at_a_time * (conversation.tokens * model.kv_bytes_per_token + model.state_bytes)
         budget = min(needed, max(0, int((model.free_bytes - model.weight_bytes) * KV_SHARE)))
-        on = f" on {counted(split, 'GPU')}" if split > 1 or settings.tensor_parallel_size == "auto" else ""
+        on = f" on {counted(split, 'GPU')}" if split > 1 or self.settings.tensor_parallel_size == "auto" else ""
         why = f"{counted(at_a_time, 'question')} at a time in a vLLM server{on}, which forms the batches"
         return MemoryPlan(at_a_time, why, model, conversation, budget, tensor_parallel=split)
-    too_large = _why_too_large(settings.model, model)
-    if too_large and not settings.plan:
-        raise ModelError(too_large)
-    return _planned_here(settings, model, conversation, episodes, too_large)
+
+    def _here(self, model: "Footprint", conversation: ConversationSize, too_large: str | None) -> MemoryPlan:
+        """The plan for a model in this process, on the device of its footprint."""
+        from roomscout.models.transformers.kv_cache import buffer_columns
+
+        settings, episodes = self.settings, self.questions.episodes
+        copied = model.weight_bytes * weight_copies(settings.compile, model.device)
+        budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
+        question = model.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.state_bytes
+        fitting = fitting_batch(budget, question, min(settings.max_batch_size, episodes))
+        size = fitting if settings.batch_size == "auto" else settings.batch_size
+        why = f"{batch_words(size, episodes)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
+        if copied:
+            why += f", {as_bytes(copied)} for the weights' copies of compiled programs"
+        if settings.batch_size == "auto" and episodes > 1:
+            why += f", at most {settings.max_batch_size}"
+        plan = MemoryPlan(size, why, model, conversation, budget, question)
+        if too_large:
+            return replace(plan, why=f"Cannot run: {too_large}", fits=False)
+        if min(size, episodes) * question <= budget:
+            return plan
+        more = "; MORE than fits: conversations will be recomputed each turn, or memory will run out"
+        return replace(plan, why=why + more, exceeds_memory=True)
+
+    def _conversation(self, model: "Footprint") -> ConversationSize:
+        """The size of the longest possible conversation.
+
+        With --plan, estimates the text of a known checkpoint whose tokenizer is not on this machine. Raises ModelError
+        if the tokenizer is needed and cannot be loaded.
+        """
+        from roomscout.models.transformers.footprint import count_tokens
+        from roomscout.models.transformers.loading import is_here
+
+        settings, asked = self.settings, self.questions.here
+        if self.video is not None:
+            texts = [self.video.prompt(each.question, each.options) for each in asked]
+        else:
+            camera = Intrinsics(*settings.view_size, float(settings.focal))
+            texts = [opening_text(self.prompts, each, camera, settings.camera_pitch) for each in asked]
+        longest = max(texts, key=len)
+        estimated = settings.plan and self.checkpoint in CHECKPOINTS and not is_here(self.checkpoint, "tokenizer.json")
+        opening = (
+            math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(self.checkpoint, longest)
+        )
+        return ConversationSize(
+            first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes),
+            turn_text_tokens=TURN_TEXT_TOKENS,
+            image_tokens=settings.images_a_turn * model.image_tokens(*settings.view_size),
+            reply_tokens=int(settings.max_new_tokens),
+            turns=settings.most_moves + 1,
+            keep_views=settings.keep_views,
+        )
 
 
-def memory_lines(settings: Settings, plan: MemoryPlan, questions: Sequence[Question]) -> list[str]:
-    """The lines that --plan prints."""
-    scans, what = {question.scene for question in questions}, "video" if settings.on_video else "scan"
-    episodes, (width, height) = len(questions) * settings.samples, settings.view_size
-    times = f", {settings.samples} times each" if settings.samples > 1 else ""
-    turns = counted(settings.most_moves + 1, "turn")
-    lines = [
-        f"Questions: {len(questions)} on {counted(len(scans), what)}{times}, at most {turns} each",
-        f"Images: at most {episodes * settings.most_images} of {width}x{height}",
-    ]
-    if (model := plan.model) is None or (size := plan.conversation) is None or settings.engine == "vllm":
-        return [*lines, plan.why]
-    return [
-        *lines,
-        f"Tokens: at most {size.tokens} a question, {size.tokens * episodes} in all "
-        f"({size.image_tokens // settings.images_a_turn} an image, {size.reply_tokens} a reply)",
-        f"Memory on {model.device}: {as_bytes(model.free_bytes)} usable with --memory-fraction "
-        f"{settings.memory_fraction:g}, {as_bytes(model.weight_bytes)} for {model.parameters / 1e6:,.1f} million "
-        f"parameters in {settings.quantize or model.dtype}",
-        plan.why,
-    ]
+def at_once(concurrency: int | Literal["auto"], questions: QuestionSpec) -> int:
+    """The number of questions that a server is asked at a time."""
+    return min(CONCURRENCY if concurrency == "auto" else concurrency, questions.episodes)
 
 
-def _conversation_size(
-    settings: Settings,
-    checkpoint: str,
-    questions: Sequence[Question],
-    model: "Footprint",
-    prompts: Prompts,
-    video: VideoProtocol | None,
-) -> ConversationSize:
-    """The size of the longest possible conversation.
-
-    With --plan, estimates the text of a known checkpoint whose tokenizer is not on this machine. Raises ModelError if
-    the tokenizer is needed and cannot be loaded.
-    """
-    from roomscout.models.transformers.footprint import count_tokens
-    from roomscout.models.transformers.loading import is_here
-
-    if video is not None:
-        texts = [video.prompt(question.question, question.options) for question in questions]
-    else:
-        camera = Intrinsics(*settings.view_size, float(settings.focal))
-        texts = [opening_text(prompts, question, camera, settings.camera_pitch) for question in questions]
-    longest = max(texts, key=len)
-    estimated = settings.plan and checkpoint in CHECKPOINTS and not is_here(checkpoint, "tokenizer.json")
-    opening = math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(checkpoint, longest)
-    return ConversationSize(
-        first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes),
-        turn_text_tokens=TURN_TEXT_TOKENS,
-        image_tokens=settings.images_a_turn * model.image_tokens(*settings.view_size),
-        reply_tokens=int(settings.max_new_tokens),
-        turns=settings.most_moves + 1,
-        keep_views=settings.keep_views,
-    )
+def batch_words(size: int, episodes: int) -> str:
+    """The beginning of a plan's reason; a single question has no batch."""
+    return "Memory: " if episodes == 1 else f"Batch size {size}: "
 
 
 def gpus_to_split(name: str, model: "Footprint", conversation: ConversationSize, visible: int) -> int:
@@ -250,36 +252,6 @@ def gpus_to_split(name: str, model: "Footprint", conversation: ConversationSize,
         f"{counted(visible, 'GPU')} with {as_bytes(model.free_bytes)} each has that and divides its "
         f"{model.attention_heads} attention heads: use more or larger GPUs, or a smaller checkpoint"
     )
-
-
-def _planned_here(
-    settings: Settings, model: "Footprint", conversation: ConversationSize, episodes: int, too_large: str | None
-) -> MemoryPlan:
-    """The plan for a model in this process, on the device of its footprint."""
-    from roomscout.models.transformers.kv_cache import buffer_columns
-
-    copied = model.weight_bytes * weight_copies(settings.compile, model.device)
-    budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
-    question = model.kv_bytes_per_token * buffer_columns(conversation.tokens) + model.state_bytes
-    fitting = fitting_batch(budget, question, min(settings.max_batch_size, episodes))
-    size = fitting if settings.batch_size == "auto" else settings.batch_size
-    why = f"{_batch_size(size, episodes)}{as_bytes(budget)} for keys and values, {as_bytes(question)} a question"
-    if copied:
-        why += f", {as_bytes(copied)} for the weights' copies of compiled programs"
-    if settings.batch_size == "auto" and episodes > 1:
-        why += f", at most {settings.max_batch_size}"
-    plan = MemoryPlan(size, why, model, conversation, budget, question)
-    if too_large:
-        return replace(plan, why=f"Cannot run: {too_large}", fits=False)
-    if min(size, episodes) * question <= budget:
-        return plan
-    more = "; MORE than fits: conversations will be recomputed each turn, or memory will run out"
-    return replace(plan, why=why + more, exceeds_memory=True)
-
-
-def _batch_size(size: int, episodes: int) -> str:
-    """The beginning of a plan's reason; a single question has no batch."""
-    return "Memory: " if episodes == 1 else f"Batch size {size}: "
 
 
 def _why_too_large(name: str, model: "Footprint") -> str | None:

@@ -3,14 +3,11 @@
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from pkgutil import resolve_name
+from typing import Any
 
-from roomscout.agent.policies.movers import Mover
-from roomscout.agent.policies.recorded_moves import RecordedMoves
-from roomscout.agent.spec import QuestionSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.data.benchmark import Benchmark
@@ -20,24 +17,18 @@ from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts, ScanNotFound, scan
 from roomscout.data.video_frames import FrameSize
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.memory import MemoryPlan
-from roomscout.edge.sections import ModelSettings, RenderSettings, ServerSettings
-from roomscout.edge.settings import ANSWER_SETTINGS, Settings, names_in
+from roomscout.edge.sections import ModelSettings, ServerSettings
 from roomscout.envs.films import FilmSettings
-from roomscout.envs.library import CameraSettings
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.rendering.ply import has_splats
 from roomscout.rendering.readers import reader_of
 from roomscout.rendering.renderers.splats import why_no_gsplat
 from roomscout.rendering.scene import SceneError
-from roomscout.runs.movers import GIVEN_PATH, MOVERS
-
-VIEW_SETTINGS = (*(name for name in names_in(RenderSettings) if name in ANSWER_SETTINGS), "actions")
-"""Settings that must be those of the run of --moves-of, so that equal poses give equal views."""
 
 
-def asked_of(settings: Settings) -> Selection:
-    """The questions of a run, and all those of their source; raises QuestionError."""
-    return questions_asked(vars(settings), find_benchmark(settings.benchmark))
+def asked_by(settings: Mapping[str, Any]) -> Selection:
+    """The questions that these settings name, and all those of their source; raises QuestionError."""
+    return questions_asked(settings, find_benchmark(settings["benchmark"]))
 
 
 def require_scan_file(ply: Path) -> None:
@@ -88,19 +79,6 @@ def films_of(
         return FilmSettings(root, "", frames, size)
     require("--videos", "av", error=ConfigError)
     return FilmSettings(root, video.file, frames, size)
-
-
-def mover_of(settings: Settings, camera: CameraSettings, questions: QuestionSpec) -> Mover | None:
-    """Who moves the camera instead of the policy, if anybody does; raises ConfigError or RunError for --moves-of."""
-    if settings.moves_of is not None:
-        views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS}
-        views = {name: value for name, value in views.items() if value != "auto"}  # the renderer is found later
-        return RecordedMoves.of(settings.moves_of, views, questions.here, questions.samples, settings.steps)
-    entry = GIVEN_PATH if "path" in settings.given else MOVERS.get(settings.moves)
-    if entry is None:
-        return None
-    kind: type[Mover] = resolve_name(entry.target)
-    return kind(settings.seed, camera.intrinsics, settings.translation)
 
 
 def model_options(settings: ModelSettings, memory: MemoryPlan) -> ModelOptions:

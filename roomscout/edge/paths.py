@@ -5,12 +5,13 @@ from typing import Any
 
 from roomscout.base.text import on_disk
 from roomscout.data.benchmarks import benchmark_names
+from roomscout.edge.reading import changed
 from roomscout.edge.settings import DEFAULTS, Settings
 from roomscout.models import EMBEDDED
 
 
-def absolute_paths(settings: Settings) -> dict[str, Any]:
-    """The settings that name files, by name, with absolute paths and `~` expanded."""
+def located(settings: Settings) -> Settings:
+    """Settings that name files by absolute paths, with `~` expanded."""
     found: dict[str, Any] = {
         name: value and _absolute(value) for name, value in vars(settings).items() if isinstance(value, Path)
     }
@@ -22,7 +23,7 @@ def absolute_paths(settings: Settings) -> dict[str, Any]:
     found["model"] = str(folder) if is_folder else settings.model
     if settings.benchmark not in benchmark_names() and _absolute(Path(settings.benchmark)).is_dir():
         found["benchmark"] = str(_absolute(Path(settings.benchmark)))
-    return found
+    return changed(settings, **found)
 
 
 def scan_root_of(scan_root: Path, questions: Path | None) -> Path:

@@ -9,10 +9,11 @@ from roomscout.agent.policies import Policy
 from roomscout.agent.running import Outcome, main_vsi_bench_loop
 from roomscout.agent.scans import report_scans
 from roomscout.agent.spec import RunSpec
+from roomscout.base.text import counted
 from roomscout.data.questions import Selection
 from roomscout.data.scans import ScanNotFound
 from roomscout.edge.draft import Draft
-from roomscout.edge.memory import memory_lines
+from roomscout.edge.memory import as_bytes
 from roomscout.edge.recording import of_one
 from roomscout.edge.settings import Settings, flags_giving
 
@@ -59,7 +60,31 @@ def memory_of(settings: Settings, folder: Path | None) -> list[str]:
             report_scans(draft.questions, draft.world, required=False)
         except ScanNotFound as error:
             log.info("%s: none yet (%s)", "Scans" if draft.video is None else "Videos", error)
-    return memory_lines(draft.settings, draft.memory, draft.questions.here)
+    return _memory_lines(draft)
+
+
+def _memory_lines(draft: Draft) -> list[str]:
+    """The lines that --plan prints."""
+    settings, plan, questions = draft.settings, draft.memory, draft.questions.here
+    scans, what = {question.scene for question in questions}, "video" if settings.on_video else "scan"
+    episodes, (width, height) = len(questions) * settings.samples, settings.view_size
+    times = f", {settings.samples} times each" if settings.samples > 1 else ""
+    turns = counted(settings.most_moves + 1, "turn")
+    lines = [
+        f"Questions: {len(questions)} on {counted(len(scans), what)}{times}, at most {turns} each",
+        f"Images: at most {episodes * settings.most_images} of {width}x{height}",
+    ]
+    if (model := plan.model) is None or (size := plan.conversation) is None or settings.engine == "vllm":
+        return [*lines, plan.why]
+    return [
+        *lines,
+        f"Tokens: at most {size.tokens} a question, {size.tokens * episodes} in all "
+        f"({size.image_tokens // settings.images_a_turn} an image, {size.reply_tokens} a reply)",
+        f"Memory on {model.device}: {as_bytes(model.free_bytes)} usable with --memory-fraction "
+        f"{settings.memory_fraction:g}, {as_bytes(model.weight_bytes)} for {model.parameters / 1e6:,.1f} million "
+        f"parameters in {settings.quantize or model.dtype}",
+        plan.why,
+    ]
 
 
 def again(spec: RunSpec, asked: Selection) -> RunSpec:

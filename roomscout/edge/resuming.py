@@ -13,7 +13,7 @@ from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question, questions_asked
 from roomscout.edge.declaring import Role
 from roomscout.edge.flags import Given
-from roomscout.edge.paths import absolute_paths
+from roomscout.edge.paths import located
 from roomscout.edge.reading import changed, read_settings
 from roomscout.edge.sections import FILTERS
 from roomscout.edge.settings import ANSWER_SETTINGS, DEFAULTS, SETTINGS, Settings, names_of
@@ -21,16 +21,16 @@ from roomscout.runs import NEWEST, RunError
 from roomscout.runs.reader import RunReader, find_part, find_run
 
 
-def completed(given: Given, base: Settings | None = None) -> tuple[Settings, Path | None]:
-    """The settings that a command line gives, over `base` or those of the run that it resumes, and that run's folder.
+def completed(given: Given) -> tuple[Settings, Path | None]:
+    """The settings that a command line gives, also over those of the run that it resumes, and that run's folder.
 
     Raises ConfigError naming the flags that would change answers, RunError if there is nothing to resume.
     """
-    settings = given.over(base or Settings())
-    settings = changed(settings, **absolute_paths(settings))
+    settings = given.over(Settings())
+    settings = located(settings)
     if settings.continue_from is None:
         return settings, None
-    folder = _folder_to_resume(settings)
+    folder = _folder_to_resume(settings.continue_from, settings.log_root, settings.shard, settings.name, settings.batch)
     if folder is None:
         return changed(settings, continue_from=None, retry_failed=False), None
     saved = saved_settings(folder)
@@ -44,14 +44,13 @@ def completed(given: Given, base: Settings | None = None) -> tuple[Settings, Pat
     return settings, folder
 
 
-def _folder_to_resume(settings: Settings) -> Path | None:
+def _folder_to_resume(wanted: str, root: Path, shard: str | None, name: str | None, batch: bool) -> Path | None:
     """The folder that --continue names; None if --batch should begin a part that has no run yet."""
-    wanted, root = str(settings.continue_from), settings.log_root
-    if settings.shard is None or wanted != NEWEST:
-        return find_run(wanted, root, batched_only=settings.batch)
-    part = Part.parse(settings.shard)
-    folder = find_part(root, part.number, part.of, settings.name)
-    if folder is None and not settings.batch:
+    if shard is None or wanted != NEWEST:
+        return find_run(wanted, root, batched_only=batch)
+    part = Part.parse(shard)
+    folder = find_part(root, part.number, part.of, name)
+    if folder is None and not batch:
         raise RunError(f"--continue: no run of --shard {part} below {root}; begin it with --batch")
     return folder
 
@@ -70,18 +69,19 @@ def as_begun(begun: Settings, wanted: Settings) -> Settings:
     if begun.model != wanted.model:
         raise ConfigError(f"the run was begun with {begun.model}, not {wanted.model}: resume it with {begun.model}")
     resolved = [name for name, each in SETTINGS.items() if each.resolved and getattr(wanted, name) == "auto"]
-    wanted = changed(wanted, **absolute_paths(wanted), **{name: getattr(begun, name) for name in resolved})
-    begun = changed(begun, **absolute_paths(begun))
+    wanted = changed(located(wanted), **{name: getattr(begun, name) for name in resolved})
+    begun = located(begun)
     for names, what in ((ANSWER_SETTINGS, "answers"), (names_of(Role.RECORD), "the records")):
-        if differing := [name for name in names if _compared(name, begun) != _compared(name, wanted)]:
+        if differing := [
+            name for name in names if _compared(name, getattr(begun, name)) != _compared(name, getattr(wanted, name))
+        ]:
             flags = ", ".join(map(flag, differing))
             raise ConfigError(f"{flags} would change {what} of this run: leave out to resume it, or start a new run")
     return wanted
 
 
-def _compared(name: str, settings: Settings) -> Any:
+def _compared(name: str, value: Any) -> Any:
     """A setting's value; filters compare as sets, since questions are asked in the order of their source."""
-    value = getattr(settings, name)
     return frozenset(value) if name in FILTERS and isinstance(value, tuple) else value
 
 

@@ -55,11 +55,6 @@ class Settings(
         """All settings as JSON values by name, of which `of` makes them again."""
         return json.loads(json.dumps(vars(self), default=argument_text))
 
-    def with_role(self, *roles: Role) -> dict[str, Any]:
-        """The settings with these roles, as JSON values by name."""
-        values = self.as_json
-        return {name: values[name] for name in names_of(*roles)}
-
     @property
     def has_work(self) -> bool:
         """Whether the settings say what to run."""

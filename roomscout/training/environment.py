@@ -21,7 +21,7 @@ from roomscout.data.questions import Question, Selection, normalized
 from roomscout.edge.api import settings_in_python
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.draft import Draft
-from roomscout.edge.parts import asked_of
+from roomscout.edge.parts import asked_by
 from roomscout.edge.sections import ControlSettings, QuestionSettings, RenderSettings
 from roomscout.edge.settings import SETTINGS, Settings, names_in
 from roomscout.envs.actions import CameraAction
@@ -355,7 +355,7 @@ def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[
     if questions is None or isinstance(questions, str | Path):
         file = {} if questions is None else {"questions": questions}
         given = settings_in_python({"batch": True, **file}, settings)
-        return given, asked_of(given)
+        return given, asked_by(vars(given))
     given = settings_in_python({"batch": True}, settings)
     return given, Selection.all_of(normalized(questions, find_benchmark(given.benchmark)))
 

@@ -47,9 +47,9 @@ def test_what_is_about_one_question_needs_it(flags: str, one_scan: Path, tmp_pat
     assert ended.returncode == 2 and "needs --question" in ended.stderr
 
 
-def asked_on_a_terminal(scan: Path, logs: Path, model: str) -> str:
+def asked_on_a_terminal(scan: Path, logs: Path, *answerer: str) -> str:
     """What a terminal shows of two questions, and of one between them that cannot be asked."""
-    given = ["--ply", str(scan), "--model", model, "--renderer", "raycast"]
+    given = ["--ply", str(scan), *answerer, "--renderer", "raycast"]
     shown = Terminal([sys.executable, str(COMMAND), *given, "--steps", "1", "--log-root", str(logs)])
     shown.type("How many lamp(s) are in this room?\n", after="Question")
     shown.type("Which one? | only this\n", after="Final answer.*Question")
@@ -61,14 +61,14 @@ def asked_on_a_terminal(scan: Path, logs: Path, model: str) -> str:
 
 def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp_path: Path):
     """A question that cannot be asked is refused, and the next one is read."""
-    asked_on_a_terminal(one_scan, tmp_path, "random")
+    asked_on_a_terminal(one_scan, tmp_path, "--policy", "random")
     asked = [RunReader(folder).rows[0].question for folder in run_folders(tmp_path)]
     assert asked == ["How many lamp(s) are in this room?", "How many chair(s) are in this room?"]
 
 
 @pytest.mark.slow
 def test_a_model_is_loaded_once_for_all_questions_on_a_terminal(one_scan: Path, tmp_path: Path):
-    text = asked_on_a_terminal(one_scan, tmp_path, "embedded")
+    text = asked_on_a_terminal(one_scan, tmp_path, "--model", "embedded")
     assert re.search("Question.*turn 0 sees:.*[▀▄].*turn 0 said.*turn 1 sees:.*[▀▄].*turn 1 said", text, re.DOTALL)
     assert text.count("turn 0 sees") == 2
 

@@ -184,6 +184,7 @@ def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
 
 def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
     spec = plan(rooms.config(tmp_path))
+    caplog.clear()
     run_log = begin_folder(spec.record, spec.questions, "raycast")
     run_log.note_resumption({})
     assert not caplog.text
@@ -204,6 +205,7 @@ def test_the_version_and_the_revision_of_the_checkpoint_are_recorded(rooms: Room
     for each in checkpoints:
         each.mkdir(parents=True)
     spec = plan(rooms.config(tmp_path / "logs"))
+    caplog.clear()
     run_log = begin_folder(replace(spec.record, revision=hub_revision(str(checkpoints[0]))), spec.questions, "raycast")
     assert (run_log.facts.packages["roomscout"], run_log.facts.model_revision) == (__version__, "a" * 40)
     run_log.note_resumption({}, "a" * 40)
@@ -211,7 +213,7 @@ def test_the_version_and_the_revision_of_the_checkpoint_are_recorded(rooms: Room
     run_log.note_resumption({}, "b" * 40)
     run_log.close()
     assert f"resumes with model_revision {'b' * 40} instead of {'a' * 40}" in caplog.text
-    assert run_log.facts.last_versions["model_revision"] == "b" * 40
+    assert run_log.facts.last_versions.model_revision == "b" * 40
 
 
 def test_a_checkpoint_in_the_cache_of_the_hub_has_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -332,7 +332,9 @@ def machine(cpus: int, gpus: int = 0) -> dict:
 def replicas(machines: list[dict], **settings: Any) -> Replicas:
     """The workers of a run with these settings on a cluster of these machines."""
     given = settings_of(ray=True, **settings)
-    return replicas_of(machines, given.replicas, gpus_of_worker(given))
+    return replicas_of(
+        machines, given.replicas, gpus_of_worker(given.tensor_parallel_size, given.device, given.loads_weights)
+    )
 
 
 @pytest.mark.parametrize(

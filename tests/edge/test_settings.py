@@ -15,7 +15,7 @@ from roomscout.base.wording import flag
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.edge.declaring import Role
 from roomscout.edge.flags import Given, parse_command_line
-from roomscout.edge.paths import absolute_paths
+from roomscout.edge.paths import located
 from roomscout.edge.reading import changed, read_settings
 from roomscout.edge.resuming import as_begun
 from roomscout.edge.settings import SECTIONS, SETTINGS, Settings, flags_giving, names_in, names_of
@@ -202,10 +202,10 @@ def test_paths_are_absolute_but_names_stay(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     for name in ("weights", "embedded"):
         (tmp_path / name).mkdir()
-    found = absolute_paths(settings_of(model="weights", ply="~/a.ply", actions="mine.py:SPACE", log_root="logs"))
+    found = vars(located(settings_of(model="weights", ply="~/a.ply", actions="mine.py:SPACE", log_root="logs")))
     assert found["model"] == str(tmp_path / "weights") and found["actions"] == f"{tmp_path}/mine.py:SPACE"
     assert found["ply"] == Path("~/a.ply").expanduser() and found["log_root"] == tmp_path / "logs"
-    assert absolute_paths(settings_of(model="embedded"))["model"] == "embedded"
+    assert located(settings_of(model="embedded")).model == "embedded"
 
 
 class TestResuming:

@@ -244,8 +244,8 @@ def test_another_value_of_a_setting_gives_other_conditions_and_no_blind_baseline
 ):
     config = rooms.config(tmp_path)
     prompts = replace(Prompts(), opening="Q: {question}") if name == "prompts" else Prompts()
-    usual = conditions_of(config, Prompts())
-    other = conditions_of(changed(config, **{name: OTHER_CONDITIONS[name]}), prompts)
+    usual = conditions_of(config.as_json, Prompts())
+    other = conditions_of(changed(config, **{name: OTHER_CONDITIONS[name]}).as_json, prompts)
     assert hash_of(usual) != hash_of(other)
     facts = replace(RunReader(one_run).facts, conditions=usual)
     blind = replace(facts, config=facts.config | {"renderer": "blind"}, conditions=usual | {"renderer": "blind"})
@@ -257,7 +257,7 @@ def test_another_value_of_a_setting_gives_other_conditions_and_no_blind_baseline
 
 @pytest.mark.parametrize("renderer", RENDERERS)
 def test_each_renderer_has_conditions_of_its_own(renderer: str, rooms: RoomScans, tmp_path: Path):
-    hashes = {each: hash_of(conditions_of(rooms.config(tmp_path, renderer=each), None)) for each in RENDERERS}
+    hashes = {each: hash_of(conditions_of(rooms.config(tmp_path, renderer=each).as_json, None)) for each in RENDERERS}
     assert list(hashes.values()).count(hashes[renderer]) == 1
 
 
@@ -265,9 +265,9 @@ def test_code_of_others_is_in_the_conditions_by_its_hash(rooms: RoomScans, tmp_p
     own = tmp_path / "mine.py"
     own.write_text("SPACE = 1")
     config = rooms.config(tmp_path, actions=f"{own}:SPACE", policy=f"{own}:SPACE")
-    before = conditions_of(config, None), answerer_of(config)
+    before = conditions_of(config.as_json, None), answerer_of(config.as_json)
     own.write_text("SPACE = 2")
-    after = conditions_of(config, None), answerer_of(config)
+    after = conditions_of(config.as_json, None), answerer_of(config.as_json)
     assert before[0] != after[0] and before[1] != after[1]
 
 
