@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from roomscout.analysis.rows import add_choices, chosen_rows, print_lines
-from roomscout.analysis.run_argument import chosen_run
+from roomscout.analysis.run_argument import add_choices, chosen_rows, chosen_run, print_lines
 from roomscout.analysis.seeing import Seen, knows_boxes, save, see
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import RESULT, counted, escaped, log_to_stream, replace_unencodable

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from roomscout.base.text import csv_cell, escaped
+from roomscout.base.text import csv_cell, escaped, escaped_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -67,7 +67,7 @@ class Table:
         from markupsafe import Markup
 
         def row_of(row: Sequence[Any], last: bool) -> Markup:
-            name, *cells = (cell if isinstance(cell, Markup) else escaped(str(cell)) for cell in row)
+            name, *cells = (cell if isinstance(cell, Markup) else escaped_text(str(cell)) for cell in row)
             shown = (
                 Markup('<td data-label="{}">{}</td>').format(head, cell)
                 for head, cell in zip(self.heads[1:], cells, strict=True)

@@ -27,7 +27,6 @@ from roomscout import ask
 from roomscout.agent.policies.prompts import load_prompts
 from roomscout.analysis.compare.answers import read_lmms_eval
 from roomscout.analysis.compare.leaderboard import markdown_of, standing_of
-from roomscout.analysis.exports.answers import images_of
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.serve import runs as serve_runs
 from roomscout.analysis.serve.live import LiveRun
@@ -224,7 +223,7 @@ def test_no_view_outside_a_run_is_shown(copied: Path, tmp_path: Path, linked: st
     assert RunReader(copied).turns(EpisodeId(1))[0].shots[0].load() is None
     assert live.view("q002", "render_00.png") is not None
     with pytest.raises(Exception, match="is a link out of the run folder"):
-        images_of(read, read.answer(EpisodeId(1)), {"image": "render_00.png"})
+        read.images(EpisodeId(1), {"role": "user", "text": "", "image": "render_00.png"})
 
 
 @pytest.mark.parametrize("name", ["q" + "9" * 5000, "q001_s" + "9" * 5000, "x" * 5000, "q\u0661"])

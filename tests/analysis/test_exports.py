@@ -1,7 +1,6 @@
 """roomscout export: each file read back, by the tool itself where it is installed."""
 
 import base64
-import contextlib
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import RoomScans, run_in_process, scripted
 
-from roomscout.analysis.exports.command import FORMATS, main
+from roomscout.analysis.exports.command import main
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 
@@ -89,12 +88,6 @@ def test_inspect_reads_the_means_of_the_summary(run: Path, log: Any):
     percents = {asked["overall_label"]: asked[asked["overall_label"]], **asked["tasks"]}
     read = {name: metric.value for name, metric in log.results.scores[0].metrics.items()}
     assert read == {name: pytest.approx(percent / 100, abs=1e-5) for name, percent in percents.items()}
-
-
-def test_inspect_reads_where_the_camera_was(run: Path, log: Any):
-    for sample, row in samples_and_rows(log, run):
-        poses = [turn.to_json()["pose"] for turn in RunReader(run).turns(row.episode)]
-        assert [turn["pose"] for turn in sample.metadata["turns"]] == poses
 
 
 def test_inspect_reads_summaries_and_a_sample_without_the_others(run: Path, tmp_path: Path):
@@ -210,13 +203,6 @@ def test_a_file_that_exists_is_replaced_only_with_force(run: Path, tmp_path: Pat
     assert (main(wanted), out.read_text()) == (2, "mine")
     assert capsys.readouterr().err == f"error: {out} exists: choose another --out, or replace it with --force\n"
     assert (main([*wanted, "--force"]), out.read_text()[:12]) == (0, '{"messages":')
-
-
-def test_the_file_is_by_default_here_and_named_after_the_run(run: Path, tmp_path: Path):
-    for to in ("messages", "trl"):
-        with contextlib.chdir(tmp_path):
-            assert main([str(run), "--to", to]) == 0
-        assert (tmp_path / f"{run.name}{FORMATS[to].ending}").is_file()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """What was in view in the answers of a run, and how it splits the errors."""
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -14,10 +13,9 @@ from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.seeing import save, see
-from roomscout.analysis.wrong import report_wrong
 from roomscout.data.boxes import SceneBoxes, named_in, read_boxes
 from roomscout.runs.reader import RunReader
-from roomscout.runs.sights import SIGHT_COLUMNS, SeenObjects, Sight, SightGroup, SightSplit, enough_pixels, split
+from roomscout.runs.sights import SeenObjects, Sight, SightGroup, SightSplit, split
 from roomscout.runs.writer import RunWriter
 
 
@@ -60,14 +58,6 @@ def test_the_split_counts_every_scored_answer_once(seen_run: Path):
     assert sum(counted) == sum(row.score is not None for row in reader.rows)
     below = [group.below_full for group in by_sight.types["all"].values()]
     assert sum(below) == sum(row.score is not None and row.score < 1 for row in reader.rows)
-
-
-def test_columns_at_the_end_of_the_csv_say_what_was_in_view(seen_run: Path):
-    with (seen_run / "results.csv").open() as table:
-        rows = list(csv.DictReader(table))
-    assert tuple(rows[0])[-len(SIGHT_COLUMNS) :] == SIGHT_COLUMNS
-    sights = RunReader(seen_run).sights
-    assert [row["sight"] for row in rows] == [sight.verdict for sight in sights.values()]
 
 
 def test_what_is_known_is_not_computed_again(seen_run: Path):
@@ -136,13 +126,6 @@ def test_the_command_prints_the_table_and_the_wrong_answers(seen_run: Path, caps
     assert all(f"\n{row.folder}  " in said for row in below)
 
 
-def test_a_type_alone_is_split(seen_run: Path, capsys: pytest.CaptureFixture[str]):
-    row = RunReader(seen_run).rows[0]
-    assert main([str(seen_run), "--type", row.question_type]) == 0
-    types = {each.question_type for each in RunReader(seen_run).rows} - {row.question_type}
-    assert not any(name in capsys.readouterr().out for name in types)
-
-
 def test_nothing_is_changed_without_saving(copied: Path):
     (copied / "seen.jsonl").unlink()
     assert main([str(copied), "--no-save"]) == 0
@@ -180,11 +163,6 @@ def test_a_run_of_the_command_ends_with_it_unless_switched_off(rooms: RoomScans,
     given = [each for each in rooms.flags(tmp_path, "--num-questions", "2", "--steps", "1") if each != "--no-report"]
     assert run_main([*given, *flags]).returncode == 0
     assert (only_run(tmp_path) / "seen.jsonl").exists() == written
-
-
-def test_wrong_says_how_well_objects_were_in_view(seen_run: Path):
-    lines = report_wrong(RunReader(seen_run))
-    assert any(line.startswith("    in view: ") for line in lines)
 
 
 def test_the_page_of_a_question_has_the_objects_in_each_view(seen_run: Path, tmp_path: Path):
@@ -232,14 +210,6 @@ def test_the_object_seen_worst_decides():
     lamp, door = SeenObjects("lamp", 1, ((0, 3),)), SeenObjects("door", 1, ((500, 0),))
     assert sight_of(lamp, door).verdict == "saw_little"
     assert sight_of(lamp, door).in_words == "lamp at 3 pixels, door at 500 pixels"
-
-
-def test_a_question_that_names_no_object_has_a_verdict_of_its_own():
-    assert sight_of().verdict == "no_object"
-
-
-def test_enough_is_a_thousandth_of_the_view():
-    assert enough_pixels(640, 480) == 307
 
 
 def test_the_sentence_names_the_groups_that_have_an_answer_below_full_score():

@@ -72,12 +72,6 @@ def test_two_writers_of_one_file_do_not_collide(tmp_path: Path):
     assert [each.name for each in tmp_path.iterdir()] == ["page"]
 
 
-def test_a_written_file_has_the_permissions_of_any_new_file(tmp_path: Path):
-    (tmp_path / "other").touch()
-    replace_text(tmp_path / "page", "text")
-    assert (tmp_path / "page").stat().st_mode == (tmp_path / "other").stat().st_mode
-
-
 @pytest.mark.parametrize(
     ("verb", "name"),
     [
@@ -114,13 +108,3 @@ def test_a_full_disk_leaves_the_earlier_table(one_run: Path, tmp_path: Path, ver
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "cannot be written" in printed
     assert out.read_text() == "earlier"
-
-
-def test_a_full_disk_is_named_by_the_file_that_is_written(one_run: Path, tmp_path: Path):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    try:
-        with pytest.raises(RunError, match=r"page_files/assets/tabulator.min\.css cannot be written"):
-            write_report(one_run, tmp_path / "page.html")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)

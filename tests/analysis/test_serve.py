@@ -177,13 +177,6 @@ def test_an_open_question_gets_its_next_turn(one_run: Path, tmp_path: Path, serv
     assert shown.page.get_attribute(".turn", "data-same") == "yes"
 
 
-def test_the_page_says_when_the_run_has_finished(unfinished: Unfinished, serve: Any, opened: Any):
-    shown = opened(serve(unfinished.folder))
-    for _ in range(3):
-        unfinished.finish()
-    until_said(shown, "Finished: 21 answers.")
-
-
 def test_the_page_says_when_nothing_was_written_for_a_while(unfinished: Unfinished, serve: Any, opened: Any):
     past = time.time() - QUIET_S - 60
     for file in [*unfinished.folder.iterdir(), *unfinished.folder.glob("q*/turns.jsonl")]:
@@ -276,13 +269,6 @@ def test_a_question_opens_in_3d(one_run: Path, serve: Any, opened: Any):
     shown.page.evaluate("window.notReloaded = true")
 
 
-def test_a_question_without_its_scan_says_why_there_is_no_replay(unfinished: Unfinished, serve: Any):
-    journal = unfinished.folder / "q001" / "turns.jsonl"
-    journal.write_text(journal.read_text().replace("_vh_clean_2.ply", "_gone.ply"))
-    status, text = asked(serve(unfinished.folder), "/replays/q001.html")
-    assert status == 500 and "_gone.ply" in text and text.count("\n") == 0
-
-
 def test_serving_changes_nothing_in_the_run(unfinished: Unfinished, serve: Any, opened: Any):
     def contents() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in unfinished.folder.rglob("*") if path.is_file()}
@@ -342,10 +328,6 @@ def test_a_view_that_is_a_link_out_of_its_folder_is_not_shown(unfinished: Unfini
 def test_only_names_of_this_computer_are_answered(one_run: Path, serve: Any, host: str, status: int):
     """A page whose name leads to 127.0.0.1 by DNS could read the run otherwise."""
     assert asked(serve(one_run), "/state.json", host)[0] == status
-
-
-def test_nothing_but_get_is_answered(one_run: Path, serve: Any):
-    assert asked(serve(one_run), "/", method="POST")[0] == 501
 
 
 def test_markup_in_texts_of_a_run_stays_text_in_what_is_replaced(unfinished: Unfinished, tmp_path: Path):

@@ -138,18 +138,6 @@ def test_never_saw_is_a_share_of_the_answers_that_need_an_object():
     assert never_saw(None) is None
 
 
-def test_the_page_and_the_markdown_name_every_cell(studied: Path):
-    for name in ("study.html", "study.md"):
-        text = (studied / name).read_text()
-        assert all(cell.name in text for cell in PRESETS["motion"].cells)
-    assert (studied / "study.html").read_text().count("<svg") == 1
-
-
-def test_the_page_defines_the_colours_that_it_uses(studied: Path):
-    page = (studied / "study.html").read_text()
-    assert all(f"{name}:" in page for name in set(re.findall(r"var\((--[a-z]+)\)", page)))
-
-
 def test_a_finished_cell_is_not_run_again(studied: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     before = [(run / "run.log").read_bytes() for run in runs_of(studied)]
@@ -207,12 +195,6 @@ def test_flags_that_conflict_with_a_preset_are_refused_before_anything_runs(
 def test_flags_that_are_not_of_a_study_are_refused(tmp_path: Path, flag: list[str]):
     with pytest.raises(ConfigError, match=f"leave out {flag[0]}"):
         COMMAND.read(flag, tmp_path)
-
-
-def test_flags_in_the_place_of_the_folder_are_refused(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit):
-        main(["study", "controls", "--model", "embedded"])
-    assert "required: FOLDER" in capsys.readouterr().err
 
 
 def test_a_run_folder_and_a_damaged_record_are_refused(studied: Path, rooms: RoomScans, tmp_path: Path):
@@ -333,11 +315,6 @@ def test_a_study_in_parts_is_resumed_in_parts(in_parts: tuple[Study, RoomScans])
         opened(study.folder, "motion", rooms)
     with pytest.raises(RunError, match="was begun in 2 parts"):
         opened(study.folder, "motion", rooms, "--shard", "1/3")
-
-
-def test_a_study_in_whole_runs_takes_no_shard(studied: Path, rooms: RoomScans):
-    with pytest.raises(RunError, match="was begun without --shard"):
-        opened(studied, "motion", rooms, "--shard", "1/2")
 
 
 def test_a_cell_that_cannot_run_ends_the_study_with_its_status(

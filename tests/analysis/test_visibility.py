@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from simple_rooms import BLUE, GREEN, RED, box, scene_of
+from simple_rooms import GREEN, RED, box, scene_of
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
@@ -25,10 +25,6 @@ def pixels(scene: Scene, *boxes, pose: CameraPose = AHEAD, camera: Intrinsics = 
 
 def test_a_face_of_a_metre_two_metres_ahead_covers_half_the_focal_length_squared():
     assert pixels(scene_of(SHELL, CUBE), CUBES_BOX) == [50 * 50]
-
-
-def test_an_object_behind_the_camera_is_at_no_pixel():
-    assert pixels(scene_of(SHELL, CUBE), CUBES_BOX, pose=AHEAD.turned(180)) == [0]
 
 
 def test_an_object_behind_a_wall_is_at_no_pixel():
@@ -62,20 +58,10 @@ def test_the_floor_below_a_table_is_not_the_table():
     assert pixels(scene_of(SHELL), table, pose=CameraPose(1, 2.5, 1.25, 0, -25)) == [0]
 
 
-def test_a_flat_object_on_the_floor_is_seen():
-    rug = box((3, 2, 0), (4, 3, 0.01), BLUE)
-    (count,) = pixels(scene_of(SHELL, rug), ((3.5, 2.5, 0.005), (1, 1, 0.01), UPRIGHT), pose=AHEAD)
-    assert count > 100
-
-
 def test_a_tilted_box_has_its_own_axes():
     turned = ((3.5, 2.5, 1.25), (1, 1, 1), ((0, 0, 1), (0.6, 0.8, 0), (-0.8, 0.6, 0)))
     half = pixels(scene_of(SHELL, CUBE), turned)[0]
     assert 0 < half < 2500  # the cube's corners stick out of it
-
-
-def test_without_boxes_there_is_nothing_to_see():
-    assert pixels(scene_of(SHELL)) == []
 
 
 def test_a_large_view_is_sampled_and_its_pixels_are_those_of_the_view():

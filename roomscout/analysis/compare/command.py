@@ -11,8 +11,7 @@ from roomscout.analysis.compare.conditions import known_names
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
 from roomscout.analysis.outputs import require_writable, write_text
 from roomscout.analysis.report.writer import style_of, templates
-from roomscout.analysis.rows import print_lines
-from roomscout.analysis.run_argument import add_log_root
+from roomscout.analysis.run_argument import add_log_root, print_lines
 from roomscout.base.text import replace_unencodable
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmark import BenchmarkError

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.analysis.exports import inspect_log, messages
-from roomscout.analysis.exports.answers import Exported
 from roomscout.analysis.outputs import require_free
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.run_argument import add_run, chosen_run
@@ -24,7 +23,7 @@ log = logging.getLogger(__name__)
 class Format:
     """A format: what writes it, what the default name of its file adds to that of the run, and what reads it."""
 
-    write: Callable[[RunContents, Path], Exported]
+    write: Callable[[RunContents, Path], tuple[int, list[str]]]
     ending: str
     reader: str
 
@@ -48,14 +47,14 @@ def main(arguments: Sequence[str]) -> int:
         raise RunError(f"{run.folder} has no finished question to export: resume it")
     try:
         with replacing(out) as draft:
-            exported = FORMATS[options.to].write(run, draft)
+            answers, remarks = FORMATS[options.to].write(run, draft)
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
     if run.pending:
         log.warning("%d answers of the run are not finished, and not exported", run.pending)
-    for sentence in exported.remarks:
+    for sentence in remarks:
         log.warning("%s", sentence)
-    log.info("%d answers, for %s: %s", exported.answers, FORMATS[options.to].reader, out)
+    log.info("%d answers, for %s: %s", answers, FORMATS[options.to].reader, out)
     return 0
 
 

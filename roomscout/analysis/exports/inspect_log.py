@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from roomscout.analysis.exports.answers import Exported, finished, images_of
 from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.base.extras import importing
 from roomscout.base.text import escaped, escaped_text
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 SCORE = "score"
 
 
-def write(run: RunContents, out: Path) -> Exported:
+def write(run: RunContents, out: Path) -> tuple[int, list[str]]:
     """Write an .eval file that stands alone: it has the images, the replies and the scores.
 
     An image that is missing is named in its message. Raises RunError without inspect-ai. Has the images of one answer
@@ -43,7 +42,7 @@ def write(run: RunContents, out: Path) -> Exported:
     summaries = []
     zstandard = zipfile.ZIP_ZSTANDARD  # type: ignore[attr-defined]  # before Python 3.14, inspect-ai adds it
     with zipfile.ZipFile(out, "w", zstandard) as file:
-        for answer in finished(run):
+        for answer in run.finished():
             sample = condense_sample(_sample(run, answer, missing))
             content = sample.model_dump_json(exclude_none=True)
             file.writestr(f"samples/{sample.id}_epoch_{sample.epoch}.json", content)
@@ -51,7 +50,7 @@ def write(run: RunContents, out: Path) -> Exported:
         file.writestr("summaries.json", to_json(summaries, exclude_none=True))
     write_eval_log(_header(run, summaries), out, format="eval", header_only=True)
     lacking = f"views that are missing, as their messages say: {len(missing)}; first: {missing[0]}" if missing else ""
-    return Exported(len(summaries), (lacking,) if lacking else ())
+    return len(summaries), [lacking] if lacking else []
 
 
 def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "EvalLog":
@@ -181,7 +180,7 @@ def _messages(run: RunContents, answer: AnswerContents, missing: list[Path]) -> 
         if message["role"] == "system":
             found.append(ChatMessageSystem(content=text))
         elif message["role"] == "user":
-            found.append(seen(text, images_of(run, answer, message)))
+            found.append(seen(text, run.images(answer.episode, message)))
         else:
             found.append(ChatMessageAssistant(content=text, model=_model(run)))
     if not found:

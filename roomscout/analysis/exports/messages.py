@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roomscout.analysis.exports.answers import Exported, finished, images_of
 from roomscout.analysis.report.contents import AnswerContents, RunContents
 from roomscout.runs import RunError
 
@@ -24,22 +23,23 @@ _TAGS = re.compile(r"<(image|video|audio|bbox|ref-object|cot-process|start-image
 """What these tools replace (ms-swift: `swift/template/base.py`); in a reply or a question it is ordinary text."""
 
 
-def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> Exported:
+def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> tuple[int, list[str]]:
     """Write the conversations, with absolute paths of their images; `content` makes a message of its text
     and its number of images.
 
-    Leaves out failed questions, and conversations without all of their images. Raises RunError if none is left.
+    Leaves out failed questions, and conversations without all of their images. Returns how many it wrote, and remarks.
+    Raises RunError if none is left.
     """
     if run.facts.frames is not None:
         raise RunError(f"{run.folder} showed frames of videos, of which it has small images alone: export another run")
     written, remarks, without = 0, [], 0
     with out.open("w", encoding="utf-8", errors="backslashreplace") as file:  # surrogates as JSON escapes
-        for answer in finished(run):
+        for answer in run.finished():
             assert answer.row is not None, "a finished answer has a result"
             if answer.row.failed or not answer.messages or answer.messages[-1]["role"] != "assistant":
                 without += 1
                 continue
-            images = [images_of(run, answer, message) for message in answer.messages]
+            images = [run.images(answer.episode, message) for message in answer.messages]
             if missing := [path for paths in images for path in paths if not path.is_file()]:
                 remarks.append(f"{missing[0]} is missing, so {answer.episode} is left out: restore it")
                 continue
@@ -59,7 +59,7 @@ def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> E
         )
     if without:
         remarks.append(f"{without} answers are left out: failed, or without a conversation")
-    return Exported(written, tuple(remarks))
+    return written, remarks
 
 
 def _facts(answer: AnswerContents) -> dict[str, Any]:

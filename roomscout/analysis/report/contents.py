@@ -1,6 +1,6 @@
 """Reads a run into what a report shows; writes nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.costs import Cost, costs
 from roomscout.runs.reader import RunReader, parts_of_run
-from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, RunFacts, Turn
+from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, RunFacts, Turn, image_files
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
 from roomscout.scoring.by_dataset import scores_by_dataset
@@ -209,6 +209,22 @@ class RunContents:
             samples = range(1, self.facts.samples + 1)
             asked = {EpisodeId(number, sample) for number in self.questions for sample in samples}
         return sorted(asked | self.begun.keys() | self.rows.keys())
+
+    def finished(self) -> Iterator[AnswerContents]:
+        """The answers that have a result, in their order; reads one at a time."""
+        return map(self.answer, sorted(self.rows))
+
+    def images(self, episode: EpisodeId, message: RecordedMessage) -> list[Path]:
+        """The files of a message's images, in their order; of frames of a video, the one that has them all.
+
+        Raises RunError for a link out of the run.
+        """
+        names = image_files(message) or ([message["frames"]] if "frames" in message else [])
+        paths = [self.folder_of(episode) / name for name in names]
+        for path in paths:
+            if not path.resolve().is_relative_to(self.reader_of(episode).folder.resolve()):
+                raise RunError(f"{path} is a link out of the run folder: replace it by a file")
+        return paths
 
     def answer(self, episode: EpisodeId) -> AnswerContents:
         """Read the turns and the conversation of an answer; raises RunError, also if the run does not ask for it."""

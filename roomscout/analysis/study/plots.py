@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from roomscout.analysis.report.svg import Dot, Drawing, Scale, dot_plot, steps_axis, ticks, x_axis, y_axis
-from roomscout.analysis.study.ladder import Losses, largest
-from roomscout.analysis.study.tables import Results
+from roomscout.analysis.study.tables import Losses, Results, largest
 from roomscout.scoring.intervals import INTERVAL, Estimate
 
 NAME_PX, PANEL_PX, GAP_PX, ROW_PX, TOP_PX = 7, 132, 18, 24, 30

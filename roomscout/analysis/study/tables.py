@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey, read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
-from roomscout.analysis.study.ladder import Losses, largest, losses_of
 from roomscout.analysis.study.presets import Cell, Preset
 from roomscout.base.tables import Table, decimal, interval_in_words, p_in_words, with_interval
 from roomscout.base.text import counted, escaped, in_markdown
@@ -18,6 +18,8 @@ from roomscout.runs.sights import SightSplit
 from roomscout.scoring.intervals import INTERVAL, Difference, Estimate, estimates
 
 OVERALL = "overall"
+Losses = Mapping[str, tuple[Estimate, ...]]
+"""For each score, the percentage points that each step loses; together with the first cell's percent they are 100."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,25 @@ def results_of(preset: Preset, runs: Sequence[Path]) -> Results:
     overall = found.pairs[0].partial or str(found.pairs[0].label)
     losses = losses_of(preset.steps, named) if preset.steps else {}
     return Results(preset, cells, overall, found.questions, found.scenes, len(failed), losses)
+
+
+def losses_of(steps: Sequence[str], runs: Sequence[Answers]) -> Losses:
+    """The losses of a ladder's runs, which must have the same questions; intervals are paired by scene."""
+    pairs = [compare(neighbours, (PROTOCOL,)).pairs[0] for neighbours in pairwise(runs)]
+    last = {each.name: each for each in estimates(runs[-1].rows, runs[-1].benchmark)}
+    found: dict[str, tuple[Estimate, ...]] = {}
+    for place, score in enumerate(pairs[0].differences):
+        rest = last[score.name]
+        interval = (100 - rest.interval[1], 100 - rest.interval[0]) if rest.interval else None
+        gained = [pair.differences[place] for pair in pairs]
+        all_steps = [*gained, Estimate("", 100 - rest.percent, rest.scenes, interval)]
+        found[score.name] = tuple(replace(each, name=step) for each, step in zip(all_steps, steps, strict=True))
+    return found
+
+
+def largest(of_score: Sequence[Estimate]) -> Estimate:
+    """The step that loses most."""
+    return max(of_score, key=lambda each: each.percent)
 
 
 def _cell_result(cell: Cell, place: int, answers: Answers, found: Comparison) -> CellResult:
