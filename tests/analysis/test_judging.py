@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import RoomScans, only_run
+from conftest import RoomScans, only_run, result_row
 from faulty_servers import FaultyServer, Request, scripted
 from planned import run_settings
 
@@ -222,7 +222,7 @@ def test_a_missing_answer_scores_zero_without_a_mark(judged: Path):
 
 
 def test_a_majority_has_the_score_of_its_mark():
-    rows = [{"answer": answer, "score": score, "ground_truth": "x"} for answer, score in (("a", 0.25), ("b", 1.0))]
+    rows = [result_row("open", score, answer=answer, ground_truth="x") for answer, score in (("a", 0.25), ("b", 1.0))]
     assert majority_score([*rows, rows[1]], JUDGED_KIND) == 1.0
 
 

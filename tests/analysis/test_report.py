@@ -175,6 +175,7 @@ def test_one_file_names_no_folder_of_the_machine_and_not_the_machine(copied: Pat
     root = Path(facts["config"]["scan_root"])
     urls = {
         "model": "acme/vl",
+        "policy": None,
         "engine": "openai",
         "base_url": ["http://gpu-node-7:8000/v1", "https://api.example.org/v1"],
     }

@@ -177,8 +177,8 @@ def test_a_setting_of_speed_may_change(studied: Path, rooms: RoomScans):
     ("name", "more", "words"),
     [
         ("controls", ("--moves", "spin"), "sets --moves itself"),
-        ("controls", ("--min-turns", "2"), "controls, cell spin: .* leave out --min-turns"),
-        ("motion", ("--moves", "spin"), "motion, cell turning only: --no-translation has no effect"),
+        ("controls", ("--min-turns", "2"), "controls, cell spin: --min-turns 2 conflicts with --moves spin"),
+        ("motion", ("--moves", "spin"), "motion, cell turning only: --no-translation conflicts with --moves spin"),
         ("passive", (), "add --moves-of RUN"),
         ("passive", ("--moves-of", "other", "--shard", "1/2"), "leave out --shard"),
     ],
@@ -213,10 +213,11 @@ def test_all_cells_of_all_presets_have_names_and_folders_of_their_own():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_has_cells_that_can_run(name: str, rooms: RoomScans, tmp_path: Path):
-    needed = {"passive": ("--moves-of", str(tmp_path / "other")), "video": ("--frames-of", str(tmp_path))}
+    needed = {"passive": ("--moves-of", str(tmp_path / "other")), "video": ("--videos", str(tmp_path))}
     sets_itself = {"budget": ("--steps", "3"), "video": ("--focal", "75")}.get(name, ())
     words = [word for word in flags(rooms, *needed.get(name, ())) if word not in sets_itself]
-    words[words.index("random")] = "embedded"
+    policy = words.index("--policy")
+    words[policy : policy + 2] = ["--model", "embedded"]
     study = open_study(tmp_path / "new", name, COMMAND.read(words, tmp_path), COMMAND)
     assert all(flags_giving(study.settings_of(cell)) for cell in study.preset.cells)
 
