@@ -267,14 +267,14 @@ class TestMovesOf:
     def test_a_question_that_the_run_lacks_is_named(self, rooms: RoomScans, tmp_path: Path):
         few = run_in_process(rooms.config(tmp_path / "few", steps=1, num_questions=2), scripted())
         missing = rooms.rows[2]["id"]
-        with pytest.raises(ConfigError, match=f"has no question {missing}: ask only its questions"):
+        with pytest.raises(ConfigError, match=f"has not asked question {missing}: ask its questions"):
             run_settings(rooms.config(tmp_path, moves_of=few), policy=scripted())
 
     def test_a_question_that_asks_something_else_is_named(self, rooms: RoomScans, explored: Path, tmp_path: Path):
         rows = rooms.rows
         other = tmp_path / "other.jsonl"
         other.write_text(json.dumps({**rows[1], "id": rows[0]["id"]}) + "\n")
-        with pytest.raises(ConfigError, match=f"asks something else as question {rows[0]['id']}"):
+        with pytest.raises(ConfigError, match=f"has not asked question {rows[0]['id']}"):
             run_settings(rooms.config(tmp_path, questions=other, moves_of=explored), policy=scripted())
 
     def test_an_unfinished_question_is_named_with_the_way_to_finish_it(
@@ -283,7 +283,7 @@ class TestMovesOf:
         unfinished = Path(shutil.copytree(explored, tmp_path / "unfinished"))
         lines = (unfinished / "results.jsonl").read_text().splitlines(keepends=True)
         (unfinished / "results.jsonl").write_text("".join(lines[:-1]))
-        with pytest.raises(ConfigError, match=r"has not finished question .*: resume it with --continue"):
+        with pytest.raises(ConfigError, match=r"has not answered question .*: resume it with --continue"):
             run_settings(rooms.config(tmp_path, moves_of=unfinished), policy=scripted())
 
     def test_another_scan_fails_its_questions(self, rooms: RoomScans, explored: Path, tmp_path: Path):

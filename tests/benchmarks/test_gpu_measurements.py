@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import run_command
-from gpu import test_replies, test_running_out_of_memory
+from gpu import test_replies
 
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import report
-from benchmarks.gpu.lab import CPU_SIZES, counting, cudnn_attention, open_lab
+from benchmarks.gpu.lab import CPU_SIZES, cudnn_attention, open_lab
 from benchmarks.gpu.speed import measurements
 from benchmarks.turns import Workload
-from roomscout.models.transformers.decoding import RowSampling
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -58,14 +57,6 @@ def test_every_test_and_measurement_runs_on_a_cpu_and_is_recorded(lab, tmp_path,
     assert command.main() == 0 and capsys.readouterr().out == report.markdown(record) + "\n"
 
 
-@pytest.mark.slow
-def test_only_the_named_tests_and_measurements_run(tmp_path):
-    out = tmp_path / "gpu.json"
-    assert run("--device", "cpu", "--json", out, "--only", "masked", "load").returncode == 0
-    names = [each["name"] for each in json.loads(out.read_text())["outcomes"]]
-    assert names == ["test_fully_masked_rows_are_finite_and_the_others_correct", "load: tiny"]
-
-
 def test_a_failed_test_is_recorded_and_the_others_run(tmp_path, monkeypatch):
     (tmp_path / "conftest.py").write_text("def pytest_addoption(parser):\n    parser.addoption('--device')\n")
     (tmp_path / "test_two.py").write_text("def test_a():\n    assert 1 == 2, 'it is wrong'\ndef test_b():\n    pass\n")
@@ -88,14 +79,6 @@ def test_a_measurement_that_crashes_does_not_stop_the_others(lab, monkeypatch, c
         (True, "good"),
     ]
     assert "in crash" in results.tracebacks["broken"] and "FAILED" in capsys.readouterr().out
-
-
-def test_warnings_of_the_engine_are_counted(lab):
-    """Such as that the cache is full, or that a graph could not be captured."""
-    engine = lab.bench("tiny", torch.float32).engine(tokens=2, kv_bytes=1)
-    with counting() as counted:
-        engine.generate(Workload(1, 1, (96, 64)).begin())
-    assert "KV cache is full" in counted.notes
 
 
 def test_cudnn_attention_is_allowed_inside_a_call_only(lab):
@@ -154,31 +137,3 @@ class TestTestsFail:
         monkeypatch.setattr(test_replies, "scaled_dot_product_attention", attend)
         with pytest.raises(AssertionError, match="NaN"):
             test_replies.test_fully_masked_rows_are_finite_and_the_others_correct(lab, record_property)
-
-    def test_if_sampled_replies_depend_on_the_batch(self, lab, monkeypatch):
-        original = RowSampling.__init__
-
-        def seeded_by_index(self, temperature, streams, device):
-            original(self, temperature, [str(index) for index in range(len(streams))], device)
-
-        monkeypatch.setattr(RowSampling, "__init__", seeded_by_index)
-        with pytest.raises(AssertionError, match="of a batch's replies equal those of rows alone"):
-            test_replies.test_sampled_replies_depend_on_the_seed_only(lab)
-
-    def test_if_nothing_runs_out_of_memory(self, lab, monkeypatch, record_property):
-        monkeypatch.setattr(test_running_out_of_memory.Watch, "__call__", lambda *_: None)
-        shortage = test_running_out_of_memory.run_short(lab)
-        with pytest.raises(AssertionError, match="nothing ran out of memory"):
-            test_running_out_of_memory.test_halved_batches_give_the_same_replies(lab, shortage, record_property)
-
-
-def test_token_shares_count_up_to_the_first_difference():
-    first = {(0, 0): (1, 2, 3, 4), (0, 1): (5, 6)}
-    assert test_replies.same_share(first, first) == (1, 1)
-    assert test_replies.same_share(first, {(0, 0): (1, 2, 9, 4), (0, 1): (5, 6)}) == (0.5, 4 / 6)
-
-
-def test_both_orders_of_calls_have_the_same_turns():
-    turns = {row: sum(row in call for call in test_replies.TOGETHER) for row in range(5)}
-    assert {row: sum(row in call for call in test_replies.ALONE) for row in range(5)} == turns
-    assert len(Workload(5, max(turns.values()), (96, 64)).begin()) == len(turns)

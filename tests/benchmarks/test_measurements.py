@@ -56,16 +56,6 @@ def test_schedules_can_be_selected(command, tmp_path):
     assert json.loads(out.read_text())["roofline_s"] is None
 
 
-def test_compiled_schedules_are_added_for_selected_ones_only():
-    def names(*chosen):
-        return [schedule.name for schedule in turns.schedules_of(chosen, compiled=True)]
-
-    lockstep = turns.SCHEDULES["lockstep"].name
-    assert names("first4-kv", "lockstep") == [turns.SCHEDULES["first4-kv"].name, lockstep, f"{lockstep}, compiled"]
-    assert names("first4") == [turns.SCHEDULES["first4"].name]
-    assert len(names(*turns.SCHEDULES)) == 6
-
-
 @pytest.mark.slow
 def test_renderers_are_measured(command, tmp_path):
     out = tmp_path / "renderers.json"

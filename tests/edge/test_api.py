@@ -385,7 +385,7 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("own.py", "add the name of the class in it, as in --policy own.py:MyPolicy"),
+        ("own.py", "there is no such policy; there is random and human"),
         ("unfinished.py:Turner", r"unfinished.py, line 1 is not Python \(expected ':'\): fix it"),
         ("lacking.py:Turner", r"raises ModuleNotFoundError: .* \(lacking.py, line 1\) when it is imported"),
         ("Turner", "there is no such policy; there is random and human, or name your own class"),

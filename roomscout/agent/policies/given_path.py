@@ -52,7 +52,7 @@ class ShowNeeded(GreedyCoverage):
         boxes = env.library.boxes_of(question)
         needed = needed_for(question.question, question.options, boxes)
         places = [[place for place, box in enumerate(boxes) if box in each.boxes] for each in needed]
-        shown = Shown(env.scene, geometry_of(boxes), needed, places, self._camera, np.zeros(len(boxes)))
+        shown = NeededObjects(env.scene, geometry_of(boxes), needed, places, self._camera, np.zeros(len(boxes)))
         poses = [env.observation.pose]
         shown.best[:] = shown.values(poses[0])
         while len(path) < state.steps and (action := self._next(env, shown, poses)) is not None:
@@ -73,7 +73,7 @@ class ShowNeeded(GreedyCoverage):
         """Release the question's path."""
         self._paths.pop((state.question.id, state.sample), None)
 
-    def _next(self, env: ExplorationEnv, shown: "Shown", poses: Sequence[CameraPose]) -> CameraAction | None:
+    def _next(self, env: ExplorationEnv, shown: "NeededObjects", poses: Sequence[CameraPose]) -> CameraAction | None:
         """The move that shows most of what is missing, or else new surface; None if none is needed or helps."""
         best, most, nearest_m = CameraAction(), LEAST_GAIN, np.inf
         least = [values[-1] for values in shown.needed_of(shown.best)]
@@ -92,7 +92,7 @@ class ShowNeeded(GreedyCoverage):
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class NeededObjects:
     """How well the views so far show the objects that a question needs.
 
     An object counts 1 if a view shows it whole and at the pixels that are enough to see it well, CUT of that if the

@@ -12,12 +12,10 @@ def named_policy(name: str, seed: int) -> Policy:
     """The control of this name, or an instance of the class that it names; raises ConfigError if there is none."""
     if name in CONTROLS:
         return make_policy(CONTROLS[name], seed)
-    if name.endswith(".py"):
-        raise ConfigError(f"--policy {name}: add the name of the class in it, as in --policy {name + ':MyPolicy'}")
     if ":" not in name:
         raise ConfigError(
-            f"--policy {name}: there is no such policy; there is {', '.join(CONTROLS)} and human, or name your "
-            "own class as module:Class or path/to/file.py:Class"
+            f"--policy {name}: there is no such policy; there is {', '.join(CONTROLS)} and human, or name your own "
+            "class as module:Class or path/to/file.py:Class"
         )
     try:
         found = load_attribute(name, "Class")

@@ -59,21 +59,14 @@ class RecordedMoves(Mover):
         """Raise ConfigError unless the run has finished all of these questions; log how many moves it made too many."""
         for question in questions:
             there = recorded.get(question.id)
-            if there is None:
-                raise ConfigError(f"--moves-of {self._folder} has no question {question.id}: ask only its questions")
-            if (there.scene, there.question) != (question.scene, question.question):
+            if there is None or (there.scene, there.question) != (question.scene, question.question):
+                raise ConfigError(f"--moves-of {self._folder} has not asked question {question.id}: ask its questions")
+            rows = [self._rows.get(self._episode(question, sample)) for sample in range(1, samples + 1)]
+            if not all(row and not row.failed for row in rows):
                 raise ConfigError(
-                    f"--moves-of {self._folder} asks something else as question {question.id}: ask its questions"
+                    f"--moves-of {self._folder} has not answered question {question.id}: resume it with "
+                    f"--continue {self._folder} --retry-failed, or leave the question out"
                 )
-            for sample in range(1, samples + 1):
-                row = self._rows.get(self._episode(question, sample))
-                if row is None or row.failed:
-                    how = "has failed at" if row is not None else "has not finished"
-                    retry = " --retry-failed" if row is not None else ""
-                    raise ConfigError(
-                        f"--moves-of {self._folder} {how} question {question.id}: resume it with "
-                        f"--continue {self._folder}{retry}, or leave the question out"
-                    )
         most = max((self._made(self._episode(each, 1)) for each in questions), default=0)
         if most > steps:
             repeats = f"--steps {steps}"
