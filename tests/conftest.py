@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from roomscout.data.questions import Question
 from roomscout.edge.settings import Settings
 from roomscout.rooms import ScanStyle, write_rooms
 from roomscout.runs.reader import RunReader, run_folders
-from roomscout.runs.records import EpisodeId, ResultRow
+from roomscout.runs.records import EpisodeId
 
 COMMAND = Path(__file__).parents[1] / "render_point_cloud_qwen_angle_batched.py"
 SMALL_VIEW = (160, 96)
@@ -247,16 +247,6 @@ def traced(backend: Any) -> Any:
 def vsi_question(*columns: Any, **more: Any) -> Question:
     """A question of VSI-Bench."""
     return with_kind(Question(*columns, **more), BENCHMARK)
-
-
-def result_row(question_type: str, score: float | None, **columns: Any) -> ResultRow:
-    """An answered question's row with this score."""
-    row = ResultRow(
-        number=1, id="1", dataset="scannet", scene_name="s", question_type=question_type, question="?",
-        ground_truth="1", answer="1", score=score, status="answered", failed_part=None, error=None, turns=1,
-        parse_errors=0, seconds=0.0,
-    )  # fmt: skip
-    return replace(row, **columns)
 
 
 def only_run(log_root: Path) -> Path:

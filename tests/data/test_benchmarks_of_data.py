@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from planned import run_settings
+from result_rows import result_row
 
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
 from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType, mean_over_questions
@@ -17,7 +18,7 @@ from roomscout.data.question import with_kind
 from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.summary import aggregate, label_of, reference_lines, summarize
-from tests.conftest import COMMAND, RoomScans, only_run, result_row, run_command, run_main
+from tests.conftest import COMMAND, RoomScans, only_run, run_command, run_main
 
 ROOT = Path(__file__).parents[2]
 TOY = f"{ROOT / 'examples' / 'toy_benchmark.py'}:TOY"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import COMMAND, RoomScans, only_run, result_row, run_main
+from conftest import COMMAND, RoomScans, only_run, run_main
 from planned import run_settings
+from result_rows import result_row
 
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.revsi import TYPES_OF_TASK

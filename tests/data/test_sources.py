@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RoomScans, result_row, run_in_process, vsi_question
+from conftest import RoomScans, run_in_process, vsi_question
+from result_rows import result_row
 
 from roomscout.analysis.compare.leaderboard import markdown_of, standing_of, tables_of
 from roomscout.data.benchmarks import find_benchmark
