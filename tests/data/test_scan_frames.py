@@ -77,7 +77,7 @@ def test_scans_in_two_units_are_explored_in_one_run(tmp_path: Path):
 @pytest.mark.parametrize(
     ("unit", "scale", "words"),
     [
-        (1, 0.01, r"m at the given scale of 0\.01, .*: if it is in metres, add --scale 1"),
+        (1, 0.01, r"m at the given scale of 0\.01, .*: if it is in metres, leave out --scale"),
         (100, 1, r"if it is in centimetres, add --scale 0\.01"),
         (1000, 0.1, r"at the given scale of 0\.1, .*: if it is in millimetres, add --scale 0\.001"),
         (1e5, 1, "set --scale to the metres of its unit"),
