@@ -32,7 +32,7 @@ def demo_settings(given: Given) -> Settings:
     Each room has at most one question of each type. Raises ConfigError if rooms cannot be written.
     """
     defaults = Settings(demo=True, max_batched_turns="all", model=EMBEDDED)
-    settings = given.over(defaults)
+    settings = changed(defaults, **given.settings)
     if settings.policy is not None and "model" not in given.settings:
         settings = changed(settings, model=Settings.model)
     settings = located(settings)

@@ -13,6 +13,7 @@ from roomscout.base.text import either
 from roomscout.base.wording import flag
 from roomscout.edge.declaring import Section
 from roomscout.edge.flags import TYPES, Given
+from roomscout.edge.reading import read_settings
 from roomscout.edge.settings import SECTIONS, SETTINGS, Settings
 
 EXAMPLES = (
@@ -39,7 +40,7 @@ def show_help(given: Given, verbs: str, verbs_and_examples: str) -> int:
     else:
         usage = "roomscout VERB"
         parts = [_filled(about[0]), verbs_and_examples]
-    print_flags(usage, SECTIONS, "\n\n".join([*parts, _filled(from_file)]), vars(given.over(Settings())))
+    print_flags(usage, SECTIONS, "\n\n".join([*parts, _filled(from_file)]), vars(read_settings(given.settings)))
     return 0
 
 

@@ -98,9 +98,9 @@ def answer_several(given: "Given") -> int | None:
     from roomscout.base.text import RESULT
     from roomscout.command.reports import complete
     from roomscout.edge.conflicts import require_no_conflict
-    from roomscout.edge.settings import Settings
+    from roomscout.edge.reading import read_settings
 
-    settings = given.over(Settings())
+    settings = read_settings(given.settings)
     if settings.continue_from is None:  # else those of the run count, too
         require_no_conflict(settings)
     if not settings.has_work:

@@ -18,7 +18,7 @@ from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.parts import asked_by
 from roomscout.edge.paths import located
 from roomscout.edge.reading import read_settings
-from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, Settings, flags_giving
+from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, flags_giving
 
 
 class StudiedCommand:
@@ -36,7 +36,7 @@ class StudiedCommand:
             raise ConfigError(
                 f"a study answers many questions, in runs in its own folder: leave out {', '.join(unused)}"
             )
-        settings, names = given.over(Settings()), set(given.settings)
+        settings, names = read_settings(given.settings), set(given.settings)
         if settings.demo:
             in_folder = {**given.settings, "log_root": folder, "retry_failed": False}
             settings = demo_settings(edge_flags.Given(in_folder))

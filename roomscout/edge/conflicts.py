@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -26,11 +27,11 @@ def require_no_conflict(settings: Settings) -> None:
         raise ConfigError(why)
 
 
+@dataclass(frozen=True)
 class Conflicts:
     """The conflicts between settings."""
 
-    def __init__(self, settings: Settings):
-        self._settings = settings
+    settings: Settings
 
     def found(self) -> Iterator[str]:
         """Each conflict in a sentence."""
@@ -42,9 +43,9 @@ class Conflicts:
                         yield f"{shown} needs {' or '.join(map(_typed, need.split('|')))}"
                 for term in filter(self._holds, rules.unless):
                     yield f"{shown} conflicts with {self._shown(_parts(term)[0])}: leave one of them out"
-            if declared.engines and self._settings.engine not in declared.engines and self._is_given(name):
+            if declared.engines and self.settings.engine not in declared.engines and self._is_given(name):
                 yield f"{shown} needs {' or '.join(f'--engine {each}' for each in declared.engines)}"
-        yield from (why for conflicts, why in OTHERS if conflicts(self._settings))
+        yield from (why for conflicts, why in OTHERS if conflicts(self.settings))
 
     def _rules_of(self, name: str) -> Iterator[Rules]:
         """What a setting needs and excludes with the value that it has."""
@@ -54,21 +55,21 @@ class Conflicts:
 
     def _is_given(self, name: str) -> bool:
         """Whether a setting has another value than its default; when a run resumes, "auto" was resolved by the run."""
-        resolved = SETTINGS[name].resolved and self._settings.continue_from is not None
-        return getattr(self._settings, name) != DEFAULTS[name] and not resolved
+        resolved = SETTINGS[name].resolved and self.settings.continue_from is not None
+        return getattr(self.settings, name) != DEFAULTS[name] and not resolved
 
     def _holds(self, term: str) -> bool:
         """Whether a term of `Rules` holds."""
         name, sign, pattern = _parts(term)
         if not sign:
             return self._is_given(name)
-        value = getattr(self._settings, name)
+        value = getattr(self.settings, name)
         matches = any(fnmatchcase(str(each), pattern) for each in (value if isinstance(value, tuple) else [value]))
         return matches if sign == "=" else self._is_given(name) and not matches
 
     def _shown(self, name: str) -> str:
         """A setting with its value, as typed."""
-        value: Any = getattr(self._settings, name)
+        value: Any = getattr(self.settings, name)
         return flag(name, " ".join(map(str, value)) if isinstance(value, tuple) else value)
 
 

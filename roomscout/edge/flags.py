@@ -11,8 +11,8 @@ from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import argument_text, did_you_mean
 from roomscout.base.wording import flag
 from roomscout.edge.declaring import alternatives
-from roomscout.edge.reading import changed, read_settings
-from roomscout.edge.settings import HINTS, SETTINGS, Settings
+from roomscout.edge.reading import read_settings
+from roomscout.edge.settings import HINTS, SETTINGS
 
 TYPES = {name: [each for each in alternatives(hint) if each is not NoneType] for name, hint in HINTS.items()}
 """The types of each setting's values that are not None."""
@@ -31,10 +31,6 @@ class Given:
 
     settings: dict[str, Any]
     help: bool = False
-
-    def over(self, base: Settings) -> Settings:
-        """`base` overridden by the given settings."""
-        return changed(base, **self.settings)
 
 
 def parse_command_line(argv: list[str]) -> Given:

@@ -26,7 +26,7 @@ def completed(given: Given) -> tuple[Settings, Path | None]:
 
     Raises ConfigError naming the flags that would change answers, RunError if there is nothing to resume.
     """
-    settings = given.over(Settings())
+    settings = read_settings(given.settings)
     settings = located(settings)
     if settings.continue_from is None:
         return settings, None

@@ -28,7 +28,7 @@ from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.questions import Question, load_questions
 from roomscout.edge.flags import parse_command_line
 from roomscout.edge.reading import changed, read_settings
-from roomscout.edge.settings import Settings, flags_giving
+from roomscout.edge.settings import flags_giving
 from roomscout.envs.library import CameraSettings, ScanLibrary
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.runs.reader import RunReader
@@ -167,7 +167,7 @@ def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
     first = reader.turns(EpisodeId(1))[0]
     assert first.action.rotation_angle_degrees == 30 and first.action.forward_meters == 0.25
     assert all(0 < row.seconds < 60 for row in reader.rows)
-    again = checked(parse_command_line(flags_giving(reader.facts.config)).over(Settings()))
+    again = checked(read_settings(parse_command_line(flags_giving(reader.facts.config)).settings))
     assert changed(again, log_root=session.log_root) == read_settings(reader.facts.config)
     assert "greedy" not in reader.facts.protocol and "prompts" in reader.facts.protocol
     assert "| human |" in run_main(["leaderboard", str(reader.folder)]).stdout

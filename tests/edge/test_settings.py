@@ -32,7 +32,7 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
         "steps: 5\nbatch-size: 3\nscenes: [0042, 4_2]\nids: [yes, no, 2024-01-01]\nfocal: 2.5e2\nbatch: yes\n"
         "question: null\n"
     )
-    read = given("--config", str(path), "--steps", "2").over(Settings())
+    read = read_settings(given("--config", str(path), "--steps", "2").settings)
     assert read == settings_of(
         batch=True, steps=2, batch_size=3, scenes=("0042", "4_2"), ids=("yes", "no", "2024-01-01"), focal=250.0
     )
@@ -137,9 +137,9 @@ def test_settings_that_go_together_are_taken(values: dict[str, Any]):
 def test_a_file_and_flags_are_checked_only_in_combination(tmp_path: Path):
     path = tmp_path / "run.yaml"
     path.write_text("batch: true\ntensor_parallel_size: 2\n")
-    checked(given("--config", str(path), "--engine", "vllm").over(Settings()))
+    checked(read_settings(given("--config", str(path), "--engine", "vllm").settings))
     with pytest.raises(ConfigError, match="--tensor-parallel-size"):
-        checked(given("--config", str(path)).over(Settings()))
+        checked(read_settings(given("--config", str(path)).settings))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_settings_survive_saving_and_their_flags_give_them_again():
         extra_body={"top_p": 0.9}, engine="openai", base_url="http://x/v1", tell="nothing", image_size=(64, 32),
     )  # fmt: skip
     assert read_settings(settings.as_json, "run.json") == settings
-    assert given(*flags_giving(settings.as_json)).over(Settings()) == settings
+    assert read_settings(given(*flags_giving(settings.as_json)).settings) == settings
 
 
 def test_a_changed_setting_is_checked_like_a_given_one():
