@@ -1,6 +1,5 @@
 """What the materials of a glTF file look like without light."""
 
-import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -8,12 +7,11 @@ import numpy as np
 
 from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, transparency
 from roomscout.rendering.textures import (
-    ImageError,
     Opacity,
     Picture,
+    Pictures,
     Texture,
     Wrap,
-    decoded,
     opacity_of,
     resized,
     srgb,
@@ -22,8 +20,6 @@ from roomscout.rendering.textures import (
 
 if TYPE_CHECKING:
     from roomscout.rendering.gltf import Entry, GltfFile
-
-_log = logging.getLogger(__name__)
 
 _WRAPS: dict[int, Wrap] = {10497: "repeat", 33071: "clamp", 33648: "mirror"}
 _IMAGE_EXTENSIONS = ("EXT_texture_webp", "EXT_texture_avif", "MSFT_texture_dds", "KHR_texture_basisu")
@@ -95,21 +91,14 @@ class Material:
         return MeshPart(vertices, faces, colours, see_through=see_through, partly=partly)
 
 
-class MaterialReader:
-    """Reads the materials of a file, each once; decodes each image once, and shares textures that look the same."""
+class MaterialReader(Pictures):
+    """Reads the materials of a file, each once, and shares textures that look the same."""
 
     def __init__(self, file: "GltfFile") -> None:
+        super().__init__(file.path)
         self._file = file
         self._materials: dict[int | None, Material] = {None: Material(np.ones(3), np.zeros(3, dtype=np.uint8))}
-        self._images: dict[int, Picture | None] = {}
         self._textures: dict[tuple[object, ...], Texture] = {}
-        self._problems: set[str] = set()
-
-    def problem(self, text: str) -> None:
-        """Log once that something is not drawn as the file says."""
-        if text not in self._problems:
-            self._problems.add(text)
-            _log.warning("%s: %s", self._file.path, text)
 
     def material(self, index: int | None) -> Material:
         """A material by its index; the default material for None."""
@@ -188,15 +177,13 @@ class MaterialReader:
         return next((picture for picture in map(self._image, images) if picture), None)
 
     def _image(self, index: int) -> Picture | None:
-        if index not in self._images:
-            image, self._images[index] = self._file.item("images", index), None
-            try:
-                view = image.get("bufferView")
-                data = self._file.resource(image["uri"]) if view is None else self._file.view(view).tobytes()
-                self._images[index] = decoded(data)
-            except (OSError, ImageError) as error:
-                self.problem(f"drawing without the texture {image.get('name') or f'image {index}'}: {error}")
-        return self._images[index]
+        image = self._file.item("images", index)
+
+        def read() -> bytes:
+            view = image.get("bufferView")
+            return self._file.resource(image["uri"]) if view is None else self._file.view(view).tobytes()
+
+        return self.picture(index, image.get("name") or f"image {index}", read)
 
 
 def _encoded(linear: np.ndarray) -> np.ndarray:

@@ -1,7 +1,6 @@
 """What the materials of an OBJ file look like without light."""
 
 import codecs
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +10,7 @@ import numpy as np
 
 from roomscout.rendering.parts import OPAQUE_ALPHA
 from roomscout.rendering.resources import find_file
-from roomscout.rendering.textures import ImageError, Opacity, Picture, Texture, Wrap, decoded, opacity_of, resized
-
-_log = logging.getLogger(__name__)
+from roomscout.rendering.textures import ImageError, Opacity, Picture, Pictures, Texture, Wrap, opacity_of, resized
 
 # An option of a texture, which comes before the name of its file, and its values.
 _OPTION = re.compile(r"-(\w+)((?:\s+(?:on|off|[-+]?[\d.]+(?:e[-+]?\d+)?)(?=\s))+)\s+", re.IGNORECASE)
@@ -40,40 +37,32 @@ class Mtl:
     opacity: Opacity | None = None
 
 
-class MtlReader:
-    """The materials of an OBJ file. Decodes each image once. Logs what is missing."""
+class MtlReader(Pictures):
+    """The materials of an OBJ file."""
 
     def __init__(self, scan: Path, libraries: Sequence[str], used: Sequence[str]) -> None:
-        self._scan = scan
-        self._problems: set[str] = set()
+        super().__init__(scan)
         self._statements: dict[str, dict[str, str]] = {}
         self._file_of: dict[str, Path] = {}
-        self._pictures: dict[tuple[Path, str], Picture | None] = {}
         self._textures: dict[tuple[object, ...], Texture] = {}
         self._materials: dict[str, Mtl] = {}
         # A line names one file, whose name may have blanks, or several.
         names = [name for line in libraries for name in (line.split() if line.count(".mtl") > 1 else [line])]
-        for name in names:
-            if (file := find_file(scan, name)) is None:
+        files = [find_file(scan, name) for name in names]
+        for name, file in zip(names, files, strict=True):
+            if file is None:
                 self.problem(f"its material file {name} is missing: put it beside the scan")
             else:
                 found = _statements(file)
                 self._statements.update(found)
                 self._file_of.update(dict.fromkeys(found, file))
-        unknown = [name for name in used if name not in self._statements]
-        if unknown and not self._problems:
+        if None not in files and (unknown := [name for name in used if name not in self._statements]):
             self.problem(f"its .mtl files do not have its materials {', '.join(unknown[:_NAMES_SHOWN])}")
-
-    def problem(self, text: str) -> None:
-        """Log once that something is not drawn as the file says."""
-        if text not in self._problems:
-            self._problems.add(text)
-            _log.warning("%s: %s", self._scan, text)
 
     def material(self, name: str) -> Mtl:
         """The material of this name; one without colour if it is unknown."""
         if name not in self._materials:
-            self._materials[name] = self._material(self._statements.get(name, {}), self._file_of.get(name, self._scan))
+            self._materials[name] = self._material(self._statements.get(name, {}), self._file_of.get(name, self.scan))
         return self._materials[name]
 
     def _material(self, said: dict[str, str], beside: Path) -> Mtl:
@@ -110,17 +99,14 @@ class MtlReader:
 
     def _picture(self, beside: Path, name: str) -> Picture | None:
         """A texture, named relative to its .mtl file or to the scan; None if it cannot be used, which is logged."""
-        key = beside.parent, name
-        if key not in self._pictures:
-            self._pictures[key] = None
-            file = find_file(beside, name) or find_file(self._scan, name)
-            try:
-                if file is None:
-                    raise ImageError("the file is missing: put it beside the scan")
-                self._pictures[key] = decoded(file.read_bytes())
-            except (OSError, ImageError) as error:
-                self.problem(f"drawing without the texture {name}: {error}")
-        return self._pictures[key]
+
+        def read() -> bytes:
+            file = find_file(beside, name) or find_file(self.scan, name)
+            if file is None:
+                raise ImageError("the file is missing: put it beside the scan")
+            return file.read_bytes()
+
+        return self.picture((beside.parent, name), name, read)
 
 
 def _statements(file: Path) -> dict[str, dict[str, str]]:

@@ -1,7 +1,10 @@
 """Texture images: decoding, tinting, transparency, and how they continue outside 0..1."""
 
 import io
+import logging
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -9,6 +12,8 @@ from PIL import Image, UnidentifiedImageError
 
 from roomscout.base.files import LFS_POINTER
 from roomscout.rendering.columns import as_bytes, full_scale
+
+_log = logging.getLogger(__name__)
 
 # Texture atlases of scans exceed Pillow's default limit, which guards against decompression bombs. Pillow raises at
 # twice the limit.
@@ -143,6 +148,31 @@ def _picture(image: Image.Image) -> Picture:
         rgba = np.asarray(image.convert("RGBA"))
         return Picture(np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 3]))
     return Picture(np.asarray(image.convert("RGB")))
+
+
+class Pictures:
+    """The images of a scan, each decoded once, and what is not drawn as the scan says, each logged once."""
+
+    def __init__(self, scan: Path) -> None:
+        self.scan = scan
+        self._pictures: dict[Hashable, Picture | None] = {}
+        self._problems: set[str] = set()
+
+    def problem(self, text: str) -> None:
+        """Log once that something is not drawn as the scan says."""
+        if text not in self._problems:
+            self._problems.add(text)
+            _log.warning("%s: %s", self.scan, text)
+
+    def picture(self, key: Hashable, name: str, read: Callable[[], bytes]) -> Picture | None:
+        """The image that `read` gives the bytes of, by its key; None if it cannot be used, which is logged."""
+        if key not in self._pictures:
+            self._pictures[key] = None
+            try:
+                self._pictures[key] = decoded(read())
+            except (OSError, ImageError) as error:
+                self.problem(f"drawing without the texture {name}: {error}")
+        return self._pictures[key]
 
 
 def resized(pixels: np.ndarray, like: np.ndarray) -> np.ndarray:
