@@ -1,9 +1,10 @@
 """Where the verbs that read a run may write, and how."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from roomscout.base.files import replace_text
+from roomscout.base.files import replacing
 from roomscout.runs import RunError
 
 
@@ -35,10 +36,21 @@ def require_free(out: Path, force: bool) -> None:
         raise RunError(f"{out} exists: choose another --out, or replace it with --force")
 
 
-def write_text(path: Path, text: str, flag: str = "") -> None:
-    """Write a file completely, or not at all, and its folder; raises RunError, which names the `flag` of the path."""
+@contextmanager
+def writing(out: Path) -> Iterator[Path]:
+    """Yield a draft that then takes the place of a file; raises RunError if it cannot be written."""
+    try:
+        with replacing(out) as draft:
+            yield draft
+    except OSError as error:
+        raise RunError(f"{error.filename or out} cannot be written ({error.strerror or error})") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file completely, or not at all, and its folder; raises RunError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, text)
     except OSError as error:
-        raise RunError(f"{flag} {path} cannot be written ({error.strerror or error})".lstrip()) from None
+        raise RunError(f"{path.parent} cannot be made ({error.strerror or error})") from None
+    with writing(path) as draft:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace")

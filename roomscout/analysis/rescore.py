@@ -11,10 +11,9 @@ from typing import Any
 from roomscout.agent.policies import recorded_replies
 from roomscout.agent.policies.replies import ParsedAction
 from roomscout.analysis.judging import judge_run
-from roomscout.analysis.outputs import require_free
+from roomscout.analysis.outputs import require_free, writing
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base import verbs
-from roomscout.base.files import replace_text
 from roomscout.base.tables import Table, decimal
 from roomscout.base.text import log_to_stream
 from roomscout.data.benchmark import Benchmark, BenchmarkError
@@ -98,7 +97,10 @@ def main(
     found = rescored(reader, parsed)
     lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
     if out is not None:
-        _write(found, out)
+        more = (*(f"recorded_{name}" for name in COMPARED), "note")
+        with writing(out) as draft:
+            table = as_csv([each.to_csv() for each in found], more)
+            draft.write_text(table, encoding="utf-8", errors="backslashreplace", newline="")
     for line in lines:
         log.info("%s", line)
     if out is not None:
@@ -227,14 +229,6 @@ def _shown(value: str | float | None) -> str:
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else value
-
-
-def _write(found: Sequence[Rescored], out: Path) -> None:
-    more = (*(f"recorded_{name}" for name in COMPARED), "note")
-    try:
-        replace_text(out, as_csv([each.to_csv() for each in found], more))
-    except OSError as error:
-        raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
 
 
 def _arguments() -> argparse.ArgumentParser:

@@ -266,7 +266,7 @@ def refusals() -> Iterator[tuple[str, str]]:
     yield "{run} nothing", "has no question nothing: give a folder such as q001, or the id of a question, such as"
     yield "{run} q001 --out {tmp}/run.json", "name a file that ends in .html"
     yield "{run} q001 --out {tmp}/q.html --rrd", "name a file that ends in .rrd"
-    yield "{run} q001 --out {tmp}/file/page.html", "choose another --out"
+    yield "{run} q001 --out {tmp}/file/page.html", "cannot be made"
     yield "{run} q001 --scan-root {tmp}", "no scan of scannet"
     yield "{run} q001 --scan-root {tmp}/absent", "is not a folder"
 

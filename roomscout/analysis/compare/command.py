@@ -73,7 +73,7 @@ def _write(found: Comparison, out: Path) -> None:
         text = json.dumps(json_of(found), indent=2) + "\n"
     else:
         text = markdown_of(found) if kind == ".md" else _page(found, out)
-    write_text(out, text, "--out")
+    write_text(out, text)
 
 
 def _page(found: Comparison, out: Path) -> str:

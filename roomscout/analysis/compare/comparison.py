@@ -107,20 +107,23 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wron
         differences(_rows(first, asked), _rows(other, asked), first.benchmark)
         for other, asked in zip(others, kept, strict=True)
     ]
-    tasks = [tuple(each for each in pair if each.name != "overall" and _is_task(each.name, first)) for pair in found]
+    some_types = {each.name for each in first.benchmark.types if each.task != each.name}  # of tasks with several
+    tasks = [tuple(each for each in pair if each.name not in {"overall", *some_types}) for pair in found]
     overalls = [next((each for each in pair if each.name == "overall"), None) for pair in found]
     adjusted = _adjusted(tasks, overalls)
     pairs = []
     for place, other in enumerate(others):
-        label = _label(first, kept[place])
+        asked, flips = kept[place], _flips(first, other, kept[place])
+        of_benchmark = Counter(key.dataset for key in asked if key.question_type in first.benchmark.by_name)
+        label = label_of(dict.fromkeys(key.question_type for key in asked), first.benchmark, of_benchmark)
         failed = [len(run.failed.intersection(common)) for run in (first, other)]
-        counted = (_overall(first, common), _overall(other, common)) if any(failed) else None
-        flips = _flips(first, other, kept[place])
+        before, after = (rounded(aggregate(_rows(run, common), first.benchmark)["overall"]) for run in (first, other))
+        as_wrong = (before, after) if any(failed) else None
         pairs.append(
             Pair(
                 first, other, differs[place], tasks[place], overalls[place], adjusted[place], *flips,
-                len(kept[place]), _scenes(first, kept[place]), label, (failed[0], failed[1]), counted,
-                uneven_scenes(_rows(first, kept[place]), first.benchmark),
+                len(asked), _scenes(first, asked), label, (failed[0], failed[1]), as_wrong,
+                uneven_scenes(_rows(first, asked), first.benchmark),
             )
         )  # fmt: skip
     every = set().union(*(each.by_question for each in runs))
@@ -145,26 +148,8 @@ def _finished(first: Answers, other: Answers, common: Sequence[QuestionKey]) -> 
     return kept
 
 
-def _label(first: Answers, asked: Iterable[QuestionKey]) -> Label:
-    """The label of an overall over these questions."""
-    asked = list(asked)
-    names = list(dict.fromkeys(key.question_type for key in asked))
-    of_benchmark = Counter(key.dataset for key in asked if key.question_type in first.benchmark.by_name)
-    return label_of(names, first.benchmark, of_benchmark)
-
-
-def _overall(run: Answers, asked: Iterable[QuestionKey]) -> float:
-    return rounded(aggregate(_rows(run, asked), run.benchmark)["overall"])
-
-
 def _scenes(first: Answers, asked: Iterable[QuestionKey]) -> int:
     return len({first.benchmark.room_of(key.dataset, key.scene_name) for key in asked})
-
-
-def _is_task(name: str, first: Answers) -> bool:
-    """Whether a score is that of a task, and not of one of several types of a task."""
-    known = first.benchmark.by_name.get(name)
-    return known is None or known.task == name
 
 
 def _conditions(first: Answers, other: Answers, may_differ: set[str]) -> Differing:

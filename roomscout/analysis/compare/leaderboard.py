@@ -332,7 +332,7 @@ def main(arguments: Sequence[str]) -> int:
     tables = tables_of(standings, even_if)
     for out in given.out:
         text = csv_of(tables) if out.suffix.lower() == ".csv" else markdown_of(tables)
-        write_text(out.expanduser(), text, "--out")
+        write_text(out.expanduser(), text)
     sys.stdout.write(markdown_of(tables))
     sys.stdout.flush()
     sys.stderr.write("".join(f"{escaped(line)}\n" for line in left_out))

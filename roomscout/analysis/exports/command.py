@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roomscout.analysis.exports import inspect_log, messages
-from roomscout.analysis.outputs import require_free
+from roomscout.analysis.outputs import require_free, writing
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.run_argument import add_run, chosen_run
-from roomscout.base.files import replacing
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.runs import RunError
@@ -45,11 +44,8 @@ def main(arguments: Sequence[str]) -> int:
     require_free(out, options.force)
     if not run.rows:
         raise RunError(f"{run.folder} has no finished question to export: resume it")
-    try:
-        with replacing(out) as draft:
-            answers, remarks = FORMATS[options.to].write(run, draft)
-    except OSError as error:
-        raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
+    with writing(out) as draft:
+        answers, remarks = FORMATS[options.to].write(run, draft)
     if run.pending:
         log.warning("%d answers of the run are not finished, and not exported", run.pending)
     for sentence in remarks:

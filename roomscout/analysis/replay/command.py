@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from roomscout.analysis.outputs import require_outside_runs
+from roomscout.analysis.outputs import require_outside_runs, write_text, writing
 from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import page
 from roomscout.analysis.replay.rerun_file import write_rerun
@@ -13,7 +13,6 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.pages import replay_file
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base.extras import importing
-from roomscout.base.files import replacing
 from roomscout.base.text import counted, log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.scans import ScanNotFound
@@ -62,15 +61,11 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
     replay = replay_of(run, name, scan_root and scan_root.expanduser())
     episode, turns = replay.answer.episode, counted(len(replay.answer.turns), "turn")
     out = (out or replay_file(run.folder, str(episode)).with_suffix(suffix)).absolute()
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as draft:
-            if rrd:
-                write_rerun(replay, draft)
-            else:
-                draft.write_text(page(replay), encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"{out} cannot be written ({error.strerror or error}): choose another --out") from None
+    if rrd:
+        with writing(out) as draft:
+            write_rerun(replay, draft)
+    else:
+        write_text(out, page(replay))
     for sentence in replay.missing:
         log.warning("%s", sentence)
     log.info("Replay of %s (%s, %.1f MB): %s", episode, turns, out.stat().st_size / 1e6, out)
