@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
+from roomscout.base.tables import decimal
 from roomscout.data.benchmark import Benchmark
 from roomscout.scoring.intervals import intervals_of
 from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import DatasetScores, Scores
-from roomscout.scoring.summary import AggregateError, aggregate, decimal, rounded
+from roomscout.scoring.summary import AggregateError, aggregate, rounded
 
 NAME_WIDTH, WIDTH = 28, 14
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.loading import code_of_others
+from roomscout.base.tables import decimal
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean
 from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import Label, Percentages, Scores, TypeScores
@@ -296,11 +297,6 @@ def _baseline_lines(scores: Scores) -> list[str]:
 
 _TYPE_LINE = "{:<28}{:>7}{:>10}{:>11}{:>8}{:>9}{:>7}{:>9}"
 _TASK_LINE = "{:<28}{:>7}{:>11}"
-
-
-def decimal(value: float | None) -> str:
-    """A percentage with one decimal; a dash for none."""
-    return "-" if value is None else f"{value:.1f}"
 
 
 def _overall_line(part: Percentages, benchmark: Benchmark, denominator: str, interval: str = "") -> str:

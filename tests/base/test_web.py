@@ -65,9 +65,7 @@ def test_a_token_is_needed_where_there_is_one_and_any_host_then_goes():
         assert asked(port, "/?token=secret", Host="machine.invalid") == (200, "here")
 
 
-@pytest.mark.parametrize(
-    ("host", "why"), [("nowhere.invalid", "--host nowhere.invalid cannot be used"), ("127.0.0.1", "--port {}")]
-)
-def test_an_address_that_cannot_be_used_is_named_with_its_flag(host: str, why: str):
-    with served() as port, pytest.raises(PortError, match=why.format(port)):
+@pytest.mark.parametrize("host", ["nowhere.invalid", "127.0.0.1"])
+def test_an_address_that_cannot_be_used_is_named(host: str):
+    with served() as port, pytest.raises(PortError, match=f"cannot listen at {host}:{port}"):
         server_on(port, Echo(), host)
