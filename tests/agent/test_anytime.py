@@ -34,7 +34,6 @@ from roomscout.base.errors import ConfigError
 from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
-from roomscout.edge.planning import plan
 from roomscout.edge.reading import changed
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelOptions, OutOfMemory, Reply
@@ -381,8 +380,7 @@ class TestRuns:
     def test_a_server_is_asked_a_second_time_with_the_same_beginning(self, rooms: RoomScans, tmp_path: Path):
         asked = {"anytime": True, "steps": 3, "num_questions": 4}
         config = rooms.config(tmp_path / "1", **asked)
-        prompts = plan(config).rules.prompts
-        here = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
+        here = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy())))
         with FaultyServer(served(random_policy()), sometimes(1 / 4)) as server:
             settings = {"model": "served", "engine": "openai", "base_url": (server.url,), "request_timeout": 0.5}
             there = run_in_process(rooms.config(tmp_path / "2", **asked, **settings))
@@ -406,7 +404,7 @@ class TestRuns:
         for on in (True, False):
             config = rooms.config(tmp_path / str(on), anytime=on, steps=1, num_questions=1)
             folder = run_in_process(config, scripted())
-            with pytest.raises(ConfigError, match="--anytime would change the records of this run: leave it out"):
+            with pytest.raises(ConfigError, match="--anytime would change the records of this run: leave out"):
                 run_settings(changed(config, anytime=not on), folder, scripted())
 
     def test_runs_with_and_without_it_can_be_compared(self, rooms: RoomScans, tmp_path: Path):
@@ -495,9 +493,9 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("settings", "why"),
         [
-            ({"present": "once", "moves": "spin"}, "with --present once there is one only: leave it out"),
-            ({"moves": "none"}, "with --moves none there is one only: leave it out"),
-            ({"steps": 0}, "with --steps 0 there is one only: leave it out"),
+            ({"present": "once", "moves": "spin"}, "--anytime conflicts with --present once: leave one"),
+            ({"moves": "none"}, "--anytime conflicts with --moves none: leave one"),
+            ({"steps": 0}, "--anytime conflicts with --steps 0: leave one"),
         ],
     )
     def test_a_run_of_one_turn(self, settings: dict[str, Any], why: str):

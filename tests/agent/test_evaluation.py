@@ -430,12 +430,6 @@ def test_an_unexpected_error_on_a_thread_stops_the_run(rooms: RoomScans, tmp_pat
     assert run_settings(config, only_run(tmp_path), ModelPolicy(Engine())).status == 0
 
 
-def test_an_unknown_scripted_policy_is_named(rooms: RoomScans, tmp_path: Path):
-    ended = run_main(rooms.flags(tmp_path, "--model", "scripted:clever"))
-    assert (ended.returncode, list(tmp_path.iterdir())) == (2, [])
-    assert "there is no scripted policy 'clever': use random" in ended.stderr
-
-
 def test_one_question_on_one_scan(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
     flags = ["--ply", str(ply), "--question", "How many chairs are in this room?", "--ground-truth", "2"]

@@ -33,7 +33,6 @@ from roomscout.analysis.serve.live import LiveRun
 from roomscout.analysis.serve.runs import RunList
 from roomscout.analysis.serve.site import MOST_OPENED, FolderSite
 from roomscout.analysis.study.cells import Study, only_one
-from roomscout.base.errors import ConfigError
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import csv_cell, in_markdown
 from roomscout.base.web import server_on
@@ -97,7 +96,7 @@ def test_a_question_can_be_sent_to_another_process():
 
 @pytest.mark.parametrize("options", [3, {"a": 1}.values()])
 def test_options_that_are_not_a_list_are_refused(options: Any):
-    with pytest.raises(ConfigError, match="must be a list"):
+    with pytest.raises(QuestionError, match="must be a list"):
         ask("room.ply", "Where is it?", options=options)
 
 
@@ -194,7 +193,7 @@ def test_numbers_and_positions_in_a_table_stay_as_they_are(value: Any):
 def test_markdown_has_no_markup_of_others(one_run: Path):
     standing = standing_of(one_run)
     name = "<img src=x onerror=alert(1)> [x](javascript:alert(1)) ![](http://a/b) a|b & &lt;"
-    text = markdown_of([[replace(standing, benchmark=name, label=name)]])
+    text = markdown_of([[replace(standing, benchmark=replace(standing.benchmark, name=name, title=name))]])
     assert "<img" not in text
     assert "](" not in text.replace("&#91;x](", "").replace("!&#91;](", "")
     assert in_markdown("p < 0.001") == "p &lt; 0.001"
