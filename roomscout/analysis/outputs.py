@@ -8,17 +8,17 @@ from roomscout.base.files import replacing
 from roomscout.runs import RunError
 
 
-def require_outside_runs(out: Path, own: str | None = None, flag: str = "--out") -> None:
+def require_outside_runs(out: Path, prefix: str | None = None) -> None:
     """Raise RunError if `out` is a folder, or is in a run folder, whose files stay as they are.
 
-    A file directly in a run folder is allowed if its name begins with `own`, the name of what the verb writes there.
+    A file directly in a run folder is allowed if its name begins with `prefix`, the name of what the verb writes there.
     """
     if out.is_dir():
-        raise RunError(f"{flag} {out} is a folder: name a file in it")
+        raise RunError(f"--out {out} is a folder: name a file in it")
     place = out.parent.resolve()
     for folder in (place, *place.parents):
-        if (folder / "run.json").exists() and not (own and folder == place and out.name.startswith(own)):
-            raise RunError(f"{flag} {out} is in the run folder, which stays as it is: choose a place outside it")
+        if (folder / "run.json").exists() and not (prefix and folder == place and out.name.startswith(prefix)):
+            raise RunError(f"--out {out} is in the run folder, which stays as it is: choose a place outside it")
 
 
 def require_writable(outs: Iterable[Path], suffixes: Sequence[str]) -> None:

@@ -77,9 +77,9 @@ def _heading(chosen: Sequence[ResultRow], found: Sequence[ResultRow], failed: bo
         return f"Failed: {len(found)} of {len(chosen)}"
     zero = sum(row.score == 0 for row in found)
     scored = sum(row.score is not None and not row.failed for row in chosen)
-    apart = sum(row.failed for row in chosen)
+    failures = sum(row.failed for row in chosen)
     words = f"Wrong: {zero} of {scored}, partly right: {len(found) - zero}"
-    return words + (f"; failed: {apart}, by an error and not by an answer (--failed lists them)" if apart else "")
+    return words + (f"; failed: {failures}, by an error and not by an answer (--failed lists them)" if failures else "")
 
 
 def _details(row: ResultRow, kind: AnswerKind | None, sight: Sight | None) -> list[str]:

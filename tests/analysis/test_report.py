@@ -15,7 +15,7 @@ from planned import settings_of
 from simple_rooms import BLUE, RED, box, scene_of
 
 from roomscout.analysis.report.contents import RunContents
-from roomscout.analysis.report.maps import Place, map_of
+from roomscout.analysis.report.maps import PlanArea, map_of
 from roomscout.analysis.report.pages import unseen_of
 from roomscout.analysis.report.scores import score_table
 from roomscout.analysis.report.svg import ticks
@@ -317,7 +317,7 @@ def test_a_place_on_a_map_is_where_the_plan_shows_it():
     scene = scene_of(box((0, 0, 0), (6, 4, 2.5)), box((3.9, 0.9, 0), (4.1, 1.1, 1), RED))
     plan = plan_view(scene, 320)
     height, width = plan.image.shape[:2]
-    place = Place(width, height, plan.origin, plan.metres_per_pixel)
+    place = PlanArea(width, height, plan.origin, plan.metres_per_pixel)
     x, y = place.pixel(4, 1)
     assert tuple(plan.image[int(y), int(x)]) == RED
 
@@ -335,7 +335,7 @@ def test_the_map_of_a_hand_made_room_has_poses_stops_and_objects_at_their_pixels
     template = RunReader(one_run).turns(rows_of(one_run)[0].episode)[0]
     first, second = CameraPose(1, 1, 1.6, 90), CameraPose(1, 2.5, 1.6, 90)
     turns = [turn_at(0, first, second, template), turn_at(1, second, None, template)]
-    place = Place(600, 400, (0.005, 0.005), 0.01)  # 6 x 4 m; the corner of the lowest pixel is the world's origin
+    place = PlanArea(600, 400, (0.005, 0.005), 0.01)  # 6 x 4 m; the corner of the lowest pixel is the world's origin
     found = map_of(turns, place, [ObjectBox("table", (3, 1, 0.4), (2, 1, 0.8), 90)], 60.0)
     assert found is not None
     assert found["path"] == [[100, 300], [100, 150]]

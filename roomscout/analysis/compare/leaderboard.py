@@ -98,8 +98,8 @@ class Standing:
     def may_be_compared(self, other: "Standing", even_if: Container[str] = ()) -> bool:
         """Whether both have the same questions, label and conditions, apart from those in `even_if`."""
         same = self.label == other.label and self.facts.questions_sha256 == other.facts.questions_sha256
-        apart = [name for name in differing(self.conditions, other.conditions) if name not in even_if]
-        return same and self.benchmark.title == other.benchmark.title and (PROTOCOL in even_if or not apart)
+        others = [name for name in differing(self.conditions, other.conditions) if name not in even_if]
+        return same and self.benchmark.title == other.benchmark.title and (PROTOCOL in even_if or not others)
 
 
 def standing_of(folder: Path, prices: Path | None = None) -> Standing:
@@ -161,7 +161,7 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
             notes.append(f"Not a result of {benchmark.scored_as or 'the benchmark'}: {first.covers}.")
         notes += _condition_lines(table)
         if number > 1:
-            notes.append(f"Not comparable with table 1: {_apart(tables[0][0], first)}.")
+            notes.append(f"Not comparable with table 1: {_why_separate(tables[0][0], first)}.")
         lines += [f"## {number}. {title}" if len(tables) > 1 else f"## {title}", ""]
         lines += [*(f"- {note}" for note in notes), "", *_table(table).markdown(), ""]
         if any(each.all_types.failed for each in table):
@@ -213,7 +213,7 @@ def _versions(found: Versions) -> str:
     return code + (f", checkpoint revision {checkpoint[:12]}" if checkpoint else "")
 
 
-def _apart(first: Standing, other: Standing) -> str:
+def _why_separate(first: Standing, other: Standing) -> str:
     """Why two runs are in different tables."""
     reasons = []
     if first.benchmark.title != other.benchmark.title:

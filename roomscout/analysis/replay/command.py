@@ -57,7 +57,7 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
     if out is not None:
         if out.suffix != suffix:
             raise RunError(f"--out {out}: name a file that ends in {suffix}")
-        require_outside_runs(out, own="replay_")
+        require_outside_runs(out, prefix="replay_")
     replay = replay_of(run, name, scan_root and scan_root.expanduser())
     episode, turns = replay.answer.episode, counted(len(replay.answer.turns), "turn")
     out = (out or replay_file(run.folder, str(episode)).with_suffix(suffix)).absolute()

@@ -24,7 +24,7 @@ _AROUND_PATH_M = 1.0
 
 
 @dataclass(frozen=True)
-class Place:
+class PlanArea:
     """Where a floor plan lies: its size in pixels, the centre of its lower left pixel in world metres, its scale."""
 
     width: int
@@ -38,7 +38,7 @@ class Place:
         return x, self.height - 0.5 - (y_m - self.origin[1]) / self.metres_per_pixel
 
     @classmethod
-    def around(cls, points: Sequence[tuple[float, float]]) -> "Place":
+    def around(cls, points: Sequence[tuple[float, float]]) -> "PlanArea":
         """An empty plan with some room around the given points, (x, y) in metres, of which there must be one."""
         lower, upper = (
             [edge(values) + margin for values in zip(*points, strict=True)]
@@ -56,11 +56,11 @@ class FloorPlans:
     def __init__(self, folder: Path, up_axis: UpAxis = "auto", scale: float = 1.0):
         """`up_axis` and `scale` are those of the run. The folder is created when it is needed."""
         self._folder, self._up_axis, self._scale = folder, up_axis, scale
-        self._drawn: dict[Path, Place] = {}
+        self._drawn: dict[Path, PlanArea] = {}
         self._failed: dict[str, str] = {}
         self._boxes = KnownBoxes()
 
-    def draw(self, scan: ScanRecord) -> tuple[Path, Place]:
+    def draw(self, scan: ScanRecord) -> tuple[Path, PlanArea]:
         """The file of a scan's plan, and where it lies.
 
         Raises SceneError if the scan is missing, has changed since the run, or cannot be used.
@@ -71,16 +71,16 @@ class FloorPlans:
         if scan.sha256 in self._failed:
             raise SceneError(self._failed[scan.sha256])
         try:
-            self._drawn[path] = _saved_place(path) or self._draw(scan, path)
+            self._drawn[path] = _saved_area(path) or self._draw(scan, path)
         except SceneError as error:
             self._failed[scan.sha256] = str(error)
             raise
         return path, self._drawn[path]
 
-    def _draw(self, scan: ScanRecord, path: Path) -> Place:
+    def _draw(self, scan: ScanRecord, path: Path) -> PlanArea:
         plan = plan_view(recorded_scene(scan, self._up_axis, self._scale), LONGEST_PX)
         height, width = plan.image.shape[:2]
-        place = Place(width, height, plan.origin, plan.metres_per_pixel)
+        place = PlanArea(width, height, plan.origin, plan.metres_per_pixel)
         about = PngImagePlugin.PngInfo()
         about.add_text(_PLACE_KEY, json.dumps(asdict(place)))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,19 +106,19 @@ class FloorPlans:
         return self._boxes.of(Path(scan.file), scene)
 
 
-def _saved_place(path: Path) -> Place | None:
+def _saved_area(path: Path) -> PlanArea | None:
     """Where a plan lies that was drawn before; None if it is missing or damaged, and must be drawn again."""
     try:
         with Image.open(path) as image:
             image.load()
             values = json.loads(image.text[_PLACE_KEY])  # type: ignore[attr-defined]
-        return Place(values["width"], values["height"], tuple(values["origin"]), values["metres_per_pixel"])
+        return PlanArea(values["width"], values["height"], tuple(values["origin"]), values["metres_per_pixel"])
     except (OSError, SyntaxError, ValueError, KeyError, TypeError):
         return None
 
 
 def map_of(
-    turns: Sequence[Turn], place: Place | None, boxes: Sequence[ObjectBox], hfov_deg: float
+    turns: Sequence[Turn], place: PlanArea | None, boxes: Sequence[ObjectBox], hfov_deg: float
 ) -> dict[str, Any] | None:
     """The top-down map of an answer's turns in pixels of `place`, as JSON values; None without turns.
 
@@ -131,7 +131,7 @@ def map_of(
     points = [(turn.pose.x_m, turn.pose.y_m) for turn in turns]
     if turns[-1].move is not None:
         points.append((turns[-1].move.pose.x_m, turns[-1].move.pose.y_m))
-    place = place or Place.around([*points, *(corner for box in boxes for corner in box.footprint)])
+    place = place or PlanArea.around([*points, *(corner for box in boxes for corner in box.footprint)])
     return {
         "width": place.width,
         "height": place.height,
@@ -146,7 +146,7 @@ def map_of(
     }
 
 
-def _stop(turn: Turn, place: Place) -> list[Any]:
+def _stop(turn: Turn, place: PlanArea) -> list[Any]:
     """A move that did not reach its goal: its turn, whether a surface blocked it, where it stopped, and its goal."""
     move = turn.move
     assert move is not None
@@ -155,7 +155,7 @@ def _stop(turn: Turn, place: Place) -> list[Any]:
     return [turn.turn, move.blocked, *end, *_pixel(place, goal.x_m, goal.y_m)]
 
 
-def _pixel(place: Place, x_m: float, y_m: float) -> list[float]:
+def _pixel(place: PlanArea, x_m: float, y_m: float) -> list[float]:
     return [_tenth(value) for value in place.pixel(x_m, y_m)]
 
 

@@ -83,7 +83,7 @@ def _require_free(out: Path) -> None:
     """Raise RunError for a name that is not that of a page, is taken by a folder, or is that of a run's own file."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise RunError(f"--out {out}: name a file that ends in .html")
-    require_outside_runs(out, own="report")
+    require_outside_runs(out, prefix="report")
     files = files_folder(out)
     for folder in (files, *(files / name for name in ("data", "assets", "maps"))):
         if folder.is_symlink():

@@ -335,9 +335,9 @@ def markdown_of(results: Results, title: str) -> str:
 
 def about(results: Results) -> str:
     """What was asked, in a line."""
-    apart = f" that every cell finished ({results.left_out:,} failed in one)" if results.left_out else " in each cell"
+    which = f" that every cell finished ({results.left_out:,} failed in one)" if results.left_out else " in each cell"
     label = results.label or "no overall"
-    return f"{counted(results.questions, 'question')} about {counted(results.scenes, 'scene')}{apart}; {label}"
+    return f"{counted(results.questions, 'question')} about {counted(results.scenes, 'scene')}{which}; {label}"
 
 
 def lines_of(results: Results) -> list[str]:
