@@ -44,12 +44,8 @@ def hashes_of(facts: RunFacts, scans: Iterable[str]) -> Provenance:
         benchmark_sha256=facts.source.sha256 if facts.source else None,
         questions_sha256=facts.questions_sha256,
         scans=len(found),
-        scans_sha256=_sha256("\n".join(found)) if found else None,
+        scans_sha256=hashlib.sha256("\n".join(found).encode()).hexdigest() if found else None,
         conditions_sha256=hash_of(facts.conditions | {"scans": found}),
         version=versions.packages.get("roomscout"),
         git_revision=versions.git_revision,
     )
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

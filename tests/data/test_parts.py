@@ -168,7 +168,7 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
     keep_rows(there[1], 1)
     before = [contents(part) for part in there]
     found = merge(tmp_path / "merged", there[:2], partial=True)
-    assert found["pending"] == len(RunReader(there[2]).rows) + len(RunReader(parts[1]).rows) - 1
+    assert found.pending == len(RunReader(there[2]).rows) + len(RunReader(parts[1]).rows) - 1
     assert str(found.asked.label).startswith("unfinished_")
     assert run_settings(six_rooms.config(tmp_path), tmp_path / "merged").status == 0
     assert results(tmp_path / "merged") == results(one_run)
