@@ -66,7 +66,7 @@ from roomscout.envs.library import CameraSettings
 from roomscout.models import ReplyFormat
 from roomscout.models.engines import checkpoint_of
 from roomscout.models.transformers.source import existing_source, hub_revision
-from roomscout.models.views import own_view_settings
+from roomscout.models.views import own_view_settings, view_settings_of
 from roomscout.models.vllm import VllmOptions
 from roomscout.runs.movers import GIVEN_PATH, MOVERS
 from roomscout.runs.reader import RunReader
@@ -168,7 +168,7 @@ class Draft:
             scale=settings.scale,
             camera=CameraSettings(
                 settings.view_size,
-                float(settings.focal),
+                view_settings_of(settings.model).focal if settings.focal == "auto" else settings.focal,
                 settings.camera_height,
                 settings.camera_pitch,
                 see=settings.see,

@@ -1,6 +1,7 @@
 """--present video: runs on frames of videos, their folders, and what is made of these."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from roomscout.models.openai.dialect import encoded_message
 from roomscout.runs import RunError
 from roomscout.runs.closing import closing_lines
 from roomscout.runs.reader import RunReader
+from roomscout.scoring.scores import Label, Percentages, Scores
 from roomscout.scoring.summary import reference_lines
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -302,7 +304,8 @@ def test_a_study_shows_videos_beside_runs_in_the_scan(data: Path, tmp_path: Path
 
 def test_published_scores_are_compared_by_the_number_of_frames():
     benchmark = find_benchmark("vsi-bench")
-    whole = {"asked": {"overall_label": "overall_7_task", "questions": 4512}}
+    label = Label(benchmark="overall", tasks=7)
+    whole = Scores(pending=0, asked=Percentages(questions=4512, label=label))
     assert reference_lines(whole, benchmark)[-1].startswith("mean of the published task scores, overall_7_task: 54.7 %")
     *lines, last = reference_lines(whole, benchmark, 64)
     assert lines == reference_lines(whole, benchmark)
@@ -310,7 +313,7 @@ def test_published_scores_are_compared_by_the_number_of_frames():
     assert reference_lines(whole, benchmark, 32)[-1].startswith(
         "comparable published scores: none on 32 frames; they have 64"
     )
-    part = {"asked": {"overall_label": "partial_overall_7_task_of_9_questions", "questions": 9}}
+    part = Scores(pending=0, asked=Percentages(questions=9, label=replace(label, partial=True, questions=9)))
     assert reference_lines(part, benchmark) == []
     (only,) = reference_lines(part, benchmark, 64)
     assert only == "comparable published scores: none, since they are over all questions of VSI-Bench"
