@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.actions.points import SeenPlace
@@ -288,7 +288,7 @@ class QuestionState:
         The decision must be one of `apply_rules`. `batch` are the ids of the questions that were decided together, by
         default this one; `forced` is what would have been answered if this were the last turn.
         """
-        started, here, after, reply = time.perf_counter(), self.observation, None, decision.reply
+        started, after, reply = time.perf_counter(), None, decision.reply
         if not self.ends_with(decision.action):
             assert self.env is not None, "a question that goes on has an environment"
             outcome = decision.outcome
@@ -312,13 +312,16 @@ class QuestionState:
             points=decision.points,
             uses=() if after is None else decision.uses,
             forced=forced,
-            pose=here.pose,
-            see=tuple(shot.name for shot in here.images[1:]),
-            not_shown="" if self.turns else self.not_shown,
-            shots=here.images,
+            **self._shown(),
         )
         self.record(turn, after)
         return turn
+
+    def _shown(self) -> dict[str, Any]:
+        """What a turn records of what the model saw; of frames of a video, `VideoState` records something else."""
+        here, not_shown = self.observation, "" if self.turns else self.not_shown
+        see = tuple(shot.name for shot in here.images[1:])
+        return {"pose": here.pose, "see": see, "not_shown": not_shown, "shots": here.images}
 
     def ends_with(self, action: CameraAction) -> bool:
         """Whether an action ends the question: it is done, or no move is left."""
