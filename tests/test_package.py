@@ -81,11 +81,9 @@ def test_every_file_of_the_package_is_in_the_wheel():
     assert not [folder for folder in folders if not (folder / "__init__.py").exists()], "setuptools would not find it"
 
 
-@pytest.mark.parametrize("arguments", [["-m", "roomscout"], ["-m", "roomscout.runs"], ["-m", "roomscout.rooms"]])
-def test_commands_run_from_any_folder_with_the_package_on_the_path(tmp_path: Path, arguments: list[str]):
-    ended = run_command(
-        [sys.executable, *arguments, "--help"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
+def test_the_command_runs_from_any_folder_with_the_package_on_the_path(tmp_path: Path):
+    command = [sys.executable, "-m", "roomscout", "--help"]
+    ended = run_command(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert (ended.returncode, ended.stdout.split()[0]) == (0, "usage:"), ended.stderr
 
 

@@ -211,7 +211,7 @@ def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
     ended = run_command(command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     summary = RunReader(only_run(tmp_path / "logs")).summary.to_json()
-    assert summary is not None and summary["model"] == "Two"
+    assert summary is not None and summary.model == "Two"
 
 
 def test_what_a_worker_refuses_ends_the_run_in_one_sentence(rooms: RoomScans, tmp_path: Path):
