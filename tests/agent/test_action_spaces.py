@@ -96,10 +96,6 @@ class TestDiscrete:
         run_settings(config, cut, saying(*WALK))
         assert (results(cut), trajectories(cut)) == (results(walked), trajectories(walked))
 
-    def test_other_actions_are_refused_when_a_run_is_resumed(self, walked: Path, rooms: RoomScans, tmp_path: Path):
-        with pytest.raises(ConfigError, match="--actions would change answers of this run"):
-            run_settings(rooms.config(tmp_path, camera_pitch=0.0, steps=8, **ONE), walked, saying(*WALK))
-
     def test_its_moves_are_repeated_only_with_its_actions(self, walked: Path, rooms: RoomScans, tmp_path: Path):
         again: dict[str, Any] = {"camera_pitch": 0.0, "steps": 8, "moves_of": walked, **ONE}
         folder = run_in_process(rooms.config(tmp_path, actions="discrete", **again), saying(*WALK[::-1]))
@@ -141,15 +137,6 @@ class TestDiscrete:
     def test_what_it_cannot_read_is_named_and_turns_the_camera(self, actions: str, why: str):
         parsed = parse_action(f'{{"actions": {actions}, "answer": null, "done": false}}', QUESTION, space=DISCRETE)
         assert why in (parsed.error or "") and parsed.action.rotation_angle_degrees == 30.0
-
-    def test_an_action_of_another_space_cannot_be_read(self):
-        text = '{"rotation_angle_degrees": 30, "answer": null, "done": false}'
-        assert (parse_action(text, QUESTION, space=DISCRETE).error or "").startswith("it has no actions: write some of")
-
-    @pytest.mark.parametrize("text", ["Turn_Left | move_forward", "turn_left|move_forward|"])
-    def test_case_and_blanks_do_not_matter(self, text: str):
-        parsed = parse_action(json.dumps({"actions": text, "done": False}), QUESTION, space=DISCRETE)
-        assert parsed.action.in_words == "left 30°, forward 0.25 m"
 
 
 def test_the_camera_looks_up_by_metric_actions_with_pitch(rooms: RoomScans, tmp_path: Path):
@@ -234,17 +221,6 @@ def test_prompts_of_a_file_list_the_actions_of_any_space():
     own = Prompts(system="Look.\n{action}\n{actions}\n- answer: {answer_form}")
     for space in (METRIC, DISCRETE):
         assert space.lines in own.under(Controls(actions=space.name, tell=())).system
-
-
-@pytest.mark.parametrize("name", ["discreet", "no_such_file.py:SPACE", "roomscout.envs.actions:LIMITS"])
-def test_an_unknown_space_is_named(name: str):
-    with pytest.raises(ConfigError, match=f"--actions {name}: "):
-        find_space(name)
-
-
-def test_no_actions_without_a_model(rooms: RoomScans, tmp_path: Path):
-    with pytest.raises(ConfigError, match="--actions discrete conflicts with --policy random"):
-        run_settings(rooms.config(tmp_path, actions="discrete"))
 
 
 COMPASS = '''

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import RoomScans, results, run_in_process, scripted, trajectories
-from planned import checked, run_settings, settings_of
+from planned import run_settings
 from scripted_model import ScriptedBackend
 from simple_rooms import BLUE, GREEN, RED, box, scene_of
 
@@ -227,16 +227,6 @@ class TestRuns:
     def test_endless_rooms_know_their_boxes(self):
         with RoomEnv(endless=True, given="boxes", steps=1, image_size=(96, 64), focal=45.0) as env:
             assert "- door: centre" in env.reset(seed=1)[-1].text
-
-    def test_boxes_of_another_kind_and_two_movers_are_refused(self):
-        with pytest.raises(ConfigError, match=r"--given: .*'path', 'boxes-seen' or 'boxes', got depth"):
-            settings_of(given="depth")
-        with pytest.raises(ConfigError, match="takes boxes or boxes-seen, not both"):
-            settings_of(given="boxes,boxes-seen")
-        with pytest.raises(ConfigError, match="--given path conflicts with --moves spin"):
-            checked(settings_of(given="path", moves="spin"))
-        with pytest.raises(ConfigError, match="--min-turns 2 conflicts with --given path"):
-            checked(settings_of(given="path", min_turns=2))
 
     def test_scans_without_boxes_are_refused_before_the_run(self, rooms: RoomScans, tmp_path: Path):
         root = Path(shutil.copytree(rooms.root, tmp_path / "root"))

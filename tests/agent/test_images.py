@@ -29,7 +29,7 @@ from roomscout.models.openai.dialect import chat_message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.modalities import MODALITIES, draw_shots
-from roomscout.rendering.modalities.modality import Modality, Sight
+from roomscout.rendering.modalities.modality import Sight
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.renderers.blind import BlindRenderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer
@@ -168,24 +168,6 @@ def test_depth_is_in_metres_along_the_viewing_direction(pitch_deg: float):
     assert (behind[1].image == 255).all()
     blind = draw_shots(SEE, sight_of(wall, CameraPose(0.0, 0.0, 0.0, 0.0), renderer=BlindRenderer()))
     assert all((each.image == 128).all() for each in blind)
-
-
-def test_names_are_checked_and_the_view_is_first():
-    assert changed(Settings(), see="depth").see == ("rgb", "depth")
-    assert changed(Settings(), see=["plan", "rgb,map"]).see == ("rgb", "plan", "map")
-    with pytest.raises(ConfigError, match=r"--see: .*'depth'"):
-        changed(Settings(), see="normals")
-    with pytest.raises(ConfigError, match="--see takes each name once, got map twice"):
-        changed(Settings(), see="map plan map")
-
-
-def test_a_modality_of_another_form_is_refused_in_words(monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(ValueError, match="the modality old is drawn from one argument, a Sight"):
-        Modality("old", lambda renderer, scene, pose, camera: None, "")  # type: ignore[misc, arg-type]
-    small = Modality("small", lambda sight: sight.view[::2], "")
-    monkeypatch.setitem(MODALITIES, "small", small)
-    with pytest.raises(ValueError, match=r"small must draw \(24, 32, 3\) uint8, as the view is, not \(12, 32, 3\)"):
-        draw_shots(("rgb", "small"), sight_of(scene_of(box((4, -1, -1), (5, 1, 1))), CameraPose(0, 0, 0, 0)))
 
 
 def test_no_prompt_changes_without_it():

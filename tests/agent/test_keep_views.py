@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RoomScans, run_in_process, run_main, scripted, trajectories
+from conftest import RoomScans, run_in_process, scripted, trajectories
 from planned import run_settings
 from untrained_checkpoints import write_untrained_checkpoint
 
@@ -22,7 +22,6 @@ from roomscout.models import ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.runs.reader import RunReader
-from roomscout.training.environment import RoomEnv
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NOTE = re.compile(r"Turn (\d), whose images are no longer shown: .*(Moved|Did not).* The camera is at x ", re.DOTALL)
@@ -133,17 +132,6 @@ def test_a_server_gets_notes_as_text_and_fewer_images():
     assert changed(config, keep_views=20).most_shown == 18
     shown = Conversation("q", [Message("system", "s"), Message("user", "Turn 1", hidden=2)])
     assert (shown.views, shown.images) == (2, [])
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "all"])
-def test_another_number_is_refused(rooms: RoomScans, tmp_path: Path, value: str):
-    done = run_main(rooms.flags(tmp_path, "--keep-views", value))
-    assert done.returncode == 2 and "--keep-views" in done.stderr
-
-
-def test_an_environment_refuses_it():
-    with pytest.raises(ConfigError, match="keep_views changes messages that step has returned before"):
-        RoomEnv(endless=True, keep_views=2)
 
 
 def test_a_context_that_is_too_long_names_it(checkpoint: str, tmp_path: Path):

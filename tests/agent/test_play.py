@@ -337,27 +337,6 @@ def test_everybody_gets_as_many_answers_and_no_question_twice():
     assert sorted(name for names in dealt.values() for name in names) == ["a", "a", "b", "b", "c", "c"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [
-        ("--annotator a/b", "--annotator: String should match pattern"),
-        ("--present video --videos .", "conflicts with --present video: leave one of them out"),
-        ("--temperature 0.5", "--policy human conflicts with --temperature 0.5"),
-        ("--address 127.0.0.1:70000", "--address takes HOST:PORT"),
-        ("--log-level debug", "--policy human conflicts with --log-level debug"),
-        ("--gpus 0,1", "--policy human conflicts with --gpus 0 1"),
-        ("--address nowhere.invalid:1", "nowhere.invalid cannot be used"),
-        ("--anytime", "--anytime asks a model for an answer after each turn, and human cannot be asked"),
-        ("--policy random --annotator anna", "--annotator anna needs --policy human"),
-    ],
-)
-def test_what_does_not_go_with_people_is_refused(flags: str, why: str, few: RoomScans, tmp_path: Path):
-    flags = f"--questions {few.questions} --scan-root {few.root} --log-root {tmp_path} --renderer raycast {flags}"
-    refused = run_main(["play", *flags.split()])
-    assert refused.returncode == 2 and why in refused.stderr and len(refused.stderr.splitlines()) == 1
-    assert not list(tmp_path.iterdir())
-
-
 @contextmanager
 def served_by_the_command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process of a command that serves a page, and what it has printed up to the address."""

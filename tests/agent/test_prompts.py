@@ -3,13 +3,13 @@
 import hashlib
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from planned import checked, run_settings
+from planned import run_settings
 from scripted_model import ScriptedBackend, random_policy
 from simple_rooms import box, scene_of
 
@@ -269,10 +269,6 @@ def test_controls_keep_the_advice_that_applies(kind: str, controls: dict[str, An
     assert text.endswith(f" {advice}")
 
 
-def test_no_prompt_says_that_a_room_is_real():
-    assert "real" not in json.dumps(asdict(Prompts()))
-
-
 def test_advice_may_be_for_runs_that_lack_several_things(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text("variants: {advice_untold: {moves: {open: Watch.}, pose moves: {open: Guess.}}}\n")
@@ -326,12 +322,6 @@ def test_prompts_that_cannot_be_used_are_refused_before_anything_starts(
     assert not (tmp_path / "runs").exists()
 
 
-def test_values_of_a_prompts_file_stay_text(tmp_path: Path):
-    (tmp_path / "mine.yaml").write_text("opening: 2024-13-45\nsystem: yes\n")
-    prompts = load_prompts(tmp_path / "mine.yaml")
-    assert (prompts.opening, prompts.system) == ("2024-13-45", "yes")
-
-
 def test_a_dangling_link_to_a_checkpoints_prompts_is_an_error(tmp_path: Path):
     (tmp_path / "prompts.yaml").symlink_to(tmp_path / "gone.yaml")
     with pytest.raises(ValueError, match=r"prompts.yaml cannot be read \(No such file or directory\)"):
@@ -351,12 +341,6 @@ def test_damaged_prompts_of_a_run_are_named_in_one_line(rooms: RoomScans, tmp_pa
         saved_prompts(folder)
 
 
-def test_a_missing_file_of_prompts_is_named(rooms: RoomScans, tmp_path: Path):
-    config = rooms.config(tmp_path, model="embedded", prompts=tmp_path / "mine.yaml")
-    with pytest.raises(ConfigError, match=r"^--prompts .*mine.yaml cannot be read \(No such file or directory\)$"):
-        plan(config)
-
-
 def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text('remaining_turns: "{moves} to go."\n')
@@ -368,11 +352,6 @@ def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_pat
     assert f"prompts {prompts.sha256[:12]}" in facts.protocol
     path.write_text("system: Changed.\n")
     assert saved_prompts(folder) == prompts
-
-
-def test_prompts_need_a_model(rooms: RoomScans, tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"--prompts .* conflicts with --policy random"):
-        checked(rooms.config(tmp_path, prompts=tmp_path / "mine.yaml"))
 
 
 def test_a_reply_that_ends_inside_its_thought_is_a_warning_that_names_the_flag(

@@ -17,7 +17,6 @@ from roomscout.agent.actions import action_spaces, find_space
 from roomscout.agent.actions.points import MARKED, SeenPlace
 from roomscout.agent.policies.replies import ParsedAction, parse_action
 from roomscout.analysis.rescore import main as rescore
-from roomscout.base.errors import ConfigError
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.rendering.camera import CameraPose
@@ -212,12 +211,6 @@ def test_a_run_that_could_measure_and_did_not_has_the_usual_label(rooms: RoomSca
     summary = RunReader(run_in_process(config, saying(act(answer=3)))).summary.to_json()
     assert summary is not None and "measurements" not in summary["types"]["all"]
     assert "measured" not in summary["asked"]["overall_label"]
-
-
-@pytest.mark.parametrize("changes", [{"moves": "spin"}, {"moves": "none"}, {"moves": "random", "present": "once"}])
-def test_nobody_measures_for_moves_that_nobody_makes(changes: dict[str, Any], rooms: RoomScans, tmp_path: Path):
-    with pytest.raises(ConfigError, match="--actions tools needs a model that moves the camera: leave out --moves"):
-        run_in_process(rooms.config(tmp_path, **{**STEPS, **changes}), saying(*WALK))
 
 
 def test_without_translation_it_measures_and_turns(rooms: RoomScans, tmp_path: Path):

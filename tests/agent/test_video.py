@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 from conftest import only_run, results, run_in_process
-from planned import checked, run_settings, settings_of
+from planned import run_settings, settings_of
 from scripted_model import ScriptedBackend
 from untrained_checkpoints import write_untrained_family
 from video_files import shade, write_video
 
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.recorded_replies import parser_of
-from roomscout.analysis.exports import messages
-from roomscout.analysis.replay.lookup import intrinsics_of
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
@@ -34,7 +32,6 @@ from roomscout.envs.films import FilmLibrary, FilmSettings
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation
 from roomscout.models.openai.dialect import encoded_message
-from roomscout.runs import RunError
 from roomscout.runs.closing import closing_lines
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.scores import Label, Percentages, Scores
@@ -149,13 +146,6 @@ def test_the_label_the_title_and_the_report_say_what_was_shown(folder: Path):
     assert "video protocol, 4 frames" in (folder / "report.html").read_text()
 
 
-def test_what_needs_a_camera_or_all_pixels_is_refused_in_a_sentence(folder: Path, tmp_path: Path):
-    with pytest.raises(RunError, match="showed frames of videos: it has no camera in a scan, and so no replay"):
-        intrinsics_of(RunReader(folder).facts)
-    with pytest.raises(RunError, match="showed frames of videos, of which it has small images alone"):
-        messages.write_as_text(RunContents.read(folder), tmp_path / "out.jsonl")
-
-
 def test_rescoring_reads_replies_by_the_protocol(folder: Path):
     reader = RunReader(folder)
     found = rescored(reader, reparsed(reader, parser_of(reader, False)))
@@ -228,32 +218,6 @@ def test_without_any_video_a_run_does_not_begin(data: Path, tmp_path: Path):
     with pytest.raises(VideoNotFound, match=r"there is no .*absent\.mp4: --videos takes the folder of"):
         run_settings(config, policy=replying([]))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"videos": None}, "--present video needs --videos"),
-        ({"present": "turns"}, "needs --present video"),
-        ({"policy": "random"}, "--present video conflicts with --policy random"),
-        ({"moves": "spin", "min_turns": 2}, "conflicts with --moves spin"),
-        ({"see": ["depth"]}, "--present video conflicts with --see rgb depth"),
-        ({"renderer": "blind"}, "--present video conflicts with --renderer blind"),
-        (
-            {"benchmark": "rooms", "questions": None},
-            "Rooms has no protocol on videos; those that have one are vsi-bench",
-        ),
-    ],
-)
-def test_settings_that_do_not_go_with_it_are_refused_in_a_sentence(data: Path, tmp_path: Path, changes, message):
-    with pytest.raises(ConfigError) as refused:
-        plan(config_of(data, tmp_path, **changes))
-    assert message in str(refused.value)
-
-
-def test_frames_alone_are_refused():
-    with pytest.raises(ConfigError, match="--frames 8 needs --present video"):
-        checked(settings_of(batch=True, frames=8))
 
 
 def test_a_library_decodes_a_scene_once_and_forgets_the_oldest(data: Path):

@@ -74,7 +74,7 @@ def test_a_server_and_policies_need_no_extra(rooms: RoomScans, tmp_path: Path):
     with FaultyServer(scripted(random_policy())) as server:
         asks = ["--engine", "openai", "--model", "served", "--base-url", server.url]
         flags = ["--num-questions", "2", "--steps", "1"]
-        served = [*rooms.flags(tmp_path, "--name", "served", *flags), *asks]
+        served = rooms.flags(tmp_path, "--name", "served", *flags, *asks)
         commands: list[list[str]] = [
             ["--help"],
             ["rooms", str(tmp_path / "made"), "--rooms", "1"],
@@ -85,7 +85,6 @@ def test_a_server_and_policies_need_no_extra(rooms: RoomScans, tmp_path: Path):
             *(rooms.flags(tmp_path, "--name", "part", "--shard", f"{part}/2", "--steps", "0") for part in (1, 2)),
             ["merge", str(tmp_path / "whole"), *(str(tmp_path / f"part_shard{part}of2") for part in (1, 2))],
             ["report", str(tmp_path / "served")],
-            ["compare", str(tmp_path / "served"), str(tmp_path / "random"), "--even-if", "protocol"],
             ["leaderboard", str(tmp_path / "served")],
             ["replay", str(tmp_path / "served"), "q001"],
             ["failures", str(tmp_path / "served")],
@@ -109,7 +108,7 @@ def needing_extras(scans: RoomScans, folder: Path, run: Path) -> dict[str, list[
     return {
         "models": [
             ["eval", *asked, "--model", "embedded"],
-            ["plan", *asked, "--model", "embedded", "--plan-device", "h100"],
+            ["plan", *asked, "--model", "embedded"],
             ["eval", *asked, "--model", "embedded", "--engine", "vllm"],
             ["eval", *asked, "--policy", f"{folder / 'own.py'}:Own"],
             ["ask", str(next(scans.root.rglob("*.ply"))), "What?", "--model", "embedded"],

@@ -1,6 +1,5 @@
 """Text from outside on terminals, in logs and in messages: escaped, and never a line of its own."""
 
-import json
 import logging
 import re
 import sys
@@ -9,8 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, RoomScans, on_a_terminal, only_run, run_main
 
-from roomscout.base.text import LogFormatter, argument_text, escaped, escaped_lines, on_disk
-from roomscout.data.questions import QuestionError, load_questions
+from roomscout.base.text import LogFormatter, argument_text, escaped, escaped_lines
 
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 HOSTILE = "\x1b]0;pwned\x07\x1b[31mRED \x08\r\x9b2J\u2028\u202e\nERROR forged line"
@@ -65,37 +63,6 @@ def test_a_reply_of_several_lines_stays_readable(scan: Path, tmp_path: Path):
     assert "[Q001] turn 0 said: I see a chair.\n    I am done.\n  -> answers " in ended.stdout
 
 
-def test_names_of_question_files_are_escaped_in_tables_and_errors(rooms: RoomScans, tmp_path: Path):
-    path = tmp_path / "questions.jsonl"
-    path.write_text(json.dumps({**rooms.rows[0], "dataset": HOSTILE}) + "\n")
-    for flags in (["--check-data"], ["--check-data", "--datasets", "scannet"]):
-        ended = run_main(rooms.flags(tmp_path, "--questions", str(path), *flags))
-        shown = ended.stdout + ended.stderr
-        assert r"\x1b]0;pwned\x07" in shown
-        assert not UNSAFE.findall(shown)
-        assert not re.search("^ERROR", shown, re.MULTILINE)
-
-
-def test_an_id_with_a_line_break_adds_no_row_to_the_list_of_bad_rows(rooms: RoomScans, tmp_path: Path):
-    path = tmp_path / "questions.jsonl"
-    rows = [{**rooms.rows[0], "id": f"{n}\n  row 9: forged", "question": ""} for n in range(2)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(QuestionError) as raised:
-        load_questions(path)
-    _, first, second = str(raised.value).splitlines()
-    assert first.startswith(r"  row 1 (id 0\n  row 9: forged): ") and second.startswith("  row 2 ")
-
-
-def test_other_commands_escape_the_paths_in_their_errors(tmp_path: Path):
-    (tmp_path / "file").touch()
-    odd = str(tmp_path / "file" / "\x1b[2J\nERROR forged")
-    for arguments in (["merge", str(tmp_path / "out"), odd], ["rooms", odd]):
-        ended = run_main(arguments)
-        assert ended.returncode == 2
-        assert not UNSAFE.findall(ended.stderr)
-        assert not re.search("^ERROR", ended.stderr, re.MULTILINE)
-
-
 def test_escapes_are_visible_and_stay_as_they_are_when_escaped_again():
     assert escaped("a\x1b\n\x9b\u2028\u202e\udc80 ü") == r"a\x1b\n\x9b\u2028\u202e\udc80 ü"
     assert escaped(escaped(HOSTILE)) == escaped(HOSTILE)
@@ -121,7 +88,3 @@ def test_an_argument_is_decoded_only_if_the_locale_could_not(text: str):
 
 def test_an_argument_that_is_not_utf_8_stays():
     assert [argument_text(text) for text in ("\udcfc", "\ud800")] == ["\udcfc", "\ud800"]
-
-
-def test_a_path_that_no_file_can_have_stays():
-    assert on_disk(Path("\ud800")) == Path("\ud800")
