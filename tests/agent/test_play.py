@@ -265,7 +265,7 @@ def test_a_person_sees_the_images_that_a_model_sees(
 
 @pytest.fixture(scope="module")
 def library(few: RoomScans) -> Iterator[ScanLibrary]:
-    made = ScanLibrary(RaycastRenderer(), CameraSettings((160, 96), 75.0, 1.6, -15.0, "visibility"), few.root)
+    made = ScanLibrary(RaycastRenderer(), CameraSettings((160, 96), 75.0, 1.6, -15.0), few.root)
     yield made
     made.close()
 
