@@ -1,6 +1,6 @@
 """Builds tiny untrained checkpoints of every family, with the real model classes and processors, for tests and demos.
 
-python -m untrained_checkpoints internvl /tmp/tiny-internvl
+python -m tests.untrained_checkpoints internvl /tmp/tiny-internvl
 """
 
 import argparse

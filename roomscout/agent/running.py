@@ -396,8 +396,8 @@ def _scheduler_of(spec: RunSpec, policy: Policy, journal: Journal) -> Scheduler:
         for sample in pending_samples(journal, question.id, spec.questions.samples)
     ]
     policy.expect(states)
-    batches = schedule.batch_size, schedule.max_batched_turns
-    return Scheduler(states, *batches, policy.concurrent, schedule.concurrency, policy.lane)
+    batches, refill = (schedule.batch_size, schedule.max_batched_turns), schedule.refill or policy.concurrent
+    return Scheduler(states, *batches, refill, schedule.concurrency, policy.lane)
 
 
 def _show(show_view: ShowView, folder: Path, state: QuestionState) -> None:

@@ -78,6 +78,7 @@ class ScheduleSpec:
     steps: int
     batch_size: int
     max_batched_turns: int
+    refill: bool
     concurrency: int | None
     anytime: bool
 

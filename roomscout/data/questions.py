@@ -191,7 +191,7 @@ def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Select
     They come from `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`.
     """
     if settings["ply"] is not None and settings["question"] is not None:
-        scene, own = Path(settings["ply"]).stem, ("options", "question_type", "ground_truth")
+        scene, own = Path(settings["ply"]).stem, ("options", "ground_truth")
         values = {name: settings[name] for name in own}
         return Selection.all_of([ask_one(settings["question"], scene, **values, benchmark=benchmark)])
     filters: Any = {name: settings[name] for name in Filters.__annotations__}

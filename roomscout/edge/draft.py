@@ -279,7 +279,8 @@ class Draft:
         if few is None and memory.model is not None and not memory.model.mixes_turns:
             few = memory.batch_size
         steps = settings.most_moves if settings.on_video else settings.steps
-        return ScheduleSpec(steps, memory.batch_size, settings.last_batched_turn + 1, few, settings.anytime)
+        most, refill = settings.last_batched_turn + 1, settings.refill
+        return ScheduleSpec(steps, memory.batch_size, most, refill, few, settings.anytime)
 
     @property
     def record(self) -> RecordSpec:

@@ -118,8 +118,6 @@ class WhatToRun(Section):
     """The question to ask about --ply; without it, ask for one after another, with model and scan kept in memory."""
     options: tuple[str, ...] = setting((), Role.QUESTION, "TEXT ...", study="never", needs=("question",))
     """The choices of --question; without them the answer is a number or free text."""
-    question_type: str | None = setting(None, Role.QUESTION, "TYPE", study="never", needs=("question",))
-    """The benchmark's type of --question; by default inferred from its wording."""
     ground_truth: str | None = setting(None, Role.QUESTION, "TEXT", study="never", needs=("question",))
     """The correct answer to --question, for scoring."""
 
@@ -251,6 +249,8 @@ class ScheduleSettings(Section):
     """Questions per batch; auto is as many as fit in memory, at most --max-batch-size."""
     max_batch_size: Count = setting(MAX_BATCH_SIZE, Role.SPEED, "N", engines=("transformers",), unless=("batch_size",))
     """The largest batch that --batch-size auto makes."""
+    refill: bool = setting(False, Role.SPEED, engines=("transformers",), needs=("max_batched_turns=all",))
+    """Replace each finished question of a batch with a waiting one."""
     concurrency: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto")
     """Questions at a time after the batched turns (auto is the whole batch), or at every turn with --engine openai or
     vllm (auto is 32)."""
