@@ -18,7 +18,6 @@ def of_one(question: Question) -> dict[str, Any]:
     return {
         "question": question.question,
         "options": list(question.options),
-        "question_type": question.question_type,
         "ground_truth": question.ground_truth,
     }
 
