@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import RoomScans, only_run, result_row
+from conftest import RoomScans, only_run
 from faulty_servers import FaultyServer, Request, scripted
 from planned import run_settings
+from result_rows import result_row
 
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.wrong import main as wrong
