@@ -98,8 +98,6 @@ class ModelOptions:
 
     - `dtype` is "auto", "float32", "bfloat16" or "float16"; `device` is "auto", "cpu", "cuda" or "cuda:<number>".
     - `quantize` is None, "4bit" (NF4) or "8bit" (LLM.int8()): what bitsandbytes makes of the weights of linear layers.
-    - `attention` is "auto", "sdpa", "eager" or "flash_attention_2"; the latter applies to the image encoder, while text
-      keeps "sdpa".
     - `max_new_tokens` is the longest reply. Decoding is greedy at `temperature` 0; above it, random numbers depend only
       on `seed`, the conversation's id and its turn.
     - `compile` compiles decoding steps. It needs a C++ compiler, and on a CPU memory for two extra weight copies.
@@ -117,7 +115,6 @@ class ModelOptions:
     dtype: str = "auto"
     device: str = "auto"
     quantize: str | None = None
-    attention: str = "auto"
     max_new_tokens: int = 512
     temperature: float = 0.0
     seed: int = 0

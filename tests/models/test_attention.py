@@ -9,7 +9,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from explorer.untrained import config_for, make_processor
 from roomscout.models.transformers import attention
 from roomscout.models.transformers.attention import additive_mask, grouped_sdpa, use_grouped_sdpa
-from roomscout.models.transformers.loading import attention_implementations
 from roomscout.models.transformers.shapes import ModelSizes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -101,14 +100,3 @@ def test_grouped_attention_does_not_change_a_models_logits(kernel):
     assert (model.config.text_config._attn_implementation == kernel) == (kernel == "eager")
     torch.testing.assert_close(after[mask.bool()], before[mask.bool()])
     assert after.isfinite().all(), "padding is multiplied by 0, which must not give NaN"
-
-
-def test_flash_attention_applies_to_images_only():
-    """With eager in its place, since flash attention needs a GPU."""
-    asked = attention_implementations("flash_attention_2")
-    assert asked == {"text_config": "sdpa", "vision_config": "flash_attention_2"}
-    config = config_for(make_processor(1024).tokenizer, ModelSizes())
-    model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation=asked | {"vision_config": "eager"})
-    use_grouped_sdpa(model)
-    assert model.model.language_model.config._attn_implementation == "grouped_sdpa"
-    assert model.model.visual.config._attn_implementation == "eager"

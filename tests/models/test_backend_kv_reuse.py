@@ -20,7 +20,7 @@ from untrained_checkpoints import write_untrained_checkpoint
 
 from explorer.untrained import config_for, make_processor
 from roomscout.agent.policies.replies import action_format
-from roomscout.models import ModelError, ModelOptions, OutOfMemory
+from roomscout.models import ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers import kv_cache, steps
 from roomscout.models.transformers.attention import additive_mask, use_grouped_sdpa
@@ -717,10 +717,6 @@ class TestCompiledSteps:
         eager = reusing(checkpoint, **options).generate(conversations, constrained)
         assert [r.tokens for r in replies] == [r.tokens for r in eager]
         assert [r.reused_tokens for r in replies] == [0, 0, 0]
-
-    def test_refuse_eager_attention(self, checkpoint):
-        with pytest.raises(ModelError, match="compile does not work with eager attention"):
-            reusing(checkpoint, compile=True, attention="eager")
 
 
 def test_a_layer_grows_and_shrinks_like_dynamic_layer():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SET_BY_LOADING = ("dtype", "device", "attention", "quantize", "revision", "adapter")
+SET_BY_LOADING = ("dtype", "device", "quantize", "revision", "adapter")
 """Options that are facts of a model once it is loaded."""
 
 
@@ -126,7 +126,7 @@ class TransformersBackend:
             keep_freed_memory()
         else:
             torch.cuda.set_per_process_memory_fraction(options.memory_fraction, device)
-        model, processor = load_checkpoint(checkpoint, dtype, device, options.attention, options.quantize)
+        model, processor = load_checkpoint(checkpoint, dtype, device, options.quantize)
         if options.adapter is not None:
             from roomscout.models.adapters import with_adapter
 

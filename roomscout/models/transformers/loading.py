@@ -34,18 +34,16 @@ _TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__mod
 
 
 def load_checkpoint(
-    model: str, dtype: torch.dtype, device: torch.device, attention: str, quantize: str | None = None
+    model: str, dtype: torch.dtype, device: torch.device, quantize: str | None = None
 ) -> tuple["PreTrainedModel", "ProcessorMixin"]:
     """The model in eval mode and the processor of a checkpoint (hub id or folder).
 
-    `attention` and `quantize` are values of these settings. Raises ModelError for a checkpoint that is missing, gated,
-    unreachable, broken or unsupported.
+    `quantize` is a value of this setting. Raises ModelError for a checkpoint that is missing, gated, unreachable,
+    broken or unsupported.
     """
     source, revision = _located(model)
     config = checkpoint_config(model)
     _require_complete(model)
-    if attention == "flash_attention_2" and (device.type != "cuda" or dtype == torch.float32):
-        raise ModelError(f"--attention {attention} works only on CUDA, in bfloat16 or float16: use sdpa")
     if quantize is not None and getattr(config, "quantization_config", None):
         raise ModelError(f"{model} has quantized weights already: leave out --quantize")
     logging.disable_progress_bar()
@@ -56,7 +54,6 @@ def load_checkpoint(
             **revision,
             dtype=dtype,
             device_map={"": device},
-            attn_implementation=attention_implementations(attention),
             **quantization(quantize, dtype),
             output_loading_info=True,
         )
@@ -65,7 +62,7 @@ def load_checkpoint(
             raise ModelError(f"--quantize {quantize} cannot be used here ({_first_line(error)})") from error
         if getattr(config, "quantization_config", None):
             raise ModelError(f"{model} is quantized, which needs another package ({_first_line(error)})") from error
-        raise ModelError(f"--attention {attention} cannot be used here ({_first_line(error)}): use sdpa") from error
+        raise ModelError(_reason(model, error)) from error
     except _LOADING_ERRORS as error:
         raise ModelError(_reason(model, error)) from error
     if info["missing_keys"] or info["mismatched_keys"]:
@@ -90,17 +87,6 @@ def quantization(quantize: str | None, dtype: torch.dtype) -> dict[str, BitsAndB
         return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True)}
     four_bit = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
     return {"quantization_config": four_bit}
-
-
-def attention_implementations(attention: str) -> str | dict[str, str] | None:
-    """transformers' `attn_implementation` for a value of `--attention`; None is transformers' default.
-
-    flash_attention_2 is for the image encoder only. For text, it would unpad and re-pad all keys and values in each
-    layer of each decoding step.
-    """
-    if attention == "flash_attention_2":
-        return {"text_config": "sdpa", "vision_config": attention}
-    return None if attention == "auto" else attention
 
 
 def checkpoint_config(model: str) -> Any:
