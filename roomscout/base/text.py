@@ -71,7 +71,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 RESULT = (logging.INFO + logging.WARNING) // 2
-"""The level of log lines that are results of the command, which --quiet also prints."""
+"""The level of log lines that are results of the command, which `--log-level result` also prints."""
 
 
 class LogFormatter(logging.Formatter):

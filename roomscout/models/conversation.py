@@ -104,18 +104,15 @@ class Conversation:
         return [shot.image for shot in self.shots]
 
 
-def why_too_long(messages: Sequence[Message], turns: int, tokens: int, takes: str, larger: str = "") -> str:
+def why_too_long(messages: Sequence[Message], turns: int, tokens: int, takes: str) -> str:
     """That a conversation of these messages and this many turns needs more tokens than the model `takes`, and how to
-    use fewer.
-
-    `larger` is a setting that allows more, if there is one, with a comma.
-    """
+    use fewer."""
     on_video = any(shot.name == FRAME for message in messages for shot in message.shots)
     what, fewer = "the conversation", f"fewer {'--frames' if on_video else '--steps'}"
     views = "" if on_video else ", or show fewer views at a time with --keep-views"
     if turns == 1 and not on_video:
         what, fewer, views = "the first turn", "a shorter question", ""
     return (
-        f"{what} needs {tokens} tokens with its reply, but {takes}: use {larger}{fewer}, a smaller "
+        f"{what} needs {tokens} tokens with its reply, but {takes}: use {fewer}, a smaller "
         f"--image-size or fewer --max-new-tokens{views}"
     )

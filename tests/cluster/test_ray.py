@@ -156,9 +156,10 @@ def two_nodes() -> Iterator[Any]:
 
 @pytest.mark.parametrize("what", ["the node", "the head"])
 def test_a_joined_cluster_that_dies_ends_the_run_which_can_be_resumed(
-    two_nodes: Any, six_rooms: RoomScans, tmp_path: Path, what: str
+    two_nodes: Any, six_rooms: RoomScans, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ):
-    process = started(impatient([*slow(six_rooms, tmp_path), "--ray-address", two_nodes.address]), tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
+    process = started(impatient(slow(six_rooms, tmp_path)), tmp_path)
     first_part_with(2, process, tmp_path)
     if what == "the node":
         two_nodes.remove_node(two_nodes.worker_nodes.copy().pop(), allow_graceful=False)

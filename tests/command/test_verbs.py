@@ -22,7 +22,7 @@ from roomscout.edge.flags import parse_command_line
         ("resume", "--continue recent"),
         ("resume --retry-failed", "--continue recent --retry-failed"),
         ("resume runs/1 --retry-failed", "--continue runs/1 --retry-failed"),
-        ("plan --plan-device h100", "--plan --plan-device h100"),
+        ("plan --device cpu", "--plan --device cpu"),
         ("check --scan-root scans", "--check-data --scan-root scans"),
         ("demo --steps 3", "--demo --steps 3"),
         ("help", "--help"),

@@ -119,8 +119,8 @@ class VllmBackend(Backend):
         prompt_tokens = len(encoded.ids)
         # vLLM would shorten the reply instead.
         if (needed := prompt_tokens + self._options.max_new_tokens) > self._longest:
-            takes, larger = f"the vLLM server takes {self._longest}", "a larger --max-model-len, "
-            raise ModelError(why_too_long(conversation.messages, conversation.views, needed, takes, larger))
+            takes = f"the vLLM server takes {self._longest}"
+            raise ModelError(why_too_long(conversation.messages, conversation.views, needed, takes))
         encoded_at = time.perf_counter()
         answer = self._ask(conversation, encoded, reply_format)
         tokens = list(takewhile(lambda token: token not in self._end_ids, answer.tokens))

@@ -269,9 +269,9 @@ class VllmServer:
             if self._closed.wait(POLL_S):
                 raise ModelError("the run ended before the vLLM server was ready")
         raise ModelError(
-            f"the vLLM server {why}. If its memory is too small, change --memory-fraction, lower --max-model-len or "
-            "spread the model over more GPUs with --tensor-parallel-size; to run without vLLM, use --engine "
-            f"transformers. The end of its log:\n{server.last_lines()}"
+            f"the vLLM server {why}. If its memory is too small, change --memory-fraction, or spread the model "
+            "over more GPUs with --tensor-parallel-size; to run without vLLM, use --engine transformers. "
+            f"The end of its log:\n{server.last_lines()}"
         )
 
 
