@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a question failed. `part` is "scan" (not found), "scene" (cannot be used), "render" or "model"."""
+    """Why a question failed. `part` is one of FAILED_PART in agent/turns.py, such as "scan" (not found)."""
 
     part: str
     message: str

@@ -143,7 +143,7 @@ def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]
     """Percent per task and their unweighted mean as "overall" (a macro average).
 
     A task's value is the mean of the means of its types, those present. Means are summed in the order of
-    `benchmark.summed`, since a float sum depends on its order.
+    `benchmark.summed_last`, since a float sum depends on its order.
     """
     by_task: dict[str, list[float]] = {}
     for name, values in scores.items():

@@ -186,7 +186,7 @@ class Selection(NamedTuple):
 
 
 def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Selection:
-    """The questions that the settings of a run ask for, by the names of RunConfig; raises QuestionError.
+    """The questions that the settings of a run ask for, by the names of Settings; raises QuestionError.
 
     They come from `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`.
     """

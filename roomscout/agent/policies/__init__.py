@@ -61,7 +61,7 @@ class Policy(Protocol):
     is_blinded: bool = False
     """Whether no truth and no score may be shown before the run has ended, since a person decides."""
     settings: Mapping[str, Any] = MappingProxyType({})
-    """The RunConfig settings of this policy, to be saved in run.json."""
+    """The Settings of a run that this policy decides, by name, to be saved in run.json."""
 
     @abstractmethod
     def decide(self, states: "Sequence[QuestionState]") -> list[Decision]:

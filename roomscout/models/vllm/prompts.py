@@ -32,7 +32,7 @@ def require_served(family: Family) -> None:
         reason = WHY_NOT.get(family.name, "its replies were never compared with those of transformers")
         raise ModelError(
             f"--engine vllm cannot serve {family.name} ({reason}): use --engine transformers, or a checkpoint of "
-            f" {', '.join(each.name for each in SERVED)}"
+            f"{', '.join(each.name for each in SERVED)}"
         )
 
 
