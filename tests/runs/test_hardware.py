@@ -57,7 +57,6 @@ def summary_of(folder: Path) -> dict[str, Any]:
             {"replies": 91, "render": 9},
             "The bottleneck is waiting for replies (91 % of the time); views took 9 %",
         ),
-        ({"prefill": 10, "decode": 50, "render": 90}, ""),
         ({}, ""),
     ],
 )
