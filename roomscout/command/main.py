@@ -15,6 +15,7 @@ from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_
 if TYPE_CHECKING:
     from roomscout.agent.running import ShowView
     from roomscout.edge.flags import Given
+    from roomscout.edge.settings import Settings
 
 
 def main(argv: list[str]) -> int:
@@ -39,16 +40,8 @@ def main(argv: list[str]) -> int:
         if given.help:
             return show_help(given, overview(), overview(examples=True))
         with deferred_interrupts():  # imported here, so that --help stays instant
-            from roomscout.agent.console import lines_kept_for_log
-            from roomscout.agent.loop import answer_questions
-            from roomscout.agent.running import Session, finish, start
-            from roomscout.cluster.in_parts import answer_in_parts
-            from roomscout.command.look_ahead import look_ahead
-            from roomscout.command.reports import complete
             from roomscout.data.questions import QuestionError
             from roomscout.data.scans import ScanNotFound
-            from roomscout.edge.dividing import divide
-            from roomscout.edge.planning import plan
             from roomscout.edge.resuming import completed
             from roomscout.models import ModelError
             from roomscout.rendering.renderers import RenderError
@@ -56,24 +49,7 @@ def main(argv: list[str]) -> int:
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
         if (status := answer_several(given)) is not None:
             return status
-        settings, folder = completed(given)
-        if settings.plan or settings.check_data:
-            return look_ahead(settings, folder)
-        if settings.ray or settings.on_gpus:
-            with lines_kept_for_log():
-                outcome = answer_in_parts(divide(settings, folder))
-            return complete(outcome, settings)
-        with (
-            lines_kept_for_log(),
-            Session(
-                plan(settings, folder=folder), shown_turns(settings.ply, settings.log_level, settings.renderer)
-            ) as session,
-        ):
-            if start(session):
-                with session.sampled():
-                    answer_questions(*session.work(settings.log_level != "result"))
-            finish(session)
-        return complete(session.outcome, settings)
+        return answer_one(*completed(given))
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
         from roomscout.agent.console import discard_output
 
@@ -125,6 +101,39 @@ def answer_several(given: "Given") -> int | None:
     outcomes = ask_repeatedly(settings, shown_turns(settings.ply, settings.log_level, settings.renderer))
     statuses = [complete(outcome, settings) for outcome in outcomes]
     return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
+
+
+def answer_one(settings: "Settings", folder: Path | None) -> int:
+    """Carry out one run, in parts if so asked, or say what it would do; returns the exit status.
+
+    `folder` is that of a run to resume.
+    """
+    with deferred_interrupts():
+        from roomscout.agent.console import lines_kept_for_log
+        from roomscout.agent.loop import answer_questions
+        from roomscout.agent.running import Session, finish, start
+        from roomscout.cluster.in_parts import answer_in_parts
+        from roomscout.command.look_ahead import look_ahead
+        from roomscout.command.reports import complete
+        from roomscout.edge.dividing import divide
+        from roomscout.edge.planning import plan
+    if settings.plan or settings.check_data:
+        return look_ahead(settings, folder)
+    if settings.ray or settings.on_gpus:
+        with lines_kept_for_log():
+            outcome = answer_in_parts(divide(settings, folder))
+        return complete(outcome, settings)
+    with (
+        lines_kept_for_log(),
+        Session(
+            plan(settings, folder=folder), shown_turns(settings.ply, settings.log_level, settings.renderer)
+        ) as session,
+    ):
+        if start(session):
+            with session.sampled():
+                answer_questions(*session.work(settings.log_level != "result"))
+        finish(session)
+    return complete(session.outcome, settings)
 
 
 def shown_turns(ply: Path | None, log_level: str, renderer: str) -> "ShowView | None":
