@@ -15,7 +15,8 @@ EngineName = Literal["transformers", "openai", "vllm"]
 class Role(Enum):
     """What a setting decides. Only CALL, DISPLAY, SPEED, PLACE and OUTPUT may change when a run is resumed.
 
-    SPEED changes answers only through rounding, which depends on device, kernels and batch size.
+    SPEED changes answers only through rounding, which depends on device, kernels and batch size. An ANSWER or SCORING
+    setting that names a file or folder needs the hash of its content in edge/conditions.py: a path says nothing of it.
     """
 
     CALL = "what one call of the command does"

@@ -24,9 +24,8 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.parts import Part
 from roomscout.data.questions import Selection
 from roomscout.data.video_protocol import VideoProtocol
-from roomscout.edge.conditions import answerer_of, conditions_of
+from roomscout.edge.conditions import answerer_of, conditions_of, scoring_of
 from roomscout.edge.conflicts import require_no_conflict
-from roomscout.edge.declaring import Role
 from roomscout.edge.memory import (
     MemoryPlan,
     Planner,
@@ -59,7 +58,6 @@ from roomscout.edge.settings import (
     flags_giving,
     flags_of,
     names_in,
-    names_of,
 )
 from roomscout.edge.types import TELL_NAMES
 from roomscout.envs.library import CameraSettings
@@ -301,7 +299,7 @@ class Draft:
             flags=flags_giving(values),
             conditions=conditions_of(values, prompts, self.video),
             answerer=answerer_of(values),
-            scoring={name: values[name] for name in names_of(Role.SCORING)},
+            scoring=scoring_of(values),
             changed=changes,
             resume_flags=flags_of(changes),
             part=part_record(settings.shard, self.questions) if settings.shard is not None else None,

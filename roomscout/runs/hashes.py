@@ -1,4 +1,4 @@
-"""What identifies a run: hashes of its benchmark's rows, of its scans and of its conditions, and its version."""
+"""What identifies a run: hashes of its benchmark's rows, its scans, its conditions and scoring, and its version."""
 
 import hashlib
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ def hashes_of(facts: RunFacts, scans: Iterable[str]) -> Provenance:
         questions_sha256=facts.questions_sha256,
         scans=len(found),
         scans_sha256=hashlib.sha256("\n".join(found).encode()).hexdigest() if found else None,
-        conditions_sha256=hash_of(facts.conditions | {"scans": found}),
+        conditions_sha256=hash_of(facts.conditions | facts.scoring | {"scans": found}),
         version=versions.packages.get("roomscout"),
         git_revision=versions.git_revision,
     )

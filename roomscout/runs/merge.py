@@ -211,6 +211,7 @@ def require_one_whole(parts: Sequence[FoundPart]) -> None:
             ("whole question list", first.part.questions_sha256, other.part.questions_sha256),
             *differing_settings(first, other),
             ("conditions", hash_of(first.facts.conditions), hash_of(other.facts.conditions)),
+            ("scoring", hash_of(first.facts.scoring), hash_of(other.facts.scoring)),
         ):
             if here != there:
                 raise RunError(

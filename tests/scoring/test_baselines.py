@@ -23,15 +23,16 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, QuestionSource, Selection, load_questions
 from roomscout.edge.api import explore
-from roomscout.edge.conditions import answerer_of, conditions_of
-from roomscout.edge.declaring import Role
+from roomscout.edge.conditions import answerer_of, conditions_of, scoring_of
+from roomscout.edge.declaring import Role, alternatives
 from roomscout.edge.reading import changed
-from roomscout.edge.settings import Settings, names_of
+from roomscout.edge.settings import HINTS, Settings, names_of
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
 from roomscout.runs import RunError
 from roomscout.runs.baselines import blind_baseline
 from roomscout.runs.conditions import hash_of, is_blind_run_of
+from roomscout.runs.hashes import hashes_of
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.scoring.baselines import frequency_baseline, frequent_guesses
@@ -229,7 +230,7 @@ OTHER_CONDITIONS: dict[str, Any] = {
     "renderer": "pyrender", "first_view": "sharpness", "up_axis": "y", "scale": 0.5, "image_size": (320, 200),
     "focal": 80.0, "camera_height": 1.2, "camera_pitch": 0.0, "see": ("rgb", "depth"), "prompts": Path("own.yaml"),
     "max_new_tokens": 9, "temperature": 0.7, "constrained": not Settings().constrained, "steps": 3,
-    "moves": "spin", "moves_of": Path("/a_run"), "present": "once", "frames": 3, "keep_views": 1, "given": ("boxes",),
+    "moves": "spin", "present": "once", "frames": 3, "keep_views": 1, "given": ("boxes",),
     "video_input": "native", "min_turns": 1, "actions": "discrete", "translation": False, "tell": ("pose",),
     "extra_body": '{"top_p": 0.9}', "system_role": False,
 }  # fmt: skip
@@ -243,7 +244,8 @@ def test_another_value_of_a_setting_gives_other_conditions_and_no_blind_baseline
     config = rooms.config(tmp_path)
     prompts = replace(Prompts(), opening="Q: {question}") if name == "prompts" else Prompts()
     usual = conditions_of(config.as_json, Prompts())
-    other = conditions_of(changed(config, **{name: OTHER_CONDITIONS[name]}).as_json, prompts)
+    value = one_run if name == "moves_of" else OTHER_CONDITIONS[name]
+    other = conditions_of(changed(config, **{name: value}).as_json, prompts)
     assert hash_of(usual) != hash_of(other)
     facts = replace(RunReader(one_run).facts, conditions=usual)
     blind = replace(facts, config=facts.config | {"renderer": "blind"}, conditions=usual | {"renderer": "blind"})
@@ -259,14 +261,47 @@ def test_each_renderer_has_conditions_of_its_own(renderer: str, rooms: RoomScans
     assert list(hashes.values()).count(hashes[renderer]) == 1
 
 
-def test_code_of_others_is_in_the_conditions_by_its_hash(rooms: RoomScans, tmp_path: Path):
+def test_code_of_others_is_recorded_by_its_hash(rooms: RoomScans, tmp_path: Path):
     own = tmp_path / "mine.py"
     own.write_text("SPACE = 1")
-    config = rooms.config(tmp_path, actions=f"{own}:SPACE", policy=f"{own}:SPACE")
-    before = conditions_of(config.as_json, None), answerer_of(config.as_json)
+    config = rooms.config(tmp_path, **dict.fromkeys(("actions", "policy", "benchmark"), f"{own}:SPACE")).as_json
+    before = conditions_of(config, None), answerer_of(config), scoring_of(config)
     own.write_text("SPACE = 2")
-    after = conditions_of(config.as_json, None), answerer_of(config.as_json)
-    assert before[0] != after[0] and before[1] != after[1]
+    after = conditions_of(config, None), answerer_of(config), scoring_of(config)
+    assert all(first != second for first, second in zip(before, after, strict=True))
+
+
+def test_a_run_with_another_score_is_another_run(one_run: Path, tmp_path: Path):
+    own, facts = tmp_path / "mine.py", RunReader(one_run).facts
+    own.write_text("def score(): return 1")
+    first = replace(facts, scoring=scoring_of(facts.config | {"benchmark": f"{own}:CLOCK"}))
+    own.write_text("def score(): return 0")
+    second = replace(facts, scoring=scoring_of(facts.config | {"benchmark": f"{own}:CLOCK"}))
+    grey = {"renderer": "blind"}
+    blind = replace(first, config=facts.config | grey, conditions=facts.conditions | grey)
+    assert is_blind_run_of(first, blind) and not is_blind_run_of(second, blind)
+    assert str(hashes_of(first, ["scan"])) != str(hashes_of(second, ["scan"]))
+    assert scoring_of(facts.config) == {"benchmark": "vsi-bench", "samples": 1}
+
+
+def test_the_folder_of_equal_files_is_no_condition(rooms: RoomScans, one_run: Path, tmp_path: Path):
+    found = []
+    for folder in (tmp_path / "here", tmp_path / "there"):
+        shutil.copytree(one_run, folder / one_run.name)
+        (folder / "mine.py").write_text("SPACE = 1")
+        (folder / "benchmark.yaml").write_text("name: kitchens")
+        config = rooms.config(tmp_path, actions=f"{folder / 'mine.py'}:SPACE", moves_of=folder / one_run.name)
+        own = scoring_of(config.as_json | {"benchmark": f"{folder / 'mine.py'}:CLOCK"})
+        found.append((conditions_of(config.as_json, None), own))
+        of_folder = scoring_of(config.as_json | {"benchmark": str(folder)})
+        assert (of_folder["benchmark"], len(of_folder["benchmark_sha256"])) == (folder.name, 64)
+    assert found[0] == found[1]
+    assert (found[0][0]["actions"], found[0][0]["moves_of"]) == ("mine.py:SPACE", one_run.name)
+
+
+def test_each_setting_that_names_a_path_is_a_condition_by_its_hash():
+    paths = {name for name in names_of(Role.ANSWER, Role.SCORING) if Path in alternatives(HINTS[name])}
+    assert paths == {"prompts", "moves_of"}, "the hash of its content belongs into conditions_of"
 
 
 def test_the_protocol_of_a_policy_without_a_model_does_not_speak_of_prompts_and_tokens(one_run: Path):
