@@ -5,8 +5,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from roomscout.base.wording import flag
 from roomscout.data.benchmarks import DEFAULT, benchmark_names, find_benchmark
 from roomscout.rendering.camera import Intrinsics
+from roomscout.rendering.registry import views_of
 from roomscout.runs.movers import GIVEN_PATH, MOVERS
 
 if TYPE_CHECKING:
@@ -14,6 +16,12 @@ if TYPE_CHECKING:
 
 BLIND = "blind"
 """The renderer that draws every view grey."""
+IN_WORDS = frozenset((
+    "renderer", "up_axis", "scale", "image_size", "focal", "camera_height", "camera_pitch", "see", "prompts",
+    "max_new_tokens", "temperature", "constrained", "steps", "moves", "moves_of", "present", "frames", "keep_views",
+    "given", "min_turns", "actions", "translation", "tell", "extra_body", "words",
+))  # fmt: skip
+"""The conditions that the sentence has words of its own for."""
 
 
 def hash_of(conditions: Mapping[str, Any]) -> str:
@@ -42,7 +50,8 @@ def protocol_of(facts: "RunFacts") -> str:
     if facts.frames is not None:
         frames = f"{facts.frames} frame{'' if facts.frames == 1 else 's'} of at most {width * height} pixels"
         words = f"words {conditions['words'][:12]}{_replies(facts)}"
-        return f"video protocol, {frames} in one message, {words}, official prompt and reading, {scoring}"
+        asked = f"{frames} in one message, {words}, official prompt and reading"
+        return f"video protocol, {asked}, {scoring}{_others(facts)}"
     camera = Intrinsics(width, height, setting("focal"))
     in_view = f" ({camera.horizontal_fov_deg:.0f} x {camera.vertical_fov_deg:.0f} degrees in view)"
     more = "".join(f"with {name}, " for name in setting("see")[1:])
@@ -66,7 +75,7 @@ def protocol_of(facts: "RunFacts") -> str:
         f"{_counted(facts)}{width}x{height} px, {more}focal {setting('focal'):g} px{in_view}, "
         f"eye {setting('camera_height'):g} m (lower in low rooms), pitch {setting('camera_pitch'):g} degrees, "
         f"first view by visibility{up}{replies}, "
-        f"{scoring}{reading}"
+        f"{scoring}{reading}{_drawn(facts)}{_others(facts)}"
     )
 
 
@@ -124,3 +133,18 @@ def _counted(facts: "RunFacts") -> str:
     parts += [f"the first view and the last {setting('keep_views')} shown"] if setting("keep_views") else []
     parts += [f"no answer before turn {setting('min_turns')}"] if setting("min_turns") else []
     return "".join(f"{part}, " for part in parts)
+
+
+def _drawn(facts: "RunFacts") -> str:
+    """The renderer, if its views are not the usual ones; empty for grey ones, with which the sentence begins."""
+    views = views_of(facts.setting("renderer"))
+    return "" if facts.is_blind or views == views_of(None) else f", renderer={views}"
+
+
+def _others(facts: "RunFacts") -> str:
+    """The conditions without words of their own, those that differ from their defaults, which `flags` has."""
+    return "".join(
+        f", {name}={' '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in facts.conditions.items()
+        if name not in IN_WORDS and not {flag(name), flag(name, False)}.isdisjoint(facts.flags)
+    )

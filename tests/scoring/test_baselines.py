@@ -31,7 +31,7 @@ from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
 from roomscout.runs import RunError
 from roomscout.runs.baselines import blind_baseline
-from roomscout.runs.conditions import hash_of, is_blind_run_of
+from roomscout.runs.conditions import IN_WORDS, hash_of, is_blind_run_of
 from roomscout.runs.hashes import hashes_of
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
@@ -313,3 +313,13 @@ def test_the_protocol_of_a_policy_without_a_model_does_not_speak_of_prompts_and_
     assert "visibility, temperature 0.7, VSI-Bench" in warm.protocol
     of_model = replace(facts, conditions=facts.conditions | {"prompts": "0123456789abcdef"}).protocol
     assert "greedy, replies of" in of_model and "prompts 0123456789ab, VSI-Bench" in of_model
+
+
+def test_the_protocol_names_each_condition_that_it_has_no_words_for(one_run: Path):
+    facts = RunReader(one_run).facts
+    assert {*names_of(Role.ANSWER), "words"} >= IN_WORDS and "=" not in facts.protocol
+    dim = replace(facts, conditions=facts.conditions | {"light": 0.5, "fog": False}, flags=(*facts.flags, "--light"))
+    assert dim.protocol == f"{facts.protocol}, light=0.5"
+    drawn = {name: replace(facts, config=facts.config | {"renderer": name}).protocol for name in RENDERERS}
+    assert drawn["gsplat"] == drawn["splats"] == f"{facts.protocol}, renderer=splats"
+    assert drawn["pyrender"] == facts.protocol and "renderer" not in drawn["blind"]
