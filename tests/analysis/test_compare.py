@@ -16,7 +16,7 @@ from conftest import RoomScans, made_once, only_run, room_scans, run_in_process
 
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
-from roomscout.analysis.compare.conditions import differing
+from roomscout.analysis.compare.conditions import differing, known_names
 from roomscout.analysis.compare.leaderboard import markdown_of as leaderboard_text
 from roomscout.analysis.compare.leaderboard import standing_of, tables_of
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
@@ -101,6 +101,10 @@ def test_a_setting_may_differ_if_named(runs: dict[str, Path]):
 def test_a_setting_that_does_not_exist_is_named(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
     assert main(["compare", str(runs["first"]), str(runs["no_moves"]), "--even-if", "stepz"]) == 2
     assert "--even-if stepz: there is no such setting; did you mean steps?" in capsys.readouterr().err
+
+
+def test_a_named_file_may_differ_in_its_content():
+    assert {"actions", "actions_sha256"} <= known_names(["--actions"], [{"actions": "mine.py:SPACE"}])
 
 
 @pytest.mark.parametrize(

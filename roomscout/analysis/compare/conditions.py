@@ -16,14 +16,17 @@ Differing = Mapping[str, tuple[Any, Any]]
 
 
 def known_names(names: Iterable[str], runs: Iterable[Conditions]) -> set[str]:
-    """The names of --even-if as those of conditions of the runs; raises RunError for one that is not."""
+    """The names of --even-if as those of conditions of the runs, each with the hash of what a setting names.
+
+    Raises RunError for one that is not.
+    """
     known, found = [*dict.fromkeys(name for each in runs for name in each), QUESTIONS, PROTOCOL], set[str]()
     for name in names:
         wanted = name.lstrip("-").replace("-", "_")
         if wanted not in known:
             fix = did_you_mean(wanted, known, f"it takes {', '.join(known)}")
             raise RunError(f"--even-if {name}: there is no such setting; {fix}")
-        found.add(wanted)
+        found |= {wanted, f"{wanted}_sha256"}
     return found
 
 
