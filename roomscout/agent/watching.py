@@ -6,6 +6,7 @@ from typing import Any
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.replies import parse_video_answer
 from roomscout.agent.state import QuestionState, Status
+from roomscout.data.video_frames import VideoError
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.films import Film, FilmLibrary
 from roomscout.envs.library import SceneLibrary
@@ -36,7 +37,10 @@ class VideoState(QuestionState):
     def reset(self, library: SceneLibrary | FilmLibrary) -> None:
         """Begin with the frames of the question's scene; raises VideoNotFound or VideoError."""
         assert isinstance(library, FilmLibrary), "a run with --present video has a library of films"
-        self.film = library.film_of(self.question)
+        film = library.film_of(self.question)
+        if self.rules.native and film.record.fps is None:
+            raise VideoError(f"{film.record.file} does not say how many frames it has a second: encode it again")
+        self.film = film
         self.status = Status.ACTIVE
 
     def return_to(self, library: SceneLibrary | FilmLibrary, first: Turn) -> None:

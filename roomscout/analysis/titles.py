@@ -20,13 +20,14 @@ def answering(facts: RunFacts) -> str:
 def controls_of(facts: RunFacts) -> tuple[str, ...]:
     """What a run with controls does otherwise than its model alone would, such as "blind" and "spin"."""
     setting, moves = facts.setting, facts.setting("moves")
+    as_one = " as one video" if facts.conditions.get("video_input") == "native" else ""
     found = {
         "blind": facts.is_blind,
         "moves of another run": setting("moves_of"),
         MOVERS[moves].title if moves in MOVERS else "": not setting("moves_of"),
         f"given {' and '.join(setting('given'))}": setting("given"),
         "all views at once": setting("present") == "once",
-        f"video protocol, {facts.frames} frames": facts.frames is not None,
+        f"video protocol, {facts.frames} frames{as_one}": facts.frames is not None,
         f"last {setting('keep_views')} views": setting("keep_views"),
         f"{setting('actions').rpartition('/')[2]} actions": setting("actions") != "metric",
         "turning only": not setting("translation"),

@@ -20,11 +20,12 @@ from roomscout.runs.reader import RunReader
 
 
 def conditions_of(
-    settings: Mapping[str, Any], prompts: Prompts | None, video: VideoProtocol | None = None
+    settings: Mapping[str, Any], prompts: Prompts | None, video: VideoProtocol | None = None, native: bool = False
 ) -> dict[str, Any]:
     """The settings under which a run answers, as resolved, with the words that a model reads and code by their hash.
 
-    `prompts` are those of a model in a scan, None for a policy without one.
+    `prompts` are those of a model in a scan, None for a policy without one. With a protocol of videos, "video_input"
+    says how the frames are shown: as images ("frames") or, if `native`, as one video.
     """
     found = _those_with(Role.ANSWER, settings) | {"prompts": prompts and prompts.sha256}
     found |= _by_hash("actions", settings["actions"], _code_sha256(settings["actions"]))
@@ -32,6 +33,7 @@ def conditions_of(
         found |= _by_hash("moves_of", settings["moves_of"], _run_sha256(Path(settings["moves_of"])))
     if video is not None:
         found["words"] = hashlib.sha256(json.dumps(asdict(video), sort_keys=True).encode()).hexdigest()
+        found["video_input"] = "native" if native else "frames"
     return found
 
 

@@ -184,7 +184,7 @@ class Draft:
         """The rules of the questions; raises ConfigError, or RunError for --moves-of."""
         settings = self.settings
         if self.video is not None:
-            return Rules(video=self.video)
+            return Rules(video=self.video, native=self.native)
         form = action_format(settings.constrained) if self.policy is None else ReplyFormat()
         form = self._model.reply_format if self._model is not None else form
         space = find_space(settings.actions)
@@ -201,6 +201,25 @@ class Draft:
             boxes=settings.boxes,
             keep_views=settings.keep_views,
         )
+
+    @cached_property
+    def native(self) -> bool:
+        """Whether frames are shown as one video, as they are to a model of transformers that takes videos; raises
+        ModelError. An input of one frame is no video, and the rate of images in a folder is not known."""
+        films = self.world.films
+        if films is None:
+            return False
+        if self.folder is not None:
+            return bool(RunReader(self.folder).facts.conditions["video_input"] == "native")
+        if not films.form or films.frames == 1:
+            return False
+        if self._model is not None:
+            return getattr(self._model.backend, "sees_videos", False)
+        if self.checkpoint is None or self.settings.engine != "transformers":
+            return False
+        from roomscout.models.transformers.footprint import sees_videos
+
+        return sees_videos(self.checkpoint)
 
     @property
     def _mover(self) -> Mover | None:
@@ -254,7 +273,7 @@ class Draft:
         if self.checkpoint is None:
             asked, where = at_once(settings.concurrency, questions), " ".join(settings.base_url)
             return MemoryPlan(asked, f"{counted(asked, 'question')} at a time at {where}, which forms the batches")
-        return Planner(settings, self.checkpoint, questions, self.rules.prompts, self.video).plan()
+        return Planner(settings, self.checkpoint, questions, self.rules.prompts, self.video, self.native).plan()
 
     @property
     def engine(self) -> EngineSpec:
@@ -297,7 +316,7 @@ class Draft:
             name=settings.name,
             settings=values,
             flags=flags_giving(values),
-            conditions=conditions_of(values, prompts, self.video),
+            conditions=conditions_of(values, prompts, self.video, self.native),
             answerer=answerer_of(values),
             scoring=scoring_of(values),
             changed=changes,

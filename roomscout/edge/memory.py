@@ -31,6 +31,10 @@ if TYPE_CHECKING:  # the module itself loads torch
 
 TURN_TEXT_TOKENS = 160
 """Tokens of a turn's message with Qwen's tokenizer if it reports an error, a clamped value and a blocked move."""
+TIME_TOKENS = 16
+"""Tokens of the time of two frames of a video in Qwen3-VL, such as "<123.4 seconds>"."""
+LEAST_VIDEO_TOKENS = 128
+"""Tokens of two frames at least: the video processor of Qwen2.5-VL enlarges smaller ones."""
 OBJECTS_TOKENS = 4000
 """Tokens of 80 objects that --given tells, and of the text around them in each turn; few rooms have more."""
 CHARACTERS_PER_TOKEN = 3.7
@@ -134,13 +138,15 @@ def suited_to_model(settings: Settings, video: VideoProtocol | None, checkpoint:
 @dataclass(frozen=True)
 class Planner:
     """Plans the memory of a run whose model, of the settings, is in this process or in a vLLM server: with the given
-    batch size, or with as many questions as fit in memory beside the weights of the `checkpoint`."""
+    batch size, or with as many questions as fit in memory beside the weights of the `checkpoint`. With `native`, the
+    frames of a video are one input."""
 
     settings: Settings
     checkpoint: str
     questions: QuestionSpec
     prompts: Prompts
     video: VideoProtocol | None
+    native: bool
 
     def plan(self) -> MemoryPlan:
         """The plan; loads no weights.
@@ -221,11 +227,18 @@ class Planner:
         return ConversationSize(
             first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes),
             turn_text_tokens=TURN_TEXT_TOKENS,
-            image_tokens=settings.images_a_turn * model.image_tokens(*settings.view_size),
+            image_tokens=self._image_tokens(model.image_tokens(*settings.view_size)),
             reply_tokens=int(settings.max_new_tokens),
             turns=settings.most_moves + 1,
             keep_views=settings.keep_views,
         )
+
+    def _image_tokens(self, of_one: int) -> int:
+        """The tokens of a turn's images, of which each has `of_one`; a video has as many for two frames and a time."""
+        images = self.settings.images_a_turn
+        if not self.native:
+            return of_one * images
+        return (max(of_one, LEAST_VIDEO_TOKENS) + TIME_TOKENS) * math.ceil(images / 2)
 
 
 def at_once(concurrency: int | Literal["auto"], questions: QuestionSpec) -> int:

@@ -19,7 +19,7 @@ BLIND = "blind"
 IN_WORDS = frozenset((
     "renderer", "up_axis", "scale", "image_size", "focal", "camera_height", "camera_pitch", "see", "prompts",
     "max_new_tokens", "temperature", "constrained", "steps", "moves", "moves_of", "present", "frames", "keep_views",
-    "given", "min_turns", "actions", "translation", "tell", "extra_body", "words",
+    "given", "min_turns", "actions", "translation", "tell", "extra_body", "words", "video_input",
 ))  # fmt: skip
 """The conditions that the sentence has words of its own for."""
 
@@ -50,7 +50,8 @@ def protocol_of(facts: "RunFacts") -> str:
     if facts.frames is not None:
         frames = f"{facts.frames} frame{'' if facts.frames == 1 else 's'} of at most {width * height} pixels"
         words = f"words {conditions['words'][:12]}{_replies(facts)}"
-        asked = f"{frames} in one message, {words}, official prompt and reading"
+        shown = "as one video" if conditions["video_input"] == "native" else "in one message"
+        asked = f"{frames} {shown}, {words}, official prompt and reading"
         return f"video protocol, {asked}, {scoring}{_others(facts)}"
     camera = Intrinsics(width, height, setting("focal"))
     in_view = f" ({camera.horizontal_fov_deg:.0f} x {camera.vertical_fov_deg:.0f} degrees in view)"

@@ -14,6 +14,8 @@ from video_files import shade, write_video
 
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.recorded_replies import parser_of
+from roomscout.agent.state import Rules
+from roomscout.agent.watching import VideoState
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
@@ -24,7 +26,9 @@ from roomscout.analysis.study.cells import open_study
 from roomscout.base.errors import ConfigError
 from roomscout.command.studies import StudiedCommand
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.video_frames import FrameSize, VideoNotFound
+from roomscout.data.questions import Question
+from roomscout.data.video_frames import FrameSize, VideoError, VideoNotFound
+from roomscout.edge.api import load_policy
 from roomscout.edge.planning import memory_of, plan
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
@@ -246,12 +250,55 @@ def test_a_real_model_answers_and_the_plan_counts_its_tokens(data: Path, tmp_pat
     config = config_of(data, tmp_path / "logs", model=checkpoint, device="cpu", image_size=(112, 56), scenes=["first"])
     folder = run_in_process(config)
     (turn,) = RunReader(folder).turns(RunReader(folder).rows[0].episode)
-    assert turn.reply.images_encoded == 4 and 0 < turn.reply.generated_tokens <= 16
+    assert turn.reply.images_encoded == 1 and 0 < turn.reply.generated_tokens <= 16
+    assert "4 frames of at most 6272 pixels as one video" in RunReader(folder).facts.protocol
+    assert plan(config, folder=folder).rules.native
+    loaded = load_policy(checkpoint, device="cpu")
+    assert plan(config_of(data, tmp_path / "logs", image_size=(112, 56), scenes=["first"]), loaded).rules.native
     assert turn.view.shape[:2] == (160, 4 * 160), "frames of 56x56 pixels"
     lines = memory_of(changed(config, plan=True), None)
     planned = next(line for line in lines if line.startswith("Tokens: at most"))
-    assert "(8 an image, 16 a reply" in planned and int(planned.split()[3]) >= turn.reply.prompt_tokens + 16
+    assert "(72 an image, 16 a reply" in planned and int(planned.split()[3]) >= turn.reply.prompt_tokens + 16
     assert lines[0] == "Questions: 2 on 1 video, at most 1 turn each"
+
+
+def test_frames_are_images_unless_model_and_frames_make_a_video(data: Path, tmp_path: Path):
+    from PIL import Image
+
+    images = tmp_path / "frames" / "scannet" / "first"
+    images.mkdir(parents=True)
+    for number in range(5):
+        Image.new("RGB", (48, 36)).save(images / f"{number}.jpg")
+    qwen, other = (str(write_untrained_family(tmp_path / name, name)) for name in ("qwen2_5_vl", "internvl"))
+    old = write_untrained_family(tmp_path / "old", "qwen2_5_vl")
+    (old / "chat_template.jinja").write_text(
+        (old / "chat_template.jinja").read_text().replace("<|video_pad|>", "<|image_pad|>")
+    )
+    for changes, shown in (
+        ({"model": qwen}, "native"),
+        ({"model": qwen, "frames": 1}, "frames"),
+        ({"model": qwen, "videos": tmp_path / "frames"}, "frames"),
+        ({"model": other}, "frames"),
+        ({"model": str(old)}, "frames"),
+        ({"model": "any", "engine": "openai", "base_url": "http://127.0.0.1:9/v1"}, "frames"),
+    ):
+        spec = plan(
+            config_of(data, tmp_path, device="cpu" if "engine" not in changes else "auto", scenes=["first"], **changes)
+        )
+        assert spec.record.conditions["video_input"] == shown and spec.rules.native == (shown == "native"), changes
+
+
+def test_a_video_needs_a_rate_to_be_one_input(tmp_path: Path):
+    from PIL import Image
+
+    (tmp_path / "scannet" / "first").mkdir(parents=True)
+    Image.new("RGB", (48, 36)).save(tmp_path / "scannet" / "first" / "0.jpg")
+    library = FilmLibrary(FilmSettings(tmp_path, "", 1, FrameSize(64 * 48)), cache_bytes=0)
+    rules = Rules(video=find_benchmark("vsi-bench").video, native=True)
+    question = Question("q", "scannet", "first", "object_counting", "How many chair(s)?", None, "4")
+    with pytest.raises(VideoError, match="does not say how many frames it has a second"):
+        VideoState(1, question, 0, rules=rules).reset(library)
+    library.close()
 
 
 def test_a_study_shows_videos_beside_runs_in_the_scan(data: Path, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""A video as one input (--video-input native), on tiny checkpoints of the real classes."""
+"""A video as one input, on tiny checkpoints of the real classes."""
 
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,13 @@ def test_a_checkpoint_whose_template_has_no_videos_says_so(tmp_path: Path):
     with pytest.raises(ModelError, match=r"the checkpoint's processor does not take the video \(absolute aspect ratio"):
         ConversationEncoder(processor, config).encode(conversation_of(0, size=(28, 28 * 201)))
     processor.chat_template = processor.chat_template.replace("<|video_pad|>", "")
-    with pytest.raises(ModelError, match="the checkpoint's chat template has no videos: use --video-input frames"):
+    assert not ConversationEncoder(processor, config).sees_videos
+    with pytest.raises(ModelError, match=r"Qwen2\.5-VL with this chat template sees images, but no videos"):
         ConversationEncoder(processor, config).encode(conversation_of(0))
 
 
 def test_a_family_without_videos_says_so(tmp_path: Path):
     checkpoint = write_untrained_family(tmp_path / "internvl", "internvl")
     processor, config = AutoProcessor.from_pretrained(checkpoint), AutoConfig.from_pretrained(checkpoint)
-    with pytest.raises(ModelError, match=r"InternVL3\.5 sees no videos: use --video-input frames"):
+    with pytest.raises(ModelError, match=r"InternVL3\.5 with this chat template sees images, but no videos"):
         ConversationEncoder(processor, config).encode(conversation_of(0))

@@ -101,6 +101,8 @@ class TransformersBackend:
         self._lock = threading.Lock()  # held whenever the tokenizer, the encoder or the runner is used
         self._tokenizer = processor.tokenizer
         self._encoder = ConversationEncoder(processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view)
+        self.sees_videos = self._encoder.sees_videos
+        """Whether frames of a video can be one input."""
         self._runner = ModelRunner(model, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
 
     @classmethod

@@ -134,6 +134,7 @@ class ConversationEncoder:
         self._config = config
         self._family = family_of(config)
         require_tiles(self._family, tiles_per_view)
+        self.sees_videos = self._family.sees_videos(processor)
         self._tiles = tiles_per_view
         self._dtype = dtype
         self._prepare = prepare
@@ -321,10 +322,8 @@ class ConversationEncoder:
     def _encode_video(self, rendered: str, user: Message) -> EncodedVideo:
         """The whole text of a conversation whose only user message shows a video; raises ModelError."""
         assert user.clip is not None, "a message with a video has a clip"
-        if self._family.video is None:
-            raise ModelError(f"{self._family.name} sees no videos: use --video-input frames")
-        if self._processor.video_token not in rendered:
-            raise ModelError("the checkpoint's chat template has no videos: use --video-input frames")
+        if self._family.video is None or not self.sees_videos:
+            raise ModelError(f"a checkpoint of {self._family.name} with this chat template sees images, but no videos")
         frames = [shot.image for shot in user.shots]
         try:
             ids, positions, inputs = self._family.video(self._processor, self._config, rendered, frames, user.clip)

@@ -12,7 +12,7 @@ from roomscout.models.transformers.devices import resolve_device, resolve_dtype,
 from roomscout.models.transformers.families import family_of, require_tiles
 from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.kv_cache import kv_token_bytes
-from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, is_here
+from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, checkpoint_processor, is_here
 from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
 
 if TYPE_CHECKING:
@@ -56,6 +56,17 @@ def dtype_on(device: str, dtype: str) -> str:
 def checkpoint_family(model: str) -> Family:
     """The family of a checkpoint; raises ModelError if its configuration is not available."""
     return family_of(_config_of(model))
+
+
+def sees_videos(model: str) -> bool:
+    """Whether a checkpoint takes frames of a video as one input; raises ModelError if it is not available.
+
+    Known checkpoints do if their family does, also before they are downloaded.
+    """
+    family = checkpoint_family(model)
+    if family.video is None or (model in CHECKPOINTS and not is_here(model, "tokenizer.json")):
+        return family.video is not None
+    return family.sees_videos(checkpoint_processor(model))
 
 
 def footprint(

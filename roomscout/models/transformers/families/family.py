@@ -143,6 +143,10 @@ class Family:
         reason = self.views.why_not(width, height)
         return None if reason is None else f"a view of {width}x{height} pixels does not suit {self.name}: {reason}"
 
+    def sees_videos(self, processor: "ProcessorMixin") -> bool:
+        """Whether a message may show a video: the family has such an input, and so has the chat template."""
+        return self.video is not None and processor.video_token in (processor.chat_template or "")
+
 
 def full_attention_only(config: "PreTrainedConfig") -> bool:
     """Whether every layer of the language model has a KV cache and attends to all tokens."""
