@@ -316,7 +316,7 @@ def test_the_protocol_of_a_policy_without_a_model_does_not_speak_of_prompts_and_
 
 def test_the_protocol_names_each_condition_that_it_has_no_words_for(one_run: Path):
     facts = RunReader(one_run).facts
-    assert {*names_of(Role.ANSWER), "words"} >= IN_WORDS and "=" not in facts.protocol
+    assert {*names_of(Role.ANSWER), "words", "video_input"} >= IN_WORDS and "=" not in facts.protocol
     dim = replace(facts, conditions=facts.conditions | {"light": 0.5, "fog": False}, flags=(*facts.flags, "--light"))
     assert dim.protocol == f"{facts.protocol}, light=0.5"
     drawn = {name: replace(facts, config=facts.config | {"renderer": name}).protocol for name in RENDERERS}
