@@ -238,8 +238,8 @@ def test_parts_keep_their_marks_when_they_are_merged(config: Settings, tmp_path:
         for row in run.rows:
             run.mark(Mark(row.id, str(row.answer), 4, "marker-1", "0" * 8))
         run.close()
-    asked = merge(tmp_path / "merged", parts)["asked"]
-    assert (asked["scored"], asked[asked["overall_label"]]) == (4, 75.0)
+    asked = merge(tmp_path / "merged", parts).asked
+    assert (asked.scored, asked.overall) == (4, 75.0)
 
 
 # ---- at the end of a run ----------------------------------------------------------------------------------------
