@@ -92,6 +92,6 @@ def write_merged(model: str, adapter: Path, dtype: str, folder: Path) -> None:
     from roomscout.models.transformers.loading import load_checkpoint
 
     device = torch.device("cpu")
-    loaded, processor = load_checkpoint(model, resolve_dtype(dtype, device), device, "auto")
+    loaded, processor = load_checkpoint(model, resolve_dtype(dtype, device), device)
     with_adapter(loaded, adapter, model).save_pretrained(folder)
     processor.save_pretrained(folder)

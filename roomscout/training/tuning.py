@@ -86,7 +86,7 @@ def load_parts(options: argparse.Namespace) -> Parts:
 
     local = os.environ.get("LOCAL_RANK", "0")  # of torchrun and accelerate: one process per GPU
     device = resolve_device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
-    model, processor = load_checkpoint(checkpoint_of(options.model), resolve_dtype("auto", device), device, "auto")
+    model, processor = load_checkpoint(checkpoint_of(options.model), resolve_dtype("auto", device), device)
     lora = None
     if options.lora_rank:
         lora = LoraConfig(r=options.lora_rank, lora_alpha=2 * options.lora_rank, target_modules=LANGUAGE_LAYERS)

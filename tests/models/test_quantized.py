@@ -28,8 +28,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("quantize", ["4bit", "8bit"])
 def test_the_plan_knows_which_weights_are_quantized(checkpoint: str, quantize: str):
-    loaded, _ = load_checkpoint(checkpoint, torch.float32, CPU, "auto", quantize)
-    plain, _ = load_checkpoint(checkpoint, torch.float32, CPU, "auto")
+    loaded, _ = load_checkpoint(checkpoint, torch.float32, CPU, quantize)
+    plain, _ = load_checkpoint(checkpoint, torch.float32, CPU)
     made = {f"{name}.weight" for name, each in loaded.named_modules() if type(each).__module__.startswith("bitsand")}
     assert made == linear_weights(plain).keys()
     planned = footprint(checkpoint, "float32", "cpu", 1, quantize).weight_bytes
@@ -49,11 +49,11 @@ def test_quantized_weights_change_answers_and_cannot_change_in_a_run(rooms: Room
 
 
 def test_weights_that_are_quantized_are_not_quantized_again(checkpoint: str, tmp_path: Path):
-    loaded, processor = load_checkpoint(checkpoint, torch.float32, CPU, "auto", "4bit")
+    loaded, processor = load_checkpoint(checkpoint, torch.float32, CPU, "4bit")
     loaded.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="has quantized weights already: leave out --quantize"):
-        load_checkpoint(str(tmp_path), torch.float32, CPU, "auto", "8bit")
+        load_checkpoint(str(tmp_path), torch.float32, CPU, "8bit")
 
 
 def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(
@@ -84,4 +84,4 @@ def test_a_loaded_model_is_not_quantized(checkpoint: str):
     from roomscout.models.transformers.backend import TransformersBackend
 
     with pytest.raises(ModelError, match="quantize cannot be set for a loaded model"):
-        TransformersBackend(*load_checkpoint(checkpoint, torch.float32, CPU, "auto"), ModelOptions(quantize="4bit"))
+        TransformersBackend(*load_checkpoint(checkpoint, torch.float32, CPU), ModelOptions(quantize="4bit"))

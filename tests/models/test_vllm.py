@@ -281,7 +281,7 @@ class BothBackends:
 @torch.inference_mode()
 def gap_of(conversation, tokens, ours, theirs):
     """How far apart the logits of two tokens are behind a conversation and a begun reply, computed by transformers."""
-    model, processor = load_checkpoint(str(EXPLORER), torch.float32, torch.device("cpu"), "sdpa")
+    model, processor = load_checkpoint(str(EXPLORER), torch.float32, torch.device("cpu"))
     encoder = ConversationEncoder(processor, model.config, torch.float32)
     encoded = encoder.encode(conversation)
     images = [encoder.image_inputs(turn) for turn in encoded.turns]
