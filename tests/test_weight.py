@@ -17,18 +17,18 @@ LINES = {
     "roomscout/cluster": 780,
     "roomscout/command": 1_340,
     "roomscout/data": 3_380,
-    "roomscout/edge": 2_660,
+    "roomscout/edge": 2_720,
     "roomscout/envs": 860,
     "roomscout/models": 5_440,
     "roomscout/rendering": 5_220,
     "roomscout/rooms": 3_200,
-    "roomscout/runs": 3_500,
+    "roomscout/runs": 3_520,
     "roomscout/scoring": 1_560,
     "roomscout/training": 1_460,
     "benchmarks": 2_080,
     "examples": 820,
     "explorer": 2_760,
-    "tests": 28_740,
+    "tests": 28_840,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
