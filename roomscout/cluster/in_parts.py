@@ -20,7 +20,7 @@ from roomscout.cluster.processes import DIED, Processes, devices_of
 from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, ray_cluster
 from roomscout.data.parts import Part, cut
 from roomscout.data.scans import missing_scans
-from roomscout.edge.dividing import DividedRun, values_of_part
+from roomscout.edge.dividing import DividedRun, as_asked, values_of_part
 from roomscout.runs import RunError
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, kinds_by_id, sessions_of, take_part
@@ -149,14 +149,14 @@ class Parts:
     def _begun(self, workers: Cluster | Processes, probe: Path) -> RunWriter:
         """The new folder of the run. This machine may have no GPU, and this process must not use one, so a worker
         resolves each "auto"."""
-        calls = workers.outcomes("resolve", {None: (self.run.settings, probe)})
+        calls = workers.outcomes("resolve", {None: ({**self.run.settings, **self.run.of_worker}, probe)})
         (found,) = (each for ended in calls for each in ended.values())
         if isinstance(found, Exception):
             raise found
         if found == DIED:
             raise ClusterError("no worker can be started")
         record, renderer = found
-        run_log = begin_folder(record, self.run.questions, renderer)
+        run_log = begin_folder(as_asked(self.run, record), self.run.questions, renderer)
         self.stack.callback(run_log.close)
         self._log_to_folder(run_log)
         return run_log

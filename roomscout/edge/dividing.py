@@ -1,13 +1,13 @@
 """A run that workers answer in parts (--ray, --gpus): what they are told, and who they are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from roomscout.agent.running import make_scans
 from roomscout.agent.scans import report_scans
-from roomscout.agent.spec import QuestionSpec, RunSpec, WorldSpec
+from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.edge.draft import Draft
@@ -15,7 +15,7 @@ from roomscout.edge.planning import plan
 from roomscout.edge.reading import read_settings
 from roomscout.edge.resuming import changed_since
 from roomscout.edge.sections import FILTERS
-from roomscout.edge.settings import Settings, flags_of
+from roomscout.edge.settings import Settings, flags_giving, flags_of
 from roomscout.runs.reader import RunReader
 
 
@@ -23,9 +23,9 @@ from roomscout.runs.reader import RunReader
 class DividedRun:
     """A run that workers answer in parts.
 
-    `settings` are those of a worker, as JSON values, `changed` those that changed since the run in `folder` began, and
-    `resume_flags` give them on a command line. `gpus` and `device` say which processes there are on this machine,
-    `replicas` how many workers on a Ray cluster; each takes `gpus_each` GPUs.
+    `settings` are JSON values, `of_worker` those that are others for a worker, and `changed` those that changed since
+    the run in `folder` began; `resume_flags` give them on a command line. `gpus` and `device` say which processes there
+    are on this machine, `replicas` how many workers on a Ray cluster; each takes `gpus_each` GPUs.
     """
 
     questions: QuestionSpec
@@ -33,6 +33,7 @@ class DividedRun:
     folder: Path | None
     log_root: Path
     settings: Mapping[str, Any]
+    of_worker: Mapping[str, Any]
     changed: Mapping[str, Any]
     resume_flags: list[str]
     ray: bool
@@ -68,7 +69,8 @@ def divide(settings: Settings, folder: Path | None) -> DividedRun:
         world=world,
         folder=folder,
         log_root=settings.log_root,
-        settings=values | of_worker,
+        settings=values,
+        of_worker=of_worker,
         changed=changes,
         resume_flags=flags_of(changes),
         ray=settings.ray,
@@ -88,13 +90,20 @@ def gpus_of_worker(split: int | Literal["auto"], device: str, loads_weights: boo
     return 1 if split == "auto" else split  # refused with "auto"
 
 
+def as_asked(run: DividedRun, record: RecordSpec) -> RecordSpec:
+    """What run.json says of a run by a worker's `record`, with the settings that were asked for where a worker's are
+    others."""
+    values = {**record.settings, **{name: run.settings[name] for name in run.of_worker}}
+    return replace(record, settings=values, flags=flags_giving(values))
+
+
 def values_of_part(run: DividedRun, part: str, root: Path, questions: Path) -> dict[str, Any]:
     """The settings for a part, whose folder is below `root`, and which reads this file of questions."""
     usual = Settings().as_json
     here = {name: usual[name] for name in ("name", "prices", "ray", "replicas", "gpus", *FILTERS)}
     resumed = run.settings["continue_from"] if run.retry_failed else None
     return {
-        **run.settings, **here,
+        **run.settings, **run.of_worker, **here,
         "log_root": str(root), "shard": part, "questions": str(questions), "continue_from": resumed,
     }  # fmt: skip
 

@@ -1,10 +1,10 @@
 """The included weights: perception and answers in rooms outside the training split."""
 
 from collections import Counter
-from dataclasses import asdict
 
 import pytest
 from planned import run_settings, settings_of
+from result_rows import result_row
 
 from explorer.episodes import VIEWS, room_episodes
 from explorer.eyes import note_accuracy, single_views
@@ -51,13 +51,13 @@ def answered(tmp_path_factory):
 @pytest.mark.slow
 def test_the_explorer_beats_blind_and_the_most_frequent_answer(answered):
     seeing, blind, questions = answered
-    overall = aggregate(map(asdict, seeing), BENCHMARK)["overall"]
-    assert overall > aggregate(map(asdict, blind), BENCHMARK)["overall"] + 25
+    overall = aggregate(seeing, BENCHMARK)["overall"]
+    assert overall > aggregate(blind, BENCHMARK)["overall"] + 25
     answers: dict[str, Counter] = {}
     for question in questions:
         answers.setdefault(question.question_type, Counter())[question.ground_truth] += 1
     frequent = {name: counted.most_common(1)[0][0] for name, counted in answers.items()}
-    rows = [{"question_type": q.question_type, "score": q.score(frequent[q.question_type])} for q in questions]
+    rows = [result_row(q.question_type, q.score(frequent[q.question_type])) for q in questions]
     assert overall > aggregate(rows, BENCHMARK)["overall"] + 20
 
 

@@ -55,7 +55,7 @@ def filmstrips(notebook: nbformat.NotebookNode) -> list[list[str]]:
 def test_a_cell_shows_a_bar_unless_it_is_told_not_to(rooms: RoomScans, tmp_path: Path):
     explored = (
         f"from roomscout import explore\nfound = explore({str(rooms.questions)!r}, scan_root={str(rooms.root)!r}, "
-        "model='random', renderer='raycast', image_size=(160, 96), focal=75.0{}); print(len(found))"
+        "policy='random', renderer='raycast', image_size=(160, 96), focal=75.0{}); print(len(found))"
     )
     cells = [new_code_cell(explored.format(more)) for more in ("", ", progress=False")]
     client = executed(new_notebook(cells=cells), tmp_path)
