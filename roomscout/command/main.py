@@ -15,7 +15,6 @@ from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_
 if TYPE_CHECKING:
     from roomscout.agent.running import ShowView
     from roomscout.edge.flags import Given
-    from roomscout.edge.settings import Settings
 
 
 def main(argv: list[str]) -> int:
@@ -42,14 +41,13 @@ def main(argv: list[str]) -> int:
         with deferred_interrupts():  # imported here, so that --help stays instant
             from roomscout.data.questions import QuestionError
             from roomscout.data.scans import ScanNotFound
-            from roomscout.edge.resuming import completed
             from roomscout.models import ModelError
             from roomscout.rendering.renderers import RenderError
             from roomscout.runs import RunError
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
         if (status := answer_several(given)) is not None:
             return status
-        return answer_one(*completed(given))
+        return answer_one(given)
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
         from roomscout.agent.console import discard_output
 
@@ -103,11 +101,8 @@ def answer_several(given: "Given") -> int | None:
     return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
 
 
-def answer_one(settings: "Settings", folder: Path | None) -> int:
-    """Carry out one run, in parts if so asked, or say what it would do; returns the exit status.
-
-    `folder` is that of a run to resume.
-    """
+def answer_one(given: "Given") -> int:
+    """Carry out one run, in parts if so asked, or say what it would do; returns the exit status."""
     with deferred_interrupts():
         from roomscout.agent.console import lines_kept_for_log
         from roomscout.agent.loop import answer_questions
@@ -117,6 +112,8 @@ def answer_one(settings: "Settings", folder: Path | None) -> int:
         from roomscout.command.reports import complete
         from roomscout.edge.dividing import divide
         from roomscout.edge.planning import plan
+        from roomscout.edge.resuming import completed
+    settings, folder = completed(given)
     if settings.plan or settings.check_data:
         return look_ahead(settings, folder)
     if settings.ray or settings.on_gpus:

@@ -40,7 +40,11 @@ def observation_space_of(messages: Sequence[Message]) -> gym.spaces.Dict:
     return gym.spaces.Dict({**boxes, "text": AnyText()})
 
 
-def observation_of(messages: Sequence[Message], space: gym.spaces.Dict) -> dict[str, Any]:
+Named = dict[str, Any]
+"""An observation, the infos of a step, or options, by name, as Gymnasium has them."""
+
+
+def observation_of(messages: Sequence[Message], space: gym.spaces.Dict) -> Named:
     """The observation that messages make."""
     images = [np.asarray(image) for message in messages for image in message.images]
     views = {name: np.zeros(each.shape, np.uint8) for name, each in space.items() if isinstance(each, gym.spaces.Box)}
@@ -48,7 +52,7 @@ def observation_of(messages: Sequence[Message], space: gym.spaces.Dict) -> dict[
     return {**views, "text": "\n\n".join(message.text for message in messages) or ENDED}
 
 
-class RoomGym(gym.Env[dict[str, Any], str]):
+class RoomGym(gym.Env[Named, str]):
     """A `RoomEnv`, or one made with these settings, as a Gymnasium environment.
 
     `reset(options={"question": ...})` takes what `RoomEnv.reset` does. An episode whose view cannot be drawn is
@@ -62,17 +66,15 @@ class RoomGym(gym.Env[dict[str, Any], str]):
         self.render_mode = render_mode
         self.observation_space = observation_space_of(self.env.reset(seed=0))
         self.action_space = AnyText()
-        self._seen: dict[str, Any] = {}
+        self._seen: Named = {}
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Named | None = None) -> tuple[Named, Named]:
         """Begin an episode."""
         super().reset(seed=seed)
         messages = self.env.reset((options or {}).get("question"), seed=_seed(self.np_random))
         return self._observed(messages), {"question": self.env.state.question.id}
 
-    def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[Named, float, bool, bool, Named]:
         """Take a turn with a reply."""
         step = self.env.step(action)
         return self._observed(step.messages), step.reward, *_ends(step), _info(step)
@@ -85,7 +87,7 @@ class RoomGym(gym.Env[dict[str, Any], str]):
         """End the episode and the renderer."""
         self.env.close()
 
-    def _observed(self, messages: Sequence[Message]) -> dict[str, Any]:
+    def _observed(self, messages: Sequence[Message]) -> Named:
         self._seen = observation_of(messages, self.observation_space)
         return self._seen
 
@@ -105,14 +107,12 @@ class RoomGymVector(gym.vector.VectorEnv):
         self._ended: Any = np.zeros(n, bool)
         self._new: list[list[Message]] = [[]] * n
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Named | None = None) -> tuple[Named, Named]:
         """Begin all episodes; `options` may have "questions", one for each."""
         super().reset(seed=seed)
         return self._batched(), self._infos(self._begin(range(self.num_envs), (options or {}).get("questions")))
 
-    def step(self, actions: Sequence[str]) -> tuple[dict[str, Any], Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Sequence[str]) -> tuple[Named, Any, Any, Any, Named]:
         """Take a turn in each episode; one that had ended begins again instead, whatever its action."""
         again = [place for place in range(self.num_envs) if self._ended[place]]
         steps = self.envs.step([None if self._ended[place] else action for place, action in enumerate(actions)])
@@ -129,7 +129,7 @@ class RoomGymVector(gym.vector.VectorEnv):
         """End the episodes and the renderer."""
         self.envs.close()
 
-    def _begin(self, places: Sequence[int], questions: Any = None) -> list[dict[str, Any]]:
+    def _begin(self, places: Sequence[int], questions: Any = None) -> list[Named]:
         """Begin an episode in each of these places; the info of each, with "failed" if it could not begin."""
         begun = self.envs.reset(questions, [_seed(self.np_random) for _ in places], only=places)
         for place, messages in zip(places, begun, strict=True):
@@ -142,14 +142,14 @@ class RoomGymVector(gym.vector.VectorEnv):
             for place in places
         ]
 
-    def _batched(self) -> dict[str, Any]:
+    def _batched(self) -> Named:
         """The observations of all episodes: arrays of n views, and a tuple of n texts."""
         each = [observation_of(messages, self.single_observation_space) for messages in self._new]
         views = {name: np.stack([observation[name] for observation in each]) for name in each[0] if name != "text"}
         return {**views, "text": tuple(observation["text"] for observation in each)}
 
-    def _infos(self, infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
+    def _infos(self, infos: Sequence[Named]) -> Named:
+        merged: Named = {}
         for place, info in enumerate(infos):
             merged = self._add_info(merged, info, place)
         return merged
@@ -169,6 +169,6 @@ def _ends(step: Step) -> tuple[bool, bool]:
     return step.ended and not failed, step.ended and failed
 
 
-def _info(step: Step) -> dict[str, Any]:
+def _info(step: Step) -> Named:
     """The known facts of a step that are plain values: all but its turn, which `RoomEnv.state` has."""
     return {name: value for name, value in step.info.items() if name != "turn" and value is not None}
