@@ -13,8 +13,9 @@ from roomscout.base.extras import EXTRA_OF, needs
 from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_interrupts
 
 if TYPE_CHECKING:
-    from roomscout.agent.running import ShowView
+    from roomscout.agent.running import Session, ShowView
     from roomscout.edge.flags import Given
+    from roomscout.edge.settings import Settings
 
 
 def main(argv: list[str]) -> int:
@@ -39,6 +40,10 @@ def main(argv: list[str]) -> int:
         if given.help:
             return show_help(given, overview(), overview(examples=True))
         with deferred_interrupts():  # imported here, so that --help stays instant
+            from roomscout.agent.console import lines_kept_for_log
+            from roomscout.agent.loop import answer_questions
+            from roomscout.agent.running import finish, start
+            from roomscout.command.reports import complete
             from roomscout.data.questions import QuestionError
             from roomscout.data.scans import ScanNotFound
             from roomscout.models import ModelError
@@ -47,7 +52,17 @@ def main(argv: list[str]) -> int:
         refusals += (QuestionError, ScanNotFound, RenderError, ModelError, RunError)
         if (status := answer_several(given)) is not None:
             return status
-        return answer_one(given)
+        with lines_kept_for_log():
+            found = session_of(given)
+            if isinstance(found, int):
+                return found
+            session, settings = found
+            with session:
+                if start(session):
+                    with session.sampled():
+                        answer_questions(*session.work(settings.log_level != "result"))
+                finish(session)
+        return complete(session.outcome, settings)
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
         from roomscout.agent.console import discard_output
 
@@ -101,12 +116,11 @@ def answer_several(given: "Given") -> int | None:
     return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
 
 
-def answer_one(given: "Given") -> int:
-    """Carry out one run, in parts if so asked, or say what it would do; returns the exit status."""
+def session_of(given: "Given") -> "int | tuple[Session, Settings]":
+    """The session of a run in this process, and its settings; the exit status of what is something else: a run that
+    workers answer, or what is said of a run that does not begin. Raises the errors of `plan`."""
     with deferred_interrupts():
-        from roomscout.agent.console import lines_kept_for_log
-        from roomscout.agent.loop import answer_questions
-        from roomscout.agent.running import Session, finish, start
+        from roomscout.agent.running import Session
         from roomscout.cluster.in_parts import answer_in_parts
         from roomscout.command.look_ahead import look_ahead
         from roomscout.command.reports import complete
@@ -117,20 +131,9 @@ def answer_one(given: "Given") -> int:
     if settings.plan or settings.check_data:
         return look_ahead(settings, folder)
     if settings.ray or settings.on_gpus:
-        with lines_kept_for_log():
-            outcome = answer_in_parts(divide(settings, folder))
-        return complete(outcome, settings)
-    with (
-        lines_kept_for_log(),
-        Session(
-            plan(settings, folder=folder), shown_turns(settings.ply, settings.log_level, settings.renderer)
-        ) as session,
-    ):
-        if start(session):
-            with session.sampled():
-                answer_questions(*session.work(settings.log_level != "result"))
-        finish(session)
-    return complete(session.outcome, settings)
+        return complete(answer_in_parts(divide(settings, folder)), settings)
+    show_view = shown_turns(settings.ply, settings.log_level, settings.renderer)
+    return Session(plan(settings, folder=folder), show_view), settings
 
 
 def shown_turns(ply: Path | None, log_level: str, renderer: str) -> "ShowView | None":
