@@ -20,19 +20,19 @@ log = logging.getLogger(__name__)
 
 
 def complete(outcome: "Outcome", settings: "Settings") -> int:
-    """Write what was in view, the marks of --judge and, unless --no-report is given, the report.
+    """Write the marks of --judge and, unless --no-report is given, what was in view and the report.
 
     Only for a finished run, what was in view and the report only for several answers or --ply. Returns the exit status
     of the run, also if they cannot be written.
     """
     if outcome.folder is None or outcome.status not in (0, 1):
         return outcome.status
-    several = len(outcome.rows) > 1 or settings.ply is not None
-    if several:
+    reported = settings.report and (len(outcome.rows) > 1 or settings.ply is not None)
+    if reported:
         split_after_run(outcome.folder)
     if settings.judge is not None:
         judge_after_run(outcome.folder, settings.judge)
-    if several and settings.report:
+    if reported:
         write_after_run(outcome.folder)
     return outcome.status
 
