@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from roomscout import SCRIPT
 from roomscout.agent.budget import Budget
@@ -26,8 +26,8 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.scans import report_scans
 from roomscout.agent.scheduler import Scheduler
-from roomscout.agent.spec import EngineSpec, QuestionSpec, RecordSpec, RunSpec, WorldSpec
-from roomscout.agent.state import QuestionState, Rules
+from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
+from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import POLICY_CALLERS, VIEW_THREADS, Run
 from roomscout.agent.watching import VideoState
 from roomscout.base.interrupts import ignored_interrupts
@@ -134,10 +134,7 @@ class Session:
         record = self.spec.record
         with ExitStack() as stack:
             if record.folder is not None:
-                self.log = RunWriter(record.folder, resume_command(record.folder, record.resume_flags))
-                stack.callback(self.log.close)
-                if record.retry_failed:
-                    log.info("Retrying %s", counted(self.log.reopen_failed(), "failed question"))
+                self.log = opened_again(record.folder, record.resume_flags, record.retry_failed, stack)
                 if self.spec.world.films is None:
                     require_same_scans(self.log, self.spec.questions, self.spec.world)
             self.stack = stack.pop_all()
@@ -213,9 +210,8 @@ def start(session: Session, loaded: Loaded | None = None) -> bool:
     loaded = loaded or load(spec, session.stack)
     session.log = _begin_or_resume(session, loaded.renderer)
     show = partial(_show, session.show_view, session.log.folder) if session.show_view else lambda state: None
-    pool = session.stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
     budget = _budget_of(spec.record, session.log.folder)
-    run = Run(loaded.library, loaded.policy, session.log, pool, spec.schedule.anytime, show, budget=budget)
+    run = _run_of(spec, loaded, session.log, session.stack, turn_begins=show, budget=budget)
     session.started(run, _scheduler_of(spec, loaded.policy, session.log))
     return True
 
@@ -223,12 +219,12 @@ def start(session: Session, loaded: Loaded | None = None) -> bool:
 def finish(session: Session) -> None:
     """Write the exports, and print the scores of a run, or that its budget is spent."""
     assert session.log is not None, "a session that has started has a folder"
-    run, was_begun = session.run, session.run is not None
+    run = session.run
     if run is not None and run.budget is not None and run.budget.is_spent and session.is_pending:
         session.outcome = _out_of_budget(session, run.budget)
         return
-    session.outcome = report(session.log, session.facts() if was_begun else None)
-    if not was_begun and any(row.failed for row in session.outcome.rows):
+    session.outcome = report(session.log, None if run is None else session.facts())
+    if run is None and any(row.failed for row in session.outcome.rows):
         log.log(RESULT, "Some questions failed; to retry them, add --retry-failed")
 
 
@@ -264,7 +260,8 @@ def load(spec: RunSpec, stack: ExitStack) -> Loaded:
         library.load_ahead(spec.questions.here)  # while the weights are loaded
     policy = engine.policy
     if policy is None:
-        policy = model_policy(engine, spec.rules)
+        backend = make_backend(engine.name, engine.options, engine.server, engine.vllm)
+        policy = ModelPolicy(backend, action_format(engine.constrained), spec.rules.prompts)
         stack.callback(policy.close)
     elif isinstance(policy, HumanPolicy):
         stack.enter_context(policy.serving())
@@ -287,17 +284,20 @@ def library_of(world: WorldSpec, renderer: Renderer) -> ScanLibrary:
     )
 
 
-def model_policy(engine: EngineSpec, rules: Rules) -> ModelPolicy:
-    """A policy that asks a model, which it loads; raises ModelError."""
-    backend = make_backend(engine.name, engine.options, engine.server, engine.vllm)
-    return ModelPolicy(backend, action_format(engine.constrained), rules.prompts)
-
-
 def frames_shown(folder: Path) -> dict[tuple[str, str], str]:
     """The hashes of the videos that the finished questions of a run were about, by scene."""
     reader = RunReader(folder)
     firsts = [(row, turn) for row in reader.rows for turn in reader.turns(row.episode)[:1]]
     return {(row.dataset, row.scene_name): turn.frames.sha256 for row, turn in firsts if turn.frames}
+
+
+def opened_again(folder: Path, flags: Sequence[str], retry_failed: bool, stack: ExitStack) -> RunWriter:
+    """The folder of a run to resume, which `stack` closes; with `retry_failed`, failed questions are pending again."""
+    run_log = RunWriter(folder, resume_command(folder, flags))
+    stack.callback(run_log.close)
+    if retry_failed:
+        log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
+    return run_log
 
 
 def require_same_scans(run: RunWriter, questions: QuestionSpec, world: WorldSpec) -> None:
@@ -376,9 +376,9 @@ def _begin_or_resume(session: Session, renderer: str | None) -> RunWriter:
     return run_log
 
 
-def _run_of(spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack) -> Run:
+def _run_of(spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack, **more: Any) -> Run:
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
-    return Run(loaded.library, loaded.policy, journal, pool, spec.schedule.anytime)
+    return Run(loaded.library, loaded.policy, journal, pool, spec.schedule.anytime, **more)
 
 
 def _scheduler_of(spec: RunSpec, policy: Policy, journal: Journal) -> Scheduler:

@@ -13,7 +13,7 @@ from typing import Any
 from roomscout.agent.console import log_to_file
 from roomscout.agent.loop import log_failure
 from roomscout.agent.progress import Progress
-from roomscout.agent.running import Outcome, begin_folder, report, require_same_scans, resume_command
+from roomscout.agent.running import Outcome, begin_folder, opened_again, report, require_same_scans
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
 from roomscout.cluster.processes import DIED, Processes, devices_of
@@ -97,10 +97,7 @@ class Parts:
         self.log: RunWriter | None = None
         self.kinds = kinds_by_id(run.questions.here)
         if run.folder is not None:
-            self.log = RunWriter(run.folder, resume_command(run.folder, run.resume_flags))
-            stack.callback(self.log.close)
-            if run.retry_failed:
-                log.info("Retrying %s", counted(self.log.reopen_failed(), "failed question"))
+            self.log = opened_again(run.folder, run.resume_flags, run.retry_failed, stack)
             require_same_scans(self.log, run.questions, run.world)
             self.log.note_resumption(dict(run.changed), None, self.log.facts.price)
             self._log_to_folder(self.log)
