@@ -222,7 +222,7 @@ def ask_one(
     name = question_type or benchmark.type_of_wording(question, bool(read.lettered)).name
     known = benchmark.type_of(name)
     if known is None:
-        raise QuestionError(f"--question-type {name!r} is unknown: the types are {listed(benchmark.by_name)}")
+        raise QuestionError(f"question_type {name!r} is unknown: the types are {listed(benchmark.by_name)}")
     asked = Question("asked", "asked", scene_name, name, question, read.lettered, None, known.kind)
     with at(f"--question {question!r}"):
         check_content(asked)

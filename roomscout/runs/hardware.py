@@ -43,7 +43,7 @@ class Session(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnSeconds(Record):
+class TurnPercentiles(Record):
     """The seconds of a turn, with the whole of its call: the median and the 95th percentile."""
 
     median: float
@@ -77,7 +77,7 @@ class Hardware(Record):
     """
 
     seconds: dict[str, float]
-    turn_seconds: TurnSeconds
+    turn_seconds: TurnPercentiles
     mean_batch: float | None
     batch_fill: OmittedIfEmpty[float | None] = None
     tokens_per_second: OmittedIfEmpty[float] = 0.0
@@ -95,7 +95,7 @@ def hardware_of(cost: Cost, sessions: Sequence[Session], samples: Sequence[GpuSa
     p95 = quantiles(turns, n=20, method="inclusive")[-1] if len(turns) > 1 else turns[0]
     return Hardware(
         seconds=cost.seconds,
-        turn_seconds=TurnSeconds(median=round(median(turns), 3), p95=round(p95, 3)),
+        turn_seconds=TurnPercentiles(median=round(median(turns), 3), p95=round(p95, 3)),
         mean_batch=cost.mean_batch,
         batch_fill=cost.batch_fill,
         tokens_per_second=round(cost.generated_tokens / busy, 1) if busy else 0.0,

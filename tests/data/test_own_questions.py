@@ -50,7 +50,7 @@ def test_a_ground_truth_may_be_the_text_of_an_option(truth: str, letter: str) ->
     ("arguments", "message"),
     [
         ({"question": " "}, "^--question ' ': the question is empty"),
-        ({"question_type": "chess"}, "^--question-type 'chess' is unknown"),
+        ({"question_type": "chess"}, "^question_type 'chess' is unknown"),
         ({"question_type": "route_planning"}, "^--question .* at least two options, but has 0"),
         ({"question_type": "open", "options": ["a", "b"]}, "^--question .* open takes no options"),
         ({"options": ["A. red", "blue"]}, "^--options: .*letter"),

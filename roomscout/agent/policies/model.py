@@ -59,8 +59,8 @@ class ModelPolicy(Policy):
                 self._warned = rules
                 log.warning(
                     "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
-                    "%s, in a new run, leaves room for both",
-                    self.name, reply.generated_tokens, "--max-new-tokens",
+                    "--max-new-tokens, in a new run, leaves room for both",
+                    self.name, reply.generated_tokens,
                 )  # fmt: skip
                 return
 
