@@ -23,8 +23,7 @@ from roomscout.envs.library import CameraSettings, OneSceneLibrary, draw_first_v
 from roomscout.models import EMBEDDED, Reply
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.geometry import Geometry
-from roomscout.rendering.renderers.blind import BlindRenderer
-from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.renderers.raycast import BlindRenderer, RaycastRenderer
 from roomscout.rendering.scene import Scene, make_scene
 from roomscout.rendering.views import HEADINGS_DEG, FirstView
 from roomscout.rooms import make_room, room_questions

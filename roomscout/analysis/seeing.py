@@ -13,9 +13,9 @@ from roomscout.analysis.scans import recorded_scene
 from roomscout.data.boxes import BoxError, KnownBoxes, Needed, ObjectBox, boxes_file, needed_for
 from roomscout.envs.object_boxes import geometry_of, require_same_frame
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.coverage import SurfaceCoverage
 from roomscout.rendering.open3d_import import Open3DError
 from roomscout.rendering.scene import SceneError
+from roomscout.rendering.views import SurfaceCoverage
 from roomscout.rendering.visibility import object_pixels
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader

@@ -11,7 +11,7 @@ import json
 import logging
 import struct
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from roomscout.rendering.columns import as_bytes, full_scale
 from roomscout.rendering.geometry import Geometry, SceneError, no_faces
 from roomscout.rendering.gltf_materials import Material, MaterialReader
 from roomscout.rendering.parts import MeshPart, merged
-from roomscout.rendering.resources import find_file
+from roomscout.rendering.textures import find_file
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,8 @@ Entry = dict[str, Any]
 _JSON_CHUNK, _BINARY_CHUNK = 0x4E4F534A, 0x004E4942
 _COMPONENTS = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9, "MAT4": 16}
-_POINTS, _LINES, _TRIANGLES, _STRIP, _FAN = 0, (1, 2, 3), 4, 5, 6
+_POINTS, _LINES, _TRIANGLES, _FAN = 0, (1, 2, 3), 4, 6  # the other mode is a strip
+_UNMOVED = {"translation": [0, 0, 0], "rotation": [0, 0, 0, 1], "scale": [1, 1, 1]}
 
 _SUPPORTED = {
     "KHR_texture_transform", "KHR_mesh_quantization", "EXT_mesh_gpu_instancing", "EXT_texture_webp",
@@ -136,8 +137,6 @@ class GltfFile:
         stride = self.item("bufferViews", view).get("byteStride") or row_bytes
         if count and (offset < 0 or offset + stride * (count - 1) + row_bytes > len(data)):
             raise ValueError(f"truncated or damaged: an accessor has {count} elements, more than its buffer view holds")
-        if not count:
-            return np.zeros((0, width), dtype=dtype)
         return np.ndarray((count, width), dtype, data, offset, (stride, dtype.itemsize)).copy()
 
 
@@ -208,53 +207,33 @@ def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
         extensions = node.get("extensions", {})
         if extensions.get("KHR_node_visibility", {}).get("visible") is False:
             continue
-        matrix = parent @ _transform(node)
+        own = np.array(node["matrix"], dtype=np.float64).reshape(4, 4).T if "matrix" in node else _matrices(node)[0]
+        matrix = parent @ own
         waiting += [(child, matrix) for child in reversed(node.get("children", []))]
         if "mesh" not in node:
             continue
         weights = node.get("weights") or file.item("meshes", node["mesh"]).get("weights") or []
         deformed |= {"skin"} if "skin" in node else set()
         deformed |= {"morph targets"} if any(weights) else set()
-        for instance in _instances(file, extensions.get("EXT_mesh_gpu_instancing")):
-            yield node["mesh"], matrix @ instance
+        repeated = extensions.get("EXT_mesh_gpu_instancing", {}).get("attributes", {})
+        instances = _matrices(
+            {key.lower(): file.accessor(repeated[key]) for key in repeated if not key.startswith("_")}
+        )
+        yield from ((node["mesh"], matrix @ instance) for instance in instances)
     if deformed:
         _log.warning("%s: ignoring the %s of its meshes: they have the shape that they are stored in", path,
                      " and ".join(sorted(deformed)))  # fmt: skip
 
 
-def _transform(node: Entry) -> np.ndarray:
-    """The (4, 4) matrix of a node relative to its parent."""
-    if "matrix" in node:
-        return np.array(node["matrix"], dtype=np.float64).reshape(4, 4).T
-    parts = ("translation", "rotation", "scale")
-    shift, turn, scale = (np.array([node[key]], dtype=np.float64) if key in node else None for key in parts)
-    return _matrices(shift, turn, scale)[0]
-
-
-def _matrices(
-    shift: np.ndarray | None, turn: np.ndarray | None, scale: np.ndarray | None, count: int = 1
-) -> np.ndarray:
-    """(K, 4, 4) matrices that scale by (K, 3), turn by unit quaternions x, y, z, w (K, 4) and shift by (K, 3)."""
+def _matrices(moves: Mapping[str, Any]) -> np.ndarray:
+    """(K, 4, 4) matrices that scale, turn by unit quaternions x, y, z, w and shift, by one or K rows of each."""
     from scipy.spatial.transform import Rotation
 
-    matrices = np.tile(np.eye(4), (count, 1, 1))
-    if turn is not None:
-        matrices[:, :3, :3] = Rotation.from_quat(turn).as_matrix()
-    if scale is not None:
-        matrices[:, :3, :3] *= scale[:, None, :]
-    if shift is not None:
-        matrices[:, :3, 3] = shift
+    shift, turn, scale = (np.array(moves.get(key, none), dtype=np.float64, ndmin=2) for key, none in _UNMOVED.items())
+    matrices = np.tile(np.eye(4), (max(len(shift), len(turn), len(scale)), 1, 1))
+    matrices[:, :3, :3] = Rotation.from_quat(turn).as_matrix() * scale[:, None, :]
+    matrices[:, :3, 3] = shift
     return matrices
-
-
-def _instances(file: GltfFile, extension: Entry | None) -> np.ndarray:
-    """(K, 4, 4): where a node repeats its mesh."""
-    if not extension:
-        return np.eye(4)[None]
-    named = extension.get("attributes", {})
-    values = {key: file.accessor(named[key]).astype(np.float64) for key in named if not key.startswith("_")}
-    count = max((len(rows) for rows in values.values()), default=1)
-    return _matrices(values.get("TRANSLATION"), values.get("ROTATION"), values.get("SCALE"), count)
 
 
 class _Parts:
@@ -264,7 +243,6 @@ class _Parts:
         self._file = file
         self._materials = MaterialReader(file)
         self._meshes: dict[int, list[MeshPart]] = {}
-        self._full_colours: dict[np.dtype, float] = {}
         self.lines = 0
         self.attributes: set[str] = set()
 
@@ -272,8 +250,7 @@ class _Parts:
         """The parts of a mesh, which are read once."""
         if index not in self._meshes:
             primitives = self._file.item("meshes", index).get("primitives", [])
-            parts = [self._part(primitive) for primitive in primitives]
-            self._meshes[index] = [part for part in parts if part is not None]
+            self._meshes[index] = [part for part in map(self._part, primitives) if part is not None]
         return self._meshes[index]
 
     def _part(self, primitive: Entry) -> MeshPart | None:
@@ -289,7 +266,12 @@ class _Parts:
             raise ValueError(f"its meshes are compressed with {_DRACO} alone")
         positions = self._file.accessor(attributes["POSITION"])
         positions = positions if positions.dtype.kind == "f" else positions.astype(np.float32)
-        faces = no_faces() if mode == _POINTS else self._faces(primitive, mode, len(positions))
+        order = np.arange(len(positions))
+        if "indices" in primitive:
+            order = self._file.accessor(primitive["indices"])[:, 0].astype(np.int64)
+        if len(order) and order.max() >= len(positions):
+            raise ValueError("a face refers to a vertex that does not exist")
+        faces = no_faces() if mode == _POINTS else _triangles(order, mode)
         material = self._materials.material(primitive.get("material"))
         colours, alpha = self._colours(attributes.get("COLOR_0"))
         uv = self._uv(attributes, material)
@@ -300,35 +282,14 @@ class _Parts:
             colours, alpha, uv = (column if column is None else column[used] for column in (colours, alpha, uv))
         return material.part(positions, faces, colours, alpha, uv)
 
-    def _faces(self, primitive: Entry, mode: int, count: int) -> np.ndarray:
-        """(M, 3) int32."""
-        if "indices" not in primitive:
-            return _triangles(np.arange(count), mode)
-        indices = self._file.accessor(primitive["indices"])[:, 0].astype(np.int64)
-        if len(indices) and indices.max() >= count:
-            raise ValueError("a face refers to a vertex that does not exist")
-        return _triangles(indices, mode)
-
     def _colours(self, index: int | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         """(N, 3) uint8 vertex colours and (N,) alpha, 0 to 1; None where there are none."""
         if index is None:
             return None, None
         values = self._file.stored(index)
-        full = self._full_colour(values.dtype)
+        full = full_scale(values[:, :3]) if values.dtype.kind == "f" else float(np.iinfo(values.dtype).max)
         alpha = values[:, 3] / full if values.shape[1] == 4 else None
         return as_bytes(values[:, :3], full), alpha
-
-    def _full_colour(self, dtype: np.dtype) -> float:
-        """Full brightness in the vertex colours of this type, the same in the whole file."""
-        if dtype == np.uint8:
-            return 255.0
-        if dtype not in self._full_colours:
-            primitives = [p for mesh in self._file.tree.get("meshes", []) for p in mesh.get("primitives", [])]
-            indices = {p["attributes"]["COLOR_0"] for p in primitives if "COLOR_0" in p.get("attributes", {})}
-            arrays = [self._file.stored(index)[:, :3] for index in sorted(indices)]
-            alike = [array.ravel() for array in arrays if array.dtype == dtype]
-            self._full_colours[dtype] = full_scale(np.concatenate(alike))
-        return self._full_colours[dtype]
 
     def _uv(self, attributes: dict[str, int], material: Material) -> np.ndarray | None:
         """(N, 2) texture coordinates of the set that the material uses, v down; None if there are none."""

@@ -8,7 +8,8 @@ Formats: Wavefront Technologies, "Object Files (.obj)" and "MTL material format"
 
 import codecs
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +17,15 @@ import numpy as np
 
 from roomscout.rendering.columns import as_bytes, full_scale
 from roomscout.rendering.geometry import Geometry, no_faces
-from roomscout.rendering.mtl import Mtl, MtlReader
 from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, merged, transparency, warn_of_loose_vertices
 from roomscout.rendering.tables import numbers_of
+from roomscout.rendering.textures import ImageError, Opacity, Picture, Pictures, Texture, Wrap, find_file, opacity_of
 
 _log = logging.getLogger(__name__)
 
 _LINES_AND_CURVES = (b"l ", b"curv", b"surf")
+# An option of a texture, which comes before the name of its file, and its values.
+_OPTION = re.compile(r"-(\w+)((?:\s+(?:on|off|[-+]?[\d.]+(?:e[-+]?\d+)?)(?=\s))+)\s+", re.IGNORECASE)
 _NAMES_SHOWN = 5
 
 
@@ -60,12 +63,114 @@ class _Lines:
 
 
 @dataclass(frozen=True, eq=False)
-class _Triangles:
-    """Indices from 0 of vertices and texture coordinates (-1 if there are none), (M, 3) each; (M,) the face of each."""
+class _Material:
+    """`constant` (3,) uint8 or None if nothing says a colour, and perhaps a texture.
 
-    vertices: np.ndarray
-    uvs: np.ndarray
-    faces: np.ndarray
+    Texture coordinates are multiplied by `scale` and moved by `shift`. `is_plain` is true for a texture of one colour,
+    which vertex colours multiply; other textures replace them. `opacity` belongs to the texture.
+    """
+
+    constant: np.ndarray | None = None
+    texture: Texture | None = None
+    texture_name: str = ""
+    scale: tuple[float, float] = (1.0, 1.0)
+    shift: tuple[float, float] = (0.0, 0.0)
+    is_plain: bool = False
+    alpha: float = 1.0
+    opacity: Opacity | None = None
+
+
+class _Materials(Pictures):
+    """The materials of an OBJ file as they look without light."""
+
+    def __init__(self, scan: Path, libraries: Sequence[str], used: Sequence[str]) -> None:
+        super().__init__(scan)
+        self._statements: dict[str, dict[str, str]] = {}
+        self._file_of: dict[str, Path] = {}
+        self._textures: dict[tuple[object, ...], Texture] = {}
+        # A line names one file, whose name may have blanks, or several.
+        names = [name for line in libraries for name in (line.split() if line.count(".mtl") > 1 else [line])]
+        files = [find_file(scan, name) for name in names]
+        for name, file in zip(names, files, strict=True):
+            if file is None:
+                self.problem(f"its material file {name} is missing: put it beside the scan")
+            else:
+                found = _statements(file)
+                self._statements.update(found)
+                self._file_of.update(dict.fromkeys(found, file))
+        if None not in files and (unknown := [name for name in used if name not in self._statements]):
+            self.problem(f"its .mtl files do not have its materials {', '.join(unknown[:_NAMES_SHOWN])}")
+
+    def material(self, name: str) -> _Material:
+        """The material of this name; one without colour if it is unknown."""
+        said, beside = self._statements.get(name, {}), self._file_of.get(name, self.scan)
+        diffuse, emitted = _colour(said.get("kd")), _colour(said.get("ke"))
+        brightest = diffuse if diffuse is None or emitted is None else np.maximum(diffuse, emitted)
+        constant = None if brightest is None else (255 * brightest).round().astype(np.uint8)
+        alpha = float(said.get("d", "1").split()[-1])  # after an option, as in `d -halo 0.5`
+        options, shown = _options_and_name(said.get("map_kd") or said.get("map_ke") or "")
+        picture = self._picture(beside, shown) if shown else None
+        if picture is None:
+            # Shading shows shapes where a texture cannot be used.
+            return _Material(None if shown else constant, alpha=alpha)
+        # Exporters write any brightness beside a texture, often black; a hue is meant.
+        tint = np.ones(3) if diffuse is None or "map_kd" not in said or not diffuse.any() else diffuse / diffuse.max()
+        wrap: Wrap = "clamp" if options.get("clamp") == ["on"] else "repeat"
+        key = (beside.parent, shown, tint.tobytes(), wrap)
+        if key not in self._textures:
+            pixels = picture.pixels if (tint == 1).all() else (picture.pixels * tint).round().astype(np.uint8)
+            self._textures[key] = Texture(pixels, (wrap, wrap))
+        texture, cut_out = self._textures[key], said.get("map_d")
+        mask = self._picture(beside, _options_and_name(cut_out)[1]) if cut_out else picture
+        opacity = None
+        if mask is not None and (cut_out or mask.alpha is not None):
+            mask_alpha = mask.pixels[..., 0] if mask.alpha is None else mask.alpha
+            opacity = opacity_of(mask_alpha, OPAQUE_ALPHA, (wrap, wrap))
+        scale = [float(value) for value in options.get("s", [])] + [1.0, 1.0]
+        shift = [float(value) for value in options.get("o", [])] + [0.0, 0.0]
+        is_plain = bool((texture.pixels == texture.pixels[0, 0]).all())
+        return _Material(constant, texture, shown, (scale[0], scale[1]), (shift[0], shift[1]), is_plain, alpha, opacity)
+
+    def _picture(self, beside: Path, name: str) -> Picture | None:
+        """A texture, named relative to its .mtl file or to the scan; None if it cannot be used, which is logged."""
+
+        def read() -> bytes:
+            file = find_file(beside, name) or find_file(self.scan, name)
+            if file is None:
+                raise ImageError("the file is missing: put it beside the scan")
+            return file.read_bytes()
+
+        return self.picture((beside.parent, name), name, read)
+
+
+def _statements(file: Path) -> dict[str, dict[str, str]]:
+    """By material: what follows each keyword, in lower case, of a .mtl file."""
+    found: dict[str, dict[str, str]] = {}
+    current: dict[str, str] = {}
+    for line in file.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\t", b" ").splitlines():
+        keyword, _, rest = line.decode("utf-8", "backslashreplace").strip().partition(" ")
+        if keyword == "newmtl":
+            current = found.setdefault(rest.strip(), {})
+        else:
+            current[keyword.lower()] = rest.strip()
+    return found
+
+
+def _colour(text: str | None) -> np.ndarray | None:
+    """(3,) floats, 0 to 1; None if there are none, or they are a spectrum."""
+    try:
+        return np.array([float(word) for word in (text or "").split()[:3]]).reshape(3).clip(0, 1)
+    except ValueError:
+        return None
+
+
+def _options_and_name(text: str) -> tuple[dict[str, list[str]], str]:
+    """The options of a texture by name, and the name of its file."""
+    options: dict[str, list[str]] = {}
+    while match := _OPTION.match(text):
+        options[match[1].lower()] = match[2].lower().split()
+        text = text[match.end() :]
+    return options, text
 
 
 def read_obj(path: Path) -> Geometry:
@@ -79,17 +184,18 @@ def read_obj(path: Path) -> Geometry:
     vertices, colours = np.ascontiguousarray(rows[:, :3]), None
     if rows.shape[1] >= 6:
         colours = as_bytes(rows[:, 3:6], full_scale(rows[:, 3:6]))
-    triangles, points = _triangles(lines), _points(lines)
+    corners, uvs, sources = _triangles(lines)
+    points = _points(lines)
     if undrawn := len(lines.of(*_LINES_AND_CURVES)):
         _log.warning("%s: its lines, curves and free-form surfaces are not drawn (%d)", path, undrawn)
     # The material of each triangle: an index of `names`, or -1.
     used = lines.names(b"usemtl")
     names = list(dict.fromkeys(used))
     index_of = np.array([*map(names.index, used), -1])
-    materials = index_of[np.searchsorted(lines.of(b"usemtl"), lines.of(b"f ")[triangles.faces]) - 1]
-    parts = list(_mesh_parts(path, lines, names, materials, vertices, colours, triangles))
+    materials = index_of[np.searchsorted(lines.of(b"usemtl"), lines.of(b"f ")[sources]) - 1]
+    parts = list(_mesh_parts(path, lines, names, materials, vertices, colours, corners, uvs))
     if parts:
-        warn_of_loose_vertices(path, len(vertices), np.concatenate([triangles.vertices.ravel(), points]))
+        warn_of_loose_vertices(path, len(vertices), np.concatenate([corners.ravel(), points]))
     if len(points) or not parts:
         chosen = points if len(points) else slice(None)
         parts.append(MeshPart(vertices[chosen], no_faces(), None if colours is None else colours[chosen]))
@@ -97,8 +203,9 @@ def read_obj(path: Path) -> Geometry:
     return merged(path, parts, f"the materials {named}" if named else "neither materials nor colours of vertices")
 
 
-def _triangles(lines: _Lines) -> _Triangles:
-    """The triangles of all faces; raises ValueError if a face is malformed or an index out of range."""
+def _triangles(lines: _Lines) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Indices from 0 of the vertices and texture coordinates (-1 for none) of all triangles, (M, 3) each, and (M,) the
+    face of each. Raises ValueError if a face is malformed or an index out of range."""
     where, faces = lines.of(b"f "), lines.after(b"f ")
 
     def place(number: int) -> str:
@@ -125,7 +232,7 @@ def _triangles(lines: _Lines) -> _Triangles:
         if fans:
             found.append((vertices[:, fans].reshape(-1, 3), uvs[:, fans].reshape(-1, 3), np.repeat(rows, len(fans))))
     vertices, uvs, sources = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-    return _Triangles(vertices.astype(np.int32), uvs.astype(np.int32), sources)
+    return vertices.astype(np.int32), uvs.astype(np.int32), sources
 
 
 def _resolved(stated: np.ndarray, where: np.ndarray, defined: np.ndarray, what: str) -> np.ndarray:
@@ -158,26 +265,27 @@ def _mesh_parts(
     materials: np.ndarray,
     vertices: np.ndarray,
     colours: np.ndarray | None,
-    triangles: _Triangles,
+    corners: np.ndarray,
+    uvs: np.ndarray,
 ) -> Iterator[MeshPart]:
     """One part for each material in use, and another for its faces without texture coordinates."""
-    uvs = np.nan_to_num(lines.rows(b"vt", 2)[:, :2]).astype(np.float32)
-    reader = MtlReader(path, lines.names(b"mtllib"), names)
-    complete = (triangles.uvs >= 0).all(axis=1)
+    coordinates = np.nan_to_num(lines.rows(b"vt", 2)[:, :2]).astype(np.float32)
+    reader = _Materials(path, lines.names(b"mtllib"), names)
+    complete = (uvs >= 0).all(axis=1)
     for index in np.unique(materials):
-        material = reader.material(names[index]) if index >= 0 else Mtl()
+        material = reader.material(names[index]) if index >= 0 else _Material()
         here = materials == index
         textured = here & complete if material.texture else np.zeros(len(here), dtype=bool)
         if material.texture and (bare := int((here & ~complete).sum())):
             reader.problem(f"{bare} triangles with the texture {material.texture_name} have no texture coordinates")
         for chosen, has_texture in ((textured, True), (here & ~textured, False)):
             if chosen.any():
-                face_uv = uvs[triangles.uvs[chosen]] if has_texture else None
-                yield _part(material, vertices, colours, triangles.vertices[chosen], face_uv)
+                face_uv = coordinates[uvs[chosen]] if has_texture else None
+                yield _part(material, vertices, colours, corners[chosen], face_uv)
 
 
 def _part(
-    material: Mtl, vertices: np.ndarray, colours: np.ndarray | None, faces: np.ndarray, face_uv: np.ndarray | None
+    material: _Material, vertices: np.ndarray, colours: np.ndarray | None, faces: np.ndarray, face_uv: np.ndarray | None
 ) -> MeshPart:
     used, faces = np.unique(faces, return_inverse=True)
     faces = faces.reshape(-1, 3).astype(np.int32)

@@ -42,7 +42,7 @@ RENDERERS = {
     "gsplat": RendererEntry(
         "splats:GsplatRenderer", "Gaussian splats on CUDA", same_views="splats", on_cuda=True, splats=True
     ),
-    "blind": RendererEntry("blind:BlindRenderer", "grey", splats=True),
+    "blind": RendererEntry("raycast:BlindRenderer", "grey", splats=True),
 }
 RENDERER_NAMES = ("auto", *RENDERERS)
 

@@ -1,4 +1,4 @@
-"""Texture images: decoding, tinting, transparency, and how they continue outside 0..1."""
+"""Texture images: finding, decoding, tinting, transparency, and how they continue outside 0..1."""
 
 import io
 import logging
@@ -148,6 +148,18 @@ def _picture(image: Image.Image) -> Picture:
         rgba = np.asarray(image.convert("RGBA"))
         return Picture(np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 3]))
     return Picture(np.asarray(image.convert("RGB")))
+
+
+def find_file(scan: Path, name: str) -> Path | None:
+    """The file called `name` in a scan; None if there is none.
+
+    Names may be paths of another machine or system: `C:\\Users\\me\\textures\\wall.png` is searched for relative to the
+    scan, then as `textures/wall.png` and as `wall.png` beside it.
+    """
+    name = name.replace("\\", "/")
+    parts = name.split("/")
+    places = [scan.parent / name, *(scan.parent.joinpath(*parts[first:]) for first in range(1, len(parts)))]
+    return next((place for place in places if place.is_file()), None)
 
 
 class Pictures:

@@ -28,8 +28,8 @@ from roomscout.envs.actions import CameraAction
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply
 from roomscout.models import conversation as kept
-from roomscout.rendering.coverage import SurfaceCoverage
 from roomscout.rendering.renderers import make_renderer
+from roomscout.rendering.views import SurfaceCoverage
 from roomscout.training.endless import EndlessRooms
 
 TAKEN = (

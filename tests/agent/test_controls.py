@@ -29,10 +29,10 @@ from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.models.conversation import Conversation
 from roomscout.rendering.camera import CameraPose
-from roomscout.rendering.coverage import SurfaceCoverage
 from roomscout.rendering.motion import move
 from roomscout.rendering.renderers import make_renderer
 from roomscout.rendering.scene import Scene
+from roomscout.rendering.views import SurfaceCoverage
 from roomscout.runs.movers import MOVERS
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, Turn

@@ -31,8 +31,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.modalities import MODALITIES, draw_shots
 from roomscout.rendering.modalities.modality import Sight
 from roomscout.rendering.renderers import Renderer
-from roomscout.rendering.renderers.blind import BlindRenderer
-from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.renderers.raycast import BlindRenderer, RaycastRenderer
 from roomscout.rendering.scene import Scene
 from roomscout.runs.reader import RunReader
 

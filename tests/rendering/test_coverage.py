@@ -3,7 +3,7 @@ import pytest
 from simple_rooms import box, closed_room, scene_of
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.coverage import SurfaceCoverage
+from roomscout.rendering.views import SurfaceCoverage
 
 CAMERA = Intrinsics(160, 96, 75.0)
 # A wall at x = 3 without a door: each half sees nothing of the other.

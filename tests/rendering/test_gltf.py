@@ -252,7 +252,6 @@ COLOURS = np.float32([RED, GREEN, BLUE, BROWN]) / 255
         (np.uint8((COLOURS * 255).round()), True),
         (np.uint8((COLOURS * 255).round()), False),
         (np.uint16((COLOURS * 65535).round()), True),
-        (np.uint16((COLOURS * 255).round()), True),
         ((COLOURS * 255).astype("f4"), False),
     ],
 )

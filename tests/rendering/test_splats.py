@@ -14,11 +14,20 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.columns import SH_C0
 from roomscout.rendering.motion import move
 from roomscout.rendering.ply import has_splats
-from roomscout.rendering.rasterise import ALPHA_MAX, ALPHA_MIN, BLUR_PX2, DARK, NEAR_M, rasterised, real_harmonics
 from roomscout.rendering.readers import read_geometry
 from roomscout.rendering.renderers import RenderError, make_renderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer
-from roomscout.rendering.renderers.splats import GsplatRenderer, SplatRenderer
+from roomscout.rendering.renderers.splats import (
+    ALPHA_MAX,
+    ALPHA_MIN,
+    BLUR_PX2,
+    DARK,
+    NEAR_M,
+    GsplatRenderer,
+    SplatRenderer,
+    rasterised,
+    real_harmonics,
+)
 from roomscout.rendering.scene import SceneCache, SceneError, load_scene
 from roomscout.rendering.splats import Splats
 from roomscout.rendering.views import first_view

@@ -16,9 +16,9 @@ from roomscout.data.questions import Question
 from roomscout.envs.actions import LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG, CameraAction
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.coverage import SurfaceCoverage
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.scene import Scene
+from roomscout.rendering.views import SurfaceCoverage
 
 
 class Move(NamedTuple):

@@ -36,6 +36,16 @@ class RaycastRenderer:
         """Nothing to release."""
 
 
+class BlindRenderer(RaycastRenderer):
+    """Renders grey views, to measure what a model answers without seeing the room; the depth is real."""
+
+    name = "blind"
+
+    def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
+        """(H, W, 3) uint8, all grey."""
+        return np.full((intrinsics.height, intrinsics.width, 3), 128, dtype=np.uint8)
+
+
 def colours_of_hits(scene: Scene, hits: Mapping[str, Any]) -> np.ndarray:
     """(K, 3) uint8 colours of the surface where Open3D's ray caster hit it, BACKGROUND_RGB where it did not."""
     faces = hits["primitive_ids"].numpy().ravel()

@@ -1,18 +1,33 @@
-"""Renders Gaussian splats, on the CPU or with gsplat on a GPU with CUDA; casts rays for scans without splats."""
+"""Renders Gaussian splats, on the CPU or with gsplat on a GPU with CUDA; casts rays for scans without splats.
+
+On the CPU, elliptical weighted averages are composited in tiles front to back. The formula is that of gsplat's
+`rasterization` (V. Ye et al., "gsplat: An Open-Source Library for Gaussian Splatting", 2024) in its classic mode, so
+that both give equal views.
+"""
 
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from roomscout.base.extras import how_to_install, is_installed
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.rasterise import BLUR_PX2, NEAR_M, rasterised
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, RenderError
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import Scene
+from roomscout.rendering.splats import Splats
 
+# Gaussians whose centre is nearer are not drawn, as in their training: those that hang there are its artefacts.
+NEAR_M = 0.2
+# Added to the variances in the image, so that no Gaussian is smaller than a pixel.
+BLUR_PX2 = 0.3
+# Alphas below ALPHA_MIN count as none; a pixel is finished before the light that is left falls to DARK.
+ALPHA_MIN, ALPHA_MAX, DARK = 1 / 255, 0.99, 1e-4
+# Slopes of Gaussians outside the image are clamped to this share beyond it where their shape is projected.
+_BEYOND = 0.3
+_TILE_PX, _AT_ONCE = 8, 128
 # A pixel shows a surface if its Gaussians let at most half of what is behind them through.
 SURFACE_ALPHA = 0.5
 
@@ -90,3 +105,111 @@ def why_no_gsplat() -> str | None:
     import torch
 
     return None if torch.cuda.is_available() else "PyTorch finds no GPU with CUDA"
+
+
+@dataclass(frozen=True, eq=False)
+class _Projected:
+    """K Gaussians of an image, float32, the nearest first.
+
+    `pixels` (K, 2), inverse covariances `conics` (K, 3) as xx, xy and yy, `reach` (K, 2) pixels to where alpha is
+    ALPHA_MIN, `opacities` (K,), and `features` (K, 4): red, green and blue from 0, and depth in metres.
+    """
+
+    pixels: np.ndarray
+    conics: np.ndarray
+    reach: np.ndarray
+    opacities: np.ndarray
+    features: np.ndarray
+
+
+def rasterised(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
+    """(H, W, 4) float32 sums of red, green, blue and depth, each weighted by alpha, and alpha (H, W) float32 itself.
+
+    `world_to_camera` is (4, 4). Colours have a black background; depths are metres along the optical axis.
+    """
+    found = _projected(splats, world_to_camera, camera)
+    sums = np.zeros((camera.height, camera.width, 4), dtype=np.float32)
+    alpha = np.zeros((camera.height, camera.width), dtype=np.float32)
+    (lefts, tops), (rights, bottoms) = (found.pixels - found.reach).T, (found.pixels + found.reach).T
+    for top in range(0, camera.height, _TILE_PX):
+        in_rows = np.flatnonzero((tops < top + _TILE_PX) & (bottoms > top))
+        for left in range(0, camera.width, _TILE_PX):
+            there = in_rows[(lefts[in_rows] < left + _TILE_PX) & (rights[in_rows] > left)]
+            tile = slice(top, min(top + _TILE_PX, camera.height)), slice(left, min(left + _TILE_PX, camera.width))
+            sums[tile], alpha[tile] = _composited(found, there, np.mgrid[tile].astype(np.float32) + 0.5)
+    return sums, alpha
+
+
+def _composited(found: _Projected, there: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums (h, w, 4) of the features of Gaussians, and their alpha (h, w), at rows and columns `centres` (2, h, w)."""
+    rows, columns = centres.reshape(2, -1, 1)
+    sums, left = np.zeros((len(rows), 4), dtype=np.float32), np.ones(len(rows), dtype=np.float32)
+    unfinished = np.ones((len(rows), 1), dtype=bool)
+    for start in range(0, len(there), _AT_ONCE):
+        chosen = there[start : start + _AT_ONCE]
+        dx, dy = columns - found.pixels[chosen, 0], rows - found.pixels[chosen, 1]
+        xx, xy, yy = found.conics[chosen].T
+        exponents = -0.5 * (xx * dx * dx + yy * dy * dy) - xy * dx * dy
+        alpha = found.opacities[chosen] * np.exp(np.minimum(exponents, 0))  # of needles, rounding makes some positive
+        alpha = np.where(alpha < np.float32(ALPHA_MIN), 0, np.minimum(alpha, np.float32(ALPHA_MAX)))
+        after = left[:, None] * np.cumprod(1 - alpha, axis=1)
+        drawn = unfinished & (after > DARK)
+        before = np.column_stack([left, after[:, :-1]])
+        sums += np.where(drawn, alpha * before, 0) @ found.features[chosen]
+        left = np.where(drawn, after, left[:, None]).min(axis=1)
+        unfinished = drawn[:, -1:]
+        if not unfinished.any():
+            break
+    return sums.reshape(*centres.shape[1:], 4), 1 - left.reshape(centres.shape[1:])
+
+
+def _projected(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) -> _Projected:
+    turn, shift = world_to_camera[:3, :3] @ splats.to_world, world_to_camera[:3, 3]
+    depths = splats.means @ turn[2] + shift[2]
+    chosen = np.flatnonzero((depths > NEAR_M) & (splats.opacities > ALPHA_MIN))
+    chosen = chosen[np.argsort(depths[chosen], kind="stable")]
+    splats = splats.only(chosen)
+    x, y, z = (splats.means @ turn.T + shift).T
+    pixels = camera.focal_px * np.stack([x / z, y / z], axis=1) + [camera.width / 2, camera.height / 2]
+    # The columns of each Gaussian's square root of a covariance, in the camera's axes and then in the image.
+    roots = turn @ splats.roots
+    limits = [(0.5 + _BEYOND / 2) * side / camera.focal_px for side in (camera.width, camera.height)]
+    slopes = [(along / z).clip(-limit, limit) for along, limit in zip((x, y), limits, strict=True)]
+    across, down = (
+        (camera.focal_px / z)[:, None] * (roots[:, axis] - slope[:, None] * roots[:, 2])
+        for axis, slope in enumerate(slopes)
+    )
+    xx, yy = (np.square(each).sum(axis=1) + BLUR_PX2 for each in (across, down))
+    xy = (across * down).sum(axis=1)
+    conics = np.stack([yy, -xy, xx], axis=1) / (xx * yy - xy * xy).clip(1e-10)[:, None]
+    reach = np.sqrt(2 * np.log(splats.opacities / ALPHA_MIN) * np.stack([xx, yy])).T
+    seen = ((pixels + reach > 0) & (pixels - reach < [camera.width, camera.height])).all(axis=1)
+    directions = splats.means[seen] + turn.T @ shift
+    basis = real_harmonics(*(directions / np.linalg.norm(directions, axis=1, keepdims=True)).T)
+    used = splats.harmonics[seen]
+    colours = np.maximum(np.einsum("kb,kbc->kc", basis[:, : used.shape[1]], used) + 0.5, 0)
+    features = np.column_stack([colours, z[seen]])
+    kept = (pixels[seen], conics[seen], reach[seen], splats.opacities[seen], features)
+    return _Projected(*(each.astype(np.float32) for each in kept))
+
+
+def real_harmonics(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """(K, 16) real spherical harmonics up to degree 3 at unit vectors, in the order and signs of the splats' files.
+
+    P.-P. Sloan, "Efficient Spherical Harmonic Evaluation", JCGT 2013, with the Condon-Shortley phase.
+    """
+    return np.stack(
+        [
+            np.full_like(x, 0.28209479177387814),
+            *(0.4886025119029199 * each for each in (-y, z, -x)),
+            *(1.0925484305920792 * each for each in (x * y, -y * z)),
+            0.31539156525252005 * (2 * z * z - x * x - y * y),
+            *(-1.0925484305920792 * x * z, 0.5462742152960396 * (x * x - y * y)),
+            *(-0.5900435899266435 * y * (3 * x * x - y * y), 2.890611442640554 * x * y * z),
+            -0.4570457994644658 * y * (4 * z * z - x * x - y * y),
+            0.3731763325901154 * z * (2 * z * z - 3 * x * x - 3 * y * y),
+            -0.4570457994644658 * x * (4 * z * z - x * x - y * y),
+            *(1.445305721320277 * z * (x * x - y * y), -0.5900435899266435 * x * (x * x - 3 * y * y)),
+        ],
+        axis=1,
+    )
