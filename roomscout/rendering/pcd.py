@@ -55,7 +55,7 @@ def _element(header: dict[str, list[str]]) -> Element:
         ]
         if unknown := sorted({prop.type for prop in properties} - set(_CODES)):
             raise ValueError(f"its header has the unknown types {', '.join(unknown)}")
-        return Element("point", int(header["POINTS"][0]), tuple(properties))
+        return Element("point", int(header["POINTS"][0]), properties)
     except (KeyError, IndexError) as error:
         raise ValueError("its header lacks one of the lines FIELDS, SIZE, TYPE, COUNT, POINTS and DATA") from error
 

@@ -94,20 +94,16 @@ def _read_header(file: BinaryIO) -> _Header:
             case ["comment", word, *_] if word.lower() == "texturefile":
                 has_texture = True
             case ["element", name, count] if count.isdecimal():
-                elements.append(Element(name.lower(), int(count), ()))
+                elements.append(Element(name.lower(), int(count), []))
             case ["property", "list", count_type, kind, name] if {count_type, kind} <= _TYPES.keys() and elements:
-                elements[-1] = _with(elements[-1], Property(name, _TYPES[kind], _TYPES[count_type]))
+                elements[-1].properties.append(Property(name, _TYPES[kind], _TYPES[count_type]))
             case ["property", kind, name] if kind in _TYPES and elements:
-                elements[-1] = _with(elements[-1], Property(name, _TYPES[kind]))
+                elements[-1].properties.append(Property(name, _TYPES[kind]))
             case ["comment" | "obj_info", *_] | []:
                 pass
             case _:
                 raise ValueError(f"its header has the malformed line {line.decode('latin-1').strip()!r}")
     raise ValueError("its header has no end_header line")
-
-
-def _with(element: Element, prop: Property) -> Element:
-    return Element(element.name, element.count, (*element.properties, prop))
 
 
 def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:

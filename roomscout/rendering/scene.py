@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -115,11 +115,6 @@ class Scene:
     splats: Splats | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    @property
-    def texturing(self) -> Texturing | None:
-        """The textures of `surface`; None if it has none."""
-        return self.surface.texturing
-
     @cached_property
     def surface_points(self) -> np.ndarray:
         """(K, 3) float32 points sampled evenly over a mesh's area without outliers, or a cloud's points.
@@ -167,7 +162,7 @@ class Scene:
     def nbytes(self) -> int:
         """Estimated memory of the scene, including what ray casting allocates on first use."""
         arrays = {id(a): a.nbytes for part in (self, self.surface) for a in (part.vertices, part.faces, part.colours)}
-        textures = self.texturing.nbytes if self.texturing else 0
+        textures = self.surface.texturing.nbytes if self.surface.texturing else 0
         splats = self.splats.nbytes if self.splats else 0
         return sum(arrays.values()) + textures + splats + RAY_CASTING_BYTES_PER_FACE * len(self.surface.faces)
 
@@ -245,8 +240,6 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
     faces = np.ascontiguousarray(geometry.faces, dtype=np.int32)
     geometry = coloured(cleaned(replace(geometry, vertices=vertices, faces=faces)))
     if not len(geometry.vertices):
-        if not np.isfinite(vertices).all(axis=1).any():
-            raise ValueError("it has no vertex whose coordinates are finite numbers")
         raise ValueError("it has no vertex with finite coordinates within 1000 km of most others")
     if len(geometry.faces):
         colours = geometry.colours
@@ -385,14 +378,6 @@ def mesh_beside(path: Path) -> Path | None:
     return next((each for each in paths if each.is_file()), None)
 
 
-@dataclass(eq=False)
-class _Entry:
-    """`scene` is None until the thread that holds `lock` has loaded it."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    scene: Scene | None = None
-
-
 class SceneCache:
     """An LRU cache of scenes by path, limited to `max_bytes` in total; the other arguments are those of `load_scene`.
 
@@ -403,7 +388,8 @@ class SceneCache:
     def __init__(self, max_bytes: int, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> None:
         self._max_bytes, self._scale, self._as_points = max_bytes, scale, as_points
         self._up_axis: UpAxis = up_axis
-        self._entries: OrderedDict[Path, _Entry] = OrderedDict()
+        self._scenes: OrderedDict[Path, Scene] = OrderedDict()
+        self._loading: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
         self._lock = threading.Lock()
 
     def get(self, path: str | Path, up_axis: UpAxis | None = None, scale: float | None = None) -> Scene:
@@ -413,22 +399,15 @@ class SceneCache:
         """
         path = Path(path)
         with self._lock:
-            entry = self._entries.setdefault(path, _Entry())
-            self._entries.move_to_end(path)
-        with entry.lock:
-            if entry.scene is None:
+            loading = self._loading[path]
+        with loading:
+            scene = self._scenes.get(path)
+            if scene is None:
                 scale = self._scale if scale is None else scale
-                entry.scene = load_scene(path, up_axis or self._up_axis, scale, self._as_points)
-            scene = entry.scene
-        self._evict()
+                scene = load_scene(path, up_axis or self._up_axis, scale, self._as_points)
+            with self._lock:
+                self._scenes[path] = scene
+                self._scenes.move_to_end(path)
+                while len(self._scenes) > 1 and sum(each.nbytes for each in self._scenes.values()) > self._max_bytes:
+                    self._scenes.popitem(last=False)
         return scene
-
-    def _evict(self) -> None:
-        with self._lock:
-            sizes = {path: entry.scene.nbytes for path, entry in self._entries.items() if entry.scene}
-            total = sum(sizes.values())
-            for path in list(sizes)[:-1]:
-                if total <= self._max_bytes:
-                    break
-                del self._entries[path]
-                total -= sizes[path]

@@ -31,7 +31,7 @@ class Element:
 
     name: str
     count: int
-    properties: tuple[Property, ...]
+    properties: list[Property]
 
 
 def read_binary(element: Element, body: np.ndarray, order: str) -> tuple[Table, int]:
@@ -106,7 +106,7 @@ def read_text(elements: Sequence[Element], text: bytes) -> list[Table]:
         numbers, widths = numbers_of(rows, f"row {{}} of {element.name}".format)
         _require_widths(element, numbers, widths)
         doubles = [replace(p, type="f8", count_type=p.count_type and "f8") for p in element.properties]
-        table, _ = read_binary(replace(element, properties=tuple(doubles)), numbers.view(np.uint8), "=")
+        table, _ = read_binary(replace(element, properties=doubles), numbers.view(np.uint8), "=")
         for prop in element.properties:
             if not prop.count_type:
                 table[prop.name] = _typed(np.asarray(table[prop.name]), prop.type)

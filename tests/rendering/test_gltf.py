@@ -238,7 +238,7 @@ def test_a_texture_clamped_far_outside_stays_small(tmp_path):
     file.mesh({**file.square(TEXCOORD_0=uv), "material": file.material(texture)})
     scene = load_scene(file.glb(tmp_path / "scan.glb"))
     assert_shows(scene, FOUR)
-    assert scene.texturing.images[0].nbytes < 100e6
+    assert scene.surface.texturing.images[0].nbytes < 100e6
 
 
 COLOURS = np.float32([RED, GREEN, BLUE, BROWN]) / 255
@@ -281,7 +281,7 @@ def test_instances_are_all_drawn(tmp_path):
     scales = file.accessor(np.float32([[1, 1, 1]] * 3 + [[2, 2, 2]]))
     file.tree["nodes"][0]["extensions"] = {name: {"attributes": {"TRANSLATION": places, "SCALE": scales, "_ID": 99}}}
     scene = load_scene(file.glb(tmp_path / "scan.glb"))
-    assert len(scene.faces) == 8 and len(scene.texturing.images) == 1
+    assert len(scene.faces) == 8 and len(scene.surface.texturing.images) == 1
     assert_shows(scene, {(x + 2 * n, z): colour for n in range(3) for (x, z), colour in FOUR.items()})
     assert_shows(scene, {(6 + 2 * x, 2 * z): colour for (x, z), colour in FOUR.items()})
 
@@ -302,7 +302,7 @@ def test_a_missing_base_texture_beside_an_emissive_one_is_shaded(tmp_path):
     gone = file.add("textures", source=file.add("images", uri="gone.png"))
     file.mesh({**file.square(), "material": file.material(gone, emissiveTexture=lamps, emissiveFactor=[1, 1, 1])})
     scene = load_scene(file.glb(tmp_path / "scan.glb"))
-    assert scene.texturing is None and scene.colours.max() < 255
+    assert scene.surface.texturing is None and scene.colours.max() < 255
 
 
 def test_points_alone_are_a_cloud(tmp_path):

@@ -19,7 +19,6 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry, Texturing, no_faces
 from roomscout.rendering.renderers import BACKGROUND_RGB, RENDERER_NAMES, RenderError, make_renderer
 from roomscout.rendering.renderers.child import ChildRenderer
-from roomscout.rendering.renderers.pyrender_egl import egl_device_of
 from roomscout.rendering.renderers.raycast import RaycastRenderer, sample
 from roomscout.rendering.scene import make_scene
 from roomscout.rendering.views import project
@@ -257,17 +256,17 @@ def test_auto_falls_back_to_raycast_and_logs_why(monkeypatch, caplog):
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_a_view_is_retried_when_the_child_dies_or_hangs(gl_name, caplog, number):
     with closing(ChildRenderer(gl_name, view_limit_s=5.0)) as child:
-        before, pid = child.render(landmark_room(), POSE, VIEW), child.pid
+        before, pid = child.render(landmark_room(), POSE, VIEW), child.process.pid
         os.kill(pid, number)
         assert (child.render(landmark_room(), POSE, VIEW) == before).all()
-        assert child.pid != pid and caplog.text.count("retrying this view") == 1
+        assert child.process.pid != pid and caplog.text.count("retrying this view") == 1
 
 
 def test_a_view_that_times_out_is_an_error_with_the_fix(gl_name):
     with closing(ChildRenderer(gl_name, view_limit_s=0.0)) as child:
         with pytest.raises(RenderError, match=f"{gl_name} did not answer within 0 s.*--renderer raycast"):
             child.render(landmark_room(), POSE, VIEW)
-        assert child.pid is None
+        assert child.process is None
 
 
 @pytest.fixture(scope="module")
@@ -275,21 +274,6 @@ def gl_name(child_of) -> str:
     """The name of a renderer that runs in a child process and works here."""
     child_of("pyrender")
     return "pyrender"
-
-
-@pytest.mark.parametrize(
-    ("cuda_device", "ordinals", "index"),
-    [
-        (0, [2, 3, 0, 1, None], 2),
-        (3, [2, 3, 0, 1, None], 1),
-        (0, [None, 0], 1),
-        (1, [0, None], None),
-        (0, [None], None),
-        (0, [], None),
-    ],
-)
-def test_the_egl_device_is_found_by_its_cuda_ordinal(cuda_device, ordinals, index):
-    assert egl_device_of(cuda_device, ordinals) == index
 
 
 MESA = Path("/usr/share/glvnd/egl_vendor.d/50_mesa.json")

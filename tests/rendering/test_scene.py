@@ -102,7 +102,7 @@ def test_a_ply_texture_is_ignored_and_logged(file, caplog, faces):
     rows = [" ".join(map(str, corner)) for corner in CORNERS]
     scene = load_scene(file("scan.ply", "\n".join([*lines, *rows, *faces, ""])))
     assert scene.vertices[scene.faces].tolist() == np.float32(CORNERS)[TRIANGLES].tolist()
-    assert scene.texturing is None and scene.colours is not None
+    assert scene.surface.texturing is None and scene.colours is not None
     assert "scan.ply: ignoring its texture; export the scan as GLB or OBJ to keep it" in caplog.text
 
 
@@ -251,7 +251,7 @@ def test_a_scan_that_does_not_fit_into_memory_is_an_error(file, monkeypatch, whe
 
 @pytest.mark.parametrize(
     ("vertices", "message"),
-    [([[np.nan] * 3] * 3, "no vertex whose coordinates are finite"), ([], "contains no vertices")],
+    [([[np.nan] * 3] * 3, "no vertex with finite coordinates"), ([], "contains no vertices")],
 )
 def test_a_scan_without_a_usable_vertex_is_an_error(file, vertices, message):
     with pytest.raises(SceneError, match=message):
@@ -306,8 +306,8 @@ def test_a_glb_keeps_parts_transforms_and_textures(file, glb):
     assert scene.vertices[:, 0].max() == pytest.approx(9.5)
     assert scene.vertices[:, 2].min() == pytest.approx(1.5)
     assert scene.vertices[:, 2].max() == pytest.approx(3.0)
-    assert sorted(tuple(image[-1, -1]) for image in scene.texturing.images) == [BLUE, RED]
-    assert np.bincount(scene.texturing.face_image + 1).tolist() == [24, 2, 2]
+    assert sorted(tuple(image[-1, -1]) for image in scene.surface.texturing.images) == [BLUE, RED]
+    assert np.bincount(scene.surface.texturing.face_image + 1).tolist() == [24, 2, 2]
     assert GREEN in {tuple(colour) for colour in scene.colours.tolist()}
 
 
@@ -372,10 +372,12 @@ def test_a_texture_shared_by_meshes_is_stored_once(file):
     for index, part in enumerate([quad, other, quad, quad, trimesh.creation.box()]):
         world.add_geometry(part.copy(), transform=trimesh.transformations.translation_matrix([2 * index, 0, 0]))
     scene = load_scene(file("scan.glb", world.export(file_type="glb")))
-    assert len(scene.texturing.images) == 2
-    textured = scene.texturing.face_image >= 0
+    assert len(scene.surface.texturing.images) == 2
+    textured = scene.surface.texturing.face_image >= 0
     parts = scene.vertices[scene.faces[textured, 0], 0] // 2
-    colours = [tuple(scene.texturing.images[index][-1, -1]) for index in scene.texturing.face_image[textured]]
+    colours = [
+        tuple(scene.surface.texturing.images[index][-1, -1]) for index in scene.surface.texturing.face_image[textured]
+    ]
     assert dict(zip(parts.tolist(), colours, strict=True)) == {0: RED, 1: BLUE, 2: RED, 3: RED}
 
 

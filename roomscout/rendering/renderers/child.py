@@ -10,7 +10,6 @@ import tempfile
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -71,7 +70,7 @@ class ChildRenderer:
         self._new_key = count()
         # Keys of freed scenes. Finalizers append to it, possibly while the lock is held, so they must not lock.
         self._freed: deque[int] = deque()
-        self._process: subprocess.Popen | None = None
+        self.process: subprocess.Popen | None = None
         self._launch()
 
     def started(self) -> Self:
@@ -80,11 +79,6 @@ class ChildRenderer:
             if self._starting:
                 self._await_start()
         return self
-
-    @property
-    def pid(self) -> int | None:
-        """The child's process id; None if no child is running."""
-        return self._process.pid if self._process else None
 
     def render(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """The view, (H, W, 3) uint8 RGB; raises RenderError."""
@@ -108,7 +102,7 @@ class ChildRenderer:
                 return self._view_once(kind, scene, pose, intrinsics)
 
     def _view_once(self, kind: str, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
-        if self._process is None:
+        if self.process is None:
             self._launch()
         if self._starting:
             self._await_start()
@@ -130,7 +124,7 @@ class ChildRenderer:
         self._output: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         cuda_device = "" if self._cuda_device is None else str(self._cuda_device)
         # A new session keeps Ctrl-C from reaching the child: the run may still be waiting for a view.
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-m", "roomscout.rendering.renderers.child", self.name, str(theirs.fileno()), cuda_device],
             pass_fds=[theirs.fileno()],
             env=environment(),
@@ -176,13 +170,13 @@ class ChildRenderer:
         return RenderError(f"the renderer {self.name} {problem}{last}: {fix}")
 
     def _stop(self) -> None:
-        if self._process is None:
+        if self.process is None:
             return
         self._connection.close()
         self._output.close()
-        self._process.kill()
-        self._process.wait()
-        self._process = None
+        self.process.kill()
+        self.process.wait()
+        self.process = None
 
 
 def _render_test_image(painter: Painter) -> None:
@@ -209,18 +203,12 @@ def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
     painter: Painter = RENDERERS[name].load()(cuda_device)
     _render_test_image(painter)
     connection.send(painter.device)
-    handlers: dict[str, Callable] = {
-        "add": painter.add,
-        "drop": painter.drop,
-        "image": painter.image,
-        "depth": painter.depth,
-    }
     while True:
         try:
-            kind, *arguments = connection.recv()
+            method, *arguments = connection.recv()
         except EOFError:
             return
-        connection.send(handlers[kind](*arguments))
+        connection.send(getattr(painter, method)(*arguments))
 
 
 if __name__ == "__main__":

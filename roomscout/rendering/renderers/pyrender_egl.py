@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,9 @@ class PyrenderPainter:
         os.environ["PYOPENGL_PLATFORM"] = "egl"
         where = f"EGL device {os.environ.get('EGL_DEVICE_ID', '0')}"
         if cuda_device is not None and "EGL_DEVICE_ID" not in os.environ:
-            index = egl_device_of(cuda_device, cuda_ordinals())
-            if index is not None:
+            ordinals = cuda_ordinals()
+            if cuda_device in ordinals:
+                index = ordinals.index(cuda_device)
                 os.environ["EGL_DEVICE_ID"] = str(index)
                 where = f"EGL device {index}, CUDA device {cuda_device}"
         import pyrender
@@ -107,11 +108,6 @@ class PyrenderPainter:
         material = self._pyrender.MetallicRoughnessMaterial(doubleSided=True, baseColorTexture=texture)
         colours = np.column_stack([colours, np.full(len(vertices), 255, dtype=np.uint8)])
         return self._pyrender.Primitive(vertices, indices=faces, color_0=colours, texcoord_0=uv, material=material)
-
-
-def egl_device_of(cuda_device: int, ordinals: Sequence[int | None]) -> int | None:
-    """Index of the EGL device with this CUDA ordinal, given `cuda_ordinals()`; None if there is none."""
-    return ordinals.index(cuda_device) if cuda_device in ordinals else None
 
 
 def cuda_ordinals() -> list[int | None]:

@@ -52,8 +52,8 @@ def colours_of_hits(scene: Scene, hits: Mapping[str, Any]) -> np.ndarray:
     second, third = np.ascontiguousarray(hits["primitive_uvs"].numpy().reshape(-1, 2).T)
     weights = (1.0 - second - third, second, third)
     colours = _vertex_colours(scene.surface, faces, weights)
-    if scene.texturing:
-        _paint_textures(scene.texturing, faces, np.stack(weights), colours)
+    if scene.surface.texturing:
+        _paint_textures(scene.surface.texturing, faces, np.stack(weights), colours)
     colours[faces == _NO_FACE] = BACKGROUND_RGB
     return colours
 
