@@ -23,10 +23,10 @@ from roomscout.edge.settings import Settings
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
-from roomscout.rendering.plan_view import PlanView, plan_view
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.renderers.splats import SplatRenderer
 from roomscout.rendering.scene import Scene, SceneError, load_scene
+from roomscout.rendering.top_down import PlanView, plan_view
 
 VIEW = CameraSettings((640, 480), 300.0, Settings.camera_height, Settings.camera_pitch)
 RED = (207, 34, 46)

@@ -14,10 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """A pinhole camera without distortion; the principal point is the image's centre.
-
-    `width` and `height` are pixels, `focal_px` is the focal length in pixels for both axes.
-    """
+    """A pinhole camera without distortion, in pixels; the principal point is the image's centre."""
 
     width: int
     height: int
@@ -96,10 +93,8 @@ class CameraPose:
         return matrix
 
     def relative(self, other: "CameraPose") -> "CameraPose":
-        """Another pose as seen from this one: x counts along this pose's heading, y to its left, heading from it.
-
-        Height and pitch stay as they are.
-        """
+        """Another pose as seen from this one: x along this heading, y to its left. Height and pitch stay as they
+        are."""
         away = other.position - self.position
         heading = (other.heading_deg - self.heading_deg) % 360.0
         return replace(other, x_m=float(away @ self.forward), y_m=float(away @ self.left), heading_deg=heading)

@@ -25,10 +25,8 @@ CONE_HEIGHT = 0.12
 
 
 def disc_mesh(points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vertices (K, 3) float32, faces (L, 3) int32 and colours (K, 3) uint8 of a flat double cone around each point.
-
-    `points` is (N, 3) float32 metres. If `colours` (N, 3) is None, the discs are shaded by their normals.
-    """
+    """Vertices (K, 3) float32, faces (L, 3) int32 and colours (K, 3) uint8 of a flat double cone around each of
+    `points` (N, 3) float32, metres; shaded by their normals if `colours` (N, 3) is None."""
     normals = _normals(points)
     colours = shade(normals) if colours is None else colours
     radii, rim_colours = _radii_and_rim_colours(points, colours)
@@ -52,11 +50,8 @@ def disc_mesh(points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarra
 
 
 def _radii_and_rim_colours(points: np.ndarray, colours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Radii (N,) float32 metres and rim colours (N, 3) uint8.
-
-    A radius is the distance to the k-th neighbour, median-filtered over the neighbours. A rim has the neighbours' mean
-    colour, so that colours blend instead of forming tiles.
-    """
+    """Radii (N,) float32 metres, the median-filtered distances to the k-th neighbours, and rim colours (N, 3) uint8,
+    the neighbours' mean, so that colours blend instead of forming tiles."""
     from scipy.spatial import cKDTree
 
     if len(points) < 2:
@@ -80,10 +75,8 @@ def _normals(points: np.ndarray) -> np.ndarray:
 def downsampled(
     name: str, points: np.ndarray, colours: np.ndarray | None, max_points: int = CLOUD_MAX_POINTS
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Points (K, 3) and colours (K, 3) of a cloud, downsampled to one point per cell of a 1 mm grid.
-
-    If more than `max_points` remain, uses a coarser grid and logs it.
-    """
+    """Points (K, 3) and colours (K, 3) of a cloud, one per cell of a 1 mm grid, or of a coarser one for `max_points`,
+    which is logged."""
     lower, upper = wide_box(points)
     # At most a million cells along each axis, so that a cell's index fits into an int64.
     cell_m = max(1e-3, float(max(upper - lower)) / 1e6)

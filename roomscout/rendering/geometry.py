@@ -73,12 +73,10 @@ def no_faces() -> np.ndarray:
 
 
 def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> Geometry:
-    """Removes invalid vertices and faces.
+    """Drops invalid vertices and faces, and vertices that no face of a mesh uses; without faces left it is a cloud.
 
-    Drops vertices with a coordinate that is NaN, infinite or at least `max_coordinate_m` in magnitude, faces that use
-    such a vertex or repeat one, and vertices that no face of a mesh uses. A mesh with no faces left becomes a cloud.
-
-    Raises ValueError if a face refers to a vertex that does not exist.
+    Invalid are coordinates that are NaN, infinite or at least `max_coordinate_m` in magnitude, and faces that use such
+    a vertex or repeat one. Raises ValueError if a face refers to a vertex that does not exist.
     """
     finite = (np.abs(geometry.vertices) < max_coordinate_m).all(axis=1)
     faces = geometry.faces
@@ -104,10 +102,9 @@ def _with_vertices(geometry: Geometry, used: np.ndarray) -> Geometry:
 
 
 def coloured(geometry: Geometry) -> Geometry:
-    """Gives every vertex of a mesh a colour.
+    """Gives every vertex of a mesh the colour of its face, or a shade of its normal, so that shapes are visible unlit.
 
-    If faces have colours, each face gets its own three vertices. A mesh without colours is shaded by its normals, so
-    that shapes are visible in an unlit view. A cloud without colours keeps None: `disc_mesh` estimates its normals.
+    If faces have colours, each face gets its own three vertices. A cloud without colours keeps None.
     """
     if geometry.face_colours is not None:
         return _with_unshared_vertices(geometry, geometry.face_colours)
@@ -141,10 +138,8 @@ def face_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 
 def shade(normals: np.ndarray) -> np.ndarray:
-    """Grey (K, 3) uint8 for normals (K, 3) of any length: light floors, and two distinct greys for the walls.
-
-    Depends only on squared components, so flipping a face does not change its shade.
-    """
+    """Grey (K, 3) uint8 for normals (K, 3) of any length and sign: light floors, and two distinct greys for the
+    walls."""
     squares = np.square(normals.astype(np.float64))
     total = squares.sum(axis=1)
     grey = squares @ [110.0, 160.0, 215.0] / np.where(total > 0, total, 1.0)

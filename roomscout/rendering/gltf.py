@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from roomscout.rendering.columns import as_bytes, full_scale
 from roomscout.rendering.geometry import Geometry, SceneError, no_faces
 from roomscout.rendering.gltf_materials import Material, MaterialReader
 from roomscout.rendering.parts import MeshPart, merged
+from roomscout.rendering.tables import as_bytes, full_scale
 from roomscout.rendering.textures import find_file
 
 _log = logging.getLogger(__name__)

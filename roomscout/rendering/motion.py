@@ -15,11 +15,8 @@ _TINY_M = 1e-6
 
 @dataclass(frozen=True)
 class MoveOutcome:
-    """The result of a move.
-
-    `requested_m` and `moved_m` are straight-line distances. `blocked`: a surface stopped the move; `clipped`: the
-    scene's bounds did.
-    """
+    """The result of a move: straight-line distances, and whether a surface (`blocked`) or the bounds (`clipped`)
+    stopped it."""
 
     pose: CameraPose
     requested_m: float
@@ -51,10 +48,7 @@ def _length(vector: np.ndarray) -> float:
 
 
 def _clip_to_bounds(bounds: Bounds, start: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """(3,) the goal with its height clamped, then pulled back along the move to the bounds.
-
-    Bounds that do not include the start are extended to it.
-    """
+    """(3,) the goal with its height clamped, then pulled back along the move to the bounds, extended to the start."""
     lower, upper = np.minimum(bounds.lower, start), np.maximum(bounds.upper, start)
     goal = np.array([goal[0], goal[1], np.clip(goal[2], lower[2], upper[2])])
     step = goal - start
@@ -75,10 +69,8 @@ def _stop_at_surfaces(scene: Scene, start: np.ndarray, goal: np.ndarray) -> np.n
 
 
 def _body_points(scene: Scene, centre: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """(1 + BODY_RAYS, 3): the centre, then points on a ring around it, perpendicular to `direction`.
-
-    The ring shrinks where a surface is closer than its radius, to stay on the camera's side of it.
-    """
+    """(1 + BODY_RAYS, 3): the centre, and a ring around it across `direction`, which shrinks where a surface is closer
+    than its radius, to stay on the camera's side of it."""
     helper = np.eye(3)[np.abs(direction).argmin()]
     across = np.cross(direction, helper)
     across /= np.linalg.norm(across)

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.rendering.columns import as_bytes, full_scale
 from roomscout.rendering.geometry import Geometry, no_faces
 from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, merged, transparency, warn_of_loose_vertices
-from roomscout.rendering.tables import numbers_of
+from roomscout.rendering.tables import as_bytes, full_scale, numbers_of
 from roomscout.rendering.textures import ImageError, Opacity, Picture, Pictures, Texture, Wrap, find_file, opacity_of
 
 _log = logging.getLogger(__name__)
@@ -236,11 +235,9 @@ def _triangles(lines: _Lines) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _resolved(stated: np.ndarray, where: np.ndarray, defined: np.ndarray, what: str) -> np.ndarray:
-    """(K, corners) indices from 0 for those in lines `where` (K,), which count from 1, or back from the line.
-
-    `defined` are the lines that define what they refer to. -1 for texture coordinates that are missing. Raises
-    ValueError, with the line, if an index is out of range.
-    """
+    """(K, corners) indices from 0 for those in lines `where` (K,), which count from 1, or back from the line; -1 for
+    missing texture coordinates. `defined` are the lines of what they refer to. Raises ValueError, with the line, if one
+    is out of range."""
     before = np.searchsorted(defined, where)
     indices = np.where(stated < 0, stated + before[:, None], stated - 1)
     wrong = (stated % 1 != 0) | (indices >= len(defined)) | ((indices < 0) & ((stated != 0) | (what == "vertex")))

@@ -2,9 +2,7 @@
 
 import sys
 import threading
-from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 from roomscout.base.interrupts import deferred_interrupts
 from roomscout.rendering.geometry import SceneError
@@ -22,7 +20,7 @@ def import_open3d() -> ModuleType:
     """Open3D; raises Open3DError if it cannot be loaded. Defers interrupts, which break the import.
 
     Open3D imports Dash for `open3d.visualization.draw_plotly_server` and has no option to leave it out. So while Open3D
-    is imported, a stand-in for Dash is in `sys.modules`; the function still works and then imports Dash.
+    is imported, a stand-in for Dash is in `sys.modules`; that function does not work then.
     """
     with _lock, deferred_interrupts():
         try:
@@ -42,20 +40,6 @@ def import_open3d() -> ModuleType:
 class _StandIn(ModuleType):
     """Dash for `from dash import NAME`."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> None:
         if name.startswith("__"):  # such as __path__, which would make this a package
             raise AttributeError(name)
-        return _OnUse(name)
-
-
-class _OnUse:
-    """A name of Dash, which is imported when the name is called or one of its attributes is used."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return getattr(import_module("dash"), self._name)(*arguments, **options)
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(getattr(import_module("dash"), self._name), attribute)

@@ -51,10 +51,8 @@ class MeshPart:
 def transparency(
     alpha: np.ndarray, cutoff: float, opacity: Opacity | None, face_uv: np.ndarray | None
 ) -> tuple[np.ndarray | None, bool]:
-    """Which faces are transparent, (M,) bool or None, and whether others have some transparency.
-
-    A face is transparent if its `alpha` (M,) is below `cutoff`, or if its texture is at all texels that it may show.
-    """
+    """Which faces are transparent, (M,) bool or None, by their `alpha` (M,) below `cutoff` or all texels that they may
+    show; and whether others have some transparency."""
     see_through, partial = alpha < cutoff, alpha < _NEARLY_OPAQUE
     if opacity is not None and face_uv is not None:
         none, all_ = opacity.of_faces(face_uv)
@@ -65,8 +63,7 @@ def transparency(
 def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:
     """All parts as one geometry: a mesh if any is one, with points as discs; else a cloud. Logs what is not drawn.
 
-    Meshes without colours are shaded; if there are none at all, that is logged with what the file `has` instead. Raises
-    ValueError if there is nothing.
+    If no part has colours, that is logged with what the file `has` instead. Raises ValueError if there is nothing.
     """
     if parts and all(part.colours is None and part.texture is None for part in parts):
         _log.warning("%s: no colours read; it has %s", path, has)

@@ -10,18 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.rendering.columns import colours_or_greys, positions
 from roomscout.rendering.geometry import Geometry, no_faces
-from roomscout.rendering.tables import Element, Property, Table, read_binary, read_text
+from roomscout.rendering.tables import Element, Property, Table, colours_or_greys, positions, read_binary, read_text
 
 _CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
 
 
 def read_pcd(path: Path) -> Geometry:
-    """The cloud in a PCD file; see `columns.colours` for where its colours may be.
-
-    Raises ValueError if the file is not a PCD file, or is damaged.
-    """
+    """The cloud in a PCD file, coloured by `colours_or_greys`. Raises ValueError if it is no PCD file, or is
+    damaged."""
     header: dict[str, list[str]] = {}
     with path.open("rb") as file:
         for line in iter(file.readline, b""):
@@ -76,11 +73,8 @@ def _read_compressed(element: Element, body: bytes) -> Table:
 
 
 def _lzf_decompressed(data: bytes) -> bytes:
-    """What LZF compressed to `data`; raises IndexError if it ends too early.
-
-    A control byte below 32 is followed by as many literal bytes and one; others hold a length in 3 bits, which 7
-    extends by the next byte, and with the byte after them a distance back in 13 bits.
-    """
+    """What LZF compressed to `data`. A control byte below 32 is followed by as many literal bytes and one; others hold
+    a length in 3 bits, which 7 extends by the next byte, and with the byte after them a distance back in 13 bits."""
     out, at = bytearray(), 0
     while at < len(data):
         control = data[at]

@@ -13,11 +13,20 @@ from typing import BinaryIO
 
 import numpy as np
 
-from roomscout.rendering.columns import colours, colours_or_greys, positions
 from roomscout.rendering.geometry import Geometry, no_faces
 from roomscout.rendering.parts import warn_of_loose_vertices
 from roomscout.rendering.splats import are_splats, read_splats
-from roomscout.rendering.tables import Column, Element, Property, Table, read_binary, read_text
+from roomscout.rendering.tables import (
+    Column,
+    Element,
+    Property,
+    Table,
+    colours,
+    colours_or_greys,
+    positions,
+    read_binary,
+    read_text,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -39,11 +48,11 @@ class _Header:
 
 
 def read_ply(path: Path) -> Geometry:
-    """The mesh or cloud in a PLY file; see `columns.colours` for where its colours may be.
+    """The mesh or cloud in a PLY file, coloured by `colours_or_greys`, and its Gaussians by `read_splats`.
 
     Faces are the lists vertex_indices of the element face, polygons as fans. Their colours override those of vertices
-    unless they are the same everywhere. Ignores alpha and, with a warning, textures and other elements. See
-    `read_splats` for Gaussian splats. Raises ValueError if the file is not a PLY file, or is damaged.
+    unless they are the same everywhere. Ignores alpha and, with a warning, textures and other elements. Raises
+    ValueError.
     """
     data = np.memmap(path, dtype=np.uint8, mode="r")
     with path.open("rb") as file:
@@ -121,10 +130,8 @@ def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
 
 
 def _triangles(faces: Table, num_vertices: int) -> tuple[np.ndarray, np.ndarray]:
-    """(M, 3) int32 triangles of the fans of all polygons, and (M,) the row that each is part of.
-
-    Raises ValueError if there are rows without a list of vertices, or vertices that do not exist.
-    """
+    """(M, 3) int32 triangles of the fans of all polygons, and (M,) the row of each. Raises ValueError if there are rows
+    without a list of vertices, or vertices that do not exist."""
     if not faces or not len(next(iter(faces.values()))):
         return no_faces(), np.zeros(0, dtype=np.int64)
     name = next((each for each in faces if each.lower() in _POLYGONS), None)

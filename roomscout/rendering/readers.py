@@ -46,10 +46,7 @@ def read_geometry(path: Path) -> Geometry:
 
 
 def reader_of(path: Path) -> Callable[[Path], Geometry]:
-    """The reader for a file. Raises SceneError if the file is missing, empty, unsupported, or not what its name says.
-
-    Reads no more than its beginning.
-    """
+    """The reader for a file, by its beginning and suffix. Raises SceneError if it is none that can be read."""
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):

@@ -81,11 +81,8 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """The triangles used for rendering and collisions.
-
-    `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8, and `texturing` if any face has a
-    texture.
-    """
+    """The triangles for rendering and collisions: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N,
+    3) uint8, and `texturing` if any face has a texture."""
 
     vertices: np.ndarray
     faces: np.ndarray
@@ -115,12 +112,9 @@ class Scene:
     splats: Splats | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    @cached_property
+    @property
     def surface_points(self) -> np.ndarray:
-        """(K, 3) float32 points sampled evenly over a mesh's area without outliers, or a cloud's points.
-
-        Unlike vertices, they weight a wall of two triangles the same as one of two thousand. The seed is fixed.
-        """
+        """(K, 3) float32 points sampled evenly over a mesh's area without outliers, or a cloud's points."""
         return self.samples[0]
 
     @cached_property
@@ -138,8 +132,8 @@ class Scene:
     def floor_z_m(self) -> float:
         """Height of the floor, world metres: normally the lower bound.
 
-        Casts rays down from half the room's height. If none hits the lower bound and most hit one other height, that
-        height is the floor; geometry below it is an artefact of a mirror or a stairwell.
+        If no ray down from half the room's height hits the lower bound and most hit one other height, that is the
+        floor; geometry below it is an artefact of a mirror or a stairwell.
         """
         x, y = (np.linspace(self.bounds.lower[axis], self.bounds.upper[axis], FLOOR_RAYS) for axis in (0, 1))
         origins = np.stack(np.broadcast_arrays(x[:, None], y, self.bounds.middle[2]), axis=-1).reshape(-1, 3)
@@ -147,10 +141,9 @@ class Scene:
         lowest = float(self.bounds.lower[2])
         if (np.abs(below - lowest) <= FLOOR_TOLERANCE_M).any():
             return lowest
-        floor = float(np.median(below))
-        if not np.isfinite(floor):  # most rays miss the scan
-            return lowest
-        return floor if (np.abs(below - floor) <= FLOOR_TOLERANCE_M).mean() > 0.5 else lowest
+        floor = float(np.median(below))  # -inf if most rays miss the scan
+        is_level = np.isfinite(floor) and (np.abs(below - floor) <= FLOOR_TOLERANCE_M).mean() > 0.5
+        return floor if is_level else lowest
 
     @property
     def size(self) -> str:
@@ -194,10 +187,8 @@ class Scene:
 
 
 def _surface_samples(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Points (K, 3) spread evenly over the faces' area, and a normal (K, 3) of any length and sign at each.
-
-    The vertices and no normals if there is no area.
-    """
+    """Points (K, 3) spread evenly over the faces' area, and a normal (K, 3) of any length and sign at each; the
+    vertices and no normals if there is no area."""
     none = vertices[:0]
     if not len(faces):
         return vertices, none
@@ -222,11 +213,8 @@ def _surface_samples(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarra
 
 
 def _face_weights(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """(M,) float64: each face's area times the square of its shape quality.
-
-    The quality, 4 sqrt(3) area / (a^2 + b^2 + c^2), is 1 for an equilateral triangle and near 0 for a sliver: R. E.
-    Bank, "PLTMG: A Software Package for Solving Elliptic Partial Differential Equations".
-    """
+    """(M,) float64: each face's area times the square of its quality, 4 sqrt(3) area / (a^2 + b^2 + c^2), which is near
+    0 for slivers (R. E. Bank, "PLTMG: A Software Package for Solving Elliptic Partial Differential Equations")."""
     corners = vertices[faces]
     edges = np.square(corners - corners[:, [1, 2, 0]]).sum(axis=(1, 2), dtype=np.float64)
     areas = np.linalg.norm(face_normals(vertices, faces), axis=1).astype(np.float64) / 2
@@ -253,10 +241,8 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
 
 
 def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
-    """Recentre coordinates too large for millimetre precision in float32, such as those of a national grid.
-
-    Subtracts their rounded median and logs it. Returns other vertices unchanged.
-    """
+    """Subtracts from coordinates too large for millimetres in float32, such as those of a national grid, their rounded
+    median."""
     if not (np.abs(vertices) >= FAR_M).any():  # true for nearly all scans, and much faster than a median
         return vertices
     finite = vertices[np.isfinite(vertices).all(axis=1)]
@@ -266,14 +252,10 @@ def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
     if np.abs(centre).max() < FAR_M:
         return vertices
     _log.info("%s: moved the origin to (%.0f, %.0f, %.0f)", name, *centre)
-    step_m = np.spacing(np.abs(centre).max().astype(vertices.dtype))
-    if step_m > COARSEST_M:
+    if (step_m := np.spacing(np.abs(centre).max().astype(vertices.dtype))) > COARSEST_M:
+        fix = "export it with doubles, or with a local origin"
         _log.warning(
-            "%s: its coordinates near %.0f are stored in steps of %.2g m, which distorts the room; export it with "
-            "doubles, or with a local origin",
-            name,
-            np.abs(centre).max(),
-            step_m,
+            "%s: its coordinates are stored in steps of %.2g m, which distorts the room: %s", name, step_m, fix
         )
     return vertices.astype(np.float64) - centre
 
@@ -379,10 +361,9 @@ def mesh_beside(path: Path) -> Path | None:
 
 
 class SceneCache:
-    """An LRU cache of scenes by path, limited to `max_bytes` in total; the other arguments are those of `load_scene`.
+    """A thread-safe LRU cache of scenes by path; the other arguments are those of `load_scene`.
 
-    Thread-safe: concurrent requests for a scene load it once. Always keeps the newest scene, even if it is larger than
-    `max_bytes`. An evicted scene is freed once nothing references it.
+    Limited to `max_bytes` in total, but always keeps the newest scene. Failures are not cached.
     """
 
     def __init__(self, max_bytes: int, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> None:
@@ -393,10 +374,7 @@ class SceneCache:
         self._lock = threading.Lock()
 
     def get(self, path: str | Path, up_axis: UpAxis | None = None, scale: float | None = None) -> Scene:
-        """The scene of this file, loaded if necessary. Raises SceneError; does not cache failures.
-
-        `up_axis` and `scale`, if given, are those of the file, which must have the same in each call.
-        """
+        """The scene of this file, whose `up_axis` and `scale` are the same in each call. Raises SceneError."""
         path = Path(path)
         with self._lock:
             loading = self._loading[path]

@@ -26,11 +26,10 @@ PIECES_PER_FACE = 4
 
 @dataclass(frozen=True, eq=False)
 class Simplified:
-    """A scan for a viewer, world metres.
+    """A scan for a viewer: `vertices` (N, 3) float32, `faces` (M, 3) int32, M = 0 for a cloud, `colours` (N, 3) uint8.
 
-    `vertices` (N, 3) float32; `faces` (M, 3) int32, M = 0 for a cloud; `colours` (N, 3) uint8. `cell_m` is the side of
-    the grid cells that were merged into one vertex each, 0 if none were. `point_m` is the size at which the points of a
-    cloud close its surfaces, 0 for a mesh.
+    `cell_m` is the side of the grid cells that were merged into one vertex each, 0 if none were; `point_m` the size at
+    which the points of a cloud close its surfaces, 0 for a mesh.
     """
 
     vertices: np.ndarray
@@ -98,11 +97,8 @@ def _within(vertices: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.nd
 
 
 def _vertex_coloured(surface: Surface, most: int) -> Simplified:
-    """The surface with colours at its vertices alone.
-
-    A textured one is first split into pieces of about equal size, at most a few times `most`, since a wall may be two
-    faces with one image.
-    """
+    """The surface with colours at its vertices alone. A textured one is first split into pieces of about equal size, at
+    most a few times `most`, since a wall may be two faces with one image."""
     texturing = surface.texturing
     if texturing is None:
         return Simplified(surface.vertices, surface.faces, surface.colours)

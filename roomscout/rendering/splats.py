@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.rendering.columns import HARMONICS, SH_C0, by_plain_name, colours, plain_name
 from roomscout.rendering.discs import CLOUD_MAX_POINTS
 from roomscout.rendering.geometry import MAX_COORDINATE_M
-from roomscout.rendering.tables import Table
+from roomscout.rendering.tables import HARMONICS, SH_C0, Table, by_plain_name, colours, plain_name
 
 _log = logging.getLogger(__name__)
 
@@ -63,10 +62,8 @@ class Splats:
         return replace(self, **rows)
 
     def solid_points(self) -> tuple[np.ndarray, np.ndarray]:
-        """World points (K, 3) spread over the solid Gaussians, of larger ones more, and their colours (K, 3) uint8.
-
-        Leaves out floaters: those that have no solid neighbours near them.
-        """
+        """World points (K, 3) spread over the solid Gaussians, of larger ones more, and their colours (K, 3) uint8,
+        without floaters, which have no solid neighbours."""
         from scipy.spatial import cKDTree
 
         solid = self.only(self.opacities >= min(SOLID_OPACITY, np.percentile(self.opacities, _SOLID_PERCENTILE)))

@@ -1,19 +1,29 @@
-"""Reads tables of numbers as PLY, PCD and OBJ files hold them, in text or binary, and detects truncated ones."""
+"""Reads the tables of numbers in PLY, PCD and OBJ files, and finds coordinates and colours among their columns."""
 
+import logging
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+
+_log = logging.getLogger(__name__)
 
 # A ragged column, whose lists vary in length, is a list of tuples.
 Column = np.ndarray | list[tuple]
 Table = dict[str, Column]
 """The columns of an element by name."""
 
-# Microsoft's C library writes NaN as 1.#QNAN or -1.#IND, and infinity as 1.#INF.
-_NAN_WORD = re.compile(rb"[-+]?\d\.#[A-Z]+\d*")
+# The zeroth real spherical harmonic, 1 / (2 sqrt(pi)).
+SH_C0 = 0.28209479177387814
+_CHANNELS = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
+HARMONICS = ("f_dc_0", "f_dc_1", "f_dc_2")
+_GREY = re.compile(r"(intensity|reflectance|reflectivity|remission|amplitude|luminance|gr[ae]y)[_#\d]*")
+_GREY_PERCENTILES = (1.0, 99.0)
+# Full brightness of colours of 10, 12, 16 and 32 bits; a few values may be higher.
+_DEPTHS, _HIGHEST_PERCENTILE = (1023, 4095, 65535, 2**32 - 1), 99.0
 
 
 @dataclass(frozen=True)
@@ -35,10 +45,8 @@ class Element:
 
 
 def read_binary(element: Element, body: np.ndarray, order: str) -> tuple[Table, int]:
-    """The table of an element at the beginning of `body` (K,) uint8, and its size in bytes.
-
-    `order` is numpy's byte order character. Raises ValueError if rows are missing.
-    """
+    """The table of an element at the beginning of `body` (K,) uint8, and its size in bytes; `order` is numpy's byte
+    order character. Raises ValueError if rows are missing."""
     dtype = _first_row_type(element, body, order)
     size = element.count * dtype.itemsize
     lists = [prop.name for prop in element.properties if prop.count_type]
@@ -69,20 +77,20 @@ def _first_row_type(element: Element, body: np.ndarray, order: str) -> np.dtype:
 def _read_ragged(element: Element, data: bytes, order: str) -> tuple[Table, int]:
     """Read an element whose lists vary in length: its columns, and their size in bytes."""
     columns: dict[str, list[tuple]] = {prop.name: [] for prop in element.properties}
-    codes = [
-        (columns[prop.name], prop.count_type and np.dtype(prop.count_type).char, np.dtype(prop.type).char)
+    forms = [
+        (prop.name, prop.count_type and order + np.dtype(prop.count_type).char, np.dtype(prop.type).char)
         for prop in element.properties
     ]
     at = 0
     for row in range(element.count):
-        for column, count_code, code in codes:
+        for name, count_form, code in forms:
             try:
                 size = 1
-                if count_code:
-                    size = int(struct.unpack_from(order + count_code, data, at)[0])
-                    at += struct.calcsize(order + count_code)
+                if count_form:
+                    size = int(struct.unpack_from(count_form, data, at)[0])
+                    at += struct.calcsize(count_form)
                 form = f"{order}{size}{code}"
-                column.append(struct.unpack_from(form, data, at))
+                columns[name].append(struct.unpack_from(form, data, at))
             except (struct.error, ValueError, OverflowError) as error:  # a count that is negative, NaN or too large
                 raise _truncated(element, row) from error
             at += struct.calcsize(form)
@@ -115,20 +123,17 @@ def read_text(elements: Sequence[Element], text: bytes) -> list[Table]:
 
 
 def numbers_of(lines: Sequence[bytes], place: Callable[[int], str]) -> tuple[np.ndarray, np.ndarray]:
-    """All numbers of the lines, (K,) float64, and how many each line has, (R,) int64.
-
-    Raises ValueError, which begins with the `place` of a line by its number from 1, for a word that is not a number.
-    """
+    """All numbers of the lines, (K,) float64, and how many each line has, (R,) int64. Raises ValueError, which begins
+    with the `place` of a line by its number from 1, for a word that is not a number."""
     widths = np.fromiter((len(line.split()) for line in lines), np.int64, len(lines))
-    text = b" ".join(lines)
     try:
-        numbers = np.fromstring(_NAN_WORD.sub(b"nan", text) if b"#" in text else text, dtype="<f8", sep=" ")
+        numbers = np.fromstring(b" ".join(lines), dtype="<f8", sep=" ")
     except ValueError:  # numpy 2 says so that a word is not a number; numpy 1 returns the numbers before it
         numbers = np.zeros(0)
     if len(numbers) == widths.sum():
         return numbers, widths
     for number, line in enumerate(lines, start=1):
-        for word in _NAN_WORD.sub(b"nan", line).split():
+        for word in line.split():
             try:
                 float(word)
             except ValueError:
@@ -151,10 +156,7 @@ def _require_widths(element: Element, numbers: np.ndarray, widths: np.ndarray) -
 
 
 def _typed(values: np.ndarray, code: str) -> np.ndarray:
-    """Doubles in the type that the header declares, if it can hold them.
-
-    Packed colours may be written as the value of a word, which float32 would round.
-    """
+    """Doubles in the type that the header declares, if it can hold them; it may not hold packed colours."""
     with np.errstate(invalid="ignore", over="ignore"):
         typed = values.astype(code)
     are_words = ((values >= 0) & (values < 2**32) & (values == np.floor(values))).all()
@@ -162,6 +164,100 @@ def _typed(values: np.ndarray, code: str) -> np.ndarray:
 
 
 def _truncated(element: Element, count: int) -> ValueError:
-    return ValueError(
-        f"truncated or damaged: its header declares {element.count} {element.name} rows, but only {count} can be read"
-    )
+    what = f"its header declares {element.count} {element.name} rows, but only {count} can be read"
+    return ValueError(f"truncated or damaged: {what}")
+
+
+def plain_name(name: str) -> str:
+    """The name of a column in lower case, without what CloudCompare puts before it."""
+    return name.lower().removeprefix("scalar_")
+
+
+def by_plain_name(table: Table) -> dict[str, np.ndarray]:
+    """The columns of numbers by their plain names."""
+    numbers = {name: column for name, column in table.items() if isinstance(column, np.ndarray) and column.ndim == 1}
+    return {plain_name(name): column for name, column in numbers.items()}
+
+
+def positions(table: Table) -> np.ndarray:
+    """The coordinates (N, 3) in this machine's byte order; raises ValueError, which names the columns, without them."""
+    columns = by_plain_name(table)
+    if not columns.keys() >= set("xyz"):
+        raise ValueError(f"its rows have no x, y and z; the columns are {', '.join(table)}")
+    stacked = np.column_stack([columns[axis] for axis in "xyz"])
+    # float64 unless the file stores float32, which keeps the precision of large coordinates
+    return stacked.astype(np.result_type(stacked, np.float32), copy=False)
+
+
+def colours(table: Table) -> np.ndarray | None:
+    """(K, 3) uint8 from the columns that hold colours, whatever the case of their names; None if none do.
+
+    Takes red, green and blue (or r, g and b; diffuse_red, ...), a splat's f_dc_0 to f_dc_2, as 0.5 + SH_C0 * f_dc (B.
+    Kerbl et al., "3D Gaussian Splatting for Real-Time Radiance Field Rendering", 2023), and PCL's packed rgb. Of
+    several, the first that is not the same everywhere. Ignores alpha.
+    """
+    found = list(_candidates(table))
+    return next((each for each in found if (each != each[:1]).any()), found[0] if found else None)
+
+
+def _candidates(table: Table) -> Iterator[np.ndarray]:
+    columns = by_plain_name(table)
+    for names in _CHANNELS:
+        if columns.keys() >= set(names):
+            values = np.column_stack([columns[name] for name in names])
+            yield as_bytes(values, full_scale(values, _DEPTHS))
+    if columns.keys() >= set(HARMONICS):
+        yield as_bytes(0.5 + SH_C0 * np.column_stack([columns[name] for name in HARMONICS]).astype(np.float64), 1.0)
+    for name in ("rgb", "rgba"):
+        if name in columns and (words := _packed_words(columns[name])) is not None:
+            yield (words[:, None] >> np.array([16, 8, 0]) & 0xFF).astype(np.uint8)
+
+
+def _packed_words(column: np.ndarray) -> np.ndarray | None:
+    """(K,) int64 words 0xAARRGGBB: of integers, or of floats that have the bits or the value of a word; else None."""
+    native = column.astype(column.dtype.newbyteorder("="))
+    if native.dtype.kind != "f":
+        words = native.astype(np.int64) & 0xFFFFFFFF
+    elif (native == np.floor(native)).all() and 1 < native.max(initial=0) < 2**32 and native.min() >= 0:
+        words = native.astype(np.int64)
+    else:
+        words = native.astype(np.float32).view(np.uint32).astype(np.int64)
+    return words if words.max(initial=0) > 255 else None  # else they are labels
+
+
+def full_scale(values: np.ndarray, depths: Sequence[float] = (65535,)) -> float:
+    """Full brightness of colours of any shape: 1 (of floats), 255, or the least of `depths` that holds nearly all. The
+    median of the values above 0 decides, so that a few outliers are clipped."""
+    bright = values[values > 0].astype(np.float64)
+    typical = float(np.median(bright)) if len(bright) else 0.0
+    if values.dtype.kind == "f" and typical <= 1:
+        return 1.0
+    if typical <= 255:
+        return 255.0
+    highest = np.percentile(bright, _HIGHEST_PERCENTILE)
+    return next((each for each in depths if highest <= each), depths[-1])
+
+
+def as_bytes(values: np.ndarray, full: float) -> np.ndarray:
+    """Colours of any numbers and shape as uint8, where `full` is full brightness; clips what is beyond, NaN is 0."""
+    if values.dtype == np.uint8 and full == 255:
+        return values
+    numbers = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
+    return (numbers * (255 / full)).clip(0, 255).round().astype(np.uint8)
+
+
+def colours_or_greys(path: Path, table: Table) -> np.ndarray | None:
+    """The `colours` of the rows, else an intensity in grey whose 1st to 99th percentile are 0 to 255, (K, 3) uint8;
+    warns of a file without colours."""
+    if (found := colours(table)) is not None:
+        return found
+    for name, column in by_plain_name(table).items():
+        if _GREY.fullmatch(name) and len(column):
+            values = np.nan_to_num(column.astype(np.float64), posinf=0.0, neginf=0.0)
+            darkest, brightest = np.percentile(values, _GREY_PERCENTILES)
+            if brightest > darkest:
+                _log.warning("%s: no colours read; drawing its %s in grey", path, name)
+                grey = ((values - darkest) / (brightest - darkest) * 255).clip(0, 255).round().astype(np.uint8)
+                return np.repeat(grey[:, None], 3, axis=1)
+    _log.warning("%s: no colours read; the columns are %s", path, ", ".join(table))
+    return None

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from roomscout.base.files import LFS_POINTER
-from roomscout.rendering.columns import as_bytes, full_scale
+from roomscout.rendering.tables import as_bytes, full_scale
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +54,8 @@ def linear_light(encoded: np.ndarray) -> np.ndarray:
 
 
 def tinted(colours: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """Multiply sRGB colours (..., 3) uint8 in linear light by a material's factor (3,), 0 to 1.
-
-    glTF 2.0 specification, 3.9.2 "Metallic-Roughness Material": the factor is linear, the texture is encoded.
-    """
+    """Multiply sRGB colours (..., 3) uint8 in linear light by a material's factor (3,), 0 to 1: glTF 2.0 specification,
+    3.9.2 "Metallic-Roughness Material"."""
     if (factor == 1).all():
         return colours
     table = (255 * srgb(linear_light(_BYTES)[:, None] * factor)).round().astype(np.uint8)
@@ -106,10 +104,8 @@ class Texture:
 
 
 def _with_margins(pixels: np.ndarray, axis: int, below: float, above: float) -> tuple[np.ndarray, tuple[int, int]]:
-    """The image with margins of its border's colours along u or v, and their sizes in pixels.
-
-    `below` and `above` are in units of the image. Reduces an image that would become too large.
-    """
+    """The image with margins of its border's colours along u or v, `below` and `above` in units of the image, and their
+    sizes in pixels. Reduces an image that would become too large."""
     size = pixels.shape[1 - axis]
     below, above = min(below, _FAR_UV), min(above, _FAR_UV)
     fitting = int(max(_CLAMPED_PIXELS, 2 * size) / (1 + below + above))
@@ -208,10 +204,7 @@ class Opacity:
 
     def of_faces(self, face_uv: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whether faces with these texture coordinates (M, 3, 2) have no opaque texel, and only opaque ones: (M,) each.
-
-        Looks at all texels in the box around a face's coordinates, so that no face with an opaque texel is called
-        transparent.
-        """
+        Looks at all texels in the box around a face's coordinates."""
         columns = self._range(face_uv[..., 0], 1, self._wrap[0])
         rows = self._range(1.0 - face_uv[..., 1], 0, self._wrap[1])
         return _in_boxes(self._opaque, rows, columns) == 0, _in_boxes(self._clear, rows, columns) == 0
@@ -230,10 +223,8 @@ class Opacity:
 
 
 def _sums_of_blocks(texels: np.ndarray, steps: tuple[int, ...]) -> np.ndarray:
-    """How many of `texels` (h, w) bool are true in each rectangle of blocks from the first one, int32.
-
-    A row and a column of zeros come before them.
-    """
+    """How many of `texels` (h, w) bool are true in each rectangle of blocks from the first one, int32, after a row and
+    a column of zeros."""
     rows, columns = (np.arange(0, size, step) for size, step in zip(texels.shape, steps, strict=True))
     counts = np.add.reduceat(np.add.reduceat(texels, rows, axis=0, dtype=np.int32), columns, axis=1)
     return np.pad(counts.cumsum(axis=0, dtype=np.int32).cumsum(axis=1, dtype=np.int32), ((1, 0), (1, 0)))

@@ -45,10 +45,8 @@ class FirstView:
 def first_view(
     scene: Scene, renderer: Renderer, intrinsics: Intrinsics, camera_height_m: float, pitch_deg: float
 ) -> FirstView:
-    """The view with the best of the four headings at `start_position`; the first heading wins ties.
-
-    The score of a heading is the share of the scanned surface that it shows.
-    """
+    """The view at `start_position` that shows the largest share of the surface of four headings; the first wins
+    ties."""
     position = start_position(scene, camera_height_m)
     if (eye_m := position[2] - scene.floor_z_m) < camera_height_m - 0.005:
         _log.warning(
@@ -133,13 +131,11 @@ _AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
 
 
 class SurfaceCoverage:
-    """Counts the sampled points of a scene's surface that the camera has seen from the poses added so far.
+    """Counts the sampled points of a scene's surface that the camera has seen, whatever the renderer.
 
-    `points` (K, 3) are evenly spaced among the scene's `surface_points`, at most about `samples` of them. A point is
-    seen from a pose if it projects into the image and no surface is more than VISIBLE_TOLERANCE_M in front of it.
-    Points that no camera in the room can see count too, such as those on the underside of a rug: shares stay below 1.
-
-    Equal scenes and poses give equal masks, whatever the renderer.
+    `points` (K, 3) are evenly spaced among `surface_points`, at most about `samples`. One is seen from a pose if it
+    projects into the image and no surface is more than VISIBLE_TOLERANCE_M in front of it. Points that no camera in the
+    room can see count too, such as those on the underside of a rug: shares stay below 1.
     """
 
     def __init__(self, scene: Scene, samples: int = SAMPLE_POINTS) -> None:

@@ -62,10 +62,8 @@ class Boxes:
         return self.centers[index] + signs * (self.halves[index] + MARGIN_M) @ self.axes[index]
 
     def outside_m(self, index: int, points: np.ndarray) -> np.ndarray:
-        """(...,) float64: how far `points` (..., 3) are outside a box along the axis on which they are farthest.
-
-        0 or less inside; NaN for a NaN.
-        """
+        """(...,) float64: how far `points` (..., 3) are outside a box, along the axis of the largest; 0 or less inside,
+        NaN for NaN."""
         local = (points - self.centers[index]) @ self.axes[index].T
         return (np.abs(local) - self.halves[index]).max(axis=-1)
 
@@ -73,10 +71,8 @@ class Boxes:
 def object_pixels(
     scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Boxes, longest_px: int = LONGEST_PX
 ) -> np.ndarray:
-    """(K,) int64: at how many pixels of a view each object is in sight.
-
-    The depth image has `longest_px` at its longer side, or fewer; its counts are multiplied up to the size of the view.
-    """
+    """(K,) int64: at how many pixels of a view each object is in sight, counted in a depth image with at most
+    `longest_px` at its longer side and multiplied up."""
     depth_camera = sampled(camera, longest_px)
     labels = object_at_each_pixel(scene, pose, depth_camera, boxes)
     counts = np.bincount(labels[labels != NOTHING], minlength=len(boxes))
@@ -91,10 +87,8 @@ def sampled(camera: Intrinsics, longest_px: int) -> Intrinsics:
 
 
 def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Boxes) -> np.ndarray:
-    """(H, W) int64: the box whose object each pixel shows, NOTHING for walls, floor and background.
-
-    If boxes overlap, as a pillow's and its bed's do, the smallest that has the surface counts.
-    """
+    """(H, W) int64: the box whose object each pixel shows, the smallest of several; NOTHING for walls, floor and
+    background."""
     labels = np.full((camera.height, camera.width), NOTHING)
     windows = [window_of(boxes.corners(index), pose, camera) for index in range(len(boxes))]
     if not any(windows):
@@ -126,10 +120,8 @@ def surface_in_view(scene: Scene, pose: CameraPose, camera: Intrinsics) -> np.nd
 
 
 def window_of(corners: np.ndarray, pose: CameraPose, camera: Intrinsics) -> tuple[slice, slice] | None:
-    """The rows and columns that a box with these `corners` (8, 3) may cover; None if it is out of view.
-
-    The whole image if the box reaches behind the camera.
-    """
+    """The rows and columns that a box with these `corners` (8, 3) may cover, all if it reaches behind the camera; None
+    if it is out of view."""
     world_to_camera = pose.world_to_camera
     x, y, depth = (corners @ world_to_camera[:3, :3].T + world_to_camera[:3, 3]).T
     if (depth <= NEAR_M).all():
@@ -144,11 +136,8 @@ def window_of(corners: np.ndarray, pose: CameraPose, camera: Intrinsics) -> tupl
 
 
 def fitting(points: np.ndarray, boxes: Boxes) -> np.ndarray:
-    """(K,) bool: which boxes have surface `points` (N, 3) inside that reach over half of each of their sides.
-
-    Boxes in the scan's coordinates do; boxes in others contain nothing, or a slice of floor or wall. Sides below
-    SMALL_M need no points that reach over them.
-    """
+    """(K,) bool: which boxes have surface `points` (N, 3) inside that reach over half of each of their sides of SMALL_M
+    or more. Boxes in other coordinates than the scan's contain nothing, or a slice of floor or wall."""
     fits = np.zeros(len(boxes), dtype=bool)
     for index in range(len(boxes)):
         near = (np.abs(points - boxes.centers[index]) <= np.linalg.norm(boxes.halves[index]) + MARGIN_M).all(axis=1)

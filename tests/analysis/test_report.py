@@ -29,7 +29,7 @@ from roomscout.edge.settings import Settings, flags_giving
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.motion import MoveOutcome
-from roomscout.rendering.plan_view import plan_view
+from roomscout.rendering.top_down import plan_view
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
 from roomscout.runs.sights import SeenObjects, Sight

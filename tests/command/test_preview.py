@@ -14,7 +14,7 @@ from simple_rooms import BLUE, GREEN, GREY, RED, box, scene_of
 
 from roomscout.command.preview import main
 from roomscout.data.questions import load_questions
-from roomscout.rendering.plan_view import MARGIN_M, PlanView, plan_view
+from roomscout.rendering.top_down import PLAN_MARGIN_M, PlanView, plan_view
 
 
 def test_a_plan_shows_what_lies_where_from_above_and_no_ceiling():
@@ -26,7 +26,7 @@ def test_a_plan_shows_what_lies_where_from_above_and_no_ceiling():
     )
     plan = plan_view(scene, 320)
     assert plan.image.shape[1] == pytest.approx(320, abs=1)
-    assert plan.metres_per_pixel == pytest.approx((6 + 2 * MARGIN_M) / 320, rel=0.02)
+    assert plan.metres_per_pixel == pytest.approx((6 + 2 * PLAN_MARGIN_M) / 320, rel=0.02)
     assert colour_at(plan, 1, 1) == RED
     assert colour_at(plan, 4.5, 3) == BLUE
     assert colour_at(plan, 4.5, 1) == colour_at(plan, 3, 2) == GREY  # below the lamp at 2.2 m is floor

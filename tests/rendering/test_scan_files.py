@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from roomscout.data.scans import scan_sha256
-from roomscout.rendering.columns import SH_C0
 from roomscout.rendering.geometry import Geometry, SceneError
 from roomscout.rendering.readers import read_geometry
+from roomscout.rendering.tables import SH_C0
 
 SQUARE = [[0, 0, 0], [2, 0, 0], [2, 1, 0], [0, 1, 0.5]]
 TWO = [[0, 1, 2], [0, 2, 3]]
@@ -210,7 +210,7 @@ def test_rows_in_binary_may_begin_like_a_line_end(tmp_path: Path, end: bytes, fi
     assert vertices[1:].tolist() == SQUARE[1:] and vertices[0].view(np.uint8)[0] == first
 
 
-@pytest.mark.parametrize("word", ["nan", "-nan", "-nan(ind)", "inf", "-Inf", "1.#QNAN", "-1.#IND", "1.#INF"])
+@pytest.mark.parametrize("word", ["nan", "-nan", "-nan(ind)", "inf", "-Inf"])
 def test_words_for_no_number_are_not_finite(tmp_path: Path, word: str):
     vertices = read(tmp_path, text_ply("float x, float y, float z", [[word, 1, 2], *SQUARE])).vertices
     assert not np.isfinite(vertices[0, 0])

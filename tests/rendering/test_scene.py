@@ -130,7 +130,7 @@ def test_a_scan_in_national_grid_coordinates_keeps_its_shape(file, caplog, origi
 def test_coordinates_that_a_file_stores_too_coarsely_are_warned_of(file, caplog, kind, warned):
     far = np.array(CORNERS) + np.array([5e5, 5.7e6, 0])
     load_scene(file("far.ply", ply(far.tolist(), TRIANGLES, kind=kind)))
-    assert ("near 5700001 are stored in steps of 0.5 m, which distorts the room" in caplog.text) == warned
+    assert ("its coordinates are stored in steps of 0.5 m, which distorts the room" in caplog.text) == warned
 
 
 @pytest.mark.parametrize(

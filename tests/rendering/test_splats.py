@@ -11,7 +11,6 @@ from PIL import Image
 
 from roomscout.command.main import main
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.columns import SH_C0
 from roomscout.rendering.motion import move
 from roomscout.rendering.ply import has_splats
 from roomscout.rendering.readers import read_geometry
@@ -30,6 +29,7 @@ from roomscout.rendering.renderers.splats import (
 )
 from roomscout.rendering.scene import SceneCache, SceneError, load_scene
 from roomscout.rendering.splats import Splats
+from roomscout.rendering.tables import SH_C0
 from roomscout.rendering.views import first_view
 from roomscout.rendering.visibility import surface_in_view
 

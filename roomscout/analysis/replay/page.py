@@ -20,10 +20,10 @@ from roomscout.analysis.titles import short_title
 from roomscout.data.boxes import ObjectBox
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.plan_view import cut_z_m
 from roomscout.rendering.renderers.base import BACKGROUND_RGB
 from roomscout.rendering.scene import Scene
 from roomscout.rendering.simplify import Simplified, simplified
+from roomscout.rendering.top_down import cut_z_m
 from roomscout.runs.records import Turn
 
 MOST_FACES = 600_000

@@ -13,8 +13,8 @@ from roomscout import UpAxis
 from roomscout.analysis.scans import recorded_scene
 from roomscout.base.files import replacing
 from roomscout.data.boxes import KnownBoxes, ObjectBox
-from roomscout.rendering.plan_view import CUT_M, CUT_SHARE, MARGIN_M, MOST_CUT, plan_view
 from roomscout.rendering.scene import SceneError
+from roomscout.rendering.top_down import CUT_M, CUT_SHARE, MOST_CUT, PLAN_MARGIN_M, plan_view
 from roomscout.runs.records import ScanRecord, Turn
 
 LONGEST_PX = 560
@@ -96,7 +96,7 @@ class FloorPlans:
             LONGEST_PX,
             CUT_M,
             CUT_SHARE,
-            MARGIN_M,
+            PLAN_MARGIN_M,
             MOST_CUT,
         )
         return hashlib.sha256(repr(how).encode()).hexdigest()[:16]

@@ -6,9 +6,8 @@ import numpy as np
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.modalities.modality import Modality, Sight
-from roomscout.rendering.plan_view import cut_z_m
 from roomscout.rendering.renderers.raycast import depth_and_colours
-from roomscout.rendering.top_down import WORDS, TopDown, with_path
+from roomscout.rendering.top_down import WORDS, TopDown, cut_z_m, with_path
 
 CELL_M = 0.05
 MOST_COLUMNS = 240
@@ -23,11 +22,8 @@ SIDE, HEIGHTS = 2**16, 2**20
 
 @dataclass(frozen=True, eq=False)
 class SeenCells:
-    """The highest point below the ceiling in each cell of the ground that the views of a path showed.
-
-    `codes` (K,) int64, sorted, has for each the place of its cell in both axes and its height, and `colours` (K, 3) is
-    uint8.
-    """
+    """The highest point below the ceiling in each cell of the ground that the views of a path showed: `codes` (K,)
+    int64, sorted, of the cell's place in both axes and the height, and `colours` (K, 3) uint8."""
 
     path: tuple[CameraPose, ...]
     codes: np.ndarray
@@ -76,9 +72,8 @@ def draw(sight: Sight) -> np.ndarray:
 def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
     """The points (K, 3) that a pose sees below the ceiling, as `SeenCells.and_from` takes them, and their colours.
 
-    Casts rays whatever the renderer is, since some take long to change the size of their images, but not for splats,
-    whose surface may have no colours. Level surfaces far away have pixels more than a cell apart: they are filled in
-    between.
+    Casts rays whatever the renderer is, but not for splats, whose surface may have no colours. Level surfaces far away
+    have pixels more than a cell apart: they are filled in between.
     """
     camera, ratio = sight.camera, -(-sight.camera.width // MOST_COLUMNS)
     camera = Intrinsics(camera.width // ratio, max(1, camera.height // ratio), camera.focal_px / ratio)

@@ -52,10 +52,7 @@ class Sight:
         return self.renderer.depth(self.scene, self.pose, self.camera)
 
     def surface_at(self, x: float, y: float) -> np.ndarray | None:
-        """The point of the scan at a pixel, (3,) world metres; None in a hole, and in a blind view.
-
-        Found by a ray, so it costs no rendering.
-        """
+        """The point of the scan at a pixel by a ray, (3,) world metres; None in a hole, and in a blind view."""
         ray = self.pose.camera_to_world[:3, :3] @ self.camera.ray(x, y)
         length = float(np.linalg.norm(ray))
         start = self.pose.position + NEAR_M * ray

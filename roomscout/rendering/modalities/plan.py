@@ -3,9 +3,8 @@
 import numpy as np
 
 from roomscout.rendering.modalities.modality import Modality, Sight
-from roomscout.rendering.plan_view import looking_down
 from roomscout.rendering.scene import BOUNDS_PERCENTILES
-from roomscout.rendering.top_down import WORDS, TopDown, with_path
+from roomscout.rendering.top_down import WORDS, TopDown, looking_down, with_path
 
 
 def draw(sight: Sight) -> np.ndarray:

@@ -110,10 +110,7 @@ def _vertex_colours(surface: Surface, faces: np.ndarray, weights: Sequence[np.nd
 
 def _paint_textures(texturing: Texturing, faces: np.ndarray, weights: np.ndarray, colours: np.ndarray) -> None:
     """Multiply the colours (K, 3) of points on textured faces by the texture; `weights` (3, K) are barycentric.
-
-    Multiplies encoded colours, like OpenGL without sRGB textures: close to a product of linear light, since a product
-    of powers is a power of the product.
-    """
+    Multiplies encoded colours, like OpenGL without sRGB textures, which is close to a product of linear light."""
     image_of = np.append(texturing.face_image, np.int32(-1)).take(faces, mode="clip")
     for index in np.unique(image_of[image_of >= 0]):
         here = np.flatnonzero(image_of == index)
@@ -122,10 +119,8 @@ def _paint_textures(texturing: Texturing, faces: np.ndarray, weights: np.ndarray
 
 
 def sample(image: np.ndarray, uv: np.ndarray) -> np.ndarray:
-    """Sample an (h, w, 3) image at `uv` (K, 2), v up, repeating outside 0..1: (K, 3) float32.
-
-    Interpolates bilinearly between pixel centres like OpenGL (OpenGL 4.6 core specification, 8.14.3).
-    """
+    """Sample an (h, w, 3) image at `uv` (K, 2), v up, repeating outside 0..1: (K, 3) float32. Bilinear between pixel
+    centres, like OpenGL (4.6 core specification, 8.14.3)."""
     height, width = image.shape[:2]
     x = uv[:, 0] * width - 0.5
     y = (1.0 - uv[:, 1]) * height - 0.5

@@ -123,10 +123,8 @@ class _Projected:
 
 
 def rasterised(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
-    """(H, W, 4) float32 sums of red, green, blue and depth, each weighted by alpha, and alpha (H, W) float32 itself.
-
-    `world_to_camera` is (4, 4). Colours have a black background; depths are metres along the optical axis.
-    """
+    """(H, W, 4) float32 sums of red, green, blue and depth in metres along the optical axis, each weighted by alpha,
+    before black, and alpha (H, W) float32 itself; `world_to_camera` is (4, 4)."""
     found = _projected(splats, world_to_camera, camera)
     sums = np.zeros((camera.height, camera.width, 4), dtype=np.float32)
     alpha = np.zeros((camera.height, camera.width), dtype=np.float32)
