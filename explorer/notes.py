@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roomscout.envs.actions import LIMITS, CameraAction
-from roomscout.models.views import ViewSettings
+from roomscout.models.checkpoint_files import ViewSettings
 from roomscout.rendering.camera import CameraPose
 from roomscout.rooms.geometry import wrap_deg
 

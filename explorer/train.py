@@ -27,9 +27,8 @@ from explorer.notes import PLACE_WORD, VIEWS, VIEWS_AROUND, notes_in
 from explorer.store import StoredEpisode, read_shard
 from roomscout.base.files import replace_text
 from roomscout.models import EXPLORER, PROMPTS_FILE
-from roomscout.models.checkpoint_files import write_record
+from roomscout.models.checkpoint_files import VIEWS_FILE, write_record
 from roomscout.models.transformers.shapes import ModelSizes
-from roomscout.models.views import VIEWS_FILE
 from roomscout.rooms.furniture import CATEGORIES
 
 if TYPE_CHECKING:

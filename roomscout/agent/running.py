@@ -39,7 +39,7 @@ from roomscout.data.sources import source_of
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import ScanLibrary
 from roomscout.models.engines import make_backend
-from roomscout.models.nvml import sampled_gpus
+from roomscout.models.gpus import sampled_gpus
 from roomscout.rendering.renderers import Renderer, RendererStart
 from roomscout.runs import RunError
 from roomscout.runs.closing import closing_lines

@@ -24,8 +24,7 @@ from roomscout.edge.planning import plan, run
 from roomscout.edge.reading import changed, read_settings
 from roomscout.edge.sections import FILTERS, ClusterSettings, ModelSettings, ServerSettings, WhatToRun
 from roomscout.edge.settings import SETTINGS, Settings, names_in
-from roomscout.models.callables import backend_from, is_torch_module
-from roomscout.models.engines import make_backend
+from roomscout.models.engines import backend_from, is_torch_module, make_backend
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
 
@@ -148,7 +147,7 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     - with its `processor`, a model of transformers, as `TransformersBackend` takes it: its weights may change between
       calls. In run.json it is named by its name_or_path, else its class; if that is a folder with a views.json, views
       have the size set there;
-    - a function that takes the messages so far, as `roomscout.models.callables.as_dicts` describes them, and returns
+    - a function that takes the messages so far, as `roomscout.models.engines.as_dicts` describes them, and returns
       the text of the reply;
     - a `roomscout.models.Backend`.
 

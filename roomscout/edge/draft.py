@@ -62,9 +62,8 @@ from roomscout.edge.settings import (
 from roomscout.edge.types import TELL_NAMES
 from roomscout.envs.library import CameraSettings
 from roomscout.models import ReplyFormat
-from roomscout.models.engines import checkpoint_of
-from roomscout.models.transformers.source import existing_source, hub_revision
-from roomscout.models.views import own_view_settings, view_settings_of
+from roomscout.models.checkpoint_files import own_view_settings, view_settings_of
+from roomscout.models.transformers.source import checkpoint_of, existing_source, hub_revision
 from roomscout.models.vllm import VllmOptions
 from roomscout.runs.movers import GIVEN_PATH, MOVERS
 from roomscout.runs.reader import RunReader

@@ -19,11 +19,11 @@ from roomscout.edge.settings import Settings
 from roomscout.edge.types import NOTHING
 from roomscout.models import CONCURRENCY, KV_SHARE, Backend, ModelError, weight_copies
 from roomscout.models.adapters import require_adapter
+from roomscout.models.checkpoint_files import own_view_settings, view_settings_of
 from roomscout.models.gpus import first_gpu, visible_gpus
 from roomscout.models.transformers.families.family import Squares
 from roomscout.models.transformers.shapes import CHECKPOINTS
 from roomscout.models.transformers.source import require_libraries
-from roomscout.models.views import own_view_settings, view_settings_of
 from roomscout.rendering.camera import Intrinsics
 
 if TYPE_CHECKING:  # the module itself loads torch

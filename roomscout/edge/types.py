@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
 from roomscout.base.shots import VIEW
 from roomscout.data.parts import Part
-from roomscout.models.views import TellName
+from roomscout.models.checkpoint_files import TellName
 from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs import NEWEST
 

@@ -1,14 +1,17 @@
-"""Optional files in a checkpoint folder that say what its model was trained on, as records in JSON."""
+"""Optional files in a checkpoint folder that say what its model was trained on, in JSON."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Literal
 
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 
-RecordT = TypeVar("RecordT")
+VIEWS_FILE = "views.json"
+"""The file of ViewSettings in a checkpoint folder."""
+TellName = Literal["pose", "extent", "turns"]
+"""What a prompt can reveal: the camera's pose, the room's extent along x and y, and the moves left."""
 MOST_SHOWN = 40
 """The most characters of a wrong value that an error shows."""
 
@@ -16,25 +19,6 @@ MOST_SHOWN = 40
 def checkpoint_folder(model: str) -> Path:
     """The folder in which a model's checkpoint would be; for a hub id there is none."""
     return EXPLORER if model == EMBEDDED else Path(model).expanduser()
-
-
-def read_record(model: str, name: str, record: type[RecordT], without: str) -> RecordT | None:
-    """The `record` in the file `name` of a model's checkpoint folder; None if there is no such file.
-
-    `without` says what happens if the file is removed. Raises ModelError for a damaged file.
-    """
-    from pydantic import TypeAdapter, ValidationError  # only reading needs pydantic
-
-    path = checkpoint_folder(model) / name
-    try:
-        return TypeAdapter(record).validate_json(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read ({error.strerror})") from None
-    except ValidationError as error:
-        why = invalid_in_words(error.errors()[0])
-        raise ModelError(f"{path} is damaged ({why}): fix it, or remove it to {without}") from None
 
 
 def invalid_in_words(problem: Mapping[str, Any]) -> str:
@@ -53,3 +37,40 @@ def invalid_in_words(problem: Mapping[str, Any]) -> str:
 def write_record(folder: Path, name: str, record: Any) -> None:
     """Write a record, a dataclass, to a file of a checkpoint folder."""
     (folder / name).write_text(dumps(asdict(record), indent=2) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class ViewSettings:
+    """Width and height of a view in pixels, focal length in pixels, and the longest reply in tokens.
+
+    `tell` lists what the prompts reveal. By default they keep the room's extent from the model, since it nearly answers
+    questions about the room's size. The defaults are for models that were not trained on one view size.
+    """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    image_size: tuple[int, int] = (640, 480)
+    focal: float = 300.0
+    max_new_tokens: int = 512
+    tell: tuple[TellName, ...] = ("pose", "turns")
+
+
+def view_settings_of(model: str) -> ViewSettings:
+    """The settings in the model's checkpoint folder, or the defaults. Raises ModelError for a damaged file."""
+    return own_view_settings(model) or ViewSettings()
+
+
+def own_view_settings(model: str) -> ViewSettings | None:
+    """The settings in the model's checkpoint folder, None if there are none. Raises ModelError for a damaged file."""
+    from pydantic import TypeAdapter, ValidationError  # only reading needs pydantic
+
+    path = checkpoint_folder(model) / VIEWS_FILE
+    try:
+        return TypeAdapter(ViewSettings).validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror})") from None
+    except ValidationError as error:
+        why = invalid_in_words(error.errors()[0])
+        raise ModelError(f"{path} is damaged ({why}): fix it, or remove it to use defaults") from None

@@ -1,28 +1,18 @@
-"""Maps model names to checkpoints and engines."""
+"""Backends by a model's name, or for a function or object of the user."""
 
-from pathlib import Path
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from roomscout.models import EMBEDDED, EXPLORER, Backend, ModelError, ModelOptions, ServerOptions
+from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
+from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.source import id_and_revision
+from roomscout.models.transformers.source import checkpoint_of
 from roomscout.models.vllm import VllmOptions
 
-
-def checkpoint_of(model: str, revision: str | None = None) -> str:
-    """The hub id or folder for a value of `--model`; with a value of `--revision`, the hub id as `id@revision`.
-
-    Raises ModelError for a revision of a folder.
-    """
-    if revision is None:
-        if id_and_revision(model)[1] is not None:
-            raise ModelError(f"there is no checkpoint folder {model}: a hub checkpoint takes --revision")
-        return str(EXPLORER) if model == EMBEDDED else model
-    if model == EMBEDDED or Path(model).expanduser().is_dir():
-        raise ModelError(
-            f"--revision {revision} selects a version on huggingface.co, and {model} is a folder: leave it out, "
-            f"or give --model a hub id"
-        )
-    return f"{model}@{revision}"
+Answer = Callable[[list[dict[str, Any]]], str]
+"""Makes the text of a reply from the messages so far, as `as_dicts` returns them."""
+BACKEND_MEMBERS = ("name", "concurrent", "generate", "release", "peak_memory_bytes", "close")
 
 
 def make_backend(
@@ -47,3 +37,52 @@ def make_backend(
 
         return VllmBackend(checkpoint, options, vllm)
     return TransformersBackend.from_checkpoint(checkpoint, options)
+
+
+class CallableBackend(Backend):
+    """A backend that calls `reply` for each conversation, one after the other."""
+
+    concurrent = False
+
+    def __init__(self, reply: Answer, name: str) -> None:
+        self.name = name
+        self._reply = reply
+
+    def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
+        """One reply per conversation, in order; raises ModelError for a reply that is no text."""
+        replies = []
+        for conversation in conversations:
+            started = time.perf_counter()
+            text = self._reply(as_dicts(conversation.messages))
+            if not isinstance(text, str):
+                raise ModelError(f"{self.name} returned {repr(text)[:80]}: it must return the text of the reply")
+            replies.append(Reply(text, seconds=time.perf_counter() - started))
+        return replies
+
+
+def as_dicts(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages as dicts of `role` ("system", "user" or "assistant"), `text` and `images`.
+
+    `images` are those of a user message, (H, W, 3) uint8 RGB, which come before its text: the view, which
+    others of --see follow, or with `present` "once" those of all turns. Other messages have none.
+    """
+    return [{"role": each.role, "text": each.text, "images": [shot.image for shot in each.shots]} for each in messages]
+
+
+def backend_from(model: object) -> Backend:
+    """A Backend object as it is, or one that calls a function; raises ModelError for any other object."""
+    name = getattr(model, "__qualname__", type(model).__name__)
+    if not isinstance(model, type):
+        if all(hasattr(model, each) for each in BACKEND_MEMBERS):
+            return model  # type: ignore[return-value]  # it has every member
+        if callable(model):
+            return CallableBackend(model, name)
+    raise ModelError(
+        f"{name} is neither a model's name, nor a function from messages to a text, nor an object with "
+        f"{', '.join(BACKEND_MEMBERS)} (docs/python.md)"
+    )
+
+
+def is_torch_module(model: Any) -> bool:
+    """Whether an object is a model of PyTorch, without importing that."""
+    return any(each.__module__.startswith("torch.nn") for each in type(model).__mro__)

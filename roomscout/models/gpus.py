@@ -1,19 +1,140 @@
-"""The GPUs that this process sees."""
+"""The NVIDIA GPUs of this process, with utilisation, memory and power once a second by NVIDIA's library NVML."""
 
+import logging
 import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from datetime import datetime
+from itertools import takewhile
+from threading import Event, Thread
+from typing import Any
 
 from roomscout.base.extras import require
 from roomscout.models import ModelError
 
+log = logging.getLogger(__name__)
+
+EVERY_S = 1.0
+SAMPLES_PER_LINE = 60
+PATIENCE_S = 2.0
+"""How long a hanging driver may delay the end of a run."""
+READ = {
+    "utilisation_percent": ("nvmlDeviceGetUtilizationRates", lambda found: found.gpu),
+    "memory_mib": ("nvmlDeviceGetMemoryInfo", lambda found: found.used >> 20),
+    "power_w": ("nvmlDeviceGetPowerUsage", lambda found: round(found / 1000)),  # NVML has milliwatts
+}
+"""NVML's function for each figure, and what makes the figure of its result."""
+Samples = dict[str, Any]
+"""A line of hardware.jsonl."""
+
+
+@contextmanager
+def sampled_gpus(device: str, count: int, write: Callable[[Samples], None]) -> Iterator[None]:
+    """Sample `count` GPUs, the first of which is `device` ("auto", "cuda:1"), inside this block; none for "cpu".
+
+    About once a minute, and at the end of the block, `write` is given the samples of each GPU. Without a GPU or
+    NVIDIA's package, nothing happens, and run.log says so.
+    """
+    stop = Event()
+    arguments = _sample, chosen_gpus(device, count), write, stop
+    thread = Thread(target=copy_context().run, args=arguments, name="gpu-sampler", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+
+
+def chosen_gpus(device: str, count: int) -> list[str]:
+    """The entries of CUDA_VISIBLE_DEVICES, by default indices, of `count` GPUs from `device` on, as far as they exist.
+
+    None on the CPU. As in CUDA, the first invalid entry hides all behind it.
+    """
+    if device == "cpu":
+        return []
+    first = first_gpu(device) or 0
+    if (mask := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
+        return [str(number) for number in range(first, first + count)]
+    entries = map(str.strip, mask.split(","))
+    valid = takewhile(lambda entry: entry.isdecimal() or entry.startswith(("GPU-", "MIG-")), entries)
+    return list(valid)[first : first + count]
+
+
+def _sample(entries: Sequence[str], write: Callable[[Samples], None], stop: Event) -> None:
+    """Sample GPUs until `stop` is set."""
+    if not entries:
+        return
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except ImportError:
+        log.debug("No figures of GPUs: nvidia-ml-py is not installed")
+        return
+    except pynvml.NVMLError as error:
+        log.debug("No figures of GPUs: %s", error)
+        return
+    failed = set[str]()
+
+    def ask(function: str, *arguments: Any) -> Any:
+        """What a function of NVML returns; None, with a line in run.log at the first time, if it fails."""
+        try:
+            return getattr(pynvml, function)(*arguments)
+        except (pynvml.NVMLError, AttributeError) as error:  # the package or the driver may be older
+            if function not in failed:
+                log.debug("%s: %s", function, error)
+            failed.add(function)
+            return None
+
+    gpus = []
+    for entry in entries:
+        if (handle := _handle_of(entry, ask)) is None:
+            log.debug("No figures of GPU %s: NVML does not tell which it is", entry)
+            continue
+        name = ask("nvmlDeviceGetName", handle) or ""
+        gpus.append((handle, {"host": socket.gethostname(), "gpu": entry, "name": name}))
+    while gpus and not stop.is_set():
+        lines = [{"at": datetime.now().astimezone().isoformat(timespec="seconds")} | about for _, about in gpus]
+        for _ in range(SAMPLES_PER_LINE):
+            for (handle, _), line in zip(gpus, lines, strict=True):
+                for figure, (function, value_of) in READ.items():
+                    found = ask(function, handle)
+                    line.setdefault(figure, []).append(None if found is None else value_of(found))
+            if stop.wait(EVERY_S):
+                break
+        for line in lines:
+            write(line)
+
+
+def _handle_of(entry: str, ask: Callable[..., Any]) -> Any:
+    """NVML's handle of an entry of CUDA_VISIBLE_DEVICES, which may be the beginning of a UUID; None if unknown.
+
+    NVML numbers GPUs by PCI bus. So does CUDA if CUDA_DEVICE_ORDER says so; else the fastest is first, so that the
+    numbers of different GPUs are ambiguous.
+    """
+    if entry.startswith("MIG-"):
+        return ask("nvmlDeviceGetHandleByUUID", entry)
+    handles = [ask("nvmlDeviceGetHandleByIndex", number) for number in range(ask("nvmlDeviceGetCount") or 0)]
+    if entry.startswith("GPU-"):
+        found = [handle for handle in handles if str(ask("nvmlDeviceGetUUID", handle)).startswith(entry)]
+        return found[0] if len(found) == 1 else None
+    if len({ask("nvmlDeviceGetName", handle) for handle in handles}) > 1:
+        order = "CUDA_DEVICE_ORDER"
+        if os.environ.get(order) != "PCI_BUS_ID":
+            log.info("GPU figures are not recorded: to tell these different GPUs apart, set %s=PCI_BUS_ID", order)
+            return None
+    return handles[int(entry)] if int(entry) < len(handles) else None
+
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process sees, by the names in its CUDA_VISIBLE_DEVICES, else by number."""
+    """The GPUs that PyTorch sees, by the names in CUDA_VISIBLE_DEVICES, else by number."""
     require("--gpus", "torch", error=ModelError)
     import torch
 
-    count = torch.cuda.device_count()
-    mask = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return [str(number) for number in range(count)] if mask is None else mask.replace(" ", "").split(",")[:count]
+    return chosen_gpus("auto", torch.cuda.device_count())
 
 
 def first_gpu(device: str) -> int | None:

@@ -12,7 +12,7 @@ from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.questions import QuestionError
 from roomscout.data.scans import ScanNotFound
 from roomscout.models import ModelError
-from roomscout.models.views import view_settings_of
+from roomscout.models.checkpoint_files import view_settings_of
 from roomscout.training.environment import EnvError, RoomEnv
 from roomscout.training.tuning import TuningError, add_tuning, load_parts, require_ready, train, trainer_arguments
 

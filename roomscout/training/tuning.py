@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from roomscout.base.extras import require
 from roomscout.base.text import counted
 from roomscout.models import PROMPTS_FILE
-from roomscout.models.checkpoint_files import checkpoint_folder
-from roomscout.models.engines import checkpoint_of
-from roomscout.models.views import VIEWS_FILE
+from roomscout.models.checkpoint_files import VIEWS_FILE, checkpoint_folder
+from roomscout.models.transformers.source import checkpoint_of
 
 if TYPE_CHECKING:
     from peft import LoraConfig

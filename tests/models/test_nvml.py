@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from roomscout.models import nvml
-from roomscout.models.nvml import chosen_gpus, sampled_gpus
+from roomscout.models import gpus as nvml
+from roomscout.models.gpus import chosen_gpus, sampled_gpus
 
 FAKE = Path(__file__).parents[1] / "fixtures" / "fake_nvml"
 

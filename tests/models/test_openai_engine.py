@@ -31,8 +31,8 @@ from roomscout.edge.settings import Settings
 from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
+from roomscout.models.openai.backend import COOL_DOWN_S, EndpointRouter
 from roomscout.models.openai.endpoint import Endpoint
-from roomscout.models.openai.router import COOL_DOWN_S, EndpointRouter
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
 from tests.conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories

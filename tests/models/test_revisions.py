@@ -10,9 +10,8 @@ from untrained_checkpoints import write_untrained_checkpoint
 from roomscout.analysis.compare.command import main as compare
 from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.adapters import require_adapter
-from roomscout.models.engines import checkpoint_of
 from roomscout.models.transformers.loading import checkpoint_processor, generation_settings
-from roomscout.models.transformers.source import existing_source, hub_revision, id_and_revision
+from roomscout.models.transformers.source import checkpoint_of, existing_source, hub_revision, id_and_revision
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.server import Build, server_command
 from roomscout.runs.reader import RunReader

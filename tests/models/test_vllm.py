@@ -27,12 +27,12 @@ from roomscout.agent.policies.prompts import checkpoint_prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.edge.reading import changed
 from roomscout.models import EMBEDDED, EXPLORER, ModelError, ModelOptions
+from roomscout.models.checkpoint_files import view_settings_of
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, load_checkpoint
-from roomscout.models.views import view_settings_of
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.prompts import LayoutEncoder, prompt_ids
 from roomscout.models.vllm.server import (

@@ -19,8 +19,7 @@ from roomscout.base.errors import ConfigError
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import ADVICE_NEEDS, Benchmark, wrong_needs
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
-from roomscout.models.checkpoint_files import invalid_in_words
-from roomscout.models.views import TellName
+from roomscout.models.checkpoint_files import TellName, invalid_in_words
 from roomscout.rendering.modalities import MODALITIES
 from roomscout.runs.records import RecordedPrompts
 

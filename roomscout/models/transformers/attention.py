@@ -1,5 +1,7 @@
 """Grouped-query attention that neither copies keys and values for each query head nor converts the mask per layer."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from transformers.masking_utils import sdpa_mask
 from roomscout.models.transformers.families.family import TEXT_CONFIG
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import GenerationConfig, PreTrainedModel
 
 _NAME = "grouped_sdpa"
 # CUDA's memory-efficient kernel copies the mask in every call unless its strides are multiples of 16 elements.
@@ -76,6 +78,49 @@ def grouped_sdpa(
     else:
         attended = torch.stack([attend(queries) for queries in grouped.unbind(2)], dim=2)
     return attended.reshape(rows, heads, columns, size).transpose(1, 2).contiguous(), None
+
+
+@contextmanager
+def inference_state(model: "PreTrainedModel", settings: "GenerationConfig") -> Iterator[None]:
+    """Inside this block the model is in eval mode, its text layers use grouped attention, `generate()` reads `settings`
+    instead of the model's own, and kernels are as in `chosen_kernels`. Afterwards all of it is as before.
+
+    A model that is being trained can therefore generate between its training steps.
+    """
+    training = [module for module in model.modules() if module.training]
+    text_config, own_settings = model.config.get_text_config(), model.generation_config
+    attention = text_config._attn_implementation
+    try:
+        for module in training:
+            module.training = False
+        model.generation_config = settings
+        use_grouped_sdpa(model)
+        with chosen_kernels(model.device, model.dtype):
+            yield
+    finally:
+        for module in training:
+            module.training = True
+        model.generation_config = own_settings
+        if text_config._attn_implementation != attention:
+            model.set_attn_implementation({TEXT_CONFIG: attention})
+
+
+@contextmanager
+def chosen_kernels(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """Disables PyTorch defaults that are slow or inexact for us, in the whole process, inside this block."""
+    cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
+    convolution, cudnn_attention = cudnn.conv.fp32_precision, cuda.cudnn_sdp_enabled()
+    try:
+        if device.type == "cuda":
+            # On Hopper, PyTorch prefers cuDNN attention, which builds a plan for every new shape: each decoding step
+            # would need one, because it attends to one more column than the last.
+            cuda.enable_cudnn_sdp(False)
+        if dtype == torch.float32:  # cuDNN would round the patch embedding's convolution to TF32's 10 bits
+            cudnn.conv.fp32_precision = "ieee"
+        yield
+    finally:
+        cuda.enable_cudnn_sdp(cudnn_attention)
+        cudnn.conv.fp32_precision = convolution
 
 
 AttentionInterface.register(_NAME, grouped_sdpa)

@@ -59,7 +59,7 @@ class TransformersBackend:
         from roomscout.models.transformers.devices import usable_bytes
         from roomscout.models.transformers.encoding import ConversationEncoder
         from roomscout.models.transformers.families import family_of
-        from roomscout.models.transformers.given_model import require_model, require_processor
+        from roomscout.models.transformers.loading import require_model, require_processor
         from roomscout.models.transformers.runner import GenerationOptions, ModelRunner, Steps
         from roomscout.models.transformers.steps import require_compiler
 

@@ -1,4 +1,4 @@
-"""Loads checkpoints from the hub or a folder; every failure is a one-sentence ModelError."""
+"""Loads checkpoints from the hub or a folder, and checks loaded models; every failure is a one-sentence ModelError."""
 
 import json
 from importlib import import_module
@@ -17,16 +17,24 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig, GenerationConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    BitsAndBytesConfig,
+    GenerationConfig,
+    PreTrainedModel,
+)
 from transformers.utils import logging
 
 from roomscout.base.files import LFS_POINTER
 from roomscout.models import ModelError
 from roomscout.models.transformers.families import family_of
+from roomscout.models.transformers.families.family import HEAD
 from roomscout.models.transformers.source import existing_source, id_and_revision
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 _LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError)
 # The error of huggingface_hub's HTTP client without a response: of httpx before version 2, of httpx2 since.
@@ -35,7 +43,7 @@ _TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__mod
 
 def load_checkpoint(
     model: str, dtype: torch.dtype, device: torch.device, quantize: str | None = None
-) -> tuple["PreTrainedModel", "ProcessorMixin"]:
+) -> tuple[PreTrainedModel, "ProcessorMixin"]:
     """The model in eval mode and the processor of a checkpoint (hub id or folder).
 
     `quantize` is a value of this setting. Raises ModelError for a checkpoint that is missing, gated, unreachable,
@@ -204,3 +212,50 @@ def generation_settings(model: str) -> GenerationConfig:
     if is_here(model, "generation_config.json"):
         return checkpoint_part(GenerationConfig, model)
     return GenerationConfig.from_model_config(checkpoint_config(model))
+
+
+def require_model(model: Any) -> None:
+    """Raise ModelError unless this is a supported family's model with a language-model head, loaded on one device."""
+    kind = type(model).__name__
+    if not isinstance(model, PreTrainedModel):
+        raise ModelError(
+            f"{kind} is not a model of transformers: pass the model that AutoModelForImageTextToText loads, without "
+            "wrappers (of a PEFT model, its get_base_model())"
+        )
+    try:
+        family_of(model.config)
+        model.get_submodule(HEAD)
+    except AttributeError as error:
+        raise ModelError(
+            f"{kind} has no language-model head: load the checkpoint with AutoModelForImageTextToText"
+        ) from error
+    devices = {str(parameter.device) for parameter in model.parameters()}
+    if len(devices) > 1:
+        raise ModelError(f"{kind} is split across {', '.join(sorted(devices))}: load it on one device")
+    if "meta" in devices:
+        raise ModelError(f"{kind} has no weights yet, since it is on the device 'meta': load its checkpoint")
+
+
+def require_processor(processor: Any, model: PreTrainedModel) -> None:
+    """Raise ModelError unless the processor's images, placeholders and vocabulary are this model's."""
+    kind, config = type(processor).__name__, model.config
+    if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
+        raise ModelError(f"{kind} does not process both text and images: pass what AutoProcessor loads for the model")
+    tokens, outputs = len(processor.tokenizer), config.get_text_config().vocab_size
+    patches = (
+        getattr(processor.image_processor, "patch_size", None),
+        getattr(processor.image_processor, "merge_size", None),
+    )
+    wanted = (
+        getattr(config.vision_config, "patch_size", None),
+        getattr(config.vision_config, "spatial_merge_size", None),
+    )
+    if tokens > outputs:
+        differs = f"its tokenizer has {tokens} tokens, the model {outputs}"
+    elif processor.image_token_id != config.image_token_id:
+        differs = f"its image token is {processor.image_token_id}, the model's {config.image_token_id}"
+    elif None not in patches and patches != wanted:
+        differs = f"its patches and merges are {patches}, the model's {wanted}"
+    else:
+        return
+    raise ModelError(f"{kind} is the processor of another model ({differs}): load both from the same checkpoint")

@@ -12,6 +12,7 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.models import ModelError, OutOfMemory, ReplyFormat
 from roomscout.models.conversation import why_too_long
+from roomscout.models.transformers.attention import inference_state
 from roomscout.models.transformers.decoding import (
     RecordedLogprobs,
     ReplyStop,
@@ -23,7 +24,6 @@ from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.grammar import CompiledGrammar
-from roomscout.models.transformers.inference_state import inference_state
 from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, cache_argument, kv_token_bytes
 from roomscout.models.transformers.loading import end_tokens
 from roomscout.models.transformers.steps import DecodingLoop

@@ -43,6 +43,23 @@ def existing_source(checkpoint: str) -> str:
     return checkpoint
 
 
+def checkpoint_of(model: str, revision: str | None = None) -> str:
+    """The hub id or folder for a value of `--model`; with a value of `--revision`, the hub id as `id@revision`.
+
+    Raises ModelError for a revision of a folder.
+    """
+    if revision is None:
+        if id_and_revision(model)[1] is not None:
+            raise ModelError(f"there is no checkpoint folder {model}: a hub checkpoint takes --revision")
+        return str(EXPLORER) if model == EMBEDDED else model
+    if model == EMBEDDED or Path(model).expanduser().is_dir():
+        raise ModelError(
+            f"--revision {revision} selects a version on huggingface.co, and {model} is a folder: leave it out, "
+            f"or give --model a hub id"
+        )
+    return f"{model}@{revision}"
+
+
 def require_libraries(model: str) -> None:
     """Raise ModelError if a library is missing that loads checkpoints."""
     name = EMBEDDED if model == str(EXPLORER) else model
