@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roomscout.models import gpus as nvml
+from roomscout.models import gpus
 from roomscout.models.gpus import chosen_gpus, sampled_gpus
 
 FAKE = Path(__file__).parents[1] / "fixtures" / "fake_nvml"
@@ -22,8 +22,8 @@ def fake_nvml(monkeypatch) -> Iterator[None]:
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     monkeypatch.syspath_prepend(str(FAKE))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(nvml, "EVERY_S", 0.01)
-    monkeypatch.setattr(nvml, "SAMPLES_PER_LINE", 3)
+    monkeypatch.setattr(gpus, "EVERY_S", 0.01)
+    monkeypatch.setattr(gpus, "SAMPLES_PER_LINE", 3)
     yield
     sys.modules.pop("pynvml", None)
 
@@ -97,7 +97,7 @@ def test_without_a_gpu_nothing_is_sampled_and_the_log_says_so_once(monkeypatch, 
     for key, value in variables.items():
         monkeypatch.setenv(key, value)
     assert sampled() == []
-    assert [record.levelno for record in caplog.records if "nvml" in record.name] == [logging.DEBUG]
+    assert [record.levelno for record in caplog.records if record.name == gpus.__name__] == [logging.DEBUG]
 
 
 @pytest.mark.usefixtures("fake_nvml")
