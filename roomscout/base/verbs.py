@@ -12,7 +12,18 @@ Arguments = ParamSpec("Arguments")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests a similar flag for one that does not exist."""
+    """A parser that suggests a similar flag for one that does not exist, and takes choices like that of --up-axis -y."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments; argparse itself takes each word that begins with a dash for a flag."""
+        joined: list[str] = []
+        for word in sys.argv[1:] if args is None else args:
+            before = self._option_string_actions.get(joined[-1]) if joined else None
+            if before is not None and word.startswith("-") and word in (before.choices or ()):
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        return super().parse_known_args(joined, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and end the process with status 2."""

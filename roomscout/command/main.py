@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roomscout import SCRIPT
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import EXTRA_OF, needs
 from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_interrupts
@@ -27,18 +26,18 @@ def main(argv: list[str]) -> int:
     refusals: tuple[type[Exception], ...] = (ConfigError,)
     try:
         with deferred_interrupts():  # in the midst of an import they would end in a traceback
-            from roomscout.command.help import show_help
-            from roomscout.command.verbs import overview, read_verb
+            from roomscout.command.verbs import overview, read_verb, show_all_flags
             from roomscout.edge.flags import parse_command_line
-        if not argv and Path(sys.argv[0]).name != SCRIPT.name:
-            print(overview(examples=True))
+            from roomscout.edge.reading import read_settings
+        if not argv:
+            print(overview())
             return 2
         flags, command = read_verb(argv)
         if command is not None:
             return command(flags)
         given = parse_command_line(flags)
         if given.help:
-            return show_help(given, overview(), overview(examples=True))
+            return show_all_flags(read_settings(given.settings))
         with deferred_interrupts():  # imported here, so that --help stays instant
             from roomscout.agent.console import lines_kept_for_log
             from roomscout.agent.loop import answer_questions

@@ -36,7 +36,7 @@ TEXT_PX = 22
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, 1 if a scan is missing or unusable, or 2 if nothing can be drawn."""
     parser = _parser()
-    options = parser.parse_args(_with_negative_axes(arguments))
+    options = parser.parse_args(arguments)
     chosen = [flag for flag in ("benchmark", "questions", "datasets", "scenes") if getattr(options, flag)]
     if options.scans and chosen:
         parser.error(f"--{chosen[0]} chooses scans by their questions: leave it out, or the names of scans")
@@ -113,17 +113,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=_scale, default=1.0, help="metres per unit of the scan files (%(default)s)")
     parser.add_argument("--up-axis", choices=get_args(UpAxis), default="auto", help="the axis that points up")
     return parser
-
-
-def _with_negative_axes(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `--up-axis -y` as `--up-axis=-y`: argparse takes a word with a dash for a flag."""
-    joined: list[str] = []
-    for argument in arguments:
-        if joined and joined[-1] == "--up-axis" and argument in get_args(UpAxis):
-            joined[-1] += f"={argument}"
-        else:
-            joined.append(argument)
-    return joined
 
 
 def _scale(text: str) -> float:

@@ -4,21 +4,20 @@ To add a verb, write its `main(arguments) -> int` with base/verbs.py, and an ent
 """
 
 import importlib
-import shlex
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roomscout import __version__
+from roomscout import SCRIPT, __version__
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import did_you_mean, either
-from roomscout.data.question_files import QUESTION_FILES
-from roomscout.data.scans import SCAN_SUFFIXES
 from roomscout.edge import sections as of
 from roomscout.edge.declaring import Section
-from roomscout.edge.settings import DEFAULTS
+from roomscout.edge.flags import flags_parser
+from roomscout.edge.settings import DEFAULTS, Settings
 
 
 @dataclass(frozen=True)
@@ -59,26 +58,24 @@ RUN_SECTIONS = (
     of.ClusterSettings,
 )
 """What a run of many questions takes, the main sections first."""
-EXAMPLE_QUESTION = "How many chairs are in this room?"
+WITHOUT_MODEL = tuple(
+    each
+    for each in RUN_SECTIONS
+    if each not in (of.ModelSettings, of.ServerSettings, of.VllmSettings, of.ClusterSettings)
+)
+ABOUT = """\
+Let a vision-language model explore 3D scans of rooms and answer spatial questions.
+
+Choose what to run by a verb, or by --batch (many questions), --ply with --question (one question about one scan),
+--demo (generated rooms and the included small model) or --continue (an earlier run)."""
 
 
 def _ask(arguments: Sequence[str]) -> list[str]:
     words, flags = _words_and_flags(arguments)
-    if not words:
-        example = _command("ask", "room.ply", EXAMPLE_QUESTION)
-        raise ConfigError(f"ask takes a scan and a question, then flags: {example}")
-    scan, *questions = words
-    if not _names_scan(scan):
-        if questions and _names_scan(questions[0]):
-            raise ConfigError(f"ask takes the scan before the question: {_command('ask', questions[0], scan)}")
-        if not Path(scan).exists() and " " in scan:
-            raise ConfigError(f"ask takes a scan before the question: {_command('ask', 'room.ply', scan)}")
-    if questions and "--question" in flags:
-        raise ConfigError("ask takes one question: leave out --question, or the one after the scan")
-    if len(questions) > 1:
-        meant = _command("ask", scan, " ".join(questions))
-        raise ConfigError(f"ask takes one question: put quotes around it, as in: {meant}")
-    return ["--ply", scan, *(["--question", *questions] if questions else []), *flags]
+    if not words or len(words) + ("--question" in flags) > 2:
+        raise ConfigError(f"ask takes a scan, and a question in quotes, then flags: {VERBS['ask'].examples[0]}")
+    scan, *question = words
+    return ["--ply", scan, *(["--question", *question] if question else []), *flags]
 
 
 def _resume(arguments: Sequence[str]) -> list[str]:
@@ -93,20 +90,9 @@ def _only_flags(verb: str, *stands_for: str) -> Callable[[Sequence[str]], list[s
 
     def flags(arguments: Sequence[str]) -> list[str]:
         words, _ = _words_and_flags(arguments)
-        if not words:
-            return [*stands_for, *arguments]
-        word = words[0]
-        if Path(word).suffix in QUESTION_FILES:
-            meant = _command(verb, "--questions", word)
-        elif _names_scan(word):
-            meant = _command("preview", word) if verb == "check" else _command("ask", word, EXAMPLE_QUESTION)
-        elif (questions := Path(word, "questions.jsonl")).is_file():
-            meant = _command(verb, "--questions", str(questions), "--scan-root", word)
-        elif Path(word).is_dir():
-            meant = _command(verb, "--scan-root", word)
-        else:
-            meant = VERBS[verb].examples[1]
-        raise ConfigError(f"{verb} takes flags, not {word}, as in: {meant}")
+        if words:
+            raise ConfigError(f"{verb} takes flags, not {words[0]}, as in: {VERBS[verb].examples[1]}")
+        return [*stands_for, *arguments]
 
     return flags
 
@@ -115,15 +101,6 @@ def _words_and_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments before the first flag, and the others."""
     first = next((index for index, each in enumerate(arguments) if each.startswith("-")), len(arguments))
     return list(arguments[:first]), list(arguments[first:])
-
-
-def _names_scan(word: str) -> bool:
-    return Path(word).suffix.lower() in SCAN_SUFFIXES
-
-
-def _command(*words: str) -> str:
-    """A command of ours, with quotes where a shell needs them."""
-    return " ".join(["roomscout", *(f'"{each}"' if set(each) & set(" ?*()") else shlex.quote(each) for each in words)])
 
 
 def _version(arguments: Sequence[str]) -> int:
@@ -158,15 +135,11 @@ VERBS = {
             "roomscout play --benchmark rooms --num-questions 20 --annotator anna ben --samples 2",
         ),
         flags=_only_flags("play", "--batch", "--policy", "human"),
-        sections=tuple(
-            each
-            for each in RUN_SECTIONS
-            if each not in (of.ModelSettings, of.ServerSettings, of.VllmSettings, of.ClusterSettings)
-        ),
+        sections=WITHOUT_MODEL,
     ),
     "resume": Verb(
         "Continue a run where it stopped: the newest, or the one in a folder.",
-        ("roomscout resume", "roomscout resume experiment_logs/20261123_211500_batched --retry-failed"),
+        ("roomscout resume", "roomscout resume runs/first --retry-failed"),
         "[RUN] [FLAGS]",
         _resume,
         (of.WhatToRun, *RUN_SECTIONS[1:]),
@@ -203,25 +176,19 @@ VERBS = {
     ),
     "report": Verb(
         "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
-        (
-            "roomscout report experiment_logs/20261123_211500_batched",
-            "roomscout report experiment_logs/20261123_211500_batched --embed --out to_mail.html",
-        ),
+        ("roomscout report runs/first", "roomscout report runs/first --embed --out to_mail.html"),
         "[RUN] [FLAGS]",
         target="roomscout.analysis.report.command:main",
     ),
     "serve": Verb(
         "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
-        ("roomscout serve experiment_logs/20261123_211500_batched", "roomscout serve experiment_logs --port 9000"),
+        ("roomscout serve runs/first", "roomscout serve runs --port 9000"),
         "[RUN] [FLAGS]",
         target="roomscout.analysis.serve.command:main",
     ),
     "replay": Verb(
         "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",
-        (
-            "roomscout replay experiment_logs/20261123_211500_batched q036",
-            "roomscout replay experiment_logs/20261123_211500_batched q036 --out to_mail.html",
-        ),
+        ("roomscout replay runs/first q036", "roomscout replay runs/first q036 --out to_mail.html"),
         "[RUN] Q [FLAGS]",
         target="roomscout.analysis.replay.command:main",
     ),
@@ -233,28 +200,19 @@ VERBS = {
     ),
     "wrong": Verb(
         "List the answers of a run that are wrong or partly right, worst first.",
-        (
-            "roomscout wrong experiment_logs/20261123_211500_batched",
-            "roomscout wrong experiment_logs/20261123_211500_batched --type object_counting --scene scene0011_00",
-        ),
+        ("roomscout wrong runs/first", "roomscout wrong runs/first --type object_counting --scene scene0011_00"),
         "[RUN] [FLAGS]",
         target="roomscout.analysis.wrong:main",
     ),
     "compare": Verb(
         "Compare runs over the same questions: differences with intervals, and the questions that flipped.",
-        (
-            "roomscout compare runs/small runs/large --out small_large.html",
-            "roomscout compare runs/free runs/one_view --even-if steps",
-        ),
+        ("roomscout compare runs/small runs/large", "roomscout compare runs/free runs/one_view --even-if steps"),
         "RUN RUN... [FLAGS]",
         target="roomscout.analysis.compare.command:main",
     ),
     "study": Verb(
         "Run a whole comparison, such as a model against its controls, and write a table and a page; also resumes it.",
-        (
-            "roomscout study controls studies/controls --demo",
-            "roomscout study budget studies/budget --scan-root scans --model Qwen/Qwen3-VL-8B-Instruct",
-        ),
+        ("roomscout study controls studies/controls --demo", "roomscout study budget studies/budget --scan-root scans"),
         "PRESET FOLDER [FLAGS]",
         target="roomscout.command.studies:main",
     ),
@@ -266,10 +224,7 @@ VERBS = {
     ),
     "failures": Verb(
         "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
-        (
-            "roomscout failures experiment_logs/20261123_211500_batched",
-            "roomscout failures experiment_logs/20261123_211500_batched --type object_counting",
-        ),
+        ("roomscout failures runs/first", "roomscout failures runs/first --type object_counting"),
         "[RUN] [FLAGS]",
         target="roomscout.analysis.failures:main",
     ),
@@ -284,26 +239,20 @@ VERBS = {
     ),
     "rescore": Verb(
         "Apply today's parser and scorer to the replies of a run, without a model, and show what changes.",
-        (
-            "roomscout rescore experiment_logs/20261123_211500_batched",
-            "roomscout rescore experiment_logs/20261123_211500_batched --out rescored.csv",
-        ),
+        ("roomscout rescore runs/first", "roomscout rescore runs/first --out rescored.csv"),
         "[RUN] [FLAGS]",
         target="roomscout.command.reports:rescore",
     ),
     "export": Verb(
         "Write the answers of a run for inspect or for fine-tuning.",
-        (
-            "roomscout export experiment_logs/20261123_211500_batched --to inspect",
-            "roomscout export experiment_logs/20261123_211500_batched --to messages --out train.jsonl",
-        ),
+        ("roomscout export runs/first --to inspect", "roomscout export runs/first --to messages --out train.jsonl"),
         "[RUN] --to FORMAT [FLAGS]",
         target="roomscout.analysis.exports.command:main",
     ),
     "train": Verb(
         "Train a model on the conversations of runs, or by the score of its own episodes.",
         (
-            "roomscout train sft experiment_logs/20261123_211500_batched --model embedded --output training_runs/sft",
+            "roomscout train sft runs/first --model embedded --output training_runs/sft",
             "roomscout train grpo --model embedded --output training_runs/grpo",
         ),
         "WHAT [FLAGS]",
@@ -312,36 +261,37 @@ VERBS = {
     ),
 }
 
-
 EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("rooms", 0), ("eval", 1), ("resume", 0)))
-"""What the help of the console command shows after the verbs."""
 
 
-def overview(examples: bool = False) -> str:
-    """The verbs with what they take, each with a sentence; with `examples`, also four commands."""
+def overview() -> str:
+    """The verbs with what they take, each with a sentence, and examples."""
     usage = {name: f"  {name} {verb.takes.replace('[FLAGS]', '')}".rstrip() for name, verb in VERBS.items()}
     width = 2 + max(map(len, usage.values()))
     columns = max(shutil.get_terminal_size().columns, width + 40)
-    lines = [
-        textwrap.fill(VERBS[name].does, columns, initial_indent=f"{taken:<{width}}", subsequent_indent=" " * width)
-        for name, taken in usage.items()
-    ]
-    lines = ["Verbs (roomscout help VERB has examples):", *lines]
-    return "\n".join([*lines, *(["", "Examples:", *(f"  {each}" for each in EXAMPLES)] if examples else [])])
+    lines = ["Verbs (help VERB has examples):"]
+    for name, taken in usage.items():
+        begin, indent = f"{taken:<{width}}", " " * width
+        lines.append(textwrap.fill(VERBS[name].does, columns, initial_indent=begin, subsequent_indent=indent))
+    command = f"python {SCRIPT.name}" if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
+    return "\n".join([*lines, "", "Examples:", *(f"  {command}{each.removeprefix('roomscout')}" for each in EXAMPLES)])
+
+
+def show_all_flags(defaults: Settings) -> int:
+    """Print the verbs and the help of all flags, with these defaults; returns the exit status."""
+    flags_parser(description=f"{ABOUT}\n\n{overview()}", defaults=vars(defaults)).print_help()
+    return 0
 
 
 def show_help(name: str) -> int:
     """Print the help of a verb, for another command its own with the examples first; returns the exit status."""
     verb = VERBS[name]
-    if verb.target:
-        print(f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}\n")
-        return verb.run(["--help"])
-    from roomscout.command.help import print_flags
-
-    taken = verb.takes.removesuffix("[FLAGS]")
-    usage = f"roomscout {name} {taken}".strip()
     about = f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}"
-    print_flags(usage, verb.sections, about, DEFAULTS)
+    if verb.target:
+        print(f"{about}\n")
+        return verb.run(["--help"])
+    usage = f"roomscout {name} {verb.takes.removesuffix('[FLAGS]')}".strip()
+    flags_parser(verb.sections, usage, about, DEFAULTS).print_help()
     return 0
 
 
@@ -361,19 +311,8 @@ def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]],
             return ["--help"], None
         name, arguments = words[0], ["--help"]
     if name not in VERBS:
-        raise ConfigError(_unknown(name))
+        raise ConfigError(f"there is no verb {name}; {did_you_mean(name.lower(), VERBS, f'use {either(VERBS)}')}")
     verb = VERBS[name]
     if {"-h", "--help"} & set(arguments) and not (verb.parts and _words_and_flags(arguments)[0]):
         return [], lambda _: show_help(name)
     return (verb.flags(arguments), None) if verb.flags else (arguments, verb.run)
-
-
-def _unknown(word: str) -> str:
-    """That a word is not a verb, and what is likely meant."""
-    if _names_scan(word):
-        return f"{word} is a scan, not a verb; to ask about it: {_command('ask', word, EXAMPLE_QUESTION)}"
-    if Path(word).suffix in QUESTION_FILES:
-        return f"{word} is a file, not a verb; to ask its questions: {_command('eval', '--questions', word)}"
-    if Path(word, "run.json").is_file():
-        return f"{word} is a run, not a verb; to look at it: {_command('report', word)}"
-    return f"there is no verb {word}; {did_you_mean(word.lower(), VERBS, f'use {either(VERBS)}')}"

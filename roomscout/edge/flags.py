@@ -1,25 +1,20 @@
 """The command line: a flag for each setting, and the YAML file of --config."""
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from roomscout.base.errors import ConfigError
 from roomscout.base.plain_yaml import read_yaml
-from roomscout.base.text import argument_text, did_you_mean
+from roomscout.base.text import argument_text, either
+from roomscout.base.verbs import Parser
 from roomscout.base.wording import flag
-from roomscout.edge.declaring import alternatives
+from roomscout.edge.declaring import Section
 from roomscout.edge.reading import read_settings
-from roomscout.edge.settings import HINTS, SETTINGS
-
-TYPES = {name: [each for each in alternatives(hint) if each is not NoneType] for name, hint in HINTS.items()}
-"""The types of each setting's values that are not None."""
-FLAGS = {flag(name): (name, True) for name in SETTINGS} | {
-    flag(name, False): (name, False) for name, types in TYPES.items() if types == [bool]
-}
-"""The setting of each flag, and False for the flags that turn a switch off."""
+from roomscout.edge.settings import SECTIONS, SETTINGS, SEVERAL, TYPES, names_in
 
 
 @dataclass(frozen=True)
@@ -34,22 +29,77 @@ class Given:
 
 
 def parse_command_line(argv: list[str]) -> Given:
-    """Parse flags, and the YAML file of --config if given. Each switch has a `--no-` form that turns it off.
+    """Parse flags, and the YAML file of --config if given.
 
-    Raises ConfigError, naming the flag, if a flag does not exist or has a wrong value, or if the file cannot be read.
+    Raises ConfigError, naming the flag, if a value is wrong or the file cannot be read; ends the process with status 2,
+    as argparse does, if a flag does not exist or lacks its value.
     """
-    words = [part for each in argv for part in (each.split("=", 1) if each.startswith("--config=") else [each])]
-    in_file: dict[str, Any] = {}
-    if "--config" in words:
-        place = words.index("--config")
-        if len(words) == place + 1 or "--config" in words[place + 1 :]:
-            raise ConfigError("--config takes one YAML file")
-        in_file = _read_yaml(Path(words[place + 1]))
-        del words[place : place + 2]
-    asks_help = bool({"-h", "--help"} & {*words})
-    in_flags = {} if asks_help else _values_of(words)
-    from_flags = read_settings(in_flags)
-    return Given(in_file | {name: getattr(from_flags, name) for name in in_flags}, asks_help)
+    found = vars(flags_parser().parse_args(argv))
+    asks_help, config = found.pop("help", False), found.pop("config", None)
+    in_file = {} if config is None else _read_yaml(config)
+    in_flags = read_settings(found)
+    return Given(in_file | {name: getattr(in_flags, name) for name in found}, asks_help)
+
+
+def flags_parser(
+    sections: Iterable[type[Section]] = SECTIONS,
+    usage: str = "roomscout VERB",
+    description: str = "",
+    defaults: Mapping[str, Any] | None = None,
+) -> Parser:
+    """A parser with the flags of these sections; its help has their texts if it is given the `defaults` to show."""
+    parser = Parser(
+        prog="roomscout",
+        usage=f"{usage} [-h] [OPTIONS]",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("-h", "--help", action="store_true", help="show this help message and exit")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE.yaml", help="read settings from a YAML file; flags take precedence"
+    )
+    for section in sections:
+        group = parser.add_argument_group(f"{section.title} options", section.advice or None)
+        helps = {} if defaults is None else section.helps()
+        for name in names_in(section):
+            text = _help(name, helps[name], defaults[name]) if defaults is not None else None
+            if TYPES[name] == [bool]:
+                group.add_argument(flag(name), dest=name, action=argparse.BooleanOptionalAction, help=text)
+                continue
+            group.add_argument(
+                flag(name),
+                dest=name,
+                type=partial(_value, Path if Path in TYPES[name] else argument_text),
+                metavar=SETTINGS[name].values or None,
+                choices=_choices(name),
+                nargs="+" if name in SEVERAL else None,
+                help=text,
+            )
+    return parser
+
+
+def _value(convert: Callable[[str], Any], text: str) -> Any:
+    if not text:
+        raise argparse.ArgumentTypeError("takes a value, got an empty text")
+    return convert(text)
+
+
+def _choices(name: str) -> list[Any] | None:
+    """The values of a setting that takes some texts only."""
+    types = TYPES[name]
+    return [value for each in types for value in get_args(each)] if {*map(get_origin, types)} == {Literal} else None
+
+
+def _help(name: str, text: str, default: Any) -> str:
+    """The help of a flag for argparse, with the choices of a registry and the default."""
+    if (choices := SETTINGS[name].choices) is not None:
+        text = text.replace("{choices}", either([*choices()]))
+    shown = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    text += f" (default: {shown})" if shown not in ("", "None") else ""
+    return text.replace("%", "%%")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -66,62 +116,3 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         names["continue_from"] = names.pop("continue")
     settings = read_settings(names, f"--config {path}")
     return {name: getattr(settings, name) for name in names}
-
-
-def _values_of(words: list[str]) -> dict[str, Any]:
-    """The setting that each flag gives, by name, as text; of a flag that is given twice, the later one."""
-    values: dict[str, Any] = {}
-    for typed, *following in _by_flag(words):
-        switch, has_value, value = typed.partition("=")
-        texts = [value, *following] if has_value else following
-        name, turns_on = _setting(switch)
-        if TYPES[name] == [bool]:
-            if texts:
-                raise ConfigError(f"{switch} takes no value: leave out {' '.join(texts)}")
-            values[name] = turns_on
-            continue
-        if not any(texts):
-            raise ConfigError(f"{switch} is given without a value")
-        several = any(get_origin(each) is tuple for each in TYPES[name])
-        if len(texts) > 1 and not several:
-            quote = ": put quotes around a text of several words" if str in TYPES[name] else ""
-            raise ConfigError(f"{switch} takes one value, got {' '.join(texts)}{quote}")
-        given = [Path(each) if Path in TYPES[name] else argument_text(each) for each in texts]
-        values[name] = tuple(given) if several and given != ["auto"] else given[0]
-    return values
-
-
-def _by_flag(words: list[str]) -> Iterator[list[str]]:
-    """Each flag with the words after it."""
-    group: list[str] = []
-    for word in words:
-        if f"-{word}".partition("=")[0] in FLAGS:
-            raise ConfigError(f"there is no flag {word}; did you mean -{word}, with two dashes?")
-        if group and (not word.startswith("--") or _is_choice(group[0], word)):
-            group.append(word)
-            continue
-        if not word.startswith("--"):
-            raise ConfigError(f"there is no flag {word}; --help lists the flags")
-        if group:
-            yield group
-        group = [word]
-    if group:
-        yield group
-
-
-def _is_choice(typed: str, word: str) -> bool:
-    """Whether a flag takes this word among a few, such as the -y of --up-axis, which begins like a flag."""
-    name, _ = FLAGS.get(typed.replace("_", "-"), ("", False))
-    return any(word in get_args(each) for each in TYPES.get(name, ()))
-
-
-def _setting(typed: str) -> tuple[str, bool]:
-    """The setting of a flag, and False for the `--no-` form of a switch; raises ConfigError if there is none."""
-    wanted = typed.replace("_", "-")
-    if wanted in FLAGS:
-        return FLAGS[wanted]
-    # Without the dashes, which make any two flags similar.
-    names = [each[2:] for each in (*FLAGS, "--config")]
-    longer = [each for each in names if each.startswith(f"{wanted[2:]}-")]
-    word = longer[0] if len(longer) == 1 else wanted[2:]
-    raise ConfigError(f"there is no flag {typed}; {did_you_mean(word, names, '--help lists the flags', '--')}")

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import did_you_mean
 from roomscout.base.wording import flag
-from roomscout.edge.declaring import alternatives
-from roomscout.edge.settings import HINTS, SETTINGS, Settings
+from roomscout.edge.settings import SETTINGS, SEVERAL, Settings
 
 _adapter = cache(TypeAdapter)
 
@@ -41,8 +40,7 @@ def changed(settings: Settings, **changes: Any) -> Settings:
 
 def _several(name: str, value: Any) -> Any:
     """The value of a setting that takes several; one text stands for a list of one."""
-    takes_several = any(get_origin(each) is tuple for each in alternatives(HINTS[name]))
-    return (str(value),) if takes_several and isinstance(value, str | Path) and value != "auto" else value
+    return (str(value),) if name in SEVERAL and isinstance(value, str | Path) else value
 
 
 def _unknown(name: str) -> str:

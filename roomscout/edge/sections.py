@@ -30,6 +30,7 @@ from roomscout.edge.types import (
     ExtraBody,
     Given,
     Gpus,
+    ImageSize,
     PartName,
     RevisionName,
     RunName,
@@ -116,7 +117,7 @@ class WhatToRun(Section):
     """The scan to ask about: a .ply, .pcd, .glb, .gltf or .obj file."""
     question: str | None = setting(None, Role.QUESTION, "TEXT", study="never", needs=("ply",))
     """The question to ask about --ply; without it, ask for one after another, with model and scan kept in memory."""
-    options: tuple[str, ...] = setting((), Role.QUESTION, "TEXT ...", study="never", needs=("question",))
+    options: tuple[str, ...] = setting((), Role.QUESTION, "TEXT", study="never", needs=("question",))
     """The choices of --question; without them the answer is a number or free text."""
     ground_truth: str | None = setting(None, Role.QUESTION, "TEXT", study="never", needs=("question",))
     """The correct answer to --question, for scoring."""
@@ -132,13 +133,13 @@ class QuestionSettings(Section):
     your own Benchmark record as path/to/file.py:NAME."""
     questions: Path | None = setting(None, Role.PLACE, "FILE")
     """A .jsonl, .json, .csv, .tsv or .parquet file with the benchmark's columns, instead of its source on the hub."""
-    datasets: tuple[str, ...] = setting((), Role.QUESTION, "NAME ...")
+    datasets: tuple[str, ...] = setting((), Role.QUESTION, "NAME")
     """Only questions of these datasets."""
-    question_types: tuple[str, ...] = setting((), Role.QUESTION, "TYPE ...")
+    question_types: tuple[str, ...] = setting((), Role.QUESTION, "TYPE")
     """Only questions of these types; types that a scan cannot answer are left out unless named here."""
-    scenes: tuple[str, ...] = setting((), Role.QUESTION, "SCENE ...")
+    scenes: tuple[str, ...] = setting((), Role.QUESTION, "SCENE")
     """Only questions of these scenes."""
-    ids: tuple[str, ...] = setting((), Role.QUESTION, "ID ...")
+    ids: tuple[str, ...] = setting((), Role.QUESTION, "ID")
     """Only questions with these ids."""
     num_questions: Count | None = setting(None, Role.QUESTION, "N")
     """Only the first N questions that pass the other filters."""
@@ -166,7 +167,7 @@ class RenderSettings(Section):
     """
     scale: Annotated[float, Gt(0)] = setting(1.0, Role.ANSWER)
     """Metres per unit of the scan files, such as 0.001 if they are in millimetres."""
-    image_size: tuple[Count, Count] | Literal["auto"] = setting("auto", Role.ANSWER, "W H|auto", resolved=True)
+    image_size: ImageSize = setting("auto", Role.ANSWER, "PIXELS", resolved=True)
     """Width and height of the views in pixels; auto is the checkpoint's own from its views.json, else a size that suits
     its family, 640 480 for Qwen3-VL. Frames of a video have at most as many pixels."""
     focal: Annotated[float, Ge(1)] | Literal["auto"] = setting("auto", Role.ANSWER, "FLOAT|auto", resolved=True)
@@ -175,7 +176,7 @@ class RenderSettings(Section):
     """Initial height of the camera above the floor in metres, lower in low rooms."""
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(CAMERA_PITCH_DEG, Role.ANSWER)
     """Pitch of the camera in degrees; negative looks down."""
-    see: See = setting((VIEW,), Role.ANSWER, "NAME ...", choices=lambda: MODALITIES)
+    see: See = setting((VIEW,), Role.ANSWER, "NAME", choices=lambda: MODALITIES)
     """The images of each turn: the view (rgb), always the first, and {choices}, in the order given."""
 
 
@@ -290,7 +291,7 @@ class ControlSettings(Section):
     keep_views: Count | None = setting(None, Role.ANSWER, "K", unless=(*WITHOUT_MODEL, *ONE_TURN))
     """Show the images of the first turn and of the last K turns only; of earlier turns, say what the move did and where
     the camera was."""
-    given: Given = setting((), Role.ANSWER, "NAME ...", when={"path": Rules(unless=("moves", "moves_of"))})
+    given: Given = setting((), Role.ANSWER, "NAME", when={"path": Rules(unless=("moves", "moves_of"))})
     """Replace parts of the task by the truth: the camera's path, which shows what each question needs (path), and as
     text the boxes of the objects in view so far (boxes-seen) or of all (boxes); needs known boxes."""
     min_turns: Annotated[int, Ge(0)] = setting(0, Role.ANSWER, "N", unless=("moves", "moves_of", "given=path"))
@@ -299,7 +300,7 @@ class ControlSettings(Section):
     """How the model says how to move the camera: {choices}, or by your own ActionSpace as path/to/file.py:NAME."""
     translation: bool = setting(True, Role.ANSWER, unless=TURNING)
     """Let the camera move; --no-translation lets it only turn in place."""
-    tell: Tell = setting("auto", Role.ANSWER, "NAME ...|auto", resolved=True)
+    tell: Tell = setting("auto", Role.ANSWER, "NAME", resolved=True)
     """What the prompts reveal: some of pose, extent (of the room) and turns (left), or nothing; auto is the
     checkpoint's own from its views.json, else pose turns."""
     anytime: bool = setting(False, Role.RECORD, unless=ONE_TURN)
@@ -313,7 +314,7 @@ class ServerSettings(Section):
 
     title: ClassVar = "server"
     advice: ClassVar = "Advanced: only with --engine openai."
-    base_url: tuple[ServerUrl, ...] = setting((), Role.PLACE, "URL ...", engines=("openai",))
+    base_url: tuple[ServerUrl, ...] = setting((), Role.PLACE, "URL", engines=("openai",))
     """With --engine openai, base URLs of one or more servers, such as http://localhost:8000/v1."""
     api_key_env: VariableName = setting(ServerOptions.key_env, Role.PLACE, "NAME")
     """With --engine openai, the environment variable that holds the API key, if the server needs one."""
@@ -356,7 +357,7 @@ class PlaySettings(Section):
 
     title: ClassVar = "people"
     advice: ClassVar = "Only with --policy human."
-    annotator: Annotators = setting((), Role.ANSWERER, "NAME ...", study="never", needs=("policy=human",))
+    annotator: Annotators = setting((), Role.ANSWERER, "NAME", study="never", needs=("policy=human",))
     """The people who answer, by names without blanks, such as initials. The answers are dealt out to them: with as many
     --samples as people, everybody answers each question; with 1, each question goes to one of them."""
     address: Address = setting("127.0.0.1:8766", Role.PLACE, "HOST:PORT", study="never", needs=("policy=human",))
@@ -396,9 +397,7 @@ class ClusterSettings(Section):
     advice: ClassVar = "Advanced: for runs on several machines."
     shard: PartName | None = setting(None, Role.QUESTION, "I/N", study="call", unless=("ply", "demo"))
     """Answer only part I of N, which consists of whole scenes; "roomscout merge" makes one run of the parts."""
-    gpus: Gpus = setting(
-        (NO_GPUS,), Role.SPEED, "all|0,1|none", unless=("ray", "ply", "demo", "shard", "device=cuda:*")
-    )
+    gpus: Gpus = setting((NO_GPUS,), Role.SPEED, "GPU", unless=("ray", "ply", "demo", "shard", "device=cuda:*"))
     """Answer parts of the run in one process for each of these GPUs (by number, as PyTorch counts, or UUID), or with
     --device cpu in as many processes on the CPU, and merge them."""
     ray: bool = setting(False, Role.SPEED, unless=ONE_WORKER)

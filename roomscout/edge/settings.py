@@ -3,50 +3,34 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, get_type_hints
+from types import NoneType
+from typing import Any, ClassVar, get_origin, get_type_hints
 
 from pydantic import ConfigDict
 
 from roomscout.base.text import argument_text
 from roomscout.base.wording import flag
-from roomscout.edge.declaring import Role, Section, Setting
-from roomscout.edge.sections import (
-    ClusterSettings,
-    ControlSettings,
-    JudgeSettings,
-    ModelSettings,
-    OutputSettings,
-    PlaySettings,
-    QuestionSettings,
-    RenderSettings,
-    ScheduleSettings,
-    ServerSettings,
-    VllmSettings,
-    WhatToRun,
-)
+from roomscout.edge import sections as of
+from roomscout.edge.declaring import Role, Section, Setting, alternatives
 from roomscout.edge.types import NO_GPUS
 
 
 @dataclass(frozen=True)
 class Settings(
-    ClusterSettings,
-    OutputSettings,
-    PlaySettings,
-    JudgeSettings,
-    VllmSettings,
-    ServerSettings,
-    ControlSettings,
-    ScheduleSettings,
-    ModelSettings,
-    RenderSettings,
-    QuestionSettings,
-    WhatToRun,
+    of.ClusterSettings,
+    of.OutputSettings,
+    of.PlaySettings,
+    of.JudgeSettings,
+    of.VllmSettings,
+    of.ServerSettings,
+    of.ControlSettings,
+    of.ScheduleSettings,
+    of.ModelSettings,
+    of.RenderSettings,
+    of.QuestionSettings,
+    of.WhatToRun,
 ):
-    """Let a vision-language model explore 3D scans of rooms and answer spatial questions.
-
-    Choose what to run: --batch (many questions), --ply with --question (one question about one scan), --demo (generated
-    rooms and the included small model), or --continue (an earlier run).
-    """
+    """All settings of a run; every one has its default."""
 
     __pydantic_config__: ClassVar = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False)
 
@@ -129,26 +113,19 @@ class Settings(
         return self.steps if self.max_batched_turns == "all" else min(self.max_batched_turns - 1, self.steps)
 
 
-SECTIONS: tuple[type[Section], ...] = (
-    WhatToRun,
-    QuestionSettings,
-    RenderSettings,
-    ModelSettings,
-    ScheduleSettings,
-    ControlSettings,
-    ServerSettings,
-    VllmSettings,
-    JudgeSettings,
-    PlaySettings,
-    OutputSettings,
-    ClusterSettings,
-)
+SECTIONS = tuple(kind for kind in reversed(Settings.__mro__[1:]) if issubclass(kind, Section) and kind is not Section)
 """The sections, in the order of the help."""
 _FIELDS = {each.name: each for each in fields(Settings)}
 SETTINGS: dict[str, Setting] = {name: each.metadata["setting"] for name, each in _FIELDS.items()}
 DEFAULTS: dict[str, Any] = {name: each.default for name, each in _FIELDS.items()}
-HINTS = {name: hint for name, hint in get_type_hints(Settings, include_extras=True).items() if name in SETTINGS}
-"""The type of each setting, with its bounds."""
+TYPES = {
+    name: [each for each in alternatives(hint) if each is not NoneType]
+    for name, hint in get_type_hints(Settings, include_extras=True).items()
+    if name in SETTINGS
+}
+"""The types of each setting's values that are not None."""
+SEVERAL = {name for name, types in TYPES.items() if any(get_origin(each) is tuple for each in types)}
+"""Settings that take several values."""
 
 
 def names_in(section: type[Section]) -> tuple[str, ...]:

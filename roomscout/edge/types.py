@@ -105,8 +105,9 @@ def _see(names: tuple[str, ...]) -> tuple[str, ...]:
     return (VIEW, *dict.fromkeys(name for name in names if name != VIEW))
 
 
-def _tell(value: Any) -> Any:
-    return "auto" if value in ("auto", ("auto",), ["auto"]) else _split(value)
+def _auto(value: Any) -> Any:
+    """The word auto alone, of a setting that takes several words or it."""
+    return "auto" if value in (("auto",), ["auto"]) else value
 
 
 def _told(value: Any) -> Any:
@@ -159,6 +160,7 @@ def _text(pattern: str) -> Any:
 
 
 Count = Annotated[int, Ge(1)]
+ImageSize = Annotated[tuple[Count, Count] | Literal["auto"], BeforeValidator(_auto)]
 Share = Annotated[float, Gt(0), Lt(1)]
 Device = Annotated[str, _text(r"auto|cpu|cuda(:\d+)?")]
 PartName = Annotated[str, AfterValidator(_part)]
@@ -186,6 +188,7 @@ Given = Annotated[
 Annotators = Annotated[tuple[_Person, ...], AfterValidator(_each_once)]
 Tell = Annotated[
     Literal["auto"] | tuple[Literal[NOTHING, *TELL_NAMES], ...],  # type: ignore[valid-type]
-    BeforeValidator(_tell),
+    BeforeValidator(_auto),
+    BeforeValidator(_split),
     AfterValidator(_told),
 ]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, results, run_command
 
-from roomscout.command.help import EXAMPLES
 from roomscout.command.main import main
-from roomscout.command.verbs import VERBS, read_verb
+from roomscout.command.verbs import EXAMPLES, VERBS, read_verb
 from roomscout.edge.flags import parse_command_line
 
 
@@ -39,11 +38,6 @@ def test_the_examples_of_a_verb_have_flags_that_exist(name: str):
     for example in VERBS[name].examples:
         assert example.startswith(f"roomscout {name}")
         assert parse_command_line(read_verb(_words(example)[1:])[0]).settings
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_of_the_help_have_flags_that_exist(example: str):
-    assert parse_command_line(_words(example)).settings
 
 
 def _words(example: str) -> list[str]:
@@ -86,7 +80,7 @@ def helped() -> str:
 
 
 def test_help_of_the_script_begins_with_examples_and_the_verbs(helped: str):
-    assert all(f"python {COMMAND.name} {example}" in helped for example in EXAMPLES)
+    assert all(example.replace("roomscout", f"python {COMMAND.name}", 1) in helped for example in EXAMPLES)
     assert all(f"  {name} " in helped.partition("options")[0] for name in VERBS)
     assert "Advanced" in helped
 
@@ -115,28 +109,21 @@ def test_the_package_lists_its_public_names_only():
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ("--batch 8", "--batch takes no value: leave out 8"),
         ("--retry-failed", "--retry-failed needs --continue"),
         ("--config none.yaml", "--config none.yaml cannot be read as YAML"),
-        ("EVALL", "there is no verb EVALL; did you mean eval?"),
         ("help asc", "there is no verb asc; did you mean ask?"),
-        ("room.ply", "room.ply is a scan, not a verb; to ask about it: roomscout ask room.ply "),
-        ("few.jsonl", "to ask its questions: roomscout eval --questions few.jsonl"),
-        ("eval few.jsonl", "eval takes flags, not few.jsonl, as in: roomscout eval --questions few.jsonl"),
-        ("check room.ply", "as in: roomscout preview room.ply"),
-        ("-model embedded", "there is no flag -model; did you mean --model, with two dashes?"),
-        ("--batch -steps 3", "there is no flag -steps; did you mean --steps, with two dashes?"),
-        ("-x embedded", "there is no flag -x; --help lists the flags"),
-        ("ask What? room.ply", 'ask takes the scan before the question: roomscout ask room.ply "What?"'),
-        ("ask room.ply How many?", 'put quotes around it, as in: roomscout ask room.ply "How many?"'),
+        ("room.ply", "there is no verb room.ply; "),
+        ("eval few.jsonl", "eval takes flags, not few.jsonl, as in: roomscout eval --questions rooms/questions.jsonl"),
+        ("ask room.ply How many?", "ask takes a scan, and a question in quotes, then flags: roomscout ask room.ply "),
+        ("ask room.ply What? --question Why?", "ask takes a scan, and a question in quotes"),
         ("resume a b", "resume takes one run, got a b"),
         ("resume nowhere", "error: --continue: nowhere does not exist, and "),
         ("resume --log-root nowhere", "error: --continue: no run below "),
         ("ask /nowhere.ply What?", "error: --ply /nowhere.ply does not exist: check the path"),
         ("ask room.ply What? --num-questions 3", "error: --ply room.ply conflicts with --num-questions 3"),
-        ("asc room.ply What?", "there is no verb asc; did you mean ask?"),
+        ("EVALL", "there is no verb EVALL; did you mean eval?"),
         ("fly", "there is no verb fly; use ask, eval, play, resume, "),
-        ("ask --steps 2", "ask takes a scan and a question"),
+        ("ask --steps 2", "ask takes a scan, and a question"),
     ],
 )
 def test_a_mistyped_command_is_answered_with_what_is_meant(typed: str, words: str, capsys: pytest.CaptureFixture[str]):

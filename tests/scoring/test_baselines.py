@@ -24,9 +24,9 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question, QuestionSource, Selection, load_questions
 from roomscout.edge.api import explore
 from roomscout.edge.conditions import answerer_of, conditions_of, scoring_of
-from roomscout.edge.declaring import Role, alternatives
+from roomscout.edge.declaring import Role
 from roomscout.edge.reading import changed
-from roomscout.edge.settings import HINTS, Settings, names_of
+from roomscout.edge.settings import TYPES, Settings, names_of
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
 from roomscout.runs import RunError
@@ -299,7 +299,7 @@ def test_the_folder_of_equal_files_is_no_condition(rooms: RoomScans, one_run: Pa
 
 
 def test_each_setting_that_names_a_path_is_a_condition_by_its_hash():
-    paths = {name for name in names_of(Role.ANSWER, Role.SCORING) if Path in alternatives(HINTS[name])}
+    paths = {name for name in names_of(Role.ANSWER, Role.SCORING) if Path in TYPES[name]}
     assert paths == {"prompts", "moves_of"}, "the hash of its content belongs into conditions_of"
 
 
