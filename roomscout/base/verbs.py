@@ -12,7 +12,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests a similar flag for one that does not exist, and takes choices like that of --up-axis -y."""
+    """A parser that suggests a similar flag for one that does not exist, and takes choices like -y of --up-axis."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments; argparse itself takes each word that begins with a dash for a flag."""
