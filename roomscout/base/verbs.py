@@ -16,22 +16,21 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments; argparse itself takes each word that begins with a dash for a flag."""
-        joined: list[str] = []
-        for word in sys.argv[1:] if args is None else args:
-            before = self._option_string_actions.get(joined[-1]) if joined else None
-            if before is not None and word.startswith("-") and word in (before.choices or ()):
-                joined[-1] += f"={word}"
-            else:
-                joined.append(word)
-        return super().parse_known_args(joined, namespace)
+        words = list(sys.argv[1:] if args is None else args)
+        for place in range(len(words) - 1, 0, -1):
+            action = self._option_string_actions.get(words[place - 1])
+            if words[place].startswith("-") and action is not None and words[place] in (action.choices or ()):
+                words[place - 1] += f"={words.pop(place)}"
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and end the process with status 2."""
         words = message.partition("unrecognized arguments: ")[2].split()
         if typed := next((word.partition("=")[0] for word in words if word.startswith("-")), None):
             known = [each[2:] for each in self._option_string_actions if each[2:]]
-            fix = did_you_mean(typed.lstrip("-"), known, "--help lists the flags", "--")
-            message = f"there is no flag {typed}; {fix}"
+            message = (
+                f"there is no flag {typed}; {did_you_mean(typed.lstrip('-'), known, '--help lists the flags', '--')}"
+            )
         super().error(message)
 
 
