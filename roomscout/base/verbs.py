@@ -12,25 +12,15 @@ Arguments = ParamSpec("Arguments")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests a similar flag for one that does not exist, and takes choices like -y of --up-axis."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments; argparse itself takes each word that begins with a dash for a flag."""
-        words = list(sys.argv[1:] if args is None else args)
-        for place in range(len(words) - 1, 0, -1):
-            action = self._option_string_actions.get(words[place - 1])
-            if words[place].startswith("-") and action is not None and words[place] in (action.choices or ()):
-                words[place - 1] += f"={words.pop(place)}"
-        return super().parse_known_args(words, namespace)
+    """A parser that suggests a similar flag for one that does not exist."""
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and end the process with status 2."""
         words = message.partition("unrecognized arguments: ")[2].split()
         if typed := next((word.partition("=")[0] for word in words if word.startswith("-")), None):
             known = [each[2:] for each in self._option_string_actions if each[2:]]
-            message = (
-                f"there is no flag {typed}; {did_you_mean(typed.lstrip('-'), known, '--help lists the flags', '--')}"
-            )
+            fix = did_you_mean(typed.lstrip("-"), known, "--help lists the flags", "--")
+            message = f"there is no flag {typed}; {fix}"
         super().error(message)
 
 

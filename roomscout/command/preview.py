@@ -17,6 +17,7 @@ from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, scan_of
+from roomscout.edge.flags import with_axes
 from roomscout.edge.parts import layouts_of
 from roomscout.edge.paths import scan_root_of
 from roomscout.edge.settings import Settings
@@ -36,7 +37,7 @@ TEXT_PX = 22
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, 1 if a scan is missing or unusable, or 2 if nothing can be drawn."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(with_axes(arguments))
     chosen = [flag for flag in ("benchmark", "questions", "datasets", "scenes") if getattr(options, flag)]
     if options.scans and chosen:
         parser.error(f"--{chosen[0]} chooses scans by their questions: leave it out, or the names of scans")

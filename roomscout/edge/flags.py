@@ -1,12 +1,13 @@
 """The command line: a flag for each setting, and the YAML file of --config."""
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from roomscout import UpAxis
 from roomscout.base.errors import ConfigError
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import argument_text, either
@@ -34,11 +35,20 @@ def parse_command_line(argv: list[str]) -> Given:
     Raises ConfigError, naming the flag, if a value is wrong or the file cannot be read; ends the process with status 2,
     as argparse does, if a flag does not exist or lacks its value.
     """
-    found = vars(flags_parser().parse_args(argv))
+    found = vars(flags_parser().parse_args(with_axes(argv)))
     asks_help, config = found.pop("help", False), found.pop("config", None)
     in_file = {} if config is None else _read_yaml(config)
     in_flags = read_settings(found)
     return Given(in_file | {name: getattr(in_flags, name) for name in found}, asks_help)
+
+
+def with_axes(argv: Sequence[str]) -> list[str]:
+    """The arguments with `--up-axis -y` as `--up-axis=-y`: argparse takes a word with a dash for a flag."""
+    words = list(argv)
+    for place in range(len(words) - 1, 0, -1):
+        if words[place - 1] == "--up-axis" and words[place] in get_args(UpAxis):
+            words[place - 1] += f"={words.pop(place)}"
+    return words
 
 
 def flags_parser(
