@@ -27,7 +27,10 @@ CONE_HEIGHT = 0.12
 def disc_mesh(points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Vertices (K, 3) float32, faces (L, 3) int32 and colours (K, 3) uint8 of a flat double cone around each of
     `points` (N, 3) float32, metres; shaded by their normals if `colours` (N, 3) is None."""
-    normals = _normals(points)
+    o3d = import_open3d()
+    cloud = o3d.geometry.PointCloud(o3d.utility.Vector3dVector(points.astype(np.float64)))
+    cloud.estimate_normals(o3d.geometry.KDTreeSearchParamKNN(NORMAL_NEIGHBOURS))
+    normals = np.asarray(cloud.normals).astype(np.float32)  # unit vectors, whose signs are arbitrary
     colours = shade(normals) if colours is None else colours
     radii, rim_colours = _radii_and_rim_colours(points, colours)
     # Any vector not parallel to the normal yields a basis of the disc's plane.
@@ -62,14 +65,6 @@ def _radii_and_rim_colours(points: np.ndarray, colours: np.ndarray) -> tuple[np.
     typical = np.median(radii)
     radii = radii.clip(typical / MAX_RELATIVE_RADIUS, typical * MAX_RELATIVE_RADIUS).astype(np.float32)
     return radii, colours[neighbours].mean(axis=1).round().astype(np.uint8)
-
-
-def _normals(points: np.ndarray) -> np.ndarray:
-    """(N, 3) float32 unit normals of the planes through each point's neighbours; their signs are arbitrary."""
-    o3d = import_open3d()
-    cloud = o3d.geometry.PointCloud(o3d.utility.Vector3dVector(points.astype(np.float64)))
-    cloud.estimate_normals(o3d.geometry.KDTreeSearchParamKNN(NORMAL_NEIGHBOURS))
-    return np.asarray(cloud.normals).astype(np.float32)
 
 
 def downsampled(

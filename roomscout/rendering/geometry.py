@@ -90,11 +90,8 @@ def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> G
     if len(geometry.faces):
         used = np.zeros(len(finite), dtype=bool)
         used[geometry.faces.ravel()] = True
-    return geometry if used.all() else _with_vertices(geometry, used)
-
-
-def _with_vertices(geometry: Geometry, used: np.ndarray) -> Geometry:
-    """Keeps the vertices of the mask `used`, which must include those of every face."""
+    if used.all():
+        return geometry
     new_index = np.cumsum(used, dtype=np.int32) - 1
     colours = None if geometry.colours is None else geometry.colours[used]
     faces = new_index[geometry.faces] if len(geometry.faces) else no_faces()

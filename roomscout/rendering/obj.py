@@ -184,7 +184,9 @@ def read_obj(path: Path) -> Geometry:
     if rows.shape[1] >= 6:
         colours = as_bytes(rows[:, 3:6], full_scale(rows[:, 3:6]))
     corners, uvs, sources = _triangles(lines)
-    points = _points(lines)
+    where = lines.of(b"p ")
+    drawn, widths = numbers_of(lines.after(b"p "), lambda number: f"line {where[number - 1] + 1}")
+    points = _resolved(drawn[:, None], np.repeat(where, widths), lines.of(b"v "), "vertex")[:, 0]
     if undrawn := len(lines.of(*_LINES_AND_CURVES)):
         _log.warning("%s: its lines, curves and free-form surfaces are not drawn (%d)", path, undrawn)
     # The material of each triangle: an index of `names`, or -1.
@@ -246,13 +248,6 @@ def _resolved(stated: np.ndarray, where: np.ndarray, defined: np.ndarray, what: 
             f"line {where[row] + 1}: a face refers to {what} {stated[row, corner]:g}, but there are {len(defined)}"
         )
     return indices.astype(np.int64)
-
-
-def _points(lines: _Lines) -> np.ndarray:
-    """(K,) indices of the vertices that are drawn as points."""
-    where = lines.of(b"p ")
-    numbers, widths = numbers_of(lines.after(b"p "), lambda number: f"line {where[number - 1] + 1}")
-    return _resolved(numbers[:, None], np.repeat(where, widths), lines.of(b"v "), "vertex")[:, 0]
 
 
 def _mesh_parts(

@@ -77,7 +77,11 @@ def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:
     unrolled = _unrolled(meshes)
     geometries = [coloured(cleaned(part, math.inf)) for part in unrolled]
     if clouds:
-        geometries.append(_discs(path.stem, _concatenated(clouds)))
+        cloud = _concatenated(clouds)
+        centre = np.round(np.median(cloud.vertices, axis=0))  # float32 resolves small discs only near the origin
+        near, known_colours = downsampled(path.stem, (cloud.vertices - centre).astype(np.float32), cloud.colours)
+        vertices, faces, colours = disc_mesh(near, known_colours)
+        geometries.append(Geometry(vertices + centre, faces, colours))
     return _concatenated(geometries)
 
 
@@ -129,15 +133,6 @@ def _unrolled(meshes: Sequence[MeshPart]) -> list[Geometry]:
             texturing = Texturing(face_uv, np.zeros(len(face_uv), dtype=np.int32), (pixels,))
             found[index] = replace(found[index], colours=colours, texturing=texturing)
     return found
-
-
-def _discs(name: str, cloud: Geometry) -> Geometry:
-    """The mesh of a cloud that is drawn beside meshes."""
-    # float32 resolves small discs only near the origin.
-    centre = np.round(np.median(cloud.vertices, axis=0))
-    points, colours = downsampled(name, (cloud.vertices - centre).astype(np.float32), cloud.colours)
-    vertices, faces, colours = disc_mesh(points, colours)
-    return Geometry(vertices + centre, faces, colours)
 
 
 def _concatenated(geometries: Sequence[Geometry]) -> Geometry:

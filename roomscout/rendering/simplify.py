@@ -1,6 +1,6 @@
 """Simplifies scans for viewers: fewer triangles, one colour per vertex, nothing far outside the room."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,10 +52,14 @@ def simplified(scene: Scene, most: int) -> Simplified:
     """
     reach = STRAY_EXTENTS * max(scene.bounds.extent)
     lower, upper = scene.bounds.lower - reach, scene.bounds.upper + reach
-    if len(scene.faces):
-        whole = _near_mesh(_vertex_coloured(scene.surface, most), lower, upper)
-    else:
-        whole = _near_cloud(scene, lower, upper)
+    whole = _vertex_coloured(scene.surface, most) if len(scene.faces) else _cloud(scene)
+    near = np.all((whole.vertices > lower) & (whole.vertices < upper), axis=1)
+    used = np.flatnonzero(near)
+    faces = whole.faces
+    if len(faces):
+        used, index = np.unique(faces[near[faces].all(axis=1)], return_inverse=True)
+        faces = index.reshape(-1, 3).astype(np.int32)
+    whole = replace(whole, vertices=whole.vertices[used], faces=faces, colours=whole.colours[used])
     return whole if whole.size <= most else _finest(whole, most)
 
 
@@ -77,23 +81,11 @@ def _finest(whole: Simplified, most: int) -> Simplified:
     return max(fitting, key=lambda each: each.size)
 
 
-def _near_cloud(scene: Scene, lower: np.ndarray, upper: np.ndarray) -> Simplified:
-    """The points of a cloud within a box, in the colours of their discs."""
-    near = _within(scene.vertices, lower, upper)
+def _cloud(scene: Scene) -> Simplified:
+    """The points of a cloud in the colours of their discs."""
     rims, centres = scene.surface.vertices[:: CORNERS + 2], scene.vertices
     radius_m = float(np.median(np.linalg.norm(rims - centres, axis=1)))
-    return Simplified(centres[near], scene.faces, scene.surface.colours[CORNERS :: CORNERS + 2][near], 0.0, radius_m)
-
-
-def _near_mesh(mesh: Simplified, lower: np.ndarray, upper: np.ndarray) -> Simplified:
-    """The faces of a mesh within a box, and their vertices."""
-    near = _within(mesh.vertices, lower, upper)[mesh.faces].all(axis=1)
-    used, index = np.unique(mesh.faces[near], return_inverse=True)
-    return Simplified(mesh.vertices[used], index.reshape(-1, 3).astype(np.int32), mesh.colours[used])
-
-
-def _within(vertices: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    return np.all((vertices > lower) & (vertices < upper), axis=1)
+    return Simplified(centres, scene.faces, scene.surface.colours[CORNERS :: CORNERS + 2], point_m=radius_m)
 
 
 def _vertex_coloured(surface: Surface, most: int) -> Simplified:

@@ -112,7 +112,16 @@ def read_text(elements: Sequence[Element], text: bytes) -> list[Table]:
         if len(rows) < element.count:
             raise _truncated(element, len(rows))
         numbers, widths = numbers_of(rows, f"row {{}} of {element.name}".format)
-        _require_widths(element, numbers, widths)
+        starts = np.cumsum(widths) - widths
+        ends = starts.copy()
+        for prop in element.properties:
+            if prop.count_type:
+                counts = numbers[ends.clip(max=len(numbers) - 1)]
+                ends += np.where((counts >= 0) & (counts < len(numbers)), counts, 0).astype(np.int64)
+            ends += 1
+        for row in np.flatnonzero(ends - starts != widths)[:1]:
+            needed = (ends - starts)[row]
+            raise ValueError(f"row {row + 1} of {element.name} has {widths[row]} numbers instead of {needed}")
         doubles = [replace(p, type="f8", count_type=p.count_type and "f8") for p in element.properties]
         table, _ = read_binary(replace(element, properties=doubles), numbers.view(np.uint8), "=")
         for prop in element.properties:
@@ -139,20 +148,6 @@ def numbers_of(lines: Sequence[bytes], place: Callable[[int], str]) -> tuple[np.
             except ValueError:
                 raise ValueError(f"{place(number)}: {word.decode('latin-1')!r} is not a number") from None
     raise ValueError("its rows contain something that is not a number")
-
-
-def _require_widths(element: Element, numbers: np.ndarray, widths: np.ndarray) -> None:
-    """Raise ValueError, which names the row, if one has more or fewer numbers than its properties need."""
-    starts = np.cumsum(widths) - widths
-    at = starts.copy()
-    for prop in element.properties:
-        if prop.count_type:
-            counts = numbers[at.clip(max=len(numbers) - 1)]
-            at += np.where((counts >= 0) & (counts < len(numbers)), counts, 0).astype(np.int64)
-        at += 1
-    for row in np.flatnonzero(at - starts != widths)[:1]:
-        needed = (at - starts)[row]
-        raise ValueError(f"row {row + 1} of {element.name} has {widths[row]} numbers instead of {needed}")
 
 
 def _typed(values: np.ndarray, code: str) -> np.ndarray:

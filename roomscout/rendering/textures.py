@@ -126,24 +126,19 @@ def decoded(data: bytes) -> Picture:
             raise ImageError(why)
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return _picture(image)
+            if image.mode == "F" or image.mode.startswith("I"):
+                grey = np.asarray(image)  # Pillow's own conversion clips 16 bits to white
+                return Picture(np.repeat(as_bytes(grey, full_scale(grey))[..., None], 3, axis=2))
+            if not image.has_transparency_data:
+                return Picture(np.asarray(image.convert("RGB")))
+            rgba = np.asarray(image.convert("RGBA"))
+            return Picture(np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 3]))
     except UnidentifiedImageError:
         raise ImageError("it is damaged, or not an image of a known format") from None
     except Image.DecompressionBombError:
         raise ImageError(f"it has more than {2 * MAX_IMAGE_PIXELS:,} pixels: save it smaller") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         raise ImageError(f"it is damaged: {error}") from None
-
-
-def _picture(image: Image.Image) -> Picture:
-    if image.mode == "F" or image.mode.startswith("I"):
-        # Pillow's own conversion clips 16-bit grey to white.
-        grey = np.asarray(image)
-        return Picture(np.repeat(as_bytes(grey, full_scale(grey))[..., None], 3, axis=2))
-    if image.has_transparency_data:
-        rgba = np.asarray(image.convert("RGBA"))
-        return Picture(np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 3]))
-    return Picture(np.asarray(image.convert("RGB")))
 
 
 def find_file(scan: Path, name: str) -> Path | None:

@@ -86,7 +86,11 @@ def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
     be outside the room, or inside a wardrobe. Reduces the clearance step by step in a narrow room. If no open position
     has the floor below it, logs a warning and accepts any open position.
     """
-    candidates = _grid(scene, camera_height_m)
+    bounds, shares = scene.bounds, (np.arange(GRID_CELLS + 1) / GRID_CELLS)[:, None, None]
+    x = bounds.lower[0] + shares * bounds.extent[0]
+    y = bounds.lower[1] + np.swapaxes(shares, 0, 1) * bounds.extent[1]
+    candidates = np.stack(np.broadcast_arrays(x, y, eye_z_m(scene, camera_height_m)), axis=-1).reshape(-1, 3)
+    candidates = candidates[np.argsort(np.linalg.norm(candidates - bounds.middle, axis=1), kind="stable")]
     origins = np.repeat(candidates, len(_AROUND), axis=0)
     around = scene.cast(origins, np.tile(_AROUND, (len(candidates), 1))).reshape(len(candidates), -1)
     level = around[:, : len(_RING)]
@@ -100,17 +104,6 @@ def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
     # Some position always qualifies: the last clearance is 0.
     free = next(free for wanted_m in CLEARANCES_M if (free := on_floor & open_enough & (clearance >= wanted_m)).any())
     return candidates[int(np.argmax(free))]
-
-
-def _grid(scene: Scene, camera_height_m: float) -> np.ndarray:
-    """(K, 3) grid positions over the floor plan at eye height, closest to the middle first."""
-    bounds, eye = scene.bounds, eye_z_m(scene, camera_height_m)
-    shares = (np.arange(GRID_CELLS + 1) / GRID_CELLS)[:, None, None]
-    x = bounds.lower[0] + shares * bounds.extent[0]
-    y = bounds.lower[1] + np.swapaxes(shares, 0, 1) * bounds.extent[1]
-    positions = np.stack(np.broadcast_arrays(x, y, eye), axis=-1).reshape(-1, 3)
-    distance = np.linalg.norm(positions - bounds.middle, axis=1)
-    return positions[np.argsort(distance, kind="stable")]
 
 
 def eye_z_m(scene: Scene, camera_height_m: float) -> float:
@@ -158,7 +151,7 @@ class SurfaceCoverage:
     def seen_from(self, pose: CameraPose, camera: Intrinsics) -> np.ndarray:
         """(K,) bool: which points a view from this pose shows. Changes nothing."""
         mask = self.in_frame(pose, camera)
-        mask[mask] = self._unobstructed(pose.position, self.points[mask])
+        mask[mask] = self.unobstructed(pose.position, mask)
         return mask
 
     def in_frame(self, pose: CameraPose, camera: Intrinsics) -> np.ndarray:
@@ -168,11 +161,9 @@ class SurfaceCoverage:
         inside = (columns >= 0) & (columns < camera.width) & (rows >= 0) & (rows < camera.height)
         return inside & (depths > 0)
 
-    def unobstructed(self, position: np.ndarray) -> np.ndarray:
-        """(K,) bool: which points have a free line of sight to a (3,) position, in whatever direction."""
-        return self._unobstructed(position, self.points)
-
-    def _unobstructed(self, position: np.ndarray, points: np.ndarray) -> np.ndarray:
+    def unobstructed(self, position: np.ndarray, chosen: np.ndarray | slice = np.s_[:]) -> np.ndarray:
+        """(K,) bool: which of the `chosen` points have a free line of sight to a (3,) position, in any direction."""
+        points = self.points[chosen]
         towards = points - position
         distances = np.linalg.norm(towards, axis=1)
         directions = towards / np.maximum(distances, 1e-9)[:, None]

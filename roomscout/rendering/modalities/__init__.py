@@ -26,14 +26,11 @@ def draw_shots(names: Sequence[str], sight: Sight) -> tuple[Shot, ...]:
     With the blind renderer all are grey, as the view is: it measures what a model answers without seeing the room.
     Raises ValueError for a modality whose image has another size than the view, which no plan of memory would count.
     """
-    blind = sight.renderer.name == "blind"
-    return tuple(Shot(name, sight.view if name == VIEW or blind else _drawn(name, sight)) for name in names)
-
-
-def _drawn(name: str, sight: Sight) -> np.ndarray:
-    image = MODALITIES[name].draw(sight)
-    if image.shape != sight.view.shape or image.dtype != np.uint8:
-        raise ValueError(
-            f"the modality {name} must draw {sight.view.shape} uint8, as the view is, not {image.shape} {image.dtype}"
-        )
-    return image
+    shots, blind = [], sight.renderer.name == "blind"
+    for name in names:
+        image = sight.view if name == VIEW or blind else MODALITIES[name].draw(sight)
+        if image.shape != sight.view.shape or image.dtype != np.uint8:
+            what = f"{sight.view.shape} uint8, as the view is, not {image.shape} {image.dtype}"
+            raise ValueError(f"the modality {name} must draw {what}")
+        shots.append(Shot(name, image))
+    return tuple(shots)

@@ -40,9 +40,18 @@ class RendererStart:
         if self._child is None:
             entry = RENDERERS[self._name]
             return entry.load()(self._cuda_device) if entry.on_cuda else entry.load()()
-        if self._name == "auto":
-            return _best_renderer(self._child)
-        _log.debug("renderer %s on %s", self._name, self._child.started().device)
+        try:
+            device = self._child.started().device
+        except RenderError as error:
+            if self._name != "auto":
+                raise
+            _log.debug("renderer auto: raycast, because OpenGL does not work here: %s", error)
+            return RaycastRenderer()
+        if self._name == "auto" and any(word in device.lower() for word in _SOFTWARE_DEVICES):
+            self._child.close()
+            _log.debug("renderer auto: raycast, because OpenGL renders on the CPU here (%s)", device)
+            return RaycastRenderer()
+        _log.debug("renderer %s on %s", self._child.name, device)
         return self._child
 
     def close(self) -> None:
@@ -65,17 +74,3 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     start = RendererStart(name, cuda_device)
     with undone_on_failure(start.close):
         return start.renderer()
-
-
-def _best_renderer(child: ChildRenderer) -> Renderer:
-    try:
-        renderer = child.started()
-    except RenderError as error:
-        _log.debug("renderer auto: raycast, because OpenGL does not work here: %s", error)
-        return RaycastRenderer()
-    if any(word in renderer.device.lower() for word in _SOFTWARE_DEVICES):
-        renderer.close()
-        _log.debug("renderer auto: raycast, because OpenGL renders on the CPU here (%s)", renderer.device)
-        return RaycastRenderer()
-    _log.debug("renderer auto: pyrender on %s", renderer.device)
-    return renderer
