@@ -291,9 +291,9 @@ class _Parts:
 
     def _uv(self, attributes: dict[str, int], material: Material) -> np.ndarray | None:
         """(N, 2) texture coordinates of the set that the material uses, v down; None if there are none."""
-        if material.texcoord is None:
+        if material.slot is None:
             return None
-        name = f"TEXCOORD_{material.texcoord}"
+        name = f"TEXCOORD_{material.slot.texcoord}"
         if name not in attributes:
             self._materials.problem(f"a mesh with a texture has no {name}")
             return None

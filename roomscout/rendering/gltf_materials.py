@@ -4,19 +4,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
 from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, transparency
-from roomscout.rendering.textures import (
-    Opacity,
-    Picture,
-    Pictures,
-    Texture,
-    Wrap,
-    opacity_of,
-    resized,
-    srgb,
-    tinted,
-)
+from roomscout.rendering.textures import Opacity, Picture, Pictures, Texture, Wrap, opacity_of, srgb, tinted
 
 if TYPE_CHECKING:
     from roomscout.rendering.gltf import Entry, GltfFile
@@ -55,11 +46,6 @@ class Material:
     alpha: float = 1.0
     cutoff: float | None = None
     opacity: Opacity | None = None
-
-    @property
-    def texcoord(self) -> int | None:
-        """The set of texture coordinates that it needs."""
-        return self.slot.texcoord if self.slot else None
 
     def part(
         self,
@@ -145,7 +131,10 @@ class MaterialReader(Pictures):
                 emitted = tinted(emitting.picture.pixels, emission)
                 if pixels is None and (emitted.max(axis=2) < _BLACK).mean() > 0.5:  # lamps on a surface of one colour
                     pixels = np.broadcast_to(_encoded(factor), emitted.shape)
-                pixels = emitted if pixels is None else np.maximum(pixels, resized(emitted, pixels))
+                if pixels is not None and pixels.shape != emitted.shape:
+                    size = (pixels.shape[1], pixels.shape[0])
+                    emitted = np.asarray(Image.fromarray(emitted).resize(size, Image.Resampling.BILINEAR))
+                pixels = emitted if pixels is None else np.maximum(pixels, emitted)
             assert pixels is not None
             self._textures[key] = Texture(np.maximum(pixels, glow) if glow.any() else pixels, shown.wrap)
         return self._textures[key]

@@ -70,19 +70,18 @@ def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:
     meshes = [part for part in _without_see_through(path, parts) if len(part.faces)]
     points = [part for part in parts if len(part.vertices) and not len(part.faces)]
     clouds = [cleaned(Geometry(part.vertices, no_faces(), part.colours), math.inf) for part in points]
+    if not meshes and not clouds:
+        raise ValueError("it contains neither a mesh nor a point cloud")
     if not meshes:
-        if not clouds:
-            raise ValueError("it contains neither a mesh nor a point cloud")
-        return _concatenated(clouds)
-    unrolled = _unrolled(meshes)
-    geometries = [coloured(cleaned(part, math.inf)) for part in unrolled]
+        return _concatenated(clouds, [])
     if clouds:
-        cloud = _concatenated(clouds)
+        cloud = _concatenated(clouds, [])
         centre = np.round(np.median(cloud.vertices, axis=0))  # float32 resolves small discs only near the origin
         near, known_colours = downsampled(path.stem, (cloud.vertices - centre).astype(np.float32), cloud.colours)
         vertices, faces, colours = disc_mesh(near, known_colours)
-        geometries.append(Geometry(vertices + centre, faces, colours))
-    return _concatenated(geometries)
+        meshes.append(MeshPart(vertices + centre, faces, colours))
+    textures = list(dict.fromkeys(part.texture for part in meshes if part.texture))
+    return _concatenated([coloured(cleaned(_as_geometry(part, textures), math.inf)) for part in meshes], textures)
 
 
 def warn_of_loose_vertices(path: Path, count: int, drawn: np.ndarray) -> None:
@@ -116,53 +115,37 @@ def _without_see_through(path: Path, parts: Sequence[MeshPart]) -> list[MeshPart
     return kept
 
 
-def _unrolled(meshes: Sequence[MeshPart]) -> list[Geometry]:
-    """The meshes with textures that repeat. Each texture becomes one image, however many meshes share it."""
-    sharing: dict[Texture, list[tuple[int, np.ndarray]]] = {}
-    for index, part in enumerate(meshes):
-        if part.texture is not None and part.face_uv is not None:
-            sharing.setdefault(part.texture, []).append((index, part.face_uv))
-    found = [Geometry(part.vertices, part.faces, part.colours) for part in meshes]
-    for texture, users in sharing.items():
-        indices, uvs = zip(*users, strict=True)
-        pixels, uv = texture.unrolled(np.concatenate(uvs))
-        ends = np.cumsum([len(face_uv) for face_uv in uvs])
-        for index, face_uv in zip(indices, np.split(uv, ends[:-1]), strict=True):
-            white = np.full((len(found[index].vertices), 3), 255, dtype=np.uint8)
-            colours = white if found[index].colours is None else found[index].colours
-            texturing = Texturing(face_uv, np.zeros(len(face_uv), dtype=np.int32), (pixels,))
-            found[index] = replace(found[index], colours=colours, texturing=texturing)
-    return found
+def _as_geometry(part: MeshPart, textures: Sequence[Texture]) -> Geometry:
+    """The mesh, whose texturing has an index of `textures`, or -1, for each face, and no images yet."""
+    if not textures:
+        return Geometry(part.vertices, part.faces, part.colours)
+    colours, face_uv, index = part.colours, part.face_uv, -1
+    if part.texture is not None:
+        index = textures.index(part.texture)
+        colours = np.full((len(part.vertices), 3), 255, dtype=np.uint8) if colours is None else colours
+    if face_uv is None:
+        face_uv = np.zeros((len(part.faces), 3, 2), dtype=np.float32)
+    texturing = Texturing(face_uv, np.full(len(face_uv), index, dtype=np.int32), ())
+    return Geometry(part.vertices, part.faces, colours, texturing=texturing)
 
 
-def _concatenated(geometries: Sequence[Geometry]) -> Geometry:
-    """Concatenate. If only some have colours, the others become grey; if none has, colours are None."""
-    if len(geometries) == 1:
-        return geometries[0]
-    offsets = np.cumsum([0, *(len(part.vertices) for part in geometries[:-1])])
-    colours = None
+def _concatenated(geometries: Sequence[Geometry], textures: Sequence[Texture]) -> Geometry:
+    """Concatenate. If only some have colours, the others become grey. Each texture becomes one image that repeats."""
+    colours, texturing = None, None
     if any(part.colours is not None for part in geometries):
         grey = [np.full((len(part.vertices), 3), UNCOLOURED_GREY, dtype=np.uint8) for part in geometries]
         colours = np.concatenate([g if p.colours is None else p.colours for p, g in zip(geometries, grey, strict=True)])
-    return Geometry(
-        vertices=np.concatenate([part.vertices for part in geometries]),
-        faces=np.concatenate([part.faces + offset for part, offset in zip(geometries, offsets, strict=True)]).astype(
-            np.int32
-        ),
-        colours=colours,
-        texturing=_merged_texturing(geometries),
-    )
-
-
-def _merged_texturing(geometries: Sequence[Geometry]) -> Texturing | None:
-    """Merge the texturings of all parts; None if no part has one. Untextured faces get image index -1."""
-    images = {id(image): image for part in geometries if part.texturing for image in part.texturing.images}
-    if not images:
-        return None
-    uvs, indices = [], []
-    for part in geometries:
-        textured, count = part.texturing, len(part.faces)
-        uvs.append(textured.face_uv if textured else np.zeros((count, 3, 2), dtype=np.float32))
-        index = list(images).index(id(textured.images[0])) if textured else -1  # each part has one image
-        indices.append(np.full(count, index, dtype=np.int32))
-    return Texturing(np.concatenate(uvs), np.concatenate(indices), tuple(images.values()))
+    if textures:
+        texturings = [part.texturing for part in geometries if part.texturing]
+        face_uv = np.concatenate([each.face_uv for each in texturings])
+        face_image = np.concatenate([each.face_image for each in texturings])
+        images = []
+        for index, texture in enumerate(textures):
+            here = face_image == index
+            pixels, face_uv[here] = texture.unrolled(face_uv[here])
+            images.append(pixels)
+        texturing = Texturing(face_uv, face_image, tuple(images))
+    offsets = np.cumsum([0, *(len(part.vertices) for part in geometries[:-1])])
+    faces = np.concatenate([part.faces + offset for part, offset in zip(geometries, offsets, strict=True)])
+    vertices = np.concatenate([part.vertices for part in geometries])
+    return Geometry(vertices, faces.astype(np.int32), colours, texturing=texturing)

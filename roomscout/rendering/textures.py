@@ -84,7 +84,7 @@ class Texture:
         margin of its border's colours, as far as `uv` reaches.
         """
         pixels = self.pixels
-        for axis, wrap in enumerate(self.wrap):
+        for axis, wrap in enumerate(self.wrap if len(uv) else ()):
             low, high = float(uv[..., axis].min()), float(uv[..., axis].max())
             size, inside = pixels.shape[1 - axis], low >= 0 and high <= 1
             bleeds = size <= _BLEEDING_PIXELS and (low < 0.5 / size or high > 1 - 0.5 / size)
@@ -178,31 +178,28 @@ class Pictures:
         return self._pictures[key]
 
 
-def resized(pixels: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """The image (h, w, 3) uint8 in the size of another."""
-    if pixels.shape == like.shape:
-        return pixels
-    return np.asarray(Image.fromarray(pixels).resize((like.shape[1], like.shape[0]), Image.Resampling.BILINEAR))
-
-
 class Opacity:
     """Which texels of an image are opaque, and which faces therefore are."""
 
     def __init__(self, opaque: np.ndarray, wrap: tuple[Wrap, Wrap]) -> None:
-        """`opaque` is (h, w) bool."""
-        self._size = opaque.shape
-        # Blocks of texels, so that a large atlas takes little memory. The sum over any rectangle of blocks is a sum of
-        # four entries.
+        """`opaque` is (h, w) bool. Counts it in blocks of texels, so that a large atlas takes little memory."""
+        self._size, self._wrap = opaque.shape, wrap
         self._steps = tuple(-(-size // _OPACITY_BLOCKS) for size in opaque.shape)
-        self._opaque, self._clear = (_sums_of_blocks(texels, self._steps) for texels in (opaque, ~opaque))
-        self._wrap = wrap
+        rows, columns = (np.arange(0, size, step) for size, step in zip(self._size, self._steps, strict=True))
+        counts = np.add.reduceat(np.add.reduceat(opaque, rows, axis=0, dtype=np.int32), columns, axis=1)
+        # The count in any rectangle of blocks is a sum of four of these sums from the first block.
+        self._sums = np.pad(counts.cumsum(axis=0, dtype=np.int32).cumsum(axis=1, dtype=np.int32), ((1, 0), (1, 0)))
 
     def of_faces(self, face_uv: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whether faces with these texture coordinates (M, 3, 2) have no opaque texel, and only opaque ones: (M,) each.
         Looks at all texels in the box around a face's coordinates."""
-        columns = self._range(face_uv[..., 0], 1, self._wrap[0])
-        rows = self._range(1.0 - face_uv[..., 1], 0, self._wrap[1])
-        return _in_boxes(self._opaque, rows, columns) == 0, _in_boxes(self._clear, rows, columns) == 0
+        left, right = self._range(face_uv[..., 0], 1, self._wrap[0])
+        top, bottom = self._range(1.0 - face_uv[..., 1], 0, self._wrap[1])
+        opaque = self._sums[bottom, right] - self._sums[top, right] - self._sums[bottom, left] + self._sums[top, left]
+        (rows, columns), (height, width) = self._steps, self._size
+        high = np.minimum(bottom * rows, height) - top * rows
+        wide = np.minimum(right * columns, width) - left * columns
+        return opaque == 0, opaque == high * wide
 
     def _range(self, along: np.ndarray, axis: int, wrap: Wrap) -> tuple[np.ndarray, np.ndarray]:
         """First block and the one after the last that each face's coordinates (M, 3) reach; all outside one image."""
@@ -215,21 +212,6 @@ class Opacity:
         first = np.where(beyond, 0, np.floor(low * size)).clip(0, size - 1).astype(np.int64)
         last = np.where(beyond, size, np.ceil(high * size)).clip(first + 1, size).astype(np.int64) - 1
         return first // step, last // step + 1
-
-
-def _sums_of_blocks(texels: np.ndarray, steps: tuple[int, ...]) -> np.ndarray:
-    """How many of `texels` (h, w) bool are true in each rectangle of blocks from the first one, int32, after a row and
-    a column of zeros."""
-    rows, columns = (np.arange(0, size, step) for size, step in zip(texels.shape, steps, strict=True))
-    counts = np.add.reduceat(np.add.reduceat(texels, rows, axis=0, dtype=np.int32), columns, axis=1)
-    return np.pad(counts.cumsum(axis=0, dtype=np.int32).cumsum(axis=1, dtype=np.int32), ((1, 0), (1, 0)))
-
-
-def _in_boxes(
-    sums: np.ndarray, rows: tuple[np.ndarray, np.ndarray], columns: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
-    (top, bottom), (left, right) = rows, columns
-    return sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
 
 
 def opacity_of(alpha: np.ndarray, cutoff: float, wrap: tuple[Wrap, Wrap]) -> Opacity | None:

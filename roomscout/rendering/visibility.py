@@ -51,11 +51,6 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.centers)
 
-    @property
-    def volumes(self) -> np.ndarray:
-        """(K,) with the margin on all sides, so that no box is flat; cubic metres."""
-        return (2 * (self.halves + MARGIN_M)).prod(axis=1)
-
     def corners(self, index: int) -> np.ndarray:
         """(8, 3) the corners of a box with its margin, world metres."""
         signs = np.array([(a, b, c) for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
@@ -95,7 +90,8 @@ def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, box
         return labels
     points = surface_in_view(scene, pose, camera)
     on_floor = np.abs(points[..., 2] - scene.floor_z_m) < FLOOR_M
-    for index in np.argsort(-boxes.volumes, kind="stable"):  # smaller boxes overwrite larger ones
+    volumes = (boxes.halves + MARGIN_M).prod(axis=1)  # with the margin, so that no box is flat
+    for index in np.argsort(-volumes, kind="stable"):  # smaller boxes overwrite larger ones
         window = windows[index]
         if window is None:
             continue
