@@ -52,17 +52,10 @@ RUN_SECTIONS = (
     of.OutputSettings,
     of.ControlSettings,
     of.ServerSettings,
-    of.VllmSettings,
-    of.JudgeSettings,
     of.PlaySettings,
     of.ClusterSettings,
 )
 """What a run of many questions takes, the main sections first."""
-WITHOUT_MODEL = tuple(
-    each
-    for each in RUN_SECTIONS
-    if each not in (of.ModelSettings, of.ServerSettings, of.VllmSettings, of.ClusterSettings)
-)
 ABOUT = """\
 Let a vision-language model explore 3D scans of rooms and answer spatial questions.
 
@@ -117,7 +110,7 @@ VERBS = {
         ),
         "SCAN [QUESTION] [FLAGS]",
         _ask,
-        (*RUN_SECTIONS[1:8], of.WhatToRun),
+        (*RUN_SECTIONS[1:7], of.WhatToRun),
     ),
     "eval": Verb(
         "Answer the questions of a benchmark or a file, many at a time, and score them.",
@@ -135,7 +128,7 @@ VERBS = {
             "roomscout play --benchmark rooms --num-questions 20 --annotator anna ben --samples 2",
         ),
         flags=_only_flags("play", "--batch", "--policy", "human"),
-        sections=WITHOUT_MODEL,
+        sections=(*RUN_SECTIONS[:2], *RUN_SECTIONS[3:6], of.PlaySettings),
     ),
     "resume": Verb(
         "Continue a run where it stopped: the newest, or the one in a folder.",

@@ -11,7 +11,7 @@ Every setting has a name of its own, so `Settings`, flags, YAML files and run.js
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Lt
 
@@ -34,6 +34,7 @@ from roomscout.edge.types import (
     PartName,
     RevisionName,
     RunName,
+    Seconds,
     See,
     ServerUrl,
     Share,
@@ -47,40 +48,16 @@ from roomscout.rendering.registry import RENDERER_NAMES, RENDERERS
 from roomscout.runs import LOG_ROOT
 from roomscout.runs.movers import MOVERS, TURNS_ONLY
 
-MAX_BATCHED_TURNS = 4
-MAX_BATCH_SIZE = 64
-"""Larger batches gain little, since a turn lasts as long as its longest reply."""
 NUM_STEPS = 8
-CAMERA_HEIGHT_M = 1.6
-CAMERA_PITCH_DEG = -15.0
-"""Slightly downward: a level camera at eye height sees the floor only beyond 2 m, and in small rooms mostly walls."""
-LONGEST_TIMEOUT_S = 2_000_000
-"""The operating system waits no longer."""
-if TYPE_CHECKING:
-    RendererName = str
-    MoverName = str
-else:
-    RendererName = Literal[*RENDERER_NAMES]
-    MoverName = Literal["model", *MOVERS]
-DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 HERE_OR_VLLM: tuple[EngineName, ...] = ("transformers", "vllm")
 FILTERS = ("datasets", "question_types", "scenes", "ids", "num_questions")
 """Settings that filter questions."""
+VIDEO = ("present=video",)
+"""With what settings of exploring a scan have no meaning."""
 WITHOUT_MODEL = ("policy!=human",)
 """What decides without reading a prompt."""
-ONE_TURN = ("steps=0", "moves=none", "present=once", "present=video")
+ONE_TURN = ("steps=0", "moves=none", "present=once", *VIDEO)
 """With what a question has one turn only."""
-IN_A_SCAN = (
-    *("ply", "demo", "check_data", "policy", "prompts", "moves", "moves_of", "min_turns", "given", "actions", "tell"),
-    *("translation", "anytime", "constrained", "keep_views", "see"),
-    *("focal", "camera_height", "camera_pitch", "up_axis", "scale", "renderer=blind"),
-)
-"""Settings that have no meaning for frames of a video."""
-IN_PARTS = ("ray", "gpus")
-"""With what workers answer parts of the run."""
-ONE_WORKER = ("ply", "demo", "shard", "device=cuda:*")
-TURNING = ("moves_of", *(f"moves={name}" for name in sorted(TURNS_ONLY)))
-"""With what the camera never moves as the model says."""
 ABOUT_MODELS = (
     *("engine", "dtype", "quantize", "device", "temperature", "constrained", "memory_fraction", "compile"),
     *("tiles_per_view", "logprobs", "max_batched_turns", "batch_size", "max_batch_size", "concurrency"),
@@ -103,17 +80,17 @@ class WhatToRun(Section):
     title: ClassVar = "main"
     batch: bool = setting(False, Role.QUESTION, study="call", unless=("ply", "demo"))
     """Answer the questions of --questions, or those of the benchmark without it."""
-    demo: bool = setting(False, Role.QUESTION, study="call", unless=("ply", "questions"))
+    demo: bool = setting(False, Role.QUESTION, study="call", unless=("ply", "questions", *VIDEO))
     """Compare the included small model, with and without sight, on generated rooms."""
     continue_from: str | None = setting(None, Role.CALL, "recent|FOLDER", study="never")
     """Resume the newest run below --log-root, or the run in this folder."""
     retry_failed: bool = setting(False, Role.CALL, study="call", needs=("continue_from",))
     """With --continue, also retry failed questions."""
-    check_data: bool = setting(False, Role.CALL, study="never", unless=("plan", "ply"))
+    check_data: bool = setting(False, Role.CALL, study="never", unless=("plan", "ply", *VIDEO))
     """Print how many questions have a scan, then stop."""
     plan: bool = setting(False, Role.CALL, study="never", unless=("continue_from",))
     """Print the size, memory and batch size of the run, then stop; loads no weights."""
-    ply: Path | None = setting(None, Role.QUESTION, "FILE", study="never", unless=("questions", *FILTERS))
+    ply: Path | None = setting(None, Role.QUESTION, "FILE", study="never", unless=("questions", *FILTERS, *VIDEO))
     """The scan to ask about: a .ply, .pcd, .glb, .gltf or .obj file."""
     question: str | None = setting(None, Role.QUESTION, "TEXT", study="never", needs=("ply",))
     """The question to ask about --ply; without it, ask for one after another, with model and scan kept in memory."""
@@ -154,29 +131,33 @@ class RenderSettings(Section):
     title: ClassVar = "scan and view"
     scan_root: Path = setting(Path("scans"), Role.PLACE, "DIR")
     """The folder of arkitscenes/, scannet/ and scannetpp/, one of these, or a flat folder of <scene>.ply files."""
-    renderer: RendererName = setting(
+    renderer: Literal[*RENDERER_NAMES] = setting(  # type: ignore[valid-type]
         "auto",
         Role.ANSWER,
         resolved=True,
+        when={"blind": Rules(unless=VIDEO)},
         choices=lambda: [f"{name} ({each.words})" for name, each in RENDERERS.items()],
     )
     """Renderer of the views: {choices}; auto is pyrender if it finds a GPU, else raycast; for Gaussian splats, gsplat
     or, on the CPU, splats."""
-    up_axis: UpAxis = setting("auto", Role.ANSWER)
+    up_axis: UpAxis = setting("auto", Role.ANSWER, unless=VIDEO)
     """The axis of the scan files that points up, -y if y points down; auto is y for GLB and glTF and z for all others.
     """
-    scale: Annotated[float, Gt(0)] = setting(1.0, Role.ANSWER)
+    scale: Annotated[float, Gt(0)] = setting(1.0, Role.ANSWER, unless=VIDEO)
     """Metres per unit of the scan files, such as 0.001 if they are in millimetres."""
     image_size: ImageSize = setting("auto", Role.ANSWER, "PIXELS", resolved=True)
     """Width and height of the views in pixels; auto is the checkpoint's own from its views.json, else a size that suits
     its family, 640 480 for Qwen3-VL. Frames of a video have at most as many pixels."""
-    focal: Annotated[float, Ge(1)] | Literal["auto"] = setting("auto", Role.ANSWER, "FLOAT|auto", resolved=True)
+    focal: Annotated[float, Ge(1)] | Literal["auto"] = setting(
+        "auto", Role.ANSWER, "FLOAT|auto", resolved=True, unless=VIDEO
+    )
     """Focal length in pixels; auto is the checkpoint's own from its views.json, else 300."""
-    camera_height: Annotated[float, Gt(0)] = setting(CAMERA_HEIGHT_M, Role.ANSWER)
+    camera_height: Annotated[float, Gt(0)] = setting(1.6, Role.ANSWER, unless=VIDEO)
     """Initial height of the camera above the floor in metres, lower in low rooms."""
-    camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(CAMERA_PITCH_DEG, Role.ANSWER)
+    camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(-15.0, Role.ANSWER, unless=VIDEO)
     """Pitch of the camera in degrees; negative looks down."""
-    see: See = setting((VIEW,), Role.ANSWER, "NAME", choices=lambda: MODALITIES)
+    # A level camera at eye height sees the floor only beyond 2 m, and in small rooms mostly walls.
+    see: See = setting((VIEW,), Role.ANSWER, "NAME", choices=lambda: MODALITIES, unless=VIDEO)
     """The images of each turn: the view (rgb), always the first, and {choices}, in the order given."""
 
 
@@ -195,19 +176,22 @@ class ModelSettings(Section):
     """The branch, tag or commit of a hub checkpoint, for weights, configuration, tokenizer and chat template."""
     adapter: Path | None = setting(None, Role.ANSWERER, "FOLDER", engines=HERE_OR_VLLM, unless=("policy",))
     """A PEFT adapter of the model, as "roomscout train" writes it, whose weights are added to those of the model."""
-    prompts: Path | None = setting(None, Role.ANSWER, "FILE.yaml", unless=WITHOUT_MODEL)
+    prompts: Path | None = setting(None, Role.ANSWER, "FILE.yaml", unless=(*WITHOUT_MODEL, *VIDEO))
     """A YAML file with templates of what the model reads; by default the checkpoint's own prompts.yaml, else the
     built-in ones."""
     policy: str | None = setting(
         None,
         Role.ANSWERER,
         "NAME|MODULE:CLASS",
+        unless=VIDEO,
         choices=lambda: CONTROLS,
-        when={"human": Rules(unless=("present=video", "ray", "gpus", "log_level=debug", *ABOUT_MODELS))},
+        when={"human": Rules(unless=("ray", "gpus", "log_level=debug", *ABOUT_MODELS))},
     )
     """A policy to use instead of a model: {choices}, human (a person, as by "roomscout play"), or your own class as
     module:Class or path/to/file.py:Class."""
-    dtype: DtypeName = setting("auto", Role.ANSWERER, resolved=True, engines=HERE_OR_VLLM)
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", Role.ANSWERER, resolved=True, engines=HERE_OR_VLLM
+    )
     """Data type of the weights; auto is bfloat16 on CUDA and float32 elsewhere."""
     quantize: Literal["4bit", "8bit"] | None = setting(
         None, Role.ANSWERER, engines=("transformers",), unless=("adapter", "compile", "policy")
@@ -223,7 +207,7 @@ class ModelSettings(Section):
     """Sampling temperature; 0 decodes greedily, and --seed makes samples reproducible on the same type of device."""
     seed: Annotated[int, Ge(0)] = setting(ModelOptions.seed, Role.ANSWERER)
     """Random seed of sampling, of --demo's rooms and of --policy random."""
-    constrained: bool = setting(ServerOptions.constrained, Role.ANSWER)
+    constrained: bool = setting(ServerOptions.constrained, Role.ANSWER, unless=VIDEO)
     """Constrain replies to well-formed actions, by xgrammar in this process or by a JSON schema at a server."""
     memory_fraction: Share = setting(ModelOptions.memory_fraction, Role.SPEED, "FLOAT", engines=HERE_OR_VLLM)
     """The fraction of each GPU's memory that the run may take in all; on a CPU, of the machine's memory."""
@@ -232,7 +216,6 @@ class ModelSettings(Section):
     CUDA."""
     tiles_per_view: Count = setting(ModelOptions.tiles_per_view, Role.ANSWERER)
     """Maximum number of tiles into which InternVL cuts a view, at 256 tokens each."""
-
     logprobs: bool = setting(ModelOptions.logprobs, Role.RECORD, engines=("transformers",), unless=("policy",))
     """Record the log-probability of each token of a reply, as the model gives it before --temperature and grammars."""
 
@@ -244,12 +227,13 @@ class ScheduleSettings(Section):
     title: ClassVar = "batch"
     steps: Annotated[int, Ge(0)] = setting(NUM_STEPS, Role.ANSWER)
     """Maximum number of moves per question; the turn after the last one must answer."""
-    max_batched_turns: Annotated[int, Ge(0)] | Literal["all"] = setting(MAX_BATCHED_TURNS, Role.SPEED, "N|all")
+    max_batched_turns: Annotated[int, Ge(0)] | Literal["all"] = setting(4, Role.SPEED, "N|all")
     """Number of turns in lockstep batches; later turns run --concurrency questions at a time."""
     batch_size: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", engines=("transformers",))
     """Questions per batch; auto is as many as fit in memory, at most --max-batch-size."""
-    max_batch_size: Count = setting(MAX_BATCH_SIZE, Role.SPEED, "N", engines=("transformers",), unless=("batch_size",))
+    max_batch_size: Count = setting(64, Role.SPEED, "N", engines=("transformers",), unless=("batch_size",))
     """The largest batch that --batch-size auto makes."""
+    # Larger ones gain little, since a turn lasts as long as its longest reply.
     refill: bool = setting(False, Role.SPEED, engines=("transformers",), needs=("max_batched_turns=all",))
     """Replace each finished question of a batch with a waiting one."""
     concurrency: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto")
@@ -263,21 +247,21 @@ class ControlSettings(Section):
 
     title: ClassVar = "control"
     advice: ClassVar = "To compare a score with: see docs/comparing.md."
-    moves: MoverName = setting(
+    moves: Literal["model", *MOVERS] = setting(  # type: ignore[valid-type]
         "model",
         Role.ANSWER,
-        unless=("moves_of",),
+        unless=("moves_of", *VIDEO),
         choices=lambda: [f"{name} ({each.title})" for name, each in MOVERS.items()],
     )
     """Who moves the camera: the model, or {choices}."""
-    moves_of: Path | None = setting(None, Role.ANSWER, "RUN")
+    moves_of: Path | None = setting(None, Role.ANSWER, "RUN", unless=VIDEO)
     """Repeat the camera's moves in another run, up to --steps of each question."""
     present: Literal["turns", "once", "video"] = setting(
         "turns",
         Role.ANSWER,
         when={
             "once": Rules(needs=("moves!=none|moves_of|given=path",)),
-            "video": Rules(needs=("videos",), unless=IN_A_SCAN),
+            "video": Rules(needs=("videos",)),
         },
     )
     """Present one view per turn, all views in one message after the last move (once), or instead of views of the scan
@@ -291,16 +275,20 @@ class ControlSettings(Section):
     keep_views: Count | None = setting(None, Role.ANSWER, "K", unless=(*WITHOUT_MODEL, *ONE_TURN))
     """Show the images of the first turn and of the last K turns only; of earlier turns, say what the move did and where
     the camera was."""
-    given: Given = setting((), Role.ANSWER, "NAME", when={"path": Rules(unless=("moves", "moves_of"))})
+    given: Given = setting((), Role.ANSWER, "NAME", unless=VIDEO, when={"path": Rules(unless=("moves", "moves_of"))})
     """Replace parts of the task by the truth: the camera's path, which shows what each question needs (path), and as
     text the boxes of the objects in view so far (boxes-seen) or of all (boxes); needs known boxes."""
-    min_turns: Annotated[int, Ge(0)] = setting(0, Role.ANSWER, "N", unless=("moves", "moves_of", "given=path"))
+    min_turns: Annotated[int, Ge(0)] = setting(0, Role.ANSWER, "N", unless=("moves", "moves_of", "given=path", *VIDEO))
     """Count no answer before turn N, the first of which is turn 0."""
-    actions: str = setting("metric", Role.ANSWER, "NAME|FILE.py:NAME", choices=action_spaces, unless=WITHOUT_MODEL)
+    actions: str = setting(
+        "metric", Role.ANSWER, "NAME|FILE.py:NAME", unless=(*WITHOUT_MODEL, *VIDEO), choices=action_spaces
+    )
     """How the model says how to move the camera: {choices}, or by your own ActionSpace as path/to/file.py:NAME."""
-    translation: bool = setting(True, Role.ANSWER, unless=TURNING)
+    translation: bool = setting(
+        True, Role.ANSWER, unless=("moves_of", *(f"moves={name}" for name in sorted(TURNS_ONLY)), *VIDEO)
+    )
     """Let the camera move; --no-translation lets it only turn in place."""
-    tell: Tell = setting("auto", Role.ANSWER, "NAME", resolved=True)
+    tell: Tell = setting("auto", Role.ANSWER, "NAME", resolved=True, unless=VIDEO)
     """What the prompts reveal: some of pose, extent (of the room) and turns (left), or nothing; auto is the
     checkpoint's own from its views.json, else pose turns."""
     anytime: bool = setting(False, Role.RECORD, unless=ONE_TURN)
@@ -310,45 +298,26 @@ class ControlSettings(Section):
 
 @dataclass(frozen=True)
 class ServerSettings(Section):
-    """The servers of --engine openai."""
+    """The servers of --engine openai, and the one that --engine vllm starts."""
 
     title: ClassVar = "server"
-    advice: ClassVar = "Advanced: only with --engine openai."
+    advice: ClassVar = "Advanced: only with --engine openai or vllm."
     base_url: tuple[ServerUrl, ...] = setting((), Role.PLACE, "URL", engines=("openai",))
     """With --engine openai, base URLs of one or more servers, such as http://localhost:8000/v1."""
     api_key_env: VariableName = setting(ServerOptions.key_env, Role.PLACE, "NAME")
     """With --engine openai, the environment variable that holds the API key, if the server needs one."""
-    request_timeout: Annotated[float, Gt(0), Lt(LONGEST_TIMEOUT_S)] = setting(ServerOptions.timeout_s, Role.SPEED)
+    request_timeout: Seconds = setting(ServerOptions.timeout_s, Role.SPEED, "SECONDS")
     """With --engine openai, seconds after which a request is retried."""
     extra_body: ExtraBody = setting("", Role.ANSWER, "JSON", engines=("openai",))
     """With --engine openai, further parameters of each request as a JSON object, such as {"enable_thinking": false}."""
-
-
-@dataclass(frozen=True)
-class VllmSettings(Section):
-    """The server that --engine vllm starts."""
-
-    title: ClassVar = "vLLM"
-    advice: ClassVar = "Advanced: only with --engine vllm."
     tensor_parallel_size: Count | Literal["auto"] = setting(
         VllmOptions.tensor_parallel_size,
         Role.SPEED,
         "N|auto",
         engines=("vllm",),
-        when={"auto": Rules(unless=IN_PARTS)},
+        when={"auto": Rules(unless=("ray", "gpus"))},
     )
     """With --engine vllm, the number of GPUs to split the model over; auto is the smallest power of two that fits."""
-
-
-@dataclass(frozen=True)
-class JudgeSettings(Section):
-    """The language model that marks answers in free text at the end of a run."""
-
-    title: ClassVar = "judge"
-    advice: ClassVar = "For benchmarks with answers in free text."
-    judge: str | None = setting(None, Role.OUTPUT, "MODEL")
-    """At the end of the run, have this model mark the answers in free text that have no mark yet, at the server that
-    the environment variable OPENAI_BASE_URL names, else at OpenAI's; "roomscout rescore" does so later, at any."""
 
 
 @dataclass(frozen=True)
@@ -367,7 +336,7 @@ class PlaySettings(Section):
 
 @dataclass(frozen=True)
 class OutputSettings(Section):
-    """Where the run folder goes, its name, its report, and what it may cost."""
+    """Where the run folder goes, its name, its report and judge, and what it may cost."""
 
     title: ClassVar = "output"
     log_root: Path = setting(LOG_ROOT, Role.OUTPUT, "DIR", study="never")
@@ -377,6 +346,9 @@ class OutputSettings(Section):
     report: bool = setting(True, Role.OUTPUT)
     """At the end of a run of several questions or of --ply, write report.html into its folder, to look at in a browser.
     """
+    judge: str | None = setting(None, Role.OUTPUT, "MODEL")
+    """At the end of the run, have this model mark the answers in free text that have no mark yet, at the server that
+    the environment variable OPENAI_BASE_URL names, else at OpenAI's; "roomscout rescore" does so later, at any."""
     prices: Path | None = setting(None, Role.OUTPUT, "FILE.yaml", unless=("policy",))
     """A YAML file with prices per million tokens, such as MODEL: {input: 1.0, output: 4.0, cached_input: 0.1}: the
     summary and the report then say what the run costs."""
@@ -400,7 +372,7 @@ class ClusterSettings(Section):
     gpus: Gpus = setting((NO_GPUS,), Role.SPEED, "GPU", unless=("ray", "ply", "demo", "shard", "device=cuda:*"))
     """Answer parts of the run in one process for each of these GPUs (by number, as PyTorch counts, or UUID), or with
     --device cpu in as many processes on the CPU, and merge them."""
-    ray: bool = setting(False, Role.SPEED, unless=ONE_WORKER)
+    ray: bool = setting(False, Role.SPEED, unless=("ply", "demo", "shard", "device=cuda:*"))
     """Answer the parts of the run on a Ray cluster that shares --log-root and the scans: the one that the environment
     variable RAY_ADDRESS names, else one that is started on this machine; needs the extra "ray"."""
     replicas: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", needs=("ray",))

@@ -20,8 +20,6 @@ class Settings(
     of.ClusterSettings,
     of.OutputSettings,
     of.PlaySettings,
-    of.JudgeSettings,
-    of.VllmSettings,
     of.ServerSettings,
     of.ControlSettings,
     of.ScheduleSettings,

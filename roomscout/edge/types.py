@@ -162,6 +162,8 @@ def _text(pattern: str) -> Any:
 Count = Annotated[int, Ge(1)]
 ImageSize = Annotated[tuple[Count, Count] | Literal["auto"], BeforeValidator(_auto)]
 Share = Annotated[float, Gt(0), Lt(1)]
+Seconds = Annotated[float, Gt(0), Lt(2_000_000)]
+"""The operating system waits no longer."""
 Device = Annotated[str, _text(r"auto|cpu|cuda(:\d+)?")]
 PartName = Annotated[str, AfterValidator(_part)]
 ServerUrl = Annotated[str, AfterValidator(_server_url)]

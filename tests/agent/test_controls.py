@@ -5,7 +5,7 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +23,6 @@ from roomscout.base.errors import ConfigError
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
 from roomscout.edge.memory import suited_to_model
-from roomscout.edge.sections import MoverName
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
@@ -88,9 +87,6 @@ def mover(name: str, translation: bool = True) -> Any:
 
 
 class TestMovers:
-    def test_each_mover_of_the_flag_exists(self):
-        assert set(MOVERS) | {"model"} == set(get_args(MoverName))
-
     @pytest.mark.parametrize("steps", [1, 3, 8])
     def test_the_views_of_a_spin_divide_the_circle_evenly(self, steps: int):
         poses = moved(closed_room(), mover("spin"), steps)

@@ -97,7 +97,7 @@ def test_a_value_that_a_setting_does_not_take_is_refused_by_its_name(values: dic
         ({"present": "once"}, "--present once needs --moves or --moves-of or --given path"),
         ({"present": "once", "moves": "none"}, "--present once needs"),
         ({"present": "video"}, "--present video needs --videos"),
-        ({"present": "video", "videos": "x", "see": "depth"}, "--present video conflicts with --see rgb depth"),
+        ({"present": "video", "videos": "x", "see": "depth"}, "--see rgb depth conflicts with --present video"),
         ({"frames": 3}, "--frames 3 needs --present video"),
         ({"keep_views": 1, "steps": 0}, "--keep-views 1 conflicts with --steps 0"),
         ({"keep_views": 1, "policy": "random"}, "--keep-views 1 conflicts with --policy random"),
