@@ -21,6 +21,7 @@ from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, 
 from roomscout.data.parts import Part, cut
 from roomscout.data.scans import missing_scans
 from roomscout.edge.dividing import DividedRun, as_asked, values_of_part
+from roomscout.edge.settings import flags_of
 from roomscout.runs import RunError
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, kinds_by_id, sessions_of, take_part
@@ -67,24 +68,25 @@ def _answered(parts: "Parts", no_node_for_s: float) -> list[Part]:
 
     Returns the parts that an unexpected error stopped.
     """
-    run = parts.run
+    asked, gpus_each = parts.run.settings, parts.run.gpus_each
+    root = Path(asked["log_root"])
     try:
-        run.log_root.mkdir(parents=True, exist_ok=True)
-        probe = parts.stack.enter_context(tempfile.NamedTemporaryFile(dir=run.log_root, prefix=".visible_"))  # noqa: SIM115
+        root.mkdir(parents=True, exist_ok=True)
+        probe = parts.stack.enter_context(tempfile.NamedTemporaryFile(dir=root, prefix=".visible_"))  # noqa: SIM115
     except OSError as error:
-        raise RunError(f"--log-root {run.log_root}: cannot write there ({error.strerror})") from None
-    if not run.ray:
-        processes = Processes(devices_of(run.gpus, run.device, max(1, run.gpus_each)))
+        raise RunError(f"--log-root {root}: cannot write there ({error.strerror})") from None
+    if not asked["ray"]:
+        processes = Processes(devices_of(asked["gpus"], asked["device"], max(1, gpus_each)))
         try:
             return parts.answer_on(processes, Path(probe.name))
         finally:
             processes.close()
     try:
-        with ray_cluster(run.replicas, run.gpus_each, no_node_for_s) as cluster:
+        with ray_cluster(asked["replicas"], gpus_each, no_node_for_s) as cluster:
             return parts.answer_on(cluster, Path(probe.name))
     except ClusterLost as error:
         log.warning("%s; another cluster will resume the run", error)
-    with ray_cluster(run.replicas, run.gpus_each, no_node_for_s) as cluster:
+    with ray_cluster(asked["replicas"], gpus_each, no_node_for_s) as cluster:
         return parts.answer_on(cluster, Path(probe.name))
 
 
@@ -97,7 +99,7 @@ class Parts:
         self.log: RunWriter | None = None
         self.kinds = kinds_by_id(run.questions.here)
         if run.folder is not None:
-            self.log = opened_again(run.folder, run.resume_flags, run.retry_failed, stack)
+            self.log = opened_again(run.folder, flags_of(run.changed), run.settings["retry_failed"], stack)
             require_same_scans(self.log, run.questions, run.world)
             self.log.note_resumption(dict(run.changed), None, self.log.facts.price)
             self._log_to_folder(self.log)
@@ -120,13 +122,14 @@ class Parts:
             for part, asked in divided.items()
             if (number := sum(len(pending_samples(run_log, each.id, samples)) for each in asked))
         }
-        rows = [*run_log.rows, *_unmerged(run_log, self.run.retry_failed)]
+        retries, bar = self.run.settings["retry_failed"], self.run.settings["log_level"] != "result"
+        rows = [*run_log.rows, *_unmerged(run_log, retries)]
         log.info("%s, %d at a time", counted(len(divided), "part"), min(workers.workers, len(divided)))
         root, questions = run_log.folder / PARTS_FOLDER, run_log.folder / QUESTIONS_FILE
         calls = {part: (values_of_part(self.run, str(part), root, questions), probe) for part in left}
         episodes, benchmark = self.run.questions.episodes, self.run.questions.benchmark
-        with Progress(episodes, rows, self.run.shows_progress, benchmark=benchmark) as progress:
-            watch = Watch(run_log, progress, self.run.retry_failed)
+        with Progress(episodes, rows, bar, benchmark=benchmark) as progress:
+            watch = Watch(run_log, progress, retries)
             for ended in workers.outcomes("answer", calls):
                 watch()
                 for part, status in ended.items():

@@ -12,9 +12,8 @@ from roomscout.command.look_ahead import look_ahead
 from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.flags import Given
-from roomscout.edge.paths import located
 from roomscout.edge.planning import run
-from roomscout.edge.reading import changed
+from roomscout.edge.reading import changed, located
 from roomscout.edge.settings import Settings
 from roomscout.models import EMBEDDED
 from roomscout.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms

@@ -19,7 +19,7 @@ from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, scan_of
 from roomscout.edge.flags import with_axes
 from roomscout.edge.parts import layouts_of
-from roomscout.edge.paths import scan_root_of
+from roomscout.edge.reading import scan_root_of
 from roomscout.edge.settings import Settings
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.camera import CameraPose

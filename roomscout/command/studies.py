@@ -16,8 +16,7 @@ from roomscout.data.questions import QuestionError, fingerprint
 from roomscout.edge import flags as edge_flags
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.parts import asked_by
-from roomscout.edge.paths import located
-from roomscout.edge.reading import read_settings
+from roomscout.edge.reading import located, read_settings
 from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, flags_giving
 
 

@@ -19,9 +19,8 @@ from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.declaring import Role
 from roomscout.edge.memory import MemoryPlan, suited_to_model
 from roomscout.edge.parts import model_options, server_options
-from roomscout.edge.paths import located
 from roomscout.edge.planning import plan, run
-from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.reading import changed, located, read_settings
 from roomscout.edge.sections import FILTERS, ClusterSettings, ModelSettings, ServerSettings, WhatToRun
 from roomscout.edge.settings import SETTINGS, Settings, names_in
 from roomscout.models.engines import backend_from, is_torch_module, make_backend

@@ -15,7 +15,7 @@ from roomscout.edge.planning import plan
 from roomscout.edge.reading import read_settings
 from roomscout.edge.resuming import changed_since
 from roomscout.edge.sections import FILTERS
-from roomscout.edge.settings import Settings, flags_giving, flags_of
+from roomscout.edge.settings import Settings, flags_giving
 from roomscout.runs.reader import RunReader
 
 
@@ -24,25 +24,16 @@ class DividedRun:
     """A run that workers answer in parts.
 
     `settings` are JSON values, `of_worker` those that are others for a worker, and `changed` those that changed since
-    the run in `folder` began; `resume_flags` give them on a command line. `gpus` and `device` say which processes there
-    are on this machine, `replicas` how many workers on a Ray cluster; each takes `gpus_each` GPUs.
+    the run in `folder` began. Each worker takes `gpus_each` GPUs.
     """
 
     questions: QuestionSpec
     world: WorldSpec
     folder: Path | None
-    log_root: Path
     settings: Mapping[str, Any]
     of_worker: Mapping[str, Any]
     changed: Mapping[str, Any]
-    resume_flags: list[str]
-    ray: bool
-    gpus: tuple[str, ...]
-    device: str
     gpus_each: int
-    replicas: int | Literal["auto"]
-    retry_failed: bool
-    shows_progress: bool
 
 
 def divide(settings: Settings, folder: Path | None) -> DividedRun:
@@ -64,23 +55,8 @@ def divide(settings: Settings, folder: Path | None) -> DividedRun:
     elif settings.on_gpus and settings.device == "cpu" and settings.loads_weights:
         of_worker = {"memory_fraction": settings.memory_fraction / len(settings.gpus)}  # they share the memory
     changes = changed_since(RunReader(folder).facts.config, values) if folder is not None else {}
-    return DividedRun(
-        questions=questions,
-        world=world,
-        folder=folder,
-        log_root=settings.log_root,
-        settings=values,
-        of_worker=of_worker,
-        changed=changes,
-        resume_flags=flags_of(changes),
-        ray=settings.ray,
-        gpus=settings.gpus,
-        device=settings.device,
-        gpus_each=gpus_of_worker(settings.tensor_parallel_size, settings.device, settings.loads_weights),
-        replicas=settings.replicas,
-        retry_failed=settings.retry_failed,
-        shows_progress=settings.log_level != "result",
-    )
+    gpus_each = gpus_of_worker(settings.tensor_parallel_size, settings.device, settings.loads_weights)
+    return DividedRun(questions, world, folder, values, of_worker, changes, gpus_each)
 
 
 def gpus_of_worker(split: int | Literal["auto"], device: str, loads_weights: bool) -> int:
@@ -101,7 +77,7 @@ def values_of_part(run: DividedRun, part: str, root: Path, questions: Path) -> d
     """The settings for a part, whose folder is below `root`, and which reads this file of questions."""
     usual = Settings().as_json
     here = {name: usual[name] for name in ("name", "prices", "ray", "replicas", "gpus", *FILTERS)}
-    resumed = run.settings["continue_from"] if run.retry_failed else None
+    resumed = run.settings["continue_from"] if run.settings["retry_failed"] else None
     return {
         **run.settings, **run.of_worker, **here,
         "log_root": str(root), "shard": part, "questions": str(questions), "continue_from": resumed,

@@ -1,11 +1,13 @@
 """A run while it is planned: its settings, who answers and what, and the parts that follow from these."""
 
 import logging
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Self
+from typing import Any, Self
 
 from roomscout.agent.actions import find_space
 from roomscout.agent.play.policy import HUMAN, HumanPolicy
@@ -19,54 +21,34 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.agent.spec import EngineSpec, QuestionSpec, RecordSpec, ScheduleSpec, WorldSpec
 from roomscout.agent.state import Rules
 from roomscout.base.errors import ConfigError
+from roomscout.base.extras import require
 from roomscout.base.text import counted
-from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.benchmarks import benchmark_names, find_benchmark
 from roomscout.data.parts import Part
-from roomscout.data.questions import Selection
+from roomscout.data.questions import Question, Selection, fingerprint
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.conditions import answerer_of, conditions_of, scoring_of
 from roomscout.edge.conflicts import require_no_conflict
-from roomscout.edge.memory import (
-    MemoryPlan,
-    Planner,
-    at_once,
-    batch_words,
-    frame_size,
-    seems_to_reason,
-    suited_to_model,
-)
-from roomscout.edge.parts import (
-    asked_by,
-    cuda_device_of,
-    films_of,
-    layouts_of,
-    model_options,
-    renderer_of,
-    require_scan_file,
-    server_options,
-    video_protocol,
-)
-from roomscout.edge.paths import located
-from roomscout.edge.reading import changed
-from roomscout.edge.recording import of_one, part_record, price_of
+from roomscout.edge.declaring import Role
+from roomscout.edge.memory import MemoryPlan, Planner, at_once, batch_words, frame_size, suited_to_model
+from roomscout.edge.parts import asked_by, cuda_device_of, layouts_of, model_options, renderer_of, server_options
+from roomscout.edge.reading import changed, located
 from roomscout.edge.resuming import as_begun, changed_since, part_of, questions_to_resume, saved_prompts, saved_settings
 from roomscout.edge.sections import RenderSettings
-from roomscout.edge.settings import (
-    ANSWER_SETTINGS,
-    DEFAULTS,
-    Settings,
-    flags_giving,
-    flags_of,
-    names_in,
-)
+from roomscout.edge.settings import ANSWER_SETTINGS, DEFAULTS, Settings, flags_giving, flags_of, names_in, names_of
 from roomscout.edge.types import TELL_NAMES
+from roomscout.envs.films import FilmSettings
 from roomscout.envs.library import CameraSettings
 from roomscout.models import ReplyFormat
 from roomscout.models.checkpoint_files import own_view_settings, view_settings_of
 from roomscout.models.transformers.source import checkpoint_of, existing_source, hub_revision
 from roomscout.models.vllm import VllmOptions
+from roomscout.rendering.readers import reader_of
+from roomscout.rendering.scene import SceneError
 from roomscout.runs.movers import GIVEN_PATH, MOVERS
+from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import RunReader
+from roomscout.runs.records import PartRecord
 from roomscout.runs.writer import named_folder
 
 log = logging.getLogger(__name__)
@@ -75,6 +57,14 @@ VIEW_SETTINGS = (*(name for name in names_in(RenderSettings) if name in ANSWER_S
 """Settings that must be those of the run of --moves-of, so that equal poses give equal views."""
 TOKENS_FOR_THOUGHTS = 8192
 """Room for a thought and a reply."""
+NAMES_OF_REASONERS = re.compile(r"(?<!non)(?<!non[-_])think|reason|q[wv]q|\br1\b|\bo[134]\b|gpt-5", re.IGNORECASE)
+OF_PART = tuple(name for name in (*ANSWER_SETTINGS, *names_of(Role.RECORD)) if name != "shard")
+"""Settings that the parts of a run have in common."""
+
+
+def of_one(question: Question) -> dict[str, Any]:
+    """The settings that ask one question about a scan file."""
+    return {"question": question.question, "options": list(question.options), "ground_truth": question.ground_truth}
 
 
 @dataclass(frozen=True)
@@ -99,7 +89,11 @@ class Draft:
         require_no_conflict(settings)
         settings = located(settings)
         if policy is None and settings.policy is not None:
-            policy = _policy_of(settings.policy, settings.seed, settings.annotator, settings.address, settings.samples)
+            host, _, port = settings.address.rpartition(":")
+            if settings.policy == HUMAN:
+                policy = HumanPolicy(settings.annotator, host, int(port), settings.samples)
+            else:
+                policy = named_policy(settings.policy, settings.seed)
             if settings.model not in (DEFAULTS["model"], policy_name(policy)):
                 raise ConfigError(f"--policy {settings.policy} replaces the model: leave out --model {settings.model}")
         if policy is not None:
@@ -109,7 +103,10 @@ class Draft:
             settings = as_begun(saved_settings(folder), settings)
             asked = Selection.all_of(questions_to_resume(folder, settings.questions, settings.shard, benchmark))
         if settings.ply is not None:
-            require_scan_file(settings.ply)
+            try:
+                reader_of(settings.ply)
+            except SceneError as error:
+                raise ConfigError(f"--ply {error}") from None
         asked = asked or asked_by(vars(settings))
         here = part_of(asked.questions, settings.shard)
         questions = QuestionSpec(asked, here, settings.samples, benchmark, settings.ply is not None)
@@ -123,7 +120,13 @@ class Draft:
         """The draft with settings that suit the checkpoint, if it `loads` one; raises ConfigError or ModelError."""
         settings, checkpoint = self.settings, self.checkpoint if loads else None
         if loads and self.policy is None:
-            self._warn_of_short_replies()
+            chosen = settings.max_new_tokens != "auto" or own_view_settings(settings.model) is not None
+            if not chosen and NAMES_OF_REASONERS.search(Path(settings.model).name):
+                log.warning(
+                    "%s seems to reason before it replies: add --max-new-tokens %d, or its thoughts leave no room for "
+                    "a reply",
+                    settings.model, TOKENS_FOR_THOUGHTS,
+                )  # fmt: skip
         if checkpoint is not None:  # a wrong name is refused before seconds of imports
             existing_source(checkpoint)
         more = " and ".join([*settings.see[1:], *(["boxes of objects"] if settings.boxes else [])])
@@ -139,7 +142,14 @@ class Draft:
     @cached_property
     def video(self) -> VideoProtocol | None:
         """The protocol of the benchmark on frames of a video, None without --present video; raises ConfigError."""
-        return video_protocol(self.questions.benchmark) if self.settings.on_video else None
+        benchmark = self.questions.benchmark
+        if self.settings.on_video and benchmark.video is None:
+            known = ", ".join(name for name in benchmark_names() if find_benchmark(name).video)
+            raise ConfigError(
+                f"--present video: {benchmark.title} has no protocol on videos; those that have one are {known}, and a "
+                "Benchmark record of yours whose field video is set"
+            )
+        return benchmark.video if self.settings.on_video else None
 
     @cached_property
     def checkpoint(self) -> str | None:
@@ -151,12 +161,8 @@ class Draft:
     @cached_property
     def world(self) -> WorldSpec:
         """Where the scans are, and how views are drawn."""
-        settings, questions, films = self.settings, self.questions, None
+        settings, questions = self.settings, self.questions
         layouts = layouts_of(settings.benchmark)
-        if self.video is not None:
-            backend = self._model.backend if self._model is not None else None
-            size = frame_size(settings.view_size, self.checkpoint, backend)
-            films = films_of(settings.videos, settings.images_a_turn, self.video, questions.here, size)
         return WorldSpec(
             scan_root=settings.scan_root,
             ply=settings.ply,
@@ -174,9 +180,20 @@ class Draft:
                 settings.renderer, questions.asked.questions, settings.scan_root, settings.ply, layouts
             ),
             cuda_device=cuda_device_of(settings.device),
-            films=films,
+            films=None if self.video is None else self._films(self.video),
             makes_scans=settings.ply is None and self.video is None and questions.benchmark.make_scans is not None,
         )
+
+    def _films(self, video: VideoProtocol) -> FilmSettings:
+        """Which frames a run on videos shows; raises ConfigError without the package that reads videos."""
+        settings, root = self.settings, self.settings.videos
+        assert root is not None, "a run on videos has a folder of them"
+        backend = self._model.backend if self._model is not None else None
+        size = frame_size(settings.view_size, self.checkpoint, backend)
+        if any((root / dataset / scene).is_dir() for dataset, scene in {each.scene for each in self.questions.here}):
+            return FilmSettings(root, "", settings.images_a_turn, size)
+        require("--videos", "av", error=ConfigError)
+        return FilmSettings(root, video.file, settings.images_a_turn, size)
 
     @cached_property
     def rules(self) -> Rules:
@@ -261,9 +278,11 @@ class Draft:
     @cached_property
     def memory(self) -> MemoryPlan:
         """The batch size and memory of the run; raises ModelError."""
-        if self.folder is not None and not self.settings.retry_failed and not self._is_pending(self.folder):
-            return MemoryPlan(1, "every question is finished")
         settings, questions = self.settings, self.questions
+        if self.folder is not None and not settings.retry_failed:
+            done = {(row.id, row.sample) for row in RunReader(self.folder).rows}
+            if done.issuperset(product((each.id for each in questions.here), range(1, settings.samples + 1))):
+                return MemoryPlan(1, "every question is finished")
         if self.policy is not None:
             few = min(settings.max_batch_size, questions.episodes)
             size = few if settings.batch_size == "auto" else settings.batch_size
@@ -320,18 +339,31 @@ class Draft:
             scoring=scoring_of(values),
             changed=changes,
             resume_flags=flags_of(changes),
-            part=part_record(settings.shard, self.questions) if settings.shard is not None else None,
+            part=self._part,
             prompts=prompts,
             revision=revision,
-            price=price_of(settings.prices, settings.model, facts.price if facts is not None else None),
+            price=self._price(facts.price if facts is not None else None),
             budget=settings.budget,
             retry_failed=settings.retry_failed,
         )
 
-    def _is_pending(self, folder: Path) -> bool:
-        """Whether the run in a folder has answers to come."""
-        done, samples = {(row.id, row.sample) for row in RunReader(folder).rows}, self.questions.samples
-        return any((each.id, sample) not in done for each in self.questions.here for sample in range(1, samples + 1))
+    @property
+    def _part(self) -> PartRecord | None:
+        """The part of all questions that --shard selects."""
+        if self.settings.shard is None:
+            return None
+        part, whole = Part.parse(self.settings.shard), self.questions.asked.questions
+        return PartRecord(part.number, part.of, len(whole), fingerprint(whole), OF_PART)
+
+    def _price(self, recorded: Price | None) -> Price | None:
+        """The price of the model by --prices, whose file may be gone when a run resumes; raises ConfigError."""
+        path = self.settings.prices
+        if path is None or (recorded is not None and not path.exists()):
+            return recorded
+        try:
+            return read_price(path, self.settings.model)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     def _require_answers(self) -> None:
         """Raise ConfigError if the policy cannot answer as asked, or a judge has nothing to mark."""
@@ -365,22 +397,3 @@ class Draft:
         if settings.name is not None:
             part = Part.parse(settings.shard) if settings.shard is not None else None
             named_folder(settings.log_root, settings.name, (part.number, part.of) if part else None)
-
-    def _warn_of_short_replies(self) -> None:
-        """Log a warning if the model has the name of one that reasons first, and nobody chose the length of replies."""
-        model = self.settings.model
-        chosen = self.settings.max_new_tokens != "auto" or own_view_settings(model) is not None
-        if not chosen and seems_to_reason(model):
-            log.warning(
-                "%s seems to reason before it replies: add --max-new-tokens %d, or its thoughts leave no room for a "
-                "reply",
-                model, TOKENS_FOR_THOUGHTS,
-            )  # fmt: skip
-
-
-def _policy_of(name: str, seed: int, annotators: tuple[str, ...], address: str, samples: int) -> Policy:
-    """The policy that --policy names: people, or code; raises ConfigError."""
-    if name != HUMAN:
-        return named_policy(name, seed)
-    host, _, port = address.rpartition(":")
-    return HumanPolicy(annotators, host, int(port), samples)

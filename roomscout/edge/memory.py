@@ -1,9 +1,7 @@
 """The batch size and the memory of a run, planned before any weights are loaded."""
 
 import math
-import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from roomscout.agent.policies.messages import opening_text
@@ -40,7 +38,6 @@ OBJECTS_TOKENS = 4000
 CHARACTERS_PER_TOKEN = 3.7
 """For the text before the first reply, when planning without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97
 for the question types of procedural rooms; rounded down so as not to underestimate."""
-_NAMES_OF_REASONERS = re.compile(r"(?<!non)(?<!non[-_])think|reason|q[wv]q|\br1\b|\bo[134]\b|gpt-5", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -83,11 +80,6 @@ class MemoryPlan:
     fits: bool = True
     exceeds_memory: bool = False
     tensor_parallel: int = 1
-
-
-def seems_to_reason(model: str) -> bool:
-    """Whether a model has the name of one that reasons at length before it replies, as far as names say it."""
-    return _NAMES_OF_REASONERS.search(Path(model).name) is not None
 
 
 def fitting_batch(budget_bytes: int, question_bytes: int, most: int) -> int:

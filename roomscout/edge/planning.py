@@ -12,9 +12,8 @@ from roomscout.agent.spec import RunSpec
 from roomscout.base.text import counted
 from roomscout.data.questions import Selection
 from roomscout.data.scans import ScanNotFound
-from roomscout.edge.draft import Draft
+from roomscout.edge.draft import Draft, of_one
 from roomscout.edge.memory import as_bytes
-from roomscout.edge.recording import of_one
 from roomscout.edge.settings import Settings, flags_giving
 
 log = logging.getLogger(__name__)

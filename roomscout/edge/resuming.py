@@ -13,8 +13,7 @@ from roomscout.data.parts import Part, cut
 from roomscout.data.questions import Question, questions_asked
 from roomscout.edge.declaring import Role
 from roomscout.edge.flags import Given
-from roomscout.edge.paths import located
-from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.reading import changed, located, read_settings
 from roomscout.edge.sections import FILTERS
 from roomscout.edge.settings import ANSWER_SETTINGS, DEFAULTS, SETTINGS, Settings, names_of
 from roomscout.runs import NEWEST, RunError
@@ -57,7 +56,10 @@ def _folder_to_resume(wanted: str, root: Path, shard: str | None, name: str | No
 
 def saved_settings(folder: Path) -> Settings:
     """The settings with which a run was begun; raises RunError or ConfigError if run.json is missing or damaged."""
-    saved = read_settings(RunReader(folder).facts.config, str(folder / "run.json"))
+    values, file = RunReader(folder).facts.config, folder / "run.json"
+    if lacking := SETTINGS.keys() - values.keys():
+        raise RunError(f"{file} is damaged: it lacks {', '.join(map(flag, sorted(lacking)))}; start a new run")
+    saved = read_settings(values, str(file))
     return changed(saved, **{name: DEFAULTS[name] for name in names_of(Role.DISPLAY)})
 
 

@@ -379,12 +379,17 @@ def test_a_row_without_further_scores_is_written_as_by_older_versions(undisturbe
     assert {"scores" in line for line in lines} == {True, False}
 
 
-def test_a_run_of_another_schema_is_refused(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+def test_a_run_of_another_schema_or_without_a_setting_is_refused(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
     facts = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(facts | {"schema": 0}))
-    with pytest.raises(RunError, match="has schema 0, but this version writes 2"):
-        run_settings(rooms.config(tmp_path), folder)
+    del facts["config"]["see"]
+    for written, words in (
+        ({**facts, "schema": 0}, "has schema 0, but this version writes 2"),
+        (facts, "run.json is damaged: it lacks --see"),
+    ):
+        (folder / "run.json").write_text(json.dumps(written))
+        with pytest.raises(RunError, match=words):
+            run_settings(rooms.config(tmp_path), folder)
 
 
 def test_settings_that_change_answers_and_other_questions_are_refused(

@@ -12,8 +12,8 @@ from roomscout.analysis.scans import recorded_scene
 from roomscout.base.errors import ConfigError
 from roomscout.command.main import main
 from roomscout.command.preview import main as preview
-from roomscout.edge.paths import scan_root_of
 from roomscout.edge.planning import plan
+from roomscout.edge.reading import scan_root_of
 from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId

@@ -15,8 +15,7 @@ from roomscout.base.wording import flag
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.edge.declaring import Role
 from roomscout.edge.flags import Given, parse_command_line
-from roomscout.edge.paths import located
-from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.reading import changed, located, read_settings
 from roomscout.edge.resuming import as_begun
 from roomscout.edge.settings import SECTIONS, SETTINGS, Settings, flags_giving, names_in, names_of
 
