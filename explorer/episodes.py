@@ -27,7 +27,7 @@ from roomscout.rendering.renderers.raycast import BlindRenderer, RaycastRenderer
 from roomscout.rendering.scene import Scene, make_scene
 from roomscout.rendering.views import HEADINGS_DEG, FirstView
 from roomscout.rooms import make_room, room_questions
-from roomscout.rooms.sight import standing_points
+from roomscout.rooms.room import standing_points
 from roomscout.runs.journal import MemoryJournal
 
 QUESTIONS_A_ROOM = {

@@ -5,9 +5,8 @@ import lzma
 from collections import Counter
 from dataclasses import replace
 
-from roomscout.rooms.levels import LEVELS
 from roomscout.rooms.questions import RoomQuestion, room_questions
-from roomscout.rooms.room import Room, make_room
+from roomscout.rooms.room import LEVELS, Room, make_room
 from roomscout.rooms.split import CANDIDATES, RESOLUTION_M, ROOMS, SEEDS, SHIPPED, SplitError
 
 MOST_REPLACEMENTS = 20

@@ -105,10 +105,7 @@ class ExplorationEnv:
         return self._sight
 
     def reset(self, question: Question) -> Observation:
-        """Load the question's scene and start at its first view.
-
-        Raises ScanNotFound, SceneError or RenderError.
-        """
+        """Load the question's scene and start at its first view; raises ScanNotFound, SceneError or RenderError."""
         scene, first = self.library.scene_of(question), self.library.first_view(question)
         return self.reset_at(scene, first.pose, view=first.image)
 
@@ -147,17 +144,12 @@ class ExplorationEnv:
         return before + tuple(box for box in seen if box not in before)
 
     def step(self, action: CameraMove) -> Observation:
-        """Turn, move as far as bounds and surfaces allow, and render the images.
-
-        Raises ValueError if no moves are left, RenderError if they cannot be rendered.
-        """
+        """Turn, move as far as bounds and surfaces allow, and render the images. Raises ValueError if no moves are
+        left, RenderError if they cannot be rendered."""
         return self.resume(self.outcome(action))
 
     def resume(self, outcome: MoveOutcome, images: tuple[Shot, ...] = ()) -> Observation:
-        """Take a step whose outcome is known, as when resuming a run; renders the images unless they are given.
-
-        Raises what `step` raises.
-        """
+        """Take a step whose outcome is known; renders the images unless they are given. Raises what `step` raises."""
         if not self.observation.moves_left:
             raise ValueError(f"no moves left: all {self.steps} moves are used")
         before, drawn = self.observation, images[0].image if images else None
@@ -177,10 +169,8 @@ class ExplorationEnv:
         return self._observation
 
     def outcome(self, action: CameraMove, start: CameraPose | None = None) -> MoveOutcome:
-        """The outcome of an action at a pose, by default the camera's, without taking it.
-
-        Several moves are carried out in their order until one is stopped, and their lengths are added.
-        """
+        """The outcome of an action at a pose, by default the camera's, without taking it. Several moves are carried out
+        in their order until one is stopped, and their lengths are added."""
         singles, outcomes, pose = action.singles, list[MoveOutcome](), start or self.observation.pose
         for each in singles:
             last = move(self.scene, pose, each.goal(pose))

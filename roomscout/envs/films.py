@@ -75,11 +75,10 @@ class FilmSettings:
 
 
 class FilmLibrary:
-    """Decodes the frames of each scene once for its questions, the next scenes' in the background.
+    """Decodes the frames of each scene once for its questions, the next scenes' in the background. Thread-safe.
 
-    A scene whose file has another hash than the one `recorded` for it cannot be shown.
-    Keeps as many scenes as fit into `cache_bytes`, besides those in use, and at least those that are decoded ahead.
-    Methods may be called from many threads.
+    A scene whose file has another hash than the one `recorded` for it cannot be shown. Keeps as many scenes as fit into
+    `cache_bytes`, besides those in use, and at least those that are decoded ahead.
     """
 
     def __init__(

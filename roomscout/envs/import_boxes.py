@@ -47,10 +47,8 @@ def main(arguments: Sequence[str]) -> int:
 def import_scenes(
     scenes: Sequence[PublishedScene], scan_root: Path
 ) -> tuple[dict[str, tuple[ObjectBox, ...]], list[str]]:
-    """The boxes of the scenes with a scan in its coordinates, and the names of those that do not fit theirs.
-
-    Scenes without a scan are left out. Raises ScanNotFound if none has one.
-    """
+    """The boxes of the scenes with a scan in its coordinates, and the names of those that do not fit theirs, without
+    scenes that have no scan. Raises ScanNotFound if none has one."""
     found: dict[str, tuple[ObjectBox, ...]] = {}
     refused, without = [], []
     for scene in scenes:

@@ -65,10 +65,7 @@ class FirstViewKey(NamedTuple):
 
 class SceneLibrary(Protocol):
     """The scene and the first view of each question, and the renderer of all views. Methods may be called from many
-    threads.
-
-    `ScanLibrary` loads scans from files, `OneSceneLibrary` has one scene in memory.
-    """
+    threads."""
 
     camera: CameraSettings
     renderer: Renderer
@@ -115,8 +112,7 @@ def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSet
 
 
 class ScanLibrary:
-    """Loads scans and renders views of them. Questions about a scan share it, and its first view unless they have a
-    start.
+    """Loads scans and renders views of them, one first view for all questions about a scan that have no start.
 
     Searches for scans below `scan_root`, unless `ply` is the scan file of all questions. Caches up to `cache_bytes` of
     scans; an evicted scan stays in memory while it is in use.
@@ -182,10 +178,8 @@ class ScanLibrary:
             return self._boxes[key]
 
     def first_view(self, question: Question) -> FirstView:
-        """View 0 of the question: that from its start, or that of its scan, shared by all questions about it.
-
-        Raises ScanNotFound, SceneError or RenderError; a failure is raised for each of these questions.
-        """
+        """View 0 of the question: that from its start, or that of its scan, which all questions about it share. Raises
+        ScanNotFound, SceneError or RenderError, a failure for each of these questions."""
         return self._first_view(self._key_of(question)).result()
 
     def load_ahead(self, questions: Iterable[Question]) -> None:

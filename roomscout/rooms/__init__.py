@@ -1,8 +1,9 @@
 """Procedural furnished rooms: scans, and VSI-Bench questions about them with exact answers."""
 
 from roomscout.rooms.geometry import OrientedBox
+from roomscout.rooms.placement import RoomObject
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
-from roomscout.rooms.room import Room, RoomObject, make_room
+from roomscout.rooms.room import Room, make_room
 from roomscout.rooms.scan import RoomMesh, ScanStyle
 from roomscout.rooms.writer import QUESTIONS_FILE, kept_rooms, write_ply, write_rooms
 

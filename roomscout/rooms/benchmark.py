@@ -5,8 +5,8 @@ Its datasets are the levels: bare, furnished and cluttered. See `roomscout.rooms
 
 from roomscout.data.benchmark import Benchmark, FrequentAnswers, Origin
 from roomscout.data.vsi_types import VSI_TYPES
-from roomscout.rooms.levels import LEVELS
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
+from roomscout.rooms.room import LEVELS
 from roomscout.rooms.split import ROOMS, SHA256, VERSION, make_scans, split_folder
 
 MADE_HERE = Origin("made on this machine", "no terms")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from roomscout.base.text import escaped, replace_unencodable
 from roomscout.base.verbs import Parser, refusing
-from roomscout.rooms.levels import FURNISHED, LEVELS
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
+from roomscout.rooms.room import FURNISHED, LEVELS
 from roomscout.rooms.scan import ScanStyle
 from roomscout.rooms.writer import write_rooms
 

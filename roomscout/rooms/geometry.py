@@ -62,10 +62,8 @@ class OrientedBox:
 
 
 def rectangles_overlap(one: np.ndarray, many: np.ndarray) -> np.ndarray:
-    """(N,) bool: whether rectangle `one` (4, 2) overlaps each of `many` (N, 4, 2). Touching is not overlap.
-
-    Separating axis test on the edge directions of both rectangles.
-    """
+    """(N,) bool: whether rectangle `one` (4, 2) overlaps each of `many` (N, 4, 2), by a separating axis test on the
+    edges of both. Touching is not overlap."""
     axes_one = np.broadcast_to(one[1:3] - one[0:2], (len(many), 2, 2))
     axes = np.concatenate([axes_one, many[:, 1:3] - many[:, 0:2]], axis=1)
     projected_one = np.einsum("nak,pk->nap", axes, one)
@@ -84,10 +82,8 @@ def _points_to_segments(points: np.ndarray, starts: np.ndarray, ends: np.ndarray
 
 
 def box_distance(a: OrientedBox, b: OrientedBox) -> float:
-    """Distance in metres between the closest points of two solid boxes; 0 if they overlap.
-
-    An upright box is its footprint times a height interval, so the horizontal and vertical gaps are perpendicular.
-    """
+    """Metres between the closest points of two solid boxes; 0 if they overlap. Horizontal and vertical gap are
+    perpendicular."""
     vertical = max(a.bottom - b.top, b.bottom - a.top, 0.0)
     one, two = a.footprint, b.footprint
     if rectangles_overlap(one, two[None])[0]:
@@ -119,10 +115,8 @@ def wrap_deg(angle: np.ndarray) -> np.ndarray:
 
 
 def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox) -> np.ndarray:
-    """(...) bool: whether each segment from `start` to `end` (..., 3) crosses the box.
-
-    Slab test: a line that misses the box enters its last slab after it leaves its first.
-    """
+    """(...) bool: whether each segment from `start` to `end` (..., 3) crosses the box. Slab test: a line that misses
+    the box enters its last slab after it leaves its first."""
     half = np.array(box.size) / 2
     origin = box.local(start)
     along = box.local(end) - origin

@@ -1,6 +1,7 @@
 """Furnishes a floor plan with plausible groups: a bed with nightstands, a table with chairs, a desk with a monitor."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
@@ -9,6 +10,8 @@ from roomscout.rooms.furniture import draw
 from roomscout.rooms.geometry import OrientedBox, polygon_area
 from roomscout.rooms.placement import FloorPlan, Placer
 
+Group = Callable[[Placer], object]
+"""Places some furniture."""
 MIN_AREA_M2, MAX_AREA_M2 = 8.2, 44.5
 MAX_RECTANGLE_M2 = 30.0
 MIN_CONCAVE_M2, MAX_CONCAVE_M2 = 14.0, 40.0
@@ -101,12 +104,18 @@ def _randint(rng: Generator, low: int, high: int) -> int:
     return int(rng.integers(low, high + 1))
 
 
-def _groups(area: float, rng: Generator) -> list[list[Callable[[Placer], None]]]:
+def _groups(area: float, rng: Generator) -> list[list[Group]]:
     """A list of placing functions, bulky furniture first, for each purpose of the room; a large room has several."""
-    purposes: dict[str, list[Callable[[Placer], None]]] = {
+
+    def desks(placer: Placer) -> None:
+        for _ in range(_randint(rng, 1, 4)):
+            _desk(placer)
+
+    whiteboard = partial(Placer.at_wall, kind="whiteboard", z=0.95, reach=0.5, gap=ON_WALL_M)
+    purposes: dict[str, list[Group]] = {
         "bedroom": [_bed_group, _at_walls("wardrobe", 2), _either(_desk, _armchairs)],
         "living": [_sofa_group, _either(_armchairs, _dining), _at_walls("bookshelf", 3)],
-        "office": [_desks, _whiteboard, _at_walls("bookshelf", 3)],
+        "office": [desks, whiteboard, _at_walls("bookshelf", 3)],
         "kitchen": [_dining, _kitchen_row, _cabinet_group],
         "bathroom": [_bath_group],
     }
@@ -115,9 +124,6 @@ def _groups(area: float, rng: Generator) -> list[list[Callable[[Placer], None]]]
     count = 1 if area < 13 else 2 if area < 24 else 3
     names = rng.choice(list(purposes), count, replace=False, p=weight / weight.sum())
     return [purposes[str(name)] for name in names]
-
-
-# ---- groups -----------------------------------------------------------------------------------------------------
 
 
 def _window(placer: Placer) -> None:
@@ -160,7 +166,7 @@ def _pillows(placer: Placer, base: int, max_count: int) -> None:
         placer.on_top("pillow", base, float(across), turn=0.0)
 
 
-def _at_walls(kind: str, most: int) -> Callable[[Placer], None]:
+def _at_walls(kind: str, most: int) -> Group:
     """Places one to `most` pieces of furniture at walls."""
 
     def place(placer: Placer) -> None:
@@ -170,13 +176,8 @@ def _at_walls(kind: str, most: int) -> Callable[[Placer], None]:
     return place
 
 
-def _either(one: Callable[[Placer], None], other: Callable[[Placer], None]) -> Callable[[Placer], None]:
+def _either(one: Group, other: Group) -> Group:
     return lambda placer: (one if placer.rng.random() < 0.5 else other)(placer)
-
-
-def _desks(placer: Placer) -> None:
-    for _ in range(_randint(placer.rng, 1, 4)):
-        _desk(placer)
 
 
 def _desk(placer: Placer) -> None:
@@ -190,10 +191,6 @@ def _desk(placer: Placer) -> None:
     shift = placer.rng.uniform(-0.25, 0.1) * box.size[0]
     x, y = box.plan_point(np.array([shift, box.size[1] / 2 + chair.size[1] / 2 + placer.rng.uniform(0.06, 0.15)]))
     placer.put(chair, x, y, 0.0, box.yaw_deg + 180 + placer.rng.uniform(-10, 10), strict=False)
-
-
-def _whiteboard(placer: Placer) -> None:
-    placer.at_wall("whiteboard", z=0.95, reach=0.5, gap=ON_WALL_M)
 
 
 def _sofa_group(placer: Placer) -> None:
@@ -289,8 +286,6 @@ def _bath_group(placer: Placer) -> None:
         placer.at_wall("towel", z=placer.rng.uniform(0.8, 1.0), reach=0.3, gap=ON_WALL_M)
 
 
-# ---- small objects ----------------------------------------------------------------------------------------------
-
 _ON_WALLS = {"picture": (1.15, 1.4), "clock": (1.6, 1.9), "mirror": (1.0, 1.2)}
 _REPEATED = ("picture", "plant", "stool", "box", "trash can", "backpack", "suitcase", "lamp")
 _SINGLE = ("picture", "clock", "mirror", "plant", "stool", "box", "trash can", "backpack", "suitcase", "lamp", "heater")
@@ -319,8 +314,6 @@ def _place_small(placer: Placer, category: str) -> int | None:
     return placer.at_wall(category, reach=0.25, gap=0.05)
 
 
-# ---- clutter ----------------------------------------------------------------------------------------------------
-
 _DIVIDERS = ("bookshelf", "wardrobe", "plant", "refrigerator", "suitcase")
 _SURFACES = ("table", "desk", "cabinet", "nightstand", "washer", "bookshelf")
 _ON_TOP = ("box", "plant", "backpack", "table lamp", "clock", "microwave")
@@ -329,10 +322,8 @@ MOST_MISSES, HEAP_TRIES = 12, 15
 
 
 def clutter(placer: Placer, goal: int) -> None:
-    """Add tall furniture that hides other furniture, objects on surfaces, and many objects of four categories.
-
-    Stops at `goal` objects, or when hardly anything fits any more.
-    """
+    """Add tall furniture that hides other furniture, objects on surfaces, and many of four categories, up to `goal`
+    objects or until hardly anything fits."""
     rng = placer.rng
     for kind in rng.permutation(_DIVIDERS)[: _randint(rng, 2, 4)]:
         placer.in_open(str(kind), spare=0.35, turn=8)

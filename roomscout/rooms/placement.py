@@ -41,34 +41,33 @@ class FloorPlan:
         return (self.corners.min(axis=0) + self.corners.max(axis=0)) / 2
 
 
-@dataclass(frozen=True, eq=False)
-class Placed:
-    """A placed model: `shape` in world coordinates, its bounding `box`, and the index of the item that it stands on."""
+@dataclass(frozen=True)
+class RoomObject:
+    """A piece of furniture: its `category`, its tight bounding `box`, and its true `surface`, without scan noise.
+
+    `supported_by` is the index of the object that it stands on, None for floor and walls; `support` is that of `Model`.
+    """
 
     category: str
-    shape: Shape
     box: OrientedBox
-    support: tuple[float, float, float, float, float]
-    supported_by: int | None = None
+    supported_by: int | None
+    surface: Shape = field(repr=False, compare=False)
+    support: tuple[float, float, float, float, float] = field(repr=False, compare=False)
 
 
 @dataclass
 class Placer:
-    """The furniture placed so far, and `clear`, the volumes that must stay empty.
-
-    Methods that place an item return its index, or None if it does not fit.
-    """
+    """The furniture placed so far, and `clear`, the volumes that must stay empty. Methods that place an item return its
+    index, or None if it does not fit."""
 
     plan: FloorPlan
     rng: Generator
-    items: list[Placed] = field(default_factory=list)
+    items: list[RoomObject] = field(default_factory=list)
     clear: list[OrientedBox] = field(default_factory=list)
 
     def fits(self, box: OrientedBox, supported_by: int | None = None, strict: bool = True) -> bool:
-        """Whether the box is inside the walls and free of other furniture and, if `strict`, of volumes kept clear.
-
-        May overlap the item `supported_by`.
-        """
+        """Whether the box is inside the walls and free of other furniture than the item `supported_by` and, if
+        `strict`, of volumes kept clear."""
         if not points_in_polygon(box.footprint, self.plan.corners).all() or box.top > self.plan.height:
             return False
         others = [item.box for i, item in enumerate(self.items) if i != supported_by]
@@ -92,16 +91,14 @@ class Placer:
         """Place a model, if it fits, with the centre of its footprint at (x, y) and its lowest point at z."""
         width, depth, height = model.size
         box = OrientedBox((float(x), float(y), float(z + height / 2)), (width, depth, height), float(yaw_deg))
-        if not self.allows(model.category) or not self.fits(box, on, strict) or self._is_crowded(model.category, box):
+        if not self.allows(model.category) or not self.fits(box, on, strict):
             return None
-        shape = model.shape.turned(yaw_deg).moved((x, y, z))
-        self.items.append(Placed(model.category, shape, box, model.support, on))
+        apart = PILLOWS_APART_M if model.category == "pillow" else APART_M
+        if any(box_distance(box, o.box) < apart for o in self.items if o.category == model.category):
+            return None  # the two could look like one object
+        surface = model.shape.turned(yaw_deg).moved((x, y, z))
+        self.items.append(RoomObject(model.category, box, on, surface, model.support))
         return len(self.items) - 1
-
-    def _is_crowded(self, category: str, box: OrientedBox) -> bool:
-        """Whether the box is so close to another of its category that the two could look like one object."""
-        apart = PILLOWS_APART_M if category == "pillow" else APART_M
-        return any(box_distance(box, o.box) < apart for o in self.items if o.category == category)
 
     def keep_clear(self, index: int, reach: float, bottom: float = 0.0, top: float = 2.0) -> None:
         """Keep the volume in front of an item clear, `reach` metres deep."""
@@ -172,10 +169,8 @@ class Placer:
     def on_top(
         self, kind: str, base: int, across: float | None = None, turn: float = 8.0, gap: float = 0.02
     ) -> int | None:
-        """Place on the support area of item `base`, `gap` metres from its back edge.
-
-        `across` is the position along its width, 0 to 1; random if None.
-        """
+        """Place on the support area of item `base`, `gap` metres from its back edge, `across` its width, 0 to 1; random
+        if None."""
         item = self.items[base]
         x0, y0, x1, y1, z = item.support
         for _ in range(MAX_REDRAWS):

@@ -18,7 +18,8 @@ from numpy.random import Generator
 from scipy.spatial import KDTree
 
 from roomscout.rooms.geometry import box_distance, wrap_deg
-from roomscout.rooms.room import Room, RoomObject
+from roomscout.rooms.placement import RoomObject
+from roomscout.rooms.room import Room
 from roomscout.rooms.routes import MOST_BLANKS, TURNS, Route, RouteMap, draw_route
 from roomscout.rooms.shapes import triangulate
 
@@ -31,6 +32,7 @@ APART_M = 0.8  # between the centres of any two objects of a direction question
 MARGIN_DEG = 10.0  # from the boundary between two directions
 COUNT_WEIGHTS = (0.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0)  # evens out answers: small counts are more common in rooms
 ROUTE_ATTEMPTS = 150
+OPTIONS_OF_BLANKS = {1: 3, 2: 4, 3: 4}  # by the number of turns to fill in; there are only three turns
 MAX_TRIES = 200
 
 QUESTIONS_PER_TYPE: Mapping[str, int] = MappingProxyType(
@@ -141,27 +143,14 @@ def room_questions(
     for (question_type, drafter), rng in zip(_DRAFTERS.items(), streams, strict=True):
         count = per_type.get(question_type, 0)
         for draft in drafter(facts, rng, count) if count > 0 else ():
-            rows.append(_row(first_id + len(rows), room.name, question_type, draft))
+            options, truth = None, draft.answer
+            if draft.options:
+                options = [f"{letter}. {text}" for letter, text in zip("ABCD", draft.options, strict=False)]
+                truth = "ABCD"[draft.options.index(draft.answer)]
+            row = {"id": first_id + len(rows), "dataset": DATASET, "scene_name": room.name}
+            row |= {"question_type": question_type, "question": draft.question}
+            rows.append(row | {"ground_truth": truth, "options": options})
     return rows
-
-
-def _row(number: int, scene_name: str, question_type: str, draft: _Draft) -> RoomQuestion:
-    options, truth = None, draft.answer
-    if draft.options:
-        options = [f"{letter}. {text}" for letter, text in zip("ABCD", draft.options, strict=False)]
-        truth = "ABCD"[draft.options.index(draft.answer)]
-    return {
-        "id": number,
-        "dataset": DATASET,
-        "scene_name": scene_name,
-        "question_type": question_type,
-        "question": draft.question,
-        "ground_truth": truth,
-        "options": options,
-    }
-
-
-# ---- numbers ----------------------------------------------------------------------------------------------------
 
 
 def _counting(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
@@ -198,9 +187,6 @@ def _room_size(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
     return [_Draft(ROOM_SIZE, f"{facts.room.area_m2:.1f}")][:count]
 
 
-# ---- choices ----------------------------------------------------------------------------------------------------
-
-
 def _rel_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
     drafts: list[_Draft] = []
     asked: set[str] = set()
@@ -228,11 +214,8 @@ def _nearest_distances(facts: _Facts, primary: RoomObject) -> dict[str, float]:
 
 
 def _draw_four(facts: _Facts, distances: Mapping[str, float], gap: float, rng: Generator) -> list[str] | None:
-    """Four categories, nearest first, whose distances differ by more than the gaps; None if none were found.
-
-    Draws the nearest first, with probability inverse to its number of instances: in uniform draws, categories with many
-    instances would usually be the answer.
-    """
+    """Four categories, nearest first, whose distances differ by more than the gaps; None if none were found. Draws the
+    nearest first, inversely to its instances: uniformly, categories with many would usually be the answer."""
     names = list(distances)
     weight = np.array([1 / len(facts.room.of_category(c)) for c in names])
     nearest = str(rng.choice(names, p=weight / weight.sum()))
@@ -325,7 +308,12 @@ def _heading_deg(vector: np.ndarray) -> np.ndarray:
 
 
 def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
-    pool = _route_pool(facts, rng)
+    # By turns, from which answers and wrong options are drawn uniformly: common turns are as often wrong as right.
+    pool: dict[tuple[str, ...], list[Route]] = {}
+    route_map = RouteMap(facts.room)
+    for attempt in range(ROUTE_ATTEMPTS):
+        if route := draw_route(route_map, rng, blanks=1 + attempt % MOST_BLANKS):
+            pool.setdefault(route.turns, []).append(route)
     drafts: list[_Draft] = []
     while pool and len(drafts) < count:
         sequences = _pick(_by_blanks(pool), rng)
@@ -334,47 +322,23 @@ def _route_planning(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
         steps = " ".join(f"{i}. {step}" for i, step in enumerate(route.steps, 1)) + "."
         question = ROUTE.format(start=route.start, facing=route.facing, end=route.stops[-1], steps=steps)
         drafts.append(_Draft(question, ", ".join(turns), _turn_options(turns, sequences, rng)))
-        pool = {
-            t: [r for r in routes if (r.start, r.stops[-1]) != (route.start, route.stops[-1])]
-            for t, routes in pool.items()
-        }
+        ends = route.start, route.stops[-1]
+        pool = {t: [r for r in routes if (r.start, r.stops[-1]) != ends] for t, routes in pool.items()}
         pool = {t: routes for t, routes in pool.items() if routes}
     return drafts
-
-
-def _route_pool(facts: _Facts, rng: Generator) -> dict[tuple[str, ...], list[Route]]:
-    """Random routes by their turns.
-
-    Answers and wrong options are both drawn uniformly from the keys, so that common turns are not more often right than
-    wrong.
-    """
-    route_map = RouteMap(facts.room)
-    pool: dict[tuple[str, ...], list[Route]] = {}
-    for attempt in range(ROUTE_ATTEMPTS):
-        route = draw_route(route_map, rng, blanks=1 + attempt % MOST_BLANKS)
-        if route is not None:
-            pool.setdefault(route.turns, []).append(route)
-    return pool
 
 
 def _by_blanks(pool: Mapping[tuple[str, ...], list[Route]]) -> list[list[tuple[str, ...]]]:
     """The pool's turns, one list per number of blanks. Drops lists too short to fill the options, unless all are."""
     lists = [sorted(turns for turns in pool if len(turns) == blanks) for blanks in sorted({len(t) for t in pool})]
-    full = [turns for turns in lists if len(turns) >= _option_count(turns[0])]
-    return full or lists
-
-
-def _option_count(turns: Sequence[str]) -> int:
-    """Three for one blank, since there are only three turns, else four."""
-    return 3 if len(turns) == 1 else 4
+    return [turns for turns in lists if len(turns) >= OPTIONS_OF_BLANKS[len(turns[0])]] or lists
 
 
 def _turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng: Generator) -> tuple[str, ...]:
     """The answer and distinct wrong options, shuffled. Prefers the turns of other routes in the room."""
     every = list(product(TURNS, repeat=len(turns)))
     ranked = [turns, *_sample(others, len(others), rng), *_sample(every, len(every), rng)]
-    distinct = list(dict.fromkeys(ranked))
-    options = distinct[: _option_count(turns)]
+    options = list(dict.fromkeys(ranked))[: OPTIONS_OF_BLANKS[len(turns)]]
     return tuple(", ".join(sequence) for sequence in _sample(options, len(options), rng))
 
 

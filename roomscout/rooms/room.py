@@ -1,17 +1,16 @@
-"""Generates a furnished room from a seed."""
+"""Generates a furnished room of a level of difficulty from a seed."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.random import Generator
+from scipy import ndimage
 
-from roomscout.rooms.geometry import OrientedBox, polygon_area
-from roomscout.rooms.layout import clutter, furnish
-from roomscout.rooms.levels import FURNISHED, Level
-from roomscout.rooms.placement import FloorPlan, Placed
+from roomscout.rooms.geometry import OrientedBox, points_in_polygon, polygon_area, segments_cross
+from roomscout.rooms.layout import clutter, draw_concave_plan, draw_plan, draw_rectangle, furnish
+from roomscout.rooms.placement import FloorPlan, RoomObject
 from roomscout.rooms.scan import RoomMesh, ScanStyle, scan, shell
-from roomscout.rooms.shapes import Shape
-from roomscout.rooms.sight import standing_points, visible_items
 
 MAX_ATTEMPTS = 50
 MIN_CATEGORIES, MIN_UNIQUE = 8, 5
@@ -19,27 +18,47 @@ MOST_OF_THINNED = 6  # objects of a category in a room that is thinned out
 MAX_ROOMS = 100_000
 FLOORS = [(176, 134, 92), (140, 100, 66), (198, 172, 134), (150, 150, 148), (120, 112, 104)]
 WALLS = [(228, 224, 212), (214, 222, 226), (222, 214, 196), (206, 220, 206), (232, 214, 206), (216, 212, 226)]
+MAX_OBJECTS = 100
+EYE_M = 1.6
+BODY_M = 0.25  # distance of a standing person's axis from furniture and walls
+CELL_M = 0.1
+MAX_SLOPE = 0.7  # a level camera of 640 x 480 pixels and focal length 300 sees slopes up to 240 / 300 = 0.8
+MIN_DISTANCE_M, MAX_DISTANCE_M = 0.6, 7.0
+MIN_VISIBLE_SHARE = 0.5
+MAX_STANDPOINTS = 60
+GLANCES = 6  # parts of the standpoints that are tried one after another, since most objects are visible from the first
 
 
 @dataclass(frozen=True)
-class RoomObject:
-    """A piece of furniture: its `category`, its tight bounding `box`, and its true `surface`, without scan noise.
+class Level:
+    """How rooms are made. Raises ValueError for impossible numbers.
 
-    `supported_by` is the index in `Room.objects` of the object that it stands on; None for floor and walls.
+    `objects` are the smallest and the largest number of objects in a room: one with fewer is filled up, one with more
+    thinned out. None takes the furniture as it comes, 10 to 50 objects.
     """
 
-    category: str
-    box: OrientedBox
-    supported_by: int | None
-    surface: Shape = field(repr=False, compare=False)
+    name: str
+    plan: Callable[[Generator], FloorPlan] = draw_plan
+    objects: tuple[int, int] | None = None
+    style: ScanStyle = field(default_factory=ScanStyle)
+
+    def __post_init__(self) -> None:
+        if self.objects is not None and not 9 <= self.objects[0] <= self.objects[1] <= MAX_OBJECTS:
+            given = "{} {}".format(*self.objects)
+            raise ValueError(f"objects must be two numbers from 9 to {MAX_OBJECTS}, the smaller first, not {given}")
+
+
+FURNISHED = Level("furnished")
+"""The rooms of the demo and of the explorer's training."""
+BARE = Level("bare", draw_rectangle, (10, 15))
+CLUTTERED = Level("cluttered", draw_concave_plan, (32, 70), ScanStyle(noise_m=0.008, holes=12))
+LEVELS = {each.name: each for each in (BARE, FURNISHED, CLUTTERED)}
 
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """A furnished room in metres; z is up and the floor is at 0.
-
-    Each of `objects` is visible from some place where a person can stand. `mesh` is the scan.
-    """
+    """A furnished room in metres; z is up and the floor is at 0. Each of `objects` is visible from some place where a
+    person can stand. `mesh` is the scan."""
 
     name: str
     plan: FloorPlan
@@ -47,19 +66,9 @@ class Room:
     mesh: RoomMesh
 
     @property
-    def polygon(self) -> np.ndarray:
-        """(P, 2) floor outline in metres, counter-clockwise."""
-        return self.plan.corners
-
-    @property
-    def height(self) -> float:
-        """Height of the walls in metres."""
-        return self.plan.height
-
-    @property
     def area_m2(self) -> float:
         """Floor area in square metres."""
-        return polygon_area(self.polygon)
+        return polygon_area(self.plan.corners)
 
     def of_category(self, category: str) -> tuple[RoomObject, ...]:
         """All instances of a category."""
@@ -92,15 +101,12 @@ def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: 
         plan = level.plan(rng)
         items = _furniture(plan, level.objects, rng)
         if _is_rich_enough(items, level.objects):
-            objects = tuple(RoomObject(i.category, i.box, i.supported_by, i.shape) for i in items)
-            return Room(name, plan, objects, _mesh(plan, objects, style or level.style, rng))
-    raise ValueError(
-        f"no {level.name} room for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts"
-        + (f"; --objects {level.objects[0]} {level.objects[1]} demands too much" if level.objects else "")
-    )
+            return Room(name, plan, tuple(items), _mesh(plan, items, style or level.style, rng))
+    why = f"; --objects {level.objects[0]} {level.objects[1]} demands too much" if level.objects else ""
+    raise ValueError(f"no {level.name} room for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts{why}")
 
 
-def _furniture(plan: FloorPlan, number: tuple[int, int] | None, rng: Generator) -> list[Placed]:
+def _furniture(plan: FloorPlan, number: tuple[int, int] | None, rng: Generator) -> list[RoomObject]:
     """Visible furniture; `number` are the smallest and the largest number of objects to aim at."""
     placer = furnish(plan, rng)
     if number is None:
@@ -114,7 +120,7 @@ def _furniture(plan: FloorPlan, number: tuple[int, int] | None, rng: Generator) 
     return items if len(items) <= goal else _visible(plan, _thinned(items, goal, rng))
 
 
-def _thinned(items: list[Placed], most: int, rng: Generator) -> list[Placed]:
+def _thinned(items: list[RoomObject], most: int, rng: Generator) -> list[RoomObject]:
     """At most `most` of the items: the door, several objects of the commonest category, and one or two of others."""
     names = [item.category for item in items]
     counted = min(set(names) - {"door"}, key=lambda name: (-names.count(name), name))
@@ -132,7 +138,7 @@ def _thinned(items: list[Placed], most: int, rng: Generator) -> list[Placed]:
     return thinned
 
 
-def _visible(plan: FloorPlan, items: list[Placed]) -> list[Placed]:
+def _visible(plan: FloorPlan, items: list[RoomObject]) -> list[RoomObject]:
     """The furniture that is visible from some standpoint, so that a visitor can count it."""
     while items:
         visible = visible_items(standing_points(plan, [i.box for i in items]), plan, items)
@@ -142,7 +148,7 @@ def _visible(plan: FloorPlan, items: list[Placed]) -> list[Placed]:
     return items
 
 
-def _without(items: list[Placed], gone: set[int]) -> list[Placed]:
+def _without(items: list[RoomObject], gone: set[int]) -> list[RoomObject]:
     """The items without those at the indices `gone` and those that stand on them."""
     for i, item in enumerate(items):  # an item comes after the one it stands on
         if item.supported_by in gone:
@@ -152,7 +158,7 @@ def _without(items: list[Placed], gone: set[int]) -> list[Placed]:
     return [replace(items[i], supported_by=new_index[items[i].supported_by]) for i in kept]
 
 
-def _is_rich_enough(items: list[Placed], number: tuple[int, int] | None = None) -> bool:
+def _is_rich_enough(items: list[RoomObject], number: tuple[int, int] | None = None) -> bool:
     """Whether there is a single door and enough to ask about, and as many objects as `number`, least and most, says."""
     categories = [item.category for item in items]
     unique = [c for c in set(categories) if categories.count(c) == 1]
@@ -160,8 +166,60 @@ def _is_rich_enough(items: list[Placed], number: tuple[int, int] | None = None) 
     return rich and (number is None or number[0] <= len(categories) <= number[1])
 
 
-def _mesh(plan: FloorPlan, objects: tuple[RoomObject, ...], style: ScanStyle, rng: Generator) -> RoomMesh:
+def _mesh(plan: FloorPlan, objects: list[RoomObject], style: ScanStyle, rng: Generator) -> RoomMesh:
     floor = np.clip(np.array(FLOORS[rng.integers(len(FLOORS))]) + rng.uniform(-12, 12, 3), 0, 255)
     wall = np.clip(np.array(WALLS[rng.integers(len(WALLS))]) + rng.uniform(-10, 10, 3), 0, 255)
     surround = shell(plan.corners, plan.height, floor, wall, rng)
     return scan(surround, [o.surface for o in objects], [o.box for o in objects], style, rng)
+
+
+def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray:
+    """(S, 2) points of a 0.1 m grid where a person can stand and that are reachable from the middle of the room."""
+    low, high = plan.corners.min(axis=0), plan.corners.max(axis=0)
+    xs, ys = (np.arange(a + CELL_M / 2, b, CELL_M) for a, b in zip(low, high, strict=True))
+    points = np.stack(np.meshgrid(xs, ys, indexing="ij"), axis=-1).reshape(-1, 2)
+    free = points_in_polygon(points, plan.corners)
+    for dx, dy in ((BODY_M, 0), (-BODY_M, 0), (0, BODY_M), (0, -BODY_M)):
+        free &= points_in_polygon(points + np.array((dx, dy)), plan.corners)
+    for box in boxes:
+        if box.bottom < EYE_M:
+            local = np.abs(box.local(np.insert(points, 2, 0.0, axis=1)))[:, :2]
+            free &= np.linalg.norm(np.maximum(local - np.array(box.size[:2]) / 2, 0), axis=1) > BODY_M
+    regions, _ = ndimage.label(free.reshape(len(xs), len(ys)))
+    middle = np.argmin(np.linalg.norm(points - plan.middle, axis=1))
+    return points[(regions.ravel() == regions.ravel()[middle]) & free] if free[middle] else np.empty((0, 2))
+
+
+def visible_items(standpoints: np.ndarray, plan: FloorPlan, items: Sequence[RoomObject]) -> np.ndarray:
+    """(N,) bool: whether a level view at eye height from some standpoint shows at least half of each item's volume.
+    Treats the other items as solid boxes, so it may report a visible item as hidden."""
+    if len(standpoints) == 0:
+        return np.zeros(len(items), dtype=bool)
+    pick = np.unique(np.linspace(0, len(standpoints) - 1, MAX_STANDPOINTS).astype(int))
+    eyes = np.insert(standpoints[pick], 2, EYE_M, axis=1)
+    visible = []
+    for item in items:
+        others = [o.box for i, o in enumerate(items) if o is not item and i != item.supported_by]
+        visible.append(_is_visible(eyes, item, others + list(plan.notches)))
+    return np.array(visible)
+
+
+def _is_visible(eyes: np.ndarray, item: RoomObject, occluders: Sequence[OrientedBox]) -> bool:
+    box = item.box
+    offset = np.array(box.center) - eyes
+    distance = np.linalg.norm(offset[:, :2], axis=1)
+    in_range = (distance > MIN_DISTANCE_M) & (distance < MAX_DISTANCE_M)
+    in_range &= np.abs(offset[:, 2]) < MAX_SLOPE * distance
+    if box.bottom > 0.05 and item.supported_by is None:  # hangs on a wall, so only its front is visible
+        in_range &= offset[:, :2] @ box.front < 0.0
+    eyes = eyes[in_range]
+    lattice = np.stack(np.meshgrid(*[[-0.45, 0.0, 0.45]] * 3), axis=-1).reshape(-1, 3) * box.size
+    targets = np.concatenate([box.plan_point(lattice[:, :2]), lattice[:, 2:] + box.center[2]], axis=1)
+    for first in range(min(GLANCES, len(eyes))):
+        some = eyes[first::GLANCES, None]
+        blocked = np.zeros((len(some), len(targets)), dtype=bool)
+        for other in occluders:
+            blocked |= segments_cross(some, targets[None], other)
+        if ((~blocked).mean(axis=1) >= MIN_VISIBLE_SHARE).any():
+            return True
+    return False

@@ -32,10 +32,8 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class _Robot:
-    """A robot at `point` (2,) in front of object `place`, looking along the unit vector `heading` (2,).
-
-    `plan_heading` (2,) is the heading measured between the centres of the objects, as on a floor plan.
-    """
+    """A robot at `point` (2,) in front of object `place`, looking along the unit vector `heading` (2,), which is
+    `plan_heading` (2,) between the centres of the objects on a floor plan."""
 
     place: int
     point: np.ndarray
@@ -44,10 +42,8 @@ class _Robot:
 
 
 class RouteMap:
-    """A room's floor plan, on which a robot walks between the footprints of objects.
-
-    `landmarks` are the indices in `room.objects` of objects that a route can name: unique, and on the floor or a wall.
-    """
+    """A room's floor plan, on which a robot walks between the footprints of objects; `landmarks` are the indices of
+    those that a route can name: unique, and on the floor or a wall."""
 
     def __init__(self, room: Room) -> None:
         self.room = room
@@ -73,7 +69,7 @@ class RouteMap:
 
     def is_blocked(self, start: np.ndarray, end: np.ndarray, ignore: int) -> bool:
         """Whether the straight walk leaves the room or comes close to an object other than `ignore`."""
-        if not points_in_polygon(np.array([start, end]), self.room.polygon).all():
+        if not points_in_polygon(np.array([start, end]), self.room.plan.corners).all():
             return True
         enter, leave = self.crossings(start, end, BODY_M)
         hit = self._blocking & (enter < leave) & (leave > 0) & (enter < 1)
@@ -112,7 +108,7 @@ class RouteMap:
         offsets = np.vstack([box.plan_center, inner]) - robot.point
         plan_offset = (box.plan_center - self._centers[robot.place])[None]
         bearings = np.concatenate([_bearing(robot.heading, offsets), _bearing(robot.plan_heading, plan_offset)])
-        names = {_turn_name(b) for b in (bearings[:, None] + [-MARGIN_DEG, 0.0, MARGIN_DEG]).ravel()}
+        names = set(map(_turn_name, (bearings[:, None] + [-MARGIN_DEG, 0.0, MARGIN_DEG]).ravel()))
         return names.pop() if len(names) == 1 else None
 
 

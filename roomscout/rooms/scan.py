@@ -19,10 +19,8 @@ SKIRTING_M = 0.09
 
 @dataclass(frozen=True)
 class ScanStyle:
-    """The quality of a scan: mesh resolution and RMS surface displacement in metres, and number of holes.
-
-    Raises ValueError for implausible values.
-    """
+    """The quality of a scan: mesh resolution and RMS surface displacement in metres, and number of holes. Raises
+    ValueError for implausible values."""
 
     resolution_m: float = 0.05
     noise_m: float = 0.0
@@ -39,10 +37,9 @@ class ScanStyle:
 
 @dataclass(frozen=True, eq=False)
 class RoomMesh:
-    """A scanned surface: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8.
+    """A scanned surface: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8. Read-only.
 
-    `object_index` (N,) int32 is the index in `Room.objects` of each vertex's object, -1 for floor and walls. The arrays
-    are read-only.
+    `object_index` (N,) int32 is the index in `Room.objects` of each vertex's object, -1 for floor and walls.
     """
 
     vertices: np.ndarray
@@ -56,10 +53,8 @@ class RoomMesh:
 
 
 def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone: np.ndarray, rng: Generator) -> Shape:
-    """Floor planks and one-sided walls of a counter-clockwise polygon (P, 2) with axis-parallel edges.
-
-    Without a ceiling: people rarely point a scanner at it, and it would hide the room from above.
-    """
+    """Floor planks and one-sided walls of a counter-clockwise polygon (P, 2) with axis-parallel edges; no ceiling,
+    which people rarely scan and which would hide the room from above."""
     xs, ys = np.unique(polygon[:, 0]), np.unique(polygon[:, 1])
     parts = []
     for x0, x1 in itertools.pairwise(xs):
@@ -91,9 +86,15 @@ def scan(
     whole = join(shell_shape, *shapes)
     index_of_quad = np.repeat(np.arange(SHELL, len(shapes)), [len(s.corners) for s in (shell_shape, *shapes)])
     vertices, faces, quad = triangulate(whole, style.resolution_m)
-    colours = whole.colours[quad] * _brightness(normals(whole), rng)[quad, None]
+    # Soft light from above and from one side, so that the faces of a solid differ.
+    azimuth = rng.uniform(0, 2 * np.pi)
+    to_light = np.array([0.5 * np.cos(azimuth), 0.5 * np.sin(azimuth), 0.8])
+    side = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
+    normal = normals(whole)
+    brightness = np.clip(0.78 + 0.24 * normal @ to_light + 0.07 * normal @ side, 0.35, 1.05)
+    colours = whole.colours[quad] * brightness[quad, None]
     object_index = index_of_quad[quad]
-    colours *= _contact_shadow(vertices, normals(whole)[quad, 2] > 0.5, object_index == SHELL, boxes)[:, None]
+    colours *= _contact_shadow(vertices, normal[quad, 2] > 0.5, object_index == SHELL, boxes)[:, None]
     colours += rng.normal(0.0, COLOUR_NOISE, colours.shape)
     if style.noise_m:
         vertices = vertices + style.noise_m * _drift(vertices, rng)
@@ -106,14 +107,6 @@ def scan(
         np.clip(np.rint(colours), 0, 255).astype(np.uint8),
         object_index.astype(np.int32),
     )
-
-
-def _brightness(normal: np.ndarray, rng: Generator) -> np.ndarray:
-    """(Q,) brightness of quads in soft light from above and from one side, so that the faces of a solid differ."""
-    azimuth = rng.uniform(0, 2 * np.pi)
-    to_light = np.array([0.5 * np.cos(azimuth), 0.5 * np.sin(azimuth), 0.8])
-    side = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
-    return np.clip(0.78 + 0.24 * normal @ to_light + 0.07 * normal @ side, 0.35, 1.05)
 
 
 def _contact_shadow(
@@ -132,10 +125,8 @@ def _contact_shadow(
 
 
 def _drift(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
-    """(N, 3) smooth displacement with an RMS length of 1.
-
-    Like a scanner's drift, it moves neighbours together, which keeps adjoining surfaces closed.
-    """
+    """(N, 3) smooth displacement with an RMS length of 1, which moves neighbours together and so keeps surfaces
+    closed."""
     direction = rng.normal(size=(count, 3))
     direction *= (2 * np.pi / rng.uniform(0.3, 1.0, (count, 1))) / np.linalg.norm(direction, axis=1, keepdims=True)
     phase = rng.uniform(0, 2 * np.pi, count)

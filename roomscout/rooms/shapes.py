@@ -139,14 +139,17 @@ def triangulate(shape: Shape, resolution_m: float) -> tuple[np.ndarray, np.ndarr
     """
     c = shape.corners
     edge = np.linalg.norm(np.roll(c, -1, axis=1) - c, axis=2)
-    steps = np.ceil(
-        np.stack([np.maximum(edge[:, 0], edge[:, 2]), np.maximum(edge[:, 1], edge[:, 3])], 1) / resolution_m
-    )
-    steps = np.maximum(steps.astype(int), 1)
+    longest = np.maximum(edge[:, :2], edge[:, 2:])
+    steps = np.maximum(np.ceil(longest / resolution_m).astype(int), 1)
     vertices, faces, quad_of, count = [], [], [], 0
     for nu, nv in np.unique(steps, axis=0):
         index = np.flatnonzero((steps == (nu, nv)).all(axis=1))
-        grids, cells = _subdivide(c[index], int(nu), int(nv))
+        # A bilinear grid of (nu + 1) x (nv + 1) points on each quad, and the triangles of one.
+        u, v = np.meshgrid(np.linspace(0, 1, nu + 1), np.linspace(0, 1, nv + 1), indexing="ij")
+        weights = np.stack([(1 - u) * (1 - v), u * (1 - v), u * v, (1 - u) * v]).reshape(4, -1)
+        grids = np.einsum("cp,qck->qpk", weights, c[index])
+        first = (np.arange(nu)[:, None] * (nv + 1) + np.arange(nv)).reshape(-1, 1)
+        cells = np.concatenate([first + np.array([0, nv + 1, nv + 2]), first + np.array([0, nv + 2, 1])])
         vertices.append(grids.reshape(-1, 3))
         faces.append((cells[None] + np.arange(len(index))[:, None, None] * grids.shape[1]).reshape(-1, 3) + count)
         quad_of.append(np.repeat(index, grids.shape[1]))
@@ -156,17 +159,6 @@ def triangulate(shape: Shape, resolution_m: float) -> tuple[np.ndarray, np.ndarr
     has_area = np.linalg.norm(np.cross(b - a, c - a), axis=1) > 1e-9  # false at the poles of solids of revolution
     points, triangles, quad_of_point = compact(points, triangles[has_area], np.concatenate(quad_of))
     return points, triangles, quad_of_point
-
-
-def _subdivide(corners: np.ndarray, nu: int, nv: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points (Q, P, 3) of a bilinear (nu + 1) x (nv + 1) grid on each quad, and the triangles (F, 3) of one quad."""
-    u, v = np.meshgrid(np.linspace(0, 1, nu + 1), np.linspace(0, 1, nv + 1), indexing="ij")
-    weights = np.stack([(1 - u) * (1 - v), u * (1 - v), u * v, (1 - u) * v]).reshape(4, -1)
-    points = np.einsum("cp,qck->qpk", weights, corners)
-    first = (np.arange(nu)[:, None] * (nv + 1) + np.arange(nv)).reshape(-1, 1)
-    lower = first + np.array([0, nv + 1, nv + 2])
-    upper = first + np.array([0, nv + 2, 1])
-    return points, np.concatenate([lower, upper])
 
 
 def compact(vertices: np.ndarray, faces: np.ndarray, *attributes: np.ndarray) -> tuple[np.ndarray, ...]:

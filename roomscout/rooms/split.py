@@ -21,9 +21,8 @@ from pathlib import Path
 from roomscout.base.files import replace_bytes
 from roomscout.base.processes import environment
 from roomscout.data.question_files import QuestionError
-from roomscout.rooms.levels import LEVELS
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, RoomQuestion, room_questions
-from roomscout.rooms.room import Room, make_room
+from roomscout.rooms.room import LEVELS, Room, make_room
 from roomscout.rooms.writer import QUESTIONS_FILE, room_record, write_ply
 
 log = logging.getLogger(__name__)
@@ -61,8 +60,7 @@ def cache_root() -> Path:
 def split_folder(parent: Path | None = None) -> Path:
     """The folder of the split below `parent`, by default `cache_root()`. Raises SplitError.
 
-    It has questions.jsonl, and of the rooms that `make_scans` made <level>/<scene>.ply and <level>/rooms.json with the
-    objects' boxes.
+    It has questions.jsonl, and of the rooms made so far <level>/<scene>.ply and their boxes in <level>/rooms.json.
     """
     parent = cache_root() if parent is None else parent
     folder = parent / f"rooms_v{VERSION}_{SHA256[:8]}_by_room"
@@ -169,8 +167,9 @@ def checked_room(level: str, name: str, asked: Sequence[RoomQuestion]) -> Room:
     seed, index = map(int, name.removeprefix("room_seed").split("_"))
     room = make_room(seed, index, replace(LEVELS[level].style, resolution_m=RESOLUTION_M), LEVELS[level])
     rows = json.loads(json.dumps(room_questions(room, (seed, index), CANDIDATES)))
-    candidates = [{key: value for key, value in row.items() if key not in OWN_COLUMNS} for row in rows]
-    if not all({key: value for key, value in row.items() if key not in OWN_COLUMNS} in candidates for row in asked):
+    own = dict.fromkeys(OWN_COLUMNS)
+    candidates = [row | own for row in rows]
+    if not all(row | own in candidates for row in asked):
         raise SplitError(
             f"this machine makes another room {name} than version {VERSION} of the benchmark, so scores would not be "
             "comparable; install the NumPy and SciPy of constraints.txt"

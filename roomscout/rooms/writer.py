@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.files import replace_bytes, replacing
-from roomscout.rooms.levels import FURNISHED, Level
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
-from roomscout.rooms.room import Room, make_room
+from roomscout.rooms.room import FURNISHED, Level, Room, make_room
 from roomscout.rooms.scan import RoomMesh, ScanStyle
 
 log = logging.getLogger(__name__)
@@ -24,8 +23,8 @@ MADE_WITH_FILE = "made_with.json"
 def kept_rooms(parent: Path, rooms: int, seed: int, per_type: Mapping[str, int]) -> Path:
     """The folder below `parent` with the first `rooms` rooms of a seed; writes it if it does not exist.
 
-    Its name includes a hash of this package's code, so a changed generator writes the rooms again. Concurrent calls are
-    safe: the folder appears only when it is complete. Raises what `write_rooms` raises.
+    Its name includes a hash of this package's code, so a changed generator writes the rooms again. It appears only when
+    it is complete. Raises what `write_rooms` raises.
     """
     counts = json.dumps(dict(per_type), sort_keys=True)
     sources = (path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py")))
@@ -119,17 +118,8 @@ def room_record(room: Room) -> dict[str, Any]:
     """The room's geometry as JSON values, in metres, square metres and degrees."""
     return {
         "scene_name": room.name,
-        "polygon": room.polygon.tolist(),
-        "height": room.height,
+        "polygon": room.plan.corners.tolist(),
+        "height": room.plan.height,
         "area_m2": room.area_m2,
-        "objects": [
-            {
-                "category": o.category,
-                "center": list(o.box.center),
-                "size": list(o.box.size),
-                "yaw_deg": o.box.yaw_deg,
-                "supported_by": o.supported_by,
-            }
-            for o in room.objects
-        ],
+        "objects": [{"category": o.category, **asdict(o.box), "supported_by": o.supported_by} for o in room.objects],
     }

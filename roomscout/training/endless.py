@@ -19,7 +19,7 @@ from roomscout.rendering.scene import Scene, make_scene
 from roomscout.rendering.views import FirstView
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
-from roomscout.rooms.levels import FURNISHED, LEVELS
+from roomscout.rooms.room import FURNISHED, LEVELS
 from roomscout.rooms.writer import room_record
 
 ENDLESS = 7_000_000

@@ -36,7 +36,7 @@ from roomscout.rooms import (
 from roomscout.rooms.command import main
 from roomscout.rooms.geometry import box_distance, points_in_polygon
 from roomscout.rooms.placement import LOOKALIKES
-from roomscout.rooms.sight import EYE_M, standing_points
+from roomscout.rooms.room import EYE_M, standing_points
 
 COARSE = ScanStyle(resolution_m=0.5)
 SEED, ROOMS = 5, 10
@@ -149,8 +149,8 @@ def test_box_distance_equals_the_least_squares_solution(a: OrientedBox, b: Orien
 def test_area_equals_the_fraction_of_random_points_inside(rooms: list[Room]) -> None:
     rng = np.random.default_rng(0)
     for room in rooms:
-        extent = room.polygon.max(axis=0)
-        inside = points_in_polygon(rng.uniform(0, extent, (20_000, 2)), room.polygon)
+        extent = room.plan.corners.max(axis=0)
+        inside = points_in_polygon(rng.uniform(0, extent, (20_000, 2)), room.plan.corners)
         assert inside.mean() * extent.prod() == pytest.approx(room.area_m2, rel=0.03)
 
 
@@ -188,15 +188,15 @@ def test_boxes_fit_the_true_surfaces_tightly(rooms: list[Room]) -> None:
 def test_everything_is_inside_the_walls(rooms: list[Room]) -> None:
     for room in rooms:
         furniture = room.mesh.vertices[room.mesh.object_index >= 0]
-        assert points_in_polygon(furniture[:, :2].astype(float), room.polygon).all()
+        assert points_in_polygon(furniture[:, :2].astype(float), room.plan.corners).all()
         assert furniture[:, 2].min() >= -1e-6
-        assert furniture[:, 2].max() <= room.height
+        assert furniture[:, 2].max() <= room.plan.height
 
 
 def test_a_person_can_stand_in_the_middle_and_walk_around(rooms: list[Room]) -> None:
     for room in rooms:
         reached = standing_points(room.plan, [o.box for o in room.objects])
-        middle = (room.polygon.min(axis=0) + room.polygon.max(axis=0)) / 2
+        middle = (room.plan.corners.min(axis=0) + room.plan.corners.max(axis=0)) / 2
         assert np.linalg.norm(reached - middle, axis=1).min() < 0.15
         assert len(reached) * 0.01 > 0.1 * room.area_m2
 
@@ -280,7 +280,7 @@ def test_sizes_are_the_longest_extent_of_the_surface_along_its_own_axes(asked: l
 
 def test_room_sizes_are_the_bounds_minus_the_notch(asked: list[tuple[Room, Row]]) -> None:
     for room, row, _ in of_type(asked, "room_size_estimation"):
-        whole = np.ptp(room.polygon, axis=0).prod()
+        whole = np.ptp(room.plan.corners, axis=0).prod()
         notch = sum(np.prod(notch.size[:2]) for notch in room.plan.notches)
         assert float(row["ground_truth"]) == pytest.approx(whole - notch, abs=0.11)
 

@@ -14,7 +14,7 @@ from roomscout.data.boxes import boxes_file, read_boxes
 from roomscout.data.scans import OWN_ROOTS, find_scan
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, ScanStyle, make_room, split
 from roomscout.rooms.command import main
-from roomscout.rooms.levels import LEVELS
+from roomscout.rooms.room import LEVELS
 from roomscout.rooms.split import split_folder
 from scripts.rooms_split import choose_questions
 from tests.conftest import made_once, run_main
@@ -53,11 +53,11 @@ def cluttered() -> list[Room]:
 
 
 def test_bare_rooms_are_rectangles_with_few_objects(bare: list[Room]):
-    assert all(len(room.polygon) == 4 and 10 <= len(room.objects) <= 15 for room in bare)
+    assert all(len(room.plan.corners) == 4 and 10 <= len(room.objects) <= 15 for room in bare)
 
 
 def test_cluttered_rooms_are_concave_with_many_objects(cluttered: list[Room]):
-    assert all(len(room.polygon) in (6, 8) and 32 <= len(room.objects) <= 70 for room in cluttered)
+    assert all(len(room.plan.corners) in (6, 8) and 32 <= len(room.objects) <= 70 for room in cluttered)
 
 
 def test_cluttered_rooms_have_many_objects_of_one_kind(cluttered: list[Room]):

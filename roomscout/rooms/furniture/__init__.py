@@ -17,10 +17,8 @@ from roomscout.rooms.shapes import Shape
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """An instance: its `shape`, centred on x = y = 0 with its lowest point at z = 0.
-
-    `support` = (x0, y0, x1, y1, z) is the flat area on which smaller objects can stand.
-    """
+    """An instance: its `shape`, centred on x = y = 0 with its lowest point at z = 0, and `support` = (x0, y0, x1, y1,
+    z), the flat area on which smaller objects can stand."""
 
     category: str
     shape: Shape
@@ -41,19 +39,12 @@ def draw(kind: str, rng: Generator) -> Model:
     low, high = shape.bounds
     middle = np.array([(low[0] + high[0]) / 2, (low[1] + high[1]) / 2, low[2]])
     shape = shape.moved(-middle)
-    width, depth, height = high - low
-    return Model(category, shape, _support(category, shape, width, depth, height))
-
-
-def _support(
-    category: str, shape: Shape, width: float, depth: float, height: float
-) -> tuple[float, float, float, float, float]:
-    """The top of a bed's mattress or a sofa's seat, which is the last box of its shape; else the top of the bounds."""
-    if category in ("bed", "sofa"):
+    if category in ("bed", "sofa"):  # the top of the mattress or the seat, which is the last box of its shape
         last_box = shape.corners[-6:].reshape(-1, 3)
         (x0, y0, _), (x1, y1, z1) = last_box.min(axis=0), last_box.max(axis=0)
-        return float(x0), float(y0), float(x1), float(y1), float(z1)
-    return -width / 2, -depth / 2, width / 2, depth / 2, height
+        return Model(category, shape, (float(x0), float(y0), float(x1), float(y1), float(z1)))
+    width, depth, height = high - low
+    return Model(category, shape, (-width / 2, -depth / 2, width / 2, depth / 2, height))
 
 
 BUILDERS: dict[str, Callable[[Generator], Shape]] = {

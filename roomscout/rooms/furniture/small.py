@@ -33,10 +33,8 @@ def monitor(rng: Generator) -> Shape:
     """A computer screen that shows windows on a bright desktop."""
     w = rng.uniform(0.42, 0.78)
     h = w * 0.58
-    frame, picture = (
-        pick(rng, [DARK, (190, 190, 194)], 4),
-        pick(rng, [(60, 130, 210), (70, 160, 150), (90, 110, 220)]),
-    )
+    frame = pick(rng, [DARK, (190, 190, 194)], 4)
+    picture = pick(rng, [(60, 130, 210), (70, 160, 150), (90, 110, 220)])
     return join(
         box((w / 2 - 0.12, 0.02, 0), (w / 2 + 0.12, 0.2, 0.018), frame),
         box((w / 2 - 0.03, 0.06, 0), (w / 2 + 0.03, 0.085, 0.2), frame),
@@ -58,10 +56,8 @@ def table_lamp(rng: Generator) -> Shape:
 
 
 def _lamp(rng: Generator, h: float, r: float) -> Shape:
-    metal, shade = (
-        pick(rng, [DARK, CHROME, WOOD[0]]),
-        pick(rng, [(255, 226, 140), (255, 236, 180), (255, 206, 120)], 6),
-    )
+    metal = pick(rng, [DARK, CHROME, WOOD[0]])
+    shade = pick(rng, [(255, 226, 140), (255, 236, 180), (255, 206, 120)], 6)
     tall = min(0.3, 0.5 * h)
     foot = 0.8 * r
     return join(
