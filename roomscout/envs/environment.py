@@ -180,7 +180,6 @@ class ExplorationEnv:
                 break
         if len(singles) == 1:
             return last
-        requested_m = sum(each.requested_m for each in outcomes) + sum(
-            each.length_m for each in singles[len(outcomes) :]
-        )
+        requested_m = sum(each.requested_m for each in outcomes)
+        requested_m += sum(each.length_m for each in singles[len(outcomes) :])
         return replace(last, requested_m=requested_m, moved_m=sum(each.moved_m for each in outcomes))

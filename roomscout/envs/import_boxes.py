@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.base.files import replace_text
@@ -37,7 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     kept = read_boxes(out) if out.exists() else {}
     found, refused = import_scenes(scenes, options.scan_root)
     try:
-        write_boxes(out, kept | found)
+        records = [SceneBoxes(name, tuple(boxes)).to_json() for name, boxes in (kept | found).items()]
+        replace_text(out, json.dumps(records, indent=1) + "\n")
     except OSError as error:
         raise BoxError(f"{out} cannot be written ({error.strerror})") from None
     log.info("Boxes of %d scenes: %s", len(found), out)
@@ -79,7 +80,7 @@ def _in_scan(published: PublishedScene, scene: Scene, path: Path) -> tuple[Objec
     shares = {each: fitting_share(scene, each) for each in (published.boxes, moved)}
     best = max(shares, key=shares.__getitem__)
     if shares[best] < FITTING_SHARE:
-        fits = " and ".join(f"{round(share * len(boxes))}" for boxes, share in shares.items())
+        fits = " and ".join(f"{round(share * len(best))}" for share in shares.values())
         raise BoxError(
             f"{path}: of the {len(best)} published boxes of {published.dataset} {published.name}, {fits} fit its "
             "surface (as published, and moved to the mean of its vertices): the scan is another version of the scene, "
@@ -89,9 +90,3 @@ def _in_scan(published: PublishedScene, scene: Scene, path: Path) -> tuple[Objec
         offset = ", ".join(f"{value:.3f}" for value in mean)
         log.info("%s: moved its boxes by the mean of its vertices (%s) m", published.name, offset)
     return best
-
-
-def write_boxes(out: Path, scenes: Mapping[str, Sequence[ObjectBox]]) -> None:
-    """Write a file of boxes atomically; raises OSError."""
-    records = [SceneBoxes(name, tuple(boxes)).to_json() for name, boxes in scenes.items()]
-    replace_text(out, json.dumps(records, indent=1) + "\n")

@@ -2,7 +2,7 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -55,14 +55,6 @@ class ScanFile(NamedTuple):
     sha256: str
 
 
-class FirstViewKey(NamedTuple):
-    """What the first views of questions depend on."""
-
-    path: Path
-    frame: ScanFrame
-    start: Start | None
-
-
 class SceneLibrary(Protocol):
     """The scene and the first view of each question, and the renderer of all views. Methods may be called from many
     threads."""
@@ -99,15 +91,12 @@ def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSet
     lower, upper = scene.vertices[:, :2].min(axis=0), scene.vertices[:, :2].max(axis=0)
     offset = (lower + upper) / 2 if start.from_middle else np.zeros(2)
     x, y = float(start.x_m + offset[0]), float(start.y_m + offset[1])
-    if not all(
-        low - OUTSIDE_M <= value <= high + OUTSIDE_M for value, low, high in zip((x, y), lower, upper, strict=True)
-    ):
+    if ([x, y] < lower - OUTSIDE_M).any() or ([x, y] > upper + OUTSIDE_M).any():
         raise SceneError(
             f"{scene.name}: the question starts at x {x:.2f}, y {y:.2f} m, outside the scan, which is from "
             f"{lower[0]:.2f}, {lower[1]:.2f} to {upper[0]:.2f}, {upper[1]:.2f}: check that both are of the same version"
         )
-    heading = start.heading_deg % 360.0
-    pose = CameraPose(x, y, eye_z_m(scene, camera.height_m), heading, camera.pitch_deg)
+    pose = CameraPose(x, y, eye_z_m(scene, camera.height_m), start.heading_deg % 360.0, camera.pitch_deg)
     return FirstView.at(pose, scene, renderer, camera.intrinsics)
 
 
@@ -138,7 +127,7 @@ class ScanLibrary:
         self._paths: dict[tuple[str, str], Path] = {}
         self._boxes: dict[tuple[Path, str, ScanFrame], tuple[ObjectBox, ...]] = {}
         self._known_boxes, self._boxes_lock = KnownBoxes(), Lock()
-        self._first_views: OrderedDict[FirstViewKey, Future[FirstView]] = OrderedDict()
+        self._first_views: OrderedDict[Hashable, Future[FirstView]] = OrderedDict()
         self._views_lock = Lock()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
 
@@ -180,29 +169,29 @@ class ScanLibrary:
     def first_view(self, question: Question) -> FirstView:
         """View 0 of the question: that from its start, or that of its scan, which all questions about it share. Raises
         ScanNotFound, SceneError or RenderError, a failure for each of these questions."""
-        return self._first_view(self._key_of(question)).result()
+        return self._first_view(question).result()
 
     def load_ahead(self, questions: Iterable[Question]) -> None:
         """Load scans and render first views in the background; errors but ScanNotFound are raised on use."""
         for question in questions:
-            self._first_view(self._key_of(question))
+            self._first_view(question)
 
-    def _key_of(self, question: Question) -> FirstViewKey:
-        return FirstViewKey(self.scan_of(question), question.frame, question.start)
-
-    def _first_view(self, key: FirstViewKey) -> Future[FirstView]:
+    def _first_view(self, question: Question) -> Future[FirstView]:
+        path, frame, start = place = self.scan_of(question), question.frame, question.start
         with self._views_lock:
-            if key not in self._first_views:
-                self._first_views[key] = self._loader.submit(copy_context().run, self._load_first_view, key)
+            if place not in self._first_views:
+                self._first_views[place] = self._loader.submit(
+                    copy_context().run, self._load_first_view, path, frame, start
+                )
                 if len(self._first_views) > FIRST_VIEWS_KEPT:
                     self._first_views.popitem(last=False)
-            return self._first_views[key]
+            return self._first_views[place]
 
-    def _load_first_view(self, key: FirstViewKey) -> FirstView:
-        scene = self._scenes.get(key.path, key.frame.up_axis, key.frame.scale)
-        self._fingerprint(key.path)  # hash the file now, while it is in the page cache
-        if key.start is not None:
-            return draw_start(scene, key.start, self.renderer, self.camera)
+    def _load_first_view(self, path: Path, frame: ScanFrame, start: Start | None) -> FirstView:
+        scene = self._scenes.get(path, frame.up_axis, frame.scale)
+        self._fingerprint(path)  # hash the file now, while it is in the page cache
+        if start is not None:
+            return draw_start(scene, start, self.renderer, self.camera)
         return draw_first_view(scene, self.renderer, self.camera)
 
     def _fingerprint(self, path: Path) -> str:
@@ -230,7 +219,7 @@ class OneSceneLibrary:
         return self._scene
 
     def first_view(self, question: Question) -> FirstView:
-        """The view from the question's start, without scores of headings; raises RenderError."""
+        """The view from the question's start, raises RenderError."""
         return FirstView.at(self._starts[question.id], self._scene, self.renderer, self.camera.intrinsics)
 
     def scan_file(self, question: Question) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,15 +30,14 @@ SAMPLE_POINTS = 4_000
 
 @dataclass(frozen=True, eq=False)
 class FirstView:
-    """View 0: its pose, its image (H, W, 3) uint8 RGB, and the score of each of HEADINGS_DEG (higher is better)."""
+    """View 0: its pose and its image (H, W, 3) uint8 RGB."""
 
     pose: CameraPose
     image: np.ndarray
-    scores: tuple[float, ...] = ()
 
     @classmethod
     def at(cls, pose: CameraPose, scene: Scene, renderer: Renderer, intrinsics: Intrinsics) -> "FirstView":
-        """The view from a pose, without scores; raises RenderError."""
+        """The view from a pose; raises RenderError."""
         return cls(pose, Sight(renderer, scene, intrinsics, (pose,)).view)
 
 
@@ -55,9 +54,8 @@ def first_view(
             scene.name, eye_m, camera_height_m, BOUNDS_PERCENTILES[1], scene.bounds.upper[2] - scene.floor_z_m,
         )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
-    scores = [visible_share(scene, pose, intrinsics, renderer.depth(scene, pose, intrinsics)) for pose in poses]
-    best = FirstView.at(poses[int(np.argmax(scores))], scene, renderer, intrinsics)
-    return replace(best, scores=tuple(scores))
+    shares = [visible_share(scene, pose, intrinsics, renderer.depth(scene, pose, intrinsics)) for pose in poses]
+    return FirstView.at(poses[int(np.argmax(shares))], scene, renderer, intrinsics)
 
 
 def visible_share(scene: Scene, pose: CameraPose, intrinsics: Intrinsics, depth: np.ndarray) -> float:

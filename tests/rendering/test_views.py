@@ -110,11 +110,9 @@ def test_visibility_prefers_the_heading_with_the_most_surface():
     assert first_view(scene, RAYCAST, VIEW, 1.6, 0.0).pose.heading_deg == 90
 
 
-def test_the_first_view_has_the_best_score_and_is_deterministic():
+def test_the_first_view_is_deterministic():
     first, again = (first_view(landmark_room(), RAYCAST, VIEW, 1.6, -5.0) for _ in range(2))
     assert first.pose == again.pose
-    assert first.scores == again.scores
-    assert first.pose.heading_deg == 90 * np.argmax(first.scores)
     assert (first.image == RAYCAST.render(landmark_room(), first.pose, VIEW)).all()
 
 
