@@ -10,8 +10,7 @@ from roomscout.rendering.camera import CameraPose
 ROTATION_LIMIT_DEG = 180.0
 MOVE_LIMIT_M = 2.0
 HEIGHT_LIMIT_M = 0.5
-PITCH_LIMIT_DEG = 60.0
-"""Moves take the camera's pitch no further than this, up or down."""
+PITCH_LIMIT_DEG = 60.0  # moves take the camera's pitch no further than this, up or down
 
 LIMITS = {
     "rotation_angle_degrees": ROTATION_LIMIT_DEG,

@@ -16,8 +16,7 @@ from roomscout.rendering.modalities.modality import SCAN_ORIGIN, Sight
 from roomscout.rendering.motion import MoveOutcome, move
 from roomscout.rendering.scene import BOUNDS_PERCENTILES, Scene
 
-MAX_POINTS = 200_000
-"""Points of a cloud that suffice to tell its extent to a centimetre."""
+MAX_POINTS = 200_000  # points of a cloud that suffice to tell its extent to a centimetre
 
 
 @dataclass(frozen=True)

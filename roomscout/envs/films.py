@@ -26,8 +26,7 @@ from roomscout.data.video_frames import (
 
 FILMS_AHEAD = 2
 COLUMNS = 4
-THUMBNAIL_PX = 160
-"""The width of a frame in the image that a run keeps of it."""
+THUMBNAIL_PX = 160  # the width of a frame in the image that a run keeps of it
 
 
 @dataclass(frozen=True, eq=False)

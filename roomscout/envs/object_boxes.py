@@ -10,8 +10,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.scene import Scene
 from roomscout.rendering.visibility import Boxes, fitting, object_pixels
 
-FITTING_SHARE = 0.75
-"""Fewer boxes than this share that fit the surface are in other coordinates."""
+FITTING_SHARE = 0.75  # fewer boxes than this share that fit the surface are in other coordinates
 MOST_POINTS = 50_000
 
 

@@ -34,12 +34,10 @@ _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9, "
 _POINTS, _LINES, _TRIANGLES, _FAN = 0, (1, 2, 3), 4, 6  # the other mode is a strip
 _UNMOVED = {"translation": [0, 0, 0], "rotation": [0, 0, 0, 1], "scale": [1, 1, 1]}
 
-_SUPPORTED = {
+# Those that are drawn, and those that add nothing to a picture without light, or are there in plain data, too.
+_KNOWN = {
     "KHR_texture_transform", "KHR_mesh_quantization", "EXT_mesh_gpu_instancing", "EXT_texture_webp",
     "EXT_texture_avif", "MSFT_texture_dds", "KHR_materials_unlit", "KHR_node_visibility",
-}  # fmt: skip
-# What these add is not part of a picture without light, or no picture at all, or is there in plain data, too.
-_IRRELEVANT = {
     "KHR_lights_punctual", "KHR_materials_anisotropy", "KHR_materials_clearcoat", "KHR_materials_dispersion",
     "KHR_materials_ior", "KHR_materials_iridescence", "KHR_materials_sheen", "KHR_materials_specular",
     "KHR_materials_volume", "KHR_animation_pointer", "KHR_xmp_json_ld", "EXT_lights_image_based", "EXT_mesh_features",
@@ -169,13 +167,12 @@ def _parsed(path: Path) -> tuple[Entry, memoryview | None]:
 def _check_extensions(file: GltfFile) -> None:
     """Refuse a file that needs an extension which is not supported; log the others that may change the picture."""
     path, tree = file.path, file.tree
-    if unknown := sorted(set(tree.get("extensionsRequired", [])) - _SUPPORTED - _IRRELEVANT):
+    if unknown := sorted(set(tree.get("extensionsRequired", [])) - _KNOWN):
         raise SceneError(
             f"{path} requires {', '.join(unknown)}, which is not supported: export it again without, for example with "
             "gltf-transform copy or gltf-transform ktxdecompress"
         )
-    known = _SUPPORTED | _IRRELEVANT | _WITH_PLAIN_DATA
-    if unknown := sorted(set(tree.get("extensionsUsed", [])) - known):
+    if unknown := sorted(set(tree.get("extensionsUsed", [])) - _KNOWN - _WITH_PLAIN_DATA):
         _log.warning("%s: ignoring %s, which may change what the scan looks like", path, ", ".join(unknown))
 
 

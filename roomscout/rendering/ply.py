@@ -139,15 +139,8 @@ def _triangles(faces: Table, num_vertices: int) -> tuple[np.ndarray, np.ndarray]
         raise ValueError(f"its faces have no list {_POLYGONS[0]}; the columns are {', '.join(faces)}")
     fans, sources = [no_faces()], [np.zeros(0, dtype=np.int64)]
     for rows, corners in _by_size(faces[name]):
-        wrong = (corners < 0) | (corners >= num_vertices)
-        if corners.dtype.kind == "f":
-            wrong |= corners % 1 != 0
-        if wrong.any():
-            row, corner = np.argwhere(wrong)[0]
-            raise ValueError(
-                f"row {rows[row] + 1} of face: a face refers to a vertex that does not exist, {corners[row, corner]:g} "
-                f"of {num_vertices}, counted from 0"
-            )
+        if ((corners < 0) | (corners >= num_vertices) | (corners % 1 != 0)).any():
+            raise ValueError(f"a face refers to a vertex that does not exist: there are {num_vertices}, counted from 0")
         for second in range(1, corners.shape[1] - 1):
             fans.append(corners[:, [0, second, second + 1]].astype(np.int32))
             sources.append(rows)

@@ -10,18 +10,14 @@ from roomscout.rendering.renderers.raycast import sample
 from roomscout.rendering.scene import Scene, Surface
 
 FINEST_CELL_M = 1e-3
-STRAY_EXTENTS = 1.0
-"""Geometry further outside the room's bounds than this many of its longest sides is left out."""
+STRAY_EXTENTS = 1.0  # geometry further outside the room's bounds than this many of its longest sides is left out
 FACES_PER_CELL = 2.4
 """Faces of a clustered mesh per cell that its surface crosses: two per vertex, and some cells are crossed twice."""
-ENOUGH_FILLED = 0.85
-"""The search for a cell size ends at this share of the faces that are allowed, or after ATTEMPTS."""
+ENOUGH_FILLED = 0.85  # the search for a cell size ends at this share of the faces that are allowed, or after ATTEMPTS
 ATTEMPTS = 4
 MARGIN = 1.02
-POINT_CELLS = 2.0
-"""The distance between the mean places in two cells that share a side, at most, in cells."""
-PIECES_PER_FACE = 4
-"""A textured mesh is split into at most this many pieces for each face that is wanted."""
+POINT_CELLS = 2.0  # the distance between the mean places in two cells that share a side, at most, in cells
+PIECES_PER_FACE = 4  # a textured mesh is split into at most this many pieces for each face that is wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +96,7 @@ def _vertex_coloured(surface: Surface, most: int) -> Simplified:
     side_m = max(side_m, FINEST_CELL_M)
     while (splits := np.ceil(edges_m / side_m).clip(1)).dot(splits) > PIECES_PER_FACE * most + len(corners):
         side_m *= 1.2
-    parts = []
+    parts, count = [], 0
     for split in np.unique(splits):
         chosen = np.flatnonzero(splits == split)
         weights, pieces = _split_triangle(int(split))
@@ -112,14 +108,11 @@ def _vertex_coloured(surface: Surface, most: int) -> Simplified:
             here = images == index
             texels = sample(texturing.images[index], uv[here].reshape(-1, 2)).reshape(-1, len(weights), 3)
             colours[here] *= texels / 255
-        offsets = np.arange(len(chosen))[:, None, None] * len(weights)
+        offsets = count + np.arange(len(chosen))[:, None, None] * len(weights)
         parts.append((vertices.reshape(-1, 3), (pieces + offsets).reshape(-1, 3), colours.reshape(-1, 3)))
-    starts = np.cumsum([0, *(len(vertices) for vertices, _, _ in parts[:-1])])
-    return Simplified(
-        np.concatenate([vertices for vertices, _, _ in parts]).astype(np.float32),
-        np.concatenate([faces + start for (_, faces, _), start in zip(parts, starts, strict=True)]).astype(np.int32),
-        (np.concatenate([colours for _, _, colours in parts]) + 0.5).astype(np.uint8),
-    )
+        count += len(parts[-1][0])
+    vertices, faces, colours = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return Simplified(vertices.astype(np.float32), faces.astype(np.int32), (colours + 0.5).astype(np.uint8))
 
 
 def _split_triangle(split: int) -> tuple[np.ndarray, np.ndarray]:

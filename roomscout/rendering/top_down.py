@@ -13,12 +13,10 @@ from roomscout.rendering.renderers.raycast import colours_of_hits
 from roomscout.rendering.scene import Scene
 
 MARGIN_M = 0.5
-SCALES = 20
-"""The scales of images for each power of ten: those of successive turns are mostly the same."""
+SCALES = 20  # the scales of images for each power of ten: those of successive turns are mostly the same
 GRID_SHARE = 0.075
 """The least distance of two grid lines as a share of the image's height; their step is 1, 2, 5, 10, 20, ... metres."""
-TEXT_SHARE = 1 / 32
-"""The height of numbers as a share of the image's height. Those below LEAST_TEXT_PX are left out."""
+TEXT_SHARE = 1 / 32  # the height of numbers as a share of the image's height. Those below LEAST_TEXT_PX are left out.
 LEAST_TEXT_PX = 6
 GRID, PATH, CAMERA, INK, PAPER = (128, 128, 128), (255, 0, 255), (255, 0, 0), (0, 0, 0), (255, 255, 255)
 WORDS = (
@@ -31,8 +29,7 @@ CUT_M = 2.0
 """The height above the floor from which one looks down; in lower rooms the cut is at CUT_SHARE of the height."""
 CUT_SHARE = 0.85
 PLAN_MARGIN_M = 0.2
-MOST_CUT = 0.5
-"""The largest share of a plan that furniture which the cut goes through covers."""
+MOST_CUT = 0.5  # the largest share of a plan that furniture which the cut goes through covers
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from roomscout.base.text import escaped, replace_unencodable
+from roomscout.base.text import counted, escaped, replace_unencodable
 from roomscout.base.verbs import Parser, refusing
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.room import FURNISHED, LEVELS
@@ -24,18 +24,11 @@ def main(arguments: Sequence[str]) -> int:
         "--level",
         choices=LEVELS,
         default=FURNISHED.name,
-        help="bare: few objects in a rectangle; cluttered: many objects, several of a kind, in a concave room, with a "
-        "poor scan (%(default)s)",
+        help="bare: few objects in a rectangle; cluttered: many in a concave room, with a poor scan (%(default)s)",
     )
-    parser.add_argument(
-        "--objects", type=int, nargs=2, metavar=("LEAST", "MOST"), help="number of objects in a room, 9 to 100"
-    )
-    parser.add_argument(
-        "--questions-per-type", type=int, metavar="N", help="questions of each type about a room, if it has as many"
-    )
-    parser.add_argument(
-        "--resolution", type=float, default=ScanStyle.resolution_m, help="grid step of the mesh, metres (%(default)s)"
-    )
+    parser.add_argument("--objects", type=int, nargs=2, metavar=("LEAST", "MOST"), help="objects in a room, 9 to 100")
+    parser.add_argument("--questions-per-type", type=int, metavar="N", help="questions of each type about each room")
+    parser.add_argument("--resolution", type=float, default=ScanStyle.resolution_m, help="of the mesh, m (%(default)s)")
     parser.add_argument("--noise", type=float, help="RMS displacement of the surface, metres (0; cluttered 0.008)")
     parser.add_argument("--holes", type=int, help="missing patches per room (0; cluttered 12)")
     options = parser.parse_args(arguments)
@@ -54,9 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise ValueError(f"{options.out} cannot be written ({why}): name another folder") from None
-    noun = "room" if options.rooms == 1 else "rooms"
+        raise ValueError(f"{options.out} cannot be written ({error.strerror}): name another folder") from None
     replace_unencodable(sys.stdout)
-    sys.stdout.write(f"{options.rooms} {noun} and {questions} questions written to {escaped(str(options.out))}\n")
+    sys.stdout.write(
+        f"{counted(options.rooms, 'room')} and {questions} questions written to {escaped(str(options.out))}\n"
+    )
     return 0

@@ -48,8 +48,7 @@ class Level:
             raise ValueError(f"objects must be two numbers from 9 to {MAX_OBJECTS}, the smaller first, not {given}")
 
 
-FURNISHED = Level("furnished")
-"""The rooms of the demo and of the explorer's training."""
+FURNISHED = Level("furnished")  # the rooms of the demo and of the explorer's training
 BARE = Level("bare", draw_rectangle, (10, 15))
 CLUTTERED = Level("cluttered", draw_concave_plan, (32, 70), ScanStyle(noise_m=0.008, holes=12))
 LEVELS = {each.name: each for each in (BARE, FURNISHED, CLUTTERED)}
@@ -80,13 +79,6 @@ class Room:
         return tuple(o for o in self.objects if len(self.of_category(o.category)) == 1)
 
 
-def scene_name(seed: int, index: int) -> str:
-    """The name of room `index` of a seed: unique, and a plain path component."""
-    if not 0 <= index < MAX_ROOMS:
-        raise ValueError(f"room index must be from 0 to {MAX_ROOMS - 1}, not {index}")
-    return f"room_seed{seed}_{index:03d}"
-
-
 def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: Level = FURNISHED) -> Room:
     """Room `index` of the series that `seed` (0 or more) selects. The same arguments give the same bytes.
 
@@ -95,13 +87,16 @@ def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: 
     """
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, not {seed}")
-    name = scene_name(seed, index)
+    if not 0 <= index < MAX_ROOMS:
+        raise ValueError(f"room index must be from 0 to {MAX_ROOMS - 1}, not {index}")
     for attempt in range(MAX_ATTEMPTS):
         rng = np.random.default_rng([seed, index, attempt])
         plan = level.plan(rng)
         items = _furniture(plan, level.objects, rng)
         if _is_rich_enough(items, level.objects):
-            return Room(name, plan, tuple(items), _mesh(plan, items, style or level.style, rng))
+            return Room(
+                f"room_seed{seed}_{index:03d}", plan, tuple(items), _mesh(plan, items, style or level.style, rng)
+            )
     why = f"; --objects {level.objects[0]} {level.objects[1]} demands too much" if level.objects else ""
     raise ValueError(f"no {level.name} room for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts{why}")
 

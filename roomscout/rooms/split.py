@@ -27,20 +27,15 @@ from roomscout.rooms.writer import QUESTIONS_FILE, room_record, write_ply
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
-"""Counted up whenever a room or a question changes. The scores of different versions are not comparable."""
+VERSION = 1  # counted up whenever a room or a question changes. The scores of different versions are not comparable.
 SHA256 = "5b16509889cd3fdf044ad47955c2376a463d3d60e110d743f2ae85c92ca6481e"
 """Of the questions and the rooms' geometry in millimetres, as first made: part of the label of scores."""
-SHIPPED = Path(__file__).parent / "split.jsonl.xz"
-"""The questions, which scripts/rooms_split.py wrote."""
-OWN_COLUMNS = ("id", "dataset")
-"""Columns that a question gets in the split."""
-ROOMS = 200
-"""Rooms of each level, with a question of each of the nine types about each."""
+SHIPPED = Path(__file__).parent / "split.jsonl.xz"  # the questions, which scripts/rooms_split.py wrote
+OWN_COLUMNS = ("id", "dataset")  # columns that a question gets in the split
+ROOMS = 200  # rooms of each level, with a question of each of the nine types about each
 SEEDS = {"bare": 4_000_000, "furnished": 5_000_000, "cluttered": 6_000_000}
 """Other rooms than those of the explorer's training, validation and test, and of the demo."""
-RESOLUTION_M = 0.08
-"""Grid step of the meshes: at the usual 0.05, all rooms together would take 2 GB instead of 0.9."""
+RESOLUTION_M = 0.08  # grid step of the meshes: at the usual 0.05, all rooms together would take 2 GB instead of 0.9
 CANDIDATES = dict.fromkeys(QUESTIONS_PER_TYPE, 3)
 """Questions from which one of each type is chosen, so that the answers of the split are balanced."""
 MOST_WORKERS = 16

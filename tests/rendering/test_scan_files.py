@@ -160,17 +160,10 @@ def test_points_that_no_face_uses_are_not_drawn_and_that_is_said(tmp_path: Path,
     assert "not drawing 1 of its 4 vertices, which no face uses" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("faces", "words"),
-    [
-        ([[3, 0, 1, 2], [3, 0, -1, 3]], "row 2 of face: a face refers to a vertex that does not exist, -1 of 4"),
-        ([[4, 0, 1, 2, 7]], "row 1 of face: a face refers to a vertex that does not exist, 7 of 4"),
-        ([[3, 0, 1, 2.5]], "a vertex that does not exist, 2.5"),
-    ],
-)
-def test_faces_without_their_vertices_are_refused(tmp_path: Path, faces: list, words: str):
-    with pytest.raises(SceneError, match=words):
-        read(tmp_path, mesh(faces))
+@pytest.mark.parametrize("face", [[3, 0, -1, 3], [4, 0, 1, 2, 7], [3, 0, 1, 2.5]])
+def test_faces_without_their_vertices_are_refused(tmp_path: Path, face: list):
+    with pytest.raises(SceneError, match="a face refers to a vertex that does not exist: there are 4"):
+        read(tmp_path, mesh([[3, 0, 1, 2], face]))
 
 
 @pytest.mark.parametrize("names", ["int a, int b, int c", "list uchar int corners"])

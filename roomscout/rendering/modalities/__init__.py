@@ -16,8 +16,7 @@ def _records() -> Iterator[Modality]:
         yield from (each for each in contents.values() if isinstance(each, Modality))
 
 
-MODALITIES = {each.name: each for each in _records()}
-"""What may follow the view, by name."""
+MODALITIES = {each.name: each for each in _records()}  # what may follow the view, by name
 
 
 def draw_shots(names: Sequence[str], sight: Sight) -> tuple[Shot, ...]:

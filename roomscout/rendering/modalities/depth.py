@@ -5,8 +5,7 @@ import numpy as np
 from roomscout.rendering.modalities.modality import Modality, Sight
 
 LEVELS_PER_M = 30
-FARTHEST_M = 8
-"""Larger depths are drawn as this one, which is darker than the white of holes."""
+FARTHEST_M = 8  # larger depths are drawn as this one, which is darker than the white of holes
 WHITE = 255
 
 

@@ -10,8 +10,7 @@ from roomscout.rendering.renderers.raycast import depth_and_colours
 from roomscout.rendering.top_down import WORDS, TopDown, cut_z_m, with_path
 
 CELL_M = 0.05
-MOST_COLUMNS = 240
-"""Points are taken from an image of each pose that is at most as wide."""
+MOST_COLUMNS = 240  # points are taken from an image of each pose that is at most as wide
 LEVEL_M, FILLED_M = 0.05, 0.5
 """Two pixels, one above the other, are of one level surface if they differ by less in height and in place."""
 EXTENT_PERCENTILES = (0.5, 99.5)

@@ -8,14 +8,10 @@ from roomscout.rendering.modalities.modality import Modality, Sight
 from roomscout.rendering.visibility import surface_in_view
 
 MOST = 16
-ACROSS = 80
-"""Places for marks across the width of a view; each is found by one ray."""
-CLEAR, EDGE = 2, 4
-"""So many places from a mark there is no hole and no edge of a surface, and no edge of the view."""
-BEND = 0.1
-"""From where the inverse of the depth changes its slope by this share of it, a surface has an edge."""
-APART, APART_PX = 0.11, 20
-"""The smallest distance of two marks in widths of the view, and in pixels."""
+ACROSS = 80  # places for marks across the width of a view; each is found by one ray
+CLEAR, EDGE = 2, 4  # so many places from a mark there is no hole and no edge of a surface, and no edge of the view
+BEND = 0.1  # from where the inverse of the depth changes its slope by this share of it, a surface has an edge
+APART, APART_PX = 0.11, 20  # the smallest distance of two marks in widths of the view, and in pixels
 DEPTH_WEIGHT, COLOUR_WEIGHT = 0.3, 0.4
 """What twice the depth (its logarithm) and another colour (0 to 1) count beside a distance in widths of the view."""
 
