@@ -8,7 +8,7 @@ from pathlib import Path
 from roomscout.agent.running import Outcome
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import RESULT
-from roomscout.command.look_ahead import look_ahead
+from roomscout.command.runs import look_ahead
 from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.flags import Given

@@ -35,7 +35,7 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.running import library_of
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
-from roomscout.command.look_ahead import look_ahead
+from roomscout.command.runs import look_ahead
 from roomscout.data.scans import ScanNotFound
 from roomscout.edge.parts import cuda_device_of
 from roomscout.edge.planning import plan

@@ -11,7 +11,7 @@ from planned import settings_of
 
 from roomscout.agent.running import resume_command
 from roomscout.base.errors import ConfigError
-from roomscout.command.look_ahead import look_ahead
+from roomscout.command.runs import look_ahead
 from roomscout.edge.resuming import changed_since
 from roomscout.edge.settings import flags_of
 
