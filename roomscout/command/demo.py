@@ -8,7 +8,6 @@ from pathlib import Path
 from roomscout.agent.running import Outcome
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import RESULT
-from roomscout.command.runs import look_ahead
 from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.flags import Given
@@ -49,8 +48,6 @@ def run_demo(settings: Settings) -> list[Outcome]:
 
     Returns the outcomes, of which the last one has the exit status; raises the errors of `run`.
     """
-    if settings.plan or settings.check_data:
-        return [Outcome(look_ahead(settings, None), [])]
     shows_progress = settings.log_level != "result"
     if settings.renderer == "blind":
         return [run(settings, show_progress=shows_progress)]

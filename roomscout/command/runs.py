@@ -61,6 +61,8 @@ def answer_several(given: Given) -> int | None:
         from roomscout.command.demo import demo_settings, run_demo  # loads SciPy
 
         demo = demo_settings(given)
+        if shows:
+            return look_ahead(demo, None)
         return [complete(outcome, demo) for outcome in run_demo(demo)][-1]
     if not settings.interactive:
         return None
