@@ -62,7 +62,7 @@ class ChildRenderer:
         """
         self.name = name
         self._cuda_device = cuda_device
-        self._view_limit_s = view_limit_s
+        self.view_limit_s = view_limit_s
         self.device = ""
         self._lock = threading.Lock()
         self._keys: weakref.WeakKeyDictionary[Scene, int] = weakref.WeakKeyDictionary()
@@ -148,7 +148,7 @@ class ChildRenderer:
             self._connection.send(request)
         except OSError as error:
             raise self._failure("crashed") from error
-        return self._receive(self._view_limit_s)
+        return self._receive(self.view_limit_s)
 
     def _receive(self, limit_s: float) -> Any:
         try:
