@@ -3,7 +3,8 @@
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -22,12 +23,11 @@ from roomscout.edge.parts import layouts_of
 from roomscout.edge.reading import scan_root_of
 from roomscout.edge.settings import Settings
 from roomscout.envs.library import CameraSettings, draw_first_view
-from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.renderers.splats import SplatRenderer
 from roomscout.rendering.scene import Scene, SceneError, load_scene
-from roomscout.rendering.top_down import PlanView, plan_view
+from roomscout.rendering.top_down import plan_view
 
 VIEW = CameraSettings((640, 480), 300.0, Settings.camera_height, Settings.camera_pitch)
 RED = (207, 34, 46)
@@ -59,15 +59,17 @@ def main(arguments: Sequence[str]) -> int:
 
 def _draw(scans: Sequence[tuple[Path, ScanFrame]], options: argparse.Namespace) -> int:
     """Draw each scan into a picture; returns 0, or 1 if one is missing or unusable. Raises OSError."""
-    drawn = 0
-    for (path, frame), name in zip(scans, _names([path for path, _ in scans]), strict=True):
+    drawn, names = 0, Counter[str]()
+    for path, frame in scans:
+        names[path.stem] += 1
         try:
             scene = load_scene(path, *frame.over(options.up_axis, options.scale))
             picture = preview(scene)
         except (SceneError, RenderError) as error:
             logging.error("%s", error)
             continue
-        file = options.out / f"{name}.png"
+        number = names[path.stem]  # of scans of equal names
+        file = options.out / f"{path.stem}{f'_{number}' if number > 1 else ''}.png"
         picture.save(file)
         drawn += 1
         logging.info("%s: %s m, %s: %s", path, scene.size, surface_in_words(scene), file)
@@ -79,7 +81,10 @@ def preview(scene: Scene) -> Image.Image:
     first = draw_first_view(scene, SplatRenderer(), VIEW)
     plan = plan_view(scene, VIEW.image_size[1])
     drawn = Image.fromarray(plan.image)
-    _draw_camera(ImageDraw.Draw(drawn), plan, first.pose)
+    canvas, pose = ImageDraw.Draw(drawn), first.pose
+    here, ahead = plan.pixel(pose.x_m, pose.y_m), pose.position + 0.5 * pose.forward  # half a metre
+    canvas.line([here, plan.pixel(*ahead[:2])], RED, 4)
+    canvas.ellipse([*(np.subtract(here, 7)), *(np.add(here, 7))], RED)
     width, height = VIEW.image_size
     picture = Image.new("RGB", (width + 16 + drawn.width, height + TEXT_PX + 8), "white")
     picture.paste(Image.fromarray(first.image), (0, TEXT_PX + 8))
@@ -117,11 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _scale(text: str) -> float:
-    """The argument of --scale; raises argparse.ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    value = float(text)
     if not 0 < value < np.inf:
         raise argparse.ArgumentTypeError(f"takes the metres per unit, a number above 0, got {text}")
     return value
@@ -163,19 +164,3 @@ def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFra
     if not found:
         raise missing[0]
     return found
-
-
-def _names(scans: Sequence[Path]) -> Iterator[str]:
-    """A name for the picture of each scan; scans of equal names are numbered."""
-    seen: dict[str, int] = {}
-    for path in scans:
-        seen[path.stem] = seen.get(path.stem, 0) + 1
-        yield path.stem + (f"_{seen[path.stem]}" if seen[path.stem] > 1 else "")
-
-
-def _draw_camera(canvas: ImageDraw.ImageDraw, plan: PlanView, pose: CameraPose) -> None:
-    """Mark the camera's place, and half a metre of its direction."""
-    here = plan.pixel(pose.x_m, pose.y_m)
-    ahead = pose.position + 0.5 * pose.forward
-    canvas.line([here, plan.pixel(*ahead[:2])], RED, 4)
-    canvas.ellipse([*(np.subtract(here, 7)), *(np.add(here, 7))], RED)

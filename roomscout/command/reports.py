@@ -65,41 +65,27 @@ def open_judge(model: str, url: str, key_env: str) -> "Ask":
 
 
 def judge_after_run(folder: Path, judge: str) -> None:
-    """Have the judge mark the answers of a run in free text, and log the scores.
-
-    Logs a warning if that fails, since the run is complete and can be judged later.
-    """
+    """Have the judge mark the answers of a run in free text, and log the scores."""
     from roomscout.analysis.judging import judge_run
-    from roomscout.data.benchmark import BenchmarkError
     from roomscout.data.judged import JUDGE_URL
-    from roomscout.models import ModelError, ServerOptions
-    from roomscout.runs import RunError
+    from roomscout.models import ServerOptions
     from roomscout.runs.reader import RunReader
     from roomscout.scoring.summary import format_summary
 
     url = os.environ.get("OPENAI_BASE_URL", JUDGE_URL)
-    again = shlex.join(
-        [sys.executable, "-m", "roomscout", "rescore", str(folder), "--judge", judge, "--judge-url", url]
-    )
-    try:
+    with _complete_without("marks for every answer", "rescore", folder, "--judge", judge, "--judge-url", url):
         log.log(RESULT, "%s: %s", judge, judge_run(folder, judge, open_judge(judge, url, ServerOptions.key_env)))
         reader = RunReader(folder)
-        if (summary := reader.summary) is not None:
-            for line in format_summary(summary, reader.benchmark):
-                log.log(RESULT, "%s", line)
-    except KeyboardInterrupt:
-        log.warning("Interrupted: the run is complete, and the marks so far are kept. To continue: %s", again)
-    except (RunError, BenchmarkError, ModelError) as error:
-        log.warning("Not every answer is scored: the judge: %s. The run is complete; to try again: %s", error, again)
+        assert reader.summary is not None, "a judged run has a summary"
+        for line in format_summary(reader.summary, reader.benchmark):
+            log.log(RESULT, "%s", line)
 
 
 def split_after_run(folder: Path) -> None:
     """Work out what was in view in the answers of a run about scans with boxes, and log how many errors never saw."""
     from roomscout.analysis.failures import log_split
 
-    with _complete_without(
-        folder, "It is not known what was in view", "not what was in view. To work it out", "failures"
-    ):
+    with _complete_without("what was in view", "failures", folder):
         log_split(folder)
 
 
@@ -108,12 +94,12 @@ def write_after_run(folder: Path) -> None:
     from roomscout.analysis.report.command import log_report
     from roomscout.analysis.report.writer import write_report
 
-    with _complete_without(folder, "The report is not written", "its report is not written. To write it", "report"):
+    with _complete_without("its report", "report", folder):
         log_report(write_report(folder))
 
 
 @contextmanager
-def _complete_without(folder: Path, failed: str, interrupted: str, verb: str) -> Iterator[None]:
+def _complete_without(what: str, verb: str, folder: Path, *flags: str) -> Iterator[None]:
     """Log one warning, with the command to try again, if what is inside fails: the run is complete all the same.
 
     The traceback is in its run.log.
@@ -121,16 +107,16 @@ def _complete_without(folder: Path, failed: str, interrupted: str, verb: str) ->
     from roomscout.agent.console import log_to_file
     from roomscout.runs import RunError
 
-    again = shlex.join([sys.executable, "-m", "roomscout", verb, str(folder)])
+    again = shlex.join([sys.executable, "-m", "roomscout", verb, str(folder), *flags])
     try:
         yield
     except KeyboardInterrupt:
-        log.warning("Interrupted: the run is complete, but %s: %s", interrupted, again)
+        log.warning("Interrupted: the run is complete, but not %s. To continue: %s", what, again)
     except Exception as error:  # whatever it is, the run keeps its exit status
-        kind = type(error).__name__
-        log.warning("%s (%s: %s); the run is complete. To try again: %s", failed, kind, error, again)
+        why = f"{type(error).__name__}: {error}"
+        log.warning("The run is complete, but without %s (%s). To try again: %s", what, why, again)
         with suppress(RunError), log_to_file(folder / "run.log"):
-            log.debug("%s", failed, exc_info=error)
+            log.debug("Without %s", what, exc_info=error)
 
 
 def renew_report(folder: Path) -> None:
