@@ -21,22 +21,12 @@ from scipy.optimize import lsq_linear
 from roomscout.data.questions import load_questions
 from roomscout.data.scans import find_scan
 from roomscout.rendering.open3d_import import import_open3d
-from roomscout.rooms import (
-    QUESTIONS_PER_TYPE,
-    OrientedBox,
-    Room,
-    RoomObject,
-    ScanStyle,
-    kept_rooms,
-    make_room,
-    room_questions,
-    write_ply,
-    write_rooms,
-)
+from roomscout.rooms import QUESTIONS_PER_TYPE, Room, ScanStyle, kept_rooms, make_room, room_questions, write_rooms
 from roomscout.rooms.command import main
-from roomscout.rooms.geometry import box_distance, points_in_polygon
-from roomscout.rooms.placement import LOOKALIKES
+from roomscout.rooms.geometry import OrientedBox, box_distance, points_in_polygon
+from roomscout.rooms.placement import LOOKALIKES, RoomObject
 from roomscout.rooms.room import EYE_M, standing_points
+from roomscout.rooms.writer import write_ply
 
 COARSE = ScanStyle(resolution_m=0.5)
 SEED, ROOMS = 5, 10

@@ -2,21 +2,16 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from roomscout.base.shots import VIEW, Shot
 from roomscout.rendering.modalities.modality import Modality, Sight
 
-
-def _records() -> Iterator[Modality]:
-    for module in pkgutil.iter_modules(__path__):
-        contents = vars(importlib.import_module(f"{__name__}.{module.name}"))
-        yield from (each for each in contents.values() if isinstance(each, Modality))
-
-
-MODALITIES = {each.name: each for each in _records()}  # what may follow the view, by name
+_MODULES = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+_RECORDS = (each for module in _MODULES for each in vars(module).values() if isinstance(each, Modality))
+MODALITIES = {each.name: each for each in _RECORDS}  # what may follow the view, by name
 
 
 def draw_shots(names: Sequence[str], sight: Sight) -> tuple[Shot, ...]:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -84,30 +85,25 @@ class PyrenderPainter:
 
     def _primitives(self, surface: Surface) -> Iterator[object]:
         """The faces with vertex colours as one primitive, then one for each texture image."""
-        texturing = surface.texturing
+        vertices, faces, texturing = surface.vertices, surface.faces, surface.texturing
+        colours = np.column_stack([surface.colours, np.full(len(vertices), 255, dtype=np.uint8)])
+        material = partial(self._pyrender.MetallicRoughnessMaterial, doubleSided=True)
         if texturing is None:
-            yield self._primitive(surface.vertices, surface.faces, surface.colours)
+            yield self._pyrender.Primitive(vertices, indices=faces, color_0=colours, material=material())
             return
         for index in np.unique(texturing.face_image):
             here = texturing.face_image == index
-            corners = surface.faces[here].ravel()
-            faces = np.arange(len(corners), dtype=np.int32).reshape(-1, 3)
-            image = None if index < 0 else texturing.images[index]
-            uv = None if index < 0 else texturing.face_uv[here].reshape(-1, 2)
-            yield self._primitive(surface.vertices[corners], faces, surface.colours[corners], uv, image)
-
-    def _primitive(
-        self,
-        vertices: np.ndarray,
-        faces: np.ndarray,
-        colours: np.ndarray,
-        uv: np.ndarray | None = None,
-        image: np.ndarray | None = None,
-    ) -> object:
-        texture = None if image is None else self._pyrender.Texture(source=image, source_channels="RGB")
-        material = self._pyrender.MetallicRoughnessMaterial(doubleSided=True, baseColorTexture=texture)
-        colours = np.column_stack([colours, np.full(len(vertices), 255, dtype=np.uint8)])
-        return self._pyrender.Primitive(vertices, indices=faces, color_0=colours, texcoord_0=uv, material=material)
+            corners, uv, texture = faces[here].ravel(), None, None
+            if index >= 0:
+                uv = texturing.face_uv[here].reshape(-1, 2)
+                texture = self._pyrender.Texture(source=texturing.images[index], source_channels="RGB")
+            yield self._pyrender.Primitive(
+                vertices[corners],
+                indices=np.arange(len(corners), dtype=np.int32).reshape(-1, 3),
+                color_0=colours[corners],
+                texcoord_0=uv,
+                material=material(baseColorTexture=texture),
+            )
 
 
 def cuda_ordinals() -> list[int | None]:
