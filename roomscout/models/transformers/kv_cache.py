@@ -2,14 +2,11 @@
 
 import inspect
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 import torch
-from torch.nn.functional import pad
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
@@ -149,6 +146,10 @@ class CachedBatch:
         """Bytes of memory allocated on the device."""
         return sum(layer.nbytes for layer in self.cache.layers)
 
+    def columns(self, index: int) -> torch.Tensor:
+        """The columns with the tokens of the row at this index, in order."""
+        return self.mask[index].nonzero().squeeze(1)
+
     def roll_back(self) -> None:
         """Drop the columns that a failed call appended."""
         for layer in self.cache.layers:
@@ -157,17 +158,13 @@ class CachedBatch:
     def truncate(self, row: CachedRow, length: int) -> None:
         """Keep only the first `length` tokens of a row."""
         index = self.rows.index(row)
-        columns = self.mask[index].nonzero().squeeze(1)
-        self.mask[index, columns[length:]] = False
+        self.mask[index, self.columns(index)[length:]] = False
         row.ids = row.ids[:length]
 
     def fits(self, rows: Sequence[CachedRow]) -> bool:
         """Whether a call for these rows can use this batch without copying: the same rows, few unused columns."""
-        return self.rows == list(rows) and not self.is_sparse(max(len(row.ids) for row in rows))
-
-    def is_sparse(self, longest: int) -> bool:
-        """Whether too many columns are unused if the longest row has this many tokens."""
-        return self.mask.shape[1] > _MAX_WIDTH_RATIO * longest + _SPARE_COLUMNS
+        longest = max(len(row.ids) for row in rows)
+        return self.rows == list(rows) and self.mask.shape[1] <= _MAX_WIDTH_RATIO * longest + _SPARE_COLUMNS
 
 
 class KVStore:
@@ -195,8 +192,16 @@ class KVStore:
         row = self._rows.get((encoded.origin or encoded).key)
         if row is None:
             return 0
-        same = _same_views(row.encoded, encoded)
-        return min(_common_length(row.ids, encoded.ids), len(encoded.ids) - 1, same)
+        cached, ids = row.ids, encoded.ids
+        same = min(len(cached), len(ids) - 1)
+        if cached[:same] != ids[:same]:
+            same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])
+        start = 0
+        for before, turn in zip(row.encoded.turns, encoded.turns, strict=False):
+            if before.view is not turn.view:
+                return min(same, start + min(before.image_start, turn.image_start))
+            start += len(before.ids)
+        return same
 
     def arrange(self, conversations: Sequence[EncodedConversation]) -> CachedBatch:
         """A batch with one row per conversation, in order, each with its `reusable` prefix.
@@ -218,18 +223,9 @@ class KVStore:
         mask, rows = batch.mask.clone(), []
         for index, encoded in enumerate(alternatives):
             prefix = self.reusable(encoded)
-            mask[index, mask[index].nonzero().squeeze(1)[prefix:]] = False
+            mask[index, batch.columns(index)[prefix:]] = False
             rows.append(CachedRow(encoded, encoded.ids[:prefix]))
         return CachedBatch(rows, mask, batch.cache.layers)
-
-    def _batch_of(self, wanted: Sequence[CachedRow]) -> CachedBatch:
-        """The batch of exactly these rows, in order: their current one if it fits, else a copy."""
-        current = wanted[0].batch
-        if current is not None and current.fits(wanted):
-            return current
-        sources = {id(row.batch): row.batch for row in wanted if row.batch is not None}.values()
-        others = [row for source in sources for row in source.live if row not in wanted]
-        return self._regroup([wanted, *([row] for row in others)])[0]
 
     def extend(self, batch: CachedBatch, mask: torch.Tensor, ids: Sequence[list[int]]) -> None:
         """Record a call: `mask` (rows, new columns) marks the tokens it added, `ids` are each row's tokens after it."""
@@ -252,14 +248,12 @@ class KVStore:
         for key in self._rows.keys() - {(encoded.origin or encoded).key for encoded in conversations}:
             self.release(key)
 
-    def trim(self) -> int:
-        """Evict conversations until the rest fits into the limit, and repack their batches; returns how many were
-        evicted."""
+    def trim(self) -> None:
+        """Evict conversations until the rest fits into the limit, and repack their batches."""
         batches = list({id(row.batch): row.batch for row in self._rows.values() if row.batch is not None}.values())
         row_bytes = {id(batch): batch.nbytes / len(batch.rows) for batch in batches}
         oldest_first = sorted(self._rows.values(), key=lambda row: row.last_use)
-        total = sum(row_bytes[id(row.batch)] for row in oldest_first)
-        evicted = 0
+        total, evicted = sum(row_bytes[id(row.batch)] for row in oldest_first), 0
         for row in oldest_first:
             if total <= self._limit_bytes:
                 break
@@ -267,7 +261,7 @@ class KVStore:
             self.release(row.encoded.key)
             evicted += 1
         if not evicted:
-            return 0
+            return
         log.warning(
             "The KV cache is full (%.2f GiB): %d of %d conversations will be recomputed in their next turn",
             self._limit_bytes / 2**30, evicted, evicted + len(self._rows),
@@ -275,7 +269,6 @@ class KVStore:
         for batch in batches:
             if batch.live and None in batch.rows:
                 self._regroup([batch.live])
-        return evicted
 
     def _row(self, encoded: EncodedConversation, whole: bool = False) -> CachedRow:
         """The conversation's row, truncated to its reusable prefix unless `whole`, or a new empty row."""
@@ -290,8 +283,17 @@ class KVStore:
         row.last_use = self._calls
         return row
 
+    def _batch_of(self, wanted: Sequence[CachedRow]) -> CachedBatch:
+        """The batch of exactly these rows, in order: their current one if it fits, else a copy."""
+        current = wanted[0].batch
+        if current is not None and current.fits(wanted):
+            return current
+        sources = {id(row.batch): row.batch for row in wanted if row.batch is not None}.values()
+        others = [row for source in sources for row in source.live if row not in wanted]
+        return self._regroup([wanted, *([row] for row in others)])[0]
+
     def _regroup(self, groups: Sequence[Sequence[CachedRow]]) -> list[CachedBatch]:
-        """Copy each group of rows into a new batch; invalidates their old batches.
+        """Copy each group of rows into a new batch, right-aligned; invalidates their old batches.
 
         Copies and frees layer by layer, so that only one layer is ever in memory twice. A failure in between (out of
         memory) loses all of these rows; they are recomputed.
@@ -299,93 +301,57 @@ class KVStore:
         planned = 0
         if self._planned:
             planned = min(self._planned, self._limit_bytes // (len(self._rows) * self._token_bytes))
+        rows = [row for group in groups for row in group]
 
         def release_all() -> None:
-            for row in (row for group in groups for row in group):
+            for row in rows:
                 self.release(row.encoded.key)
 
         with undone_on_failure(release_all):
-            plans = [_CopyPlan.of(group) for group in groups]
+            sources = {id(row): _Source.of(row) for row in rows}
             layers: list[list[GrowingLayer]] = [[] for _ in groups]
             for index in range(self._layers):
-                for plan, new in zip(plans, layers, strict=True):
-                    new.append(_copied_layer(plan, index, planned))
-                for plan in plans:
-                    plan.free_sources(index)
-        return [CachedBatch(group, plan.mask, new) for group, plan, new in zip(groups, plans, layers, strict=True)]
+                for group, new in zip(groups, layers, strict=True):
+                    new.append(_copied_layer([sources[id(row)] for row in group], index, planned))
+                for source in filter(None, sources.values()):
+                    source.batch.cache.layers[index] = GrowingLayer()
+        batches = []
+        for group, new in zip(groups, layers, strict=True):
+            lengths = torch.tensor([len(row.ids) for row in group])[:, None]
+            batches.append(CachedBatch(group, torch.arange(lengths.max()) >= lengths.max() - lengths, new))
+        return batches
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Rows to copy from one batch: row `rows[i]` becomes row `targets[i]` of the new batch. Index tensors are on the
-    device.
-
-    With `columns` (rows, new width), column `columns[i, j]` moves to column j, which right-aligns the row's tokens; the
-    columns to the left of them are masked. If None, columns keep their places.
-    """
+    """Where a row's keys and values are: `columns`, on the device, of the row at this index of a batch."""
 
     batch: CachedBatch
-    targets: torch.Tensor
-    rows: torch.Tensor
-    columns: torch.Tensor | None
-
-    def read(self, states: torch.Tensor) -> torch.Tensor:
-        """Select from a layer's (rows, heads, columns, head size); returns (new rows, heads, new width, head size)."""
-        selected = states.index_select(0, self.rows)
-        if self.columns is None:
-            return selected
-        return selected.take_along_dim(self.columns[:, None, :, None], dim=2)
-
-
-@dataclass(frozen=True)
-class _CopyPlan:
-    """How to assemble a new batch from others. `mask` (rows, width), on the CPU, is that of the new batch."""
-
-    mask: torch.Tensor
-    sources: list[_Source]
+    index: int
+    columns: torch.Tensor
 
     @classmethod
-    def of(cls, group: Sequence[CachedRow]) -> "_CopyPlan":
-        """Rows of a single batch that leave few of its columns unused keep their columns, which takes one copy per
-        layer. Otherwise rows are right-aligned."""
-        cached = [(target, row, row.batch) for target, row in enumerate(group) if row.batch is not None and row.ids]
-        batches = list({id(batch): batch for _, _, batch in cached}.values())
-        longest = max(len(row.ids) for row in group)
-        keep_columns = len(cached) == len(group) and len(batches) == 1 and not batches[0].is_sparse(longest)
-        mask = torch.arange(longest) >= longest - torch.tensor([len(row.ids) for row in group])[:, None]
-        sources = []
-        for batch in batches:
-            pairs = [(target, batch.rows.index(row)) for target, row, source in cached if source is batch]
-            targets, rows = zip(*pairs, strict=True)
-            used, columns, device = batch.mask[list(rows)], None, batch.cache.layers[0].keys.device
-            if keep_columns:
-                mask = used
-            else:  # a stable sort puts unused columns first and keeps the order of the others
-                columns = used.int().argsort(dim=1, stable=True)[:, -longest:]
-                columns = pad(columns, (longest - columns.shape[1], 0)).to(device)
-            sources.append(
-                _Source(batch, torch.tensor(targets, device=device), torch.tensor(rows, device=device), columns)
-            )
-        return cls(mask, sources)
-
-    def free_sources(self, layer: int) -> None:
-        """Free a layer of the source batches, including rows that are not copied."""
-        for source in self.sources:
-            source.batch.cache.layers[layer] = GrowingLayer()
+    def of(cls, row: CachedRow) -> "_Source | None":
+        """None if nothing of the row is cached."""
+        if row.batch is None or not row.ids:
+            return None
+        index = row.batch.rows.index(row)
+        return cls(row.batch, index, row.batch.columns(index).to(row.batch.cache.layers[0].keys.device))
 
 
-def _copied_layer(plan: _CopyPlan, layer: int, planned: int) -> GrowingLayer:
-    """A layer of the new batch, with buffers of at least `planned` columns."""
-    if not plan.sources:
+def _copied_layer(sources: Sequence[_Source | None], layer: int, planned: int) -> GrowingLayer:
+    """A layer of a new batch with these rows, right-aligned, with buffers of at least `planned` columns."""
+    cached = [(row, source) for row, source in enumerate(sources) if source is not None]
+    if not cached:
         return GrowingLayer(planned)
-    rows, width = plan.mask.shape
-    buffers = []
+    width, buffers = max(len(source.columns) for _, source in cached), []
     for kind in ("keys", "values"):
-        states = [getattr(source.batch.cache.layers[layer], kind) for source in plan.sources]
+        states = [getattr(source.batch.cache.layers[layer], kind) for _, source in cached]
         _, heads, _, size = states[0].shape
-        buffer = states[0].new_zeros(rows, heads, max(width, planned), size)
-        for source, source_states in zip(plan.sources, states, strict=True):
-            buffer[source.targets, :, :width] = source.read(source_states)
+        buffer = states[0].new_zeros(len(sources), heads, max(width, planned), size)
+        for (row, source), of_batch in zip(cached, states, strict=True):
+            columns = slice(width - len(source.columns), width)
+            buffer[row, :, columns] = of_batch[source.index].index_select(1, source.columns)
         buffers.append(buffer)
     return GrowingLayer.of(buffers, width, planned)
 
@@ -399,23 +365,6 @@ def buffer_columns(tokens: int) -> int:
 def _grown(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
     """A copy of the `used` columns in a buffer of `columns`; the rest is zero."""
     rows, heads, _, size = buffer.shape
-    grown = buffer.new_empty(rows, heads, columns, size)
+    grown = buffer.new_zeros(rows, heads, columns, size)
     grown[:, :, :used] = buffer[:, :, :used]
-    grown[:, :, used:] = 0
     return grown
-
-
-def _same_views(first: EncodedConversation, second: EncodedConversation) -> int:
-    """The number of ids before the first view in which two encodings of a conversation differ."""
-    at = 0
-    for turn, other in zip(first.turns, second.turns, strict=False):
-        if turn.view is not other.view:
-            return at + min(turn.image_start, other.image_start)
-        at += len(turn.ids)
-    return sys.maxsize
-
-
-def _common_length(first: list[int], second: list[int]) -> int:
-    if second[: len(first)] == first:
-        return len(first)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
