@@ -7,9 +7,8 @@ from functools import partial
 from typing import TypeVar
 
 from roomscout.models import ModelOptions, ServerOptions
-from roomscout.models.openai.dialect import Dialect
+from roomscout.models.openai.dialect import Dialect, choice_of, object_at, text_of
 from roomscout.models.openai.endpoint import Endpoint, ServerError
-from roomscout.models.openai.replies import choice_of, object_at, text_of
 
 log = logging.getLogger(__name__)
 

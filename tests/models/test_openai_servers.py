@@ -284,7 +284,7 @@ class TestNetwork:
         [
             ("ALL_PROXY", "ftp://proxy:21", "is not a proxy's URL"),
             ("https_proxy", "http://user:pa#ss-word@host:3128", "is not a proxy's URL"),
-            ("SSL_CERT_FILE", "/nowhere.pem", "the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read"),
+            ("SSL_CERT_FILE", "/nowhere.pem", "the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be used"),
         ],
     )
     def test_an_environment_that_cannot_be_used_is_one_sentence(

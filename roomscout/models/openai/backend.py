@@ -14,9 +14,14 @@ from typing import Any
 
 from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.openai.dialect import agreed_dialect, encoded_message, require_schemas, response_format
+from roomscout.models.openai.dialect import (
+    agreed_dialect,
+    encoded_message,
+    read_reply,
+    require_schemas,
+    response_format,
+)
 from roomscout.models.openai.endpoint import Endpoint, ServerError, start
-from roomscout.models.openai.replies import read_reply
 
 log = logging.getLogger(__name__)
 
@@ -151,30 +156,28 @@ class EndpointRouter:
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], cool_down_s: float = COOL_DOWN_S) -> None:
-        self._endpoints = endpoints
         self._cool_down_s = cool_down_s
-        self._cooling_until: dict[str, float] = {}
+        self._cooling_until = dict.fromkeys(endpoints, 0.0)
         self._assigned: dict[int, Endpoint] = {}
         self._lock = threading.Lock()
 
     def endpoint_of(self, key: int) -> Endpoint:
         """The endpoint of the conversation with this key."""
         with self._lock:
-            available = self._available() or [min(self._endpoints, key=lambda each: self._cooling_until[each.url])]
+            available = self._available() or [min(self._cooling_until, key=self._cooling_until.__getitem__)]
             if self._assigned.get(key) not in available:
-                taken = list(self._assigned.values())
-                self._assigned[key] = min(available, key=taken.count)
+                self._assigned[key] = min(available, key=list(self._assigned.values()).count)
             return self._assigned[key]
 
     def cool_down(self, endpoint: Endpoint) -> None:
         """Move the conversations of an endpoint that has stopped answering; it gets none for `cool_down_s` seconds."""
         with self._lock:
-            if endpoint in self._available() and len(self._endpoints) > 1:
+            if endpoint in self._available() and len(self._cooling_until) > 1:
                 log.warning(
                     "%s does not answer any more: its questions move to the other URLs, and it is tried again after "
                     "%g s", endpoint.url, self._cool_down_s,
                 )  # fmt: skip
-            self._cooling_until[endpoint.url] = time.monotonic() + self._cool_down_s
+            self._cooling_until[endpoint] = time.monotonic() + self._cool_down_s
 
     def release(self, key: int) -> None:
         """Forget a conversation; unknown ones are ignored."""
@@ -182,5 +185,4 @@ class EndpointRouter:
             self._assigned.pop(key, None)
 
     def _available(self) -> list[Endpoint]:
-        now = time.monotonic()
-        return [each for each in self._endpoints if self._cooling_until.get(each.url, now) <= now]
+        return [each for each, until in self._cooling_until.items() if until <= time.monotonic()]

@@ -1,20 +1,19 @@
-"""The parameters that a server takes, found with a short request before the first question."""
+"""What a server takes, found with a short request before the first question, and how chats are sent and read."""
 
 import base64
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from roomscout.models import ModelOptions
+from roomscout.models import ModelOptions, Reply
 from roomscout.models.conversation import Message
-from roomscout.models.openai.endpoint import Endpoint, ServerError, parsed, said_in
-from roomscout.models.openai.replies import choice_of, object_at, require_reply, text_of
+from roomscout.models.openai.endpoint import Answer, Endpoint, ServerError, parsed, said_in
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +27,18 @@ EMPTY_REPLY = "(empty reply)"
 """What stands for a reply without text in the requests after it."""
 CHECK_RETRIES = 2
 """Retries of that request: a server that is not there is named soon."""
+CONSEQUENCES = {
+    "temperature": "refuses temperature 0: it samples replies at its default, so answers differ from run to run",
+    "system_role": "takes no system message: it is the beginning of the first user message",
+    "seed": "refuses seeds: replies differ from run to run",
+}
+"""What a server does without what it refuses."""
 REFUSED = (400, 404, 405, 415, 422, 500, 501)
 """Statuses of requests that are refused for what they ask; llama.cpp and some routers say 500."""
+MOST_TOKENS = 10**9
+"""Higher token counts are errors of the server."""
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""Where servers put the thoughts of models that reason; they are never read as a reply."""
 NAMES_SHOWN = 5
 """Models of a server that an error lists."""
 
@@ -49,14 +58,13 @@ class Dialect:
 
     def settings(self, options: ModelOptions, seed: int) -> dict[str, Any]:
         """The parameters of a request."""
-        # Some proxies stream unless they are told not to.
-        settings = {
-            "stream": False,
-            "temperature": options.temperature,
-            "seed": seed,
-            self.limit: options.max_new_tokens,
-        }
-        return {name: value for name, value in settings.items() if name not in self.dropped}
+        settings = {"temperature": options.temperature, "seed": seed, self.limit: options.max_new_tokens}
+        taken = {name: value for name, value in settings.items() if name not in self.dropped}
+        return {"stream": False, **taken}  # some proxies stream unless they are told not to
+
+    def without(self, *names: str) -> "Dialect":
+        """This dialect of a server that also refuses these."""
+        return replace(self, dropped=(*self.dropped, *names))
 
     def adapted(self, refusal: ServerError, options: ModelOptions) -> "Dialect | None":
         """The dialect to try after a refusal; None if the refusal has another reason.
@@ -70,7 +78,7 @@ class Dialect:
         # The seed first: some servers repeat the whole request, and without a seed fewer answers change.
         for name in ("seed",) if options.temperature else ("seed", "temperature"):
             if name not in self.dropped and re.search(rf"\b{name}\b", refusal.text, re.IGNORECASE):
-                return replace(self, dropped=(*self.dropped, name))
+                return self.without(name)
         return None
 
 
@@ -87,15 +95,14 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
             answer = endpoint.post("/chat/completions", _check(endpoint, dialect, short), CHECK_RETRIES)
             break
         except ServerError as error:
-            without_system = replace(dialect, dropped=(*dialect.dropped, "system_role"))
             if adapted := dialect.adapted(error, options):
                 dialect = adapted
             elif error.status in (400, 422) and short != options:
                 short = options  # models that reason refuse a limit that leaves no room for a reply
             elif error.status not in REFUSED:
                 raise
-            elif dialect.system_role and _takes(endpoint, without_system, options, endpoint.options.images):
-                dialect = without_system
+            elif dialect.system_role and _takes(endpoint, dialect.without("system_role"), options):
+                dialect = dialect.without("system_role")
             else:
                 raise _explained(error, endpoint, dialect, options) from None
     choice = choice_of(answer, endpoint)
@@ -104,23 +111,16 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     served = answer.body.get("model")
     served = served if isinstance(served, str) and served else endpoint.model
     name = endpoint.quoted(served)
-    without = f", without {' and '.join(dialect.dropped)}" if dialect.dropped else ""
-    log.debug("%s answers as %s, with %s%s", endpoint.url, name, dialect.limit, without)
+    log.debug("%s answers as %s, with %s", endpoint.url, name, dialect)
     if served not in endpoint.model and endpoint.model not in served:
         log.warning("%s was asked for %s and answers as %s", endpoint.url, endpoint.model, name)
-    if "temperature" in dialect.dropped:
-        log.warning(
-            "%s refuses temperature 0: it samples replies at its default, so answers differ from run to run",
-            endpoint.url,
-        )
-    if not dialect.system_role:
-        log.warning("%s takes no system message: it is the beginning of the first user message", endpoint.url)
-    if "seed" in dialect.dropped and options.temperature:
-        log.warning("%s refuses seeds: replies differ from run to run", endpoint.url)
+    for refused in dialect.dropped:
+        if refused != "seed" or options.temperature:
+            log.warning("%s %s", endpoint.url, CONSEQUENCES[refused])
     return dialect
 
 
-def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: int) -> bool:
+def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: int | None = None) -> bool:
     """Whether a server takes the check in this form."""
     try:
         endpoint.post("/chat/completions", _check(endpoint, dialect, options, images), retries=0)
@@ -132,8 +132,7 @@ def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: 
 def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> ServerError:
     """The error for a refused check, with the form of it that the server takes, if it takes any."""
     said, images = f"({error.status}: {endpoint.quoted(said_in(error.text))})", endpoint.options.images
-    without_system = replace(dialect, dropped=(*dialect.dropped, "system_role"))
-    forms = (dialect, without_system)
+    forms = (dialect, dialect.without("system_role"))
     if images > 1 and any(_takes(endpoint, form, options, 1) for form in forms):
         return endpoint.error(
             f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
@@ -152,19 +151,14 @@ def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options
 
 
 PROBE_SCHEMA = {
-    "type": "object",
-    "properties": {"ready": {"type": "boolean"}},
-    "required": ["ready"],
+    "type": "object", "properties": {"ready": {"type": "boolean"}}, "required": ["ready"],
     "additionalProperties": False,
-}
+}  # fmt: skip
 
 
 def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> None:
     """Raise ServerError unless a reply follows a JSON schema that no model would follow unasked."""
-    body = {
-        **_check(endpoint, dialect, options),
-        "response_format": response_format(PROBE_SCHEMA),
-    }
+    body = _check(endpoint, dialect, options) | {"response_format": response_format(PROBE_SCHEMA)}
     try:
         message = object_at(choice_of(endpoint.post("/chat/completions", body), endpoint), "message")
         said = text_of(message.get("content")) or ""
@@ -219,3 +213,74 @@ def chat_message(message: Message) -> bytes:
         for shot in message.shots
     )
     return b'{"role": "%b", "content": [%b, {"type": "text", "text": %b}]}' % (message.role.encode(), images, text)
+
+
+def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply:
+    """The reply in a chat completion, without the API key; raises ServerError if it has no text."""
+    choice = choice_of(answer, endpoint)
+    message, reason = object_at(choice, "message"), choice.get("finish_reason")
+    content = text_of(message.get("content"))
+    if reason in ("content_filter", "error"):
+        said = endpoint.quoted(answer.text)
+        raise endpoint.error(f"ended a reply with finish_reason {reason!r} ({said}): fix what it names", 200)
+    if reason == "length" and not (content and content.strip()):
+        raise endpoint.error(
+            f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
+            "before they reply need a higher --max-new-tokens, in a new run",
+            200,
+        )
+    require_reply(message, endpoint)
+    if content is None:
+        raise endpoint.error(f"sent a reply without text ({endpoint.quoted(answer.text)})", 200)
+    truncated, usage = reason == "length", object_at(answer.body, "usage")
+    return Reply(
+        text=endpoint.redacted(content),
+        prompt_tokens=_count(usage, "prompt_tokens"),
+        reused_tokens=_count(object_at(usage, "prompt_tokens_details"), "cached_tokens"),
+        generated_tokens=_count(usage, "completion_tokens") or (max_new_tokens if truncated else 0),
+        finish_reason="length" if truncated else "stop",
+        retries=answer.retries,
+    )
+
+
+def require_reply(message: Mapping[str, Any], endpoint: Endpoint) -> None:
+    """Raise ServerError for a message whose text is all in a field of thoughts.
+
+    A server puts it there if its parser of thoughts does not suit the model, or if the model replied in its thought.
+    """
+    content = text_of(message.get("content"))
+    field = next((name for name in REASONING_FIELDS if message.get(name)), None)
+    if field is not None and not message.get("refusal") and not (content and content.strip()):
+        raise endpoint.error(
+            f"sent all of a reply as {field}, which is the model's thought, and none as content: start the server with "
+            "the --reasoning-parser of this model or without one, or let the model reply without a thought",
+            200,
+        )
+
+
+def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
+    """The first choice of a chat completion; raises ServerError if there is none."""
+    choices = answer.body.get("choices")
+    if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
+        raise endpoint.error(f"sent no choices ({endpoint.quoted(answer.text)}): it must serve chat completions", 200)
+    return choices[0]
+
+
+def text_of(content: object) -> str | None:
+    """The text of a message's content, a string or a list of parts; None if there is no text."""
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        return "".join(text for text in texts if isinstance(text, str)) if texts else None
+    return content if isinstance(content, str) else None
+
+
+def object_at(body: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The object at a key; empty if there is none."""
+    value = body.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _count(usage: Mapping[str, Any], key: str) -> int:
+    """A number of tokens; 0 for anything that is not a plausible one."""
+    value = usage.get(key)
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0

@@ -41,6 +41,8 @@ ADVICE = {
 """What to do about a status; the others: OTHER_REFUSAL below 500, OTHER_FAILURE above."""
 OTHER_REFUSAL = f"fix what it names; {SHORTER}"
 OTHER_FAILURE = "retry once it works again"
+NO_TIME = "ask fewer questions at a time with --concurrency, or wait longer with --request-timeout"
+NO_ANSWER = "check that the server runs, its URL, and the proxies and certificates that environment variables name"
 
 Result = TypeVar("Result")
 
@@ -76,8 +78,7 @@ class Answer:
 class Endpoint:
     """One URL of a server for `model`. Thread-safe. Requests keep the URL's parameters.
 
-    Raises ModelError for a key that no HTTP header can hold, and for proxies and certificates in the environment that
-    cannot be used.
+    Raises ModelError for a key that no HTTP header can hold, and for unusable proxies or certificates.
     """
 
     def __init__(self, url: str, model: str, options: ServerOptions) -> None:
@@ -91,11 +92,15 @@ class Endpoint:
         self.options = options
         root, mark, parameters = url.partition("?")
         self._parameters = mark + parameters
-        self._client = openai.OpenAI(
-            base_url=root,
-            api_key=options.key or "none",  # the client wants one, and "none" is not sent: see `post`
-            http_client=_http_client(options.timeout_s),
-        )
+        try:
+            http_client = _HttpClient(options.timeout_s)
+        except (httpx2.InvalidURL, ValueError):  # which may show a password
+            why = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is not a proxy's URL such as http://HOST:PORT"
+            raise ModelError(f"servers cannot be asked: {why}") from None
+        except (ImportError, OSError) as error:
+            why = "a proxy or the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be used"
+            raise ModelError(f"servers cannot be asked: {why} ({error})") from None
+        self._client = openai.OpenAI(base_url=root, api_key=options.key or "none", http_client=http_client)
 
     def post(self, path: str, body: dict[str, Any] | bytes, retries: int | None = None) -> Answer:
         """Send a request and parse the JSON object in the response. `path` continues the URL; the body is bytes if it
@@ -109,12 +114,8 @@ class Endpoint:
             response = self._client.post(
                 path + self._parameters, content=content, cast_to=httpx2.Response, options=options
             )
-        except openai.APIStatusError as error:
-            failure = self._refused(error)
-        except openai.APIConnectionError as error:
-            failure = self._lost(error)
         except openai.OpenAIError as error:
-            failure = self.error(str(error), 200)
+            failure = self._failure(error)
         else:
             answer = parsed(response.content)
             if answer is not None:
@@ -128,9 +129,9 @@ class Endpoint:
 
     def model_names(self) -> list[str]:
         """The models that the server lists; empty if it lists none."""
+        path, options = "/models" + self._parameters, self._request_options(0)
         try:
-            options = self._request_options(0)
-            response = self._client.get("/models" + self._parameters, cast_to=httpx2.Response, options=options)
+            response = self._client.get(path, cast_to=httpx2.Response, options=options)
         except openai.OpenAIError:
             return []
         listed = (parsed(response.content) or {}).get("data")
@@ -147,11 +148,10 @@ class Endpoint:
 
     def redacted(self, text: str) -> str:
         """A server's text without the API key, which some servers echo."""
-        key = self.options.key
-        if key is None or len(key) < SHORTEST_SECRET:
+        key = self.options.key or ""
+        if len(key) < SHORTEST_SECRET:
             return text
-        in_json = json.dumps(key)[1:-1]
-        return text.replace(in_json, "<API key>").replace(key, "<API key>")
+        return text.replace(json.dumps(key)[1:-1], "<API key>").replace(key, "<API key>")
 
     def quoted(self, text: str) -> str:
         """A server's text for a message: one printable line, shortened, without the API key."""
@@ -163,34 +163,29 @@ class Endpoint:
     def _request_options(self, retries: int) -> RequestOptions:
         return {
             "max_retries": retries,
-            "headers": {} if self.options.key else {"Authorization": openai.Omit()},
+            "headers": {} if self.options.key else {"Authorization": openai.Omit()},  # the client wants a key
             "follow_redirects": False,  # most redirects turn a POST into a GET
         }
 
-    def _refused(self, error: openai.APIStatusError) -> ServerError:
-        """The error for an HTTP status."""
-        status, text = error.status_code, error.response.text
-        said = error.response.headers.get("location", "").partition("?")[0] or said_in(text)
-        advice = ADVICE.get(status, OTHER_REFUSAL if status < 500 else OTHER_FAILURE)
-        advice = advice.format(key_env=self.options.key_env, model=self.model)
-        attempts, does = _retries(error.request) + 1, "refuses the request" if status < 500 else "fails"
-        message = f"{does} ({status}{_times(attempts)}: {self.quoted(said)}): {advice}"
-        return self.error(message, status, self.redacted(text), attempts)
-
-    def _lost(self, error: openai.APIConnectionError) -> ServerError:
-        """The error for a request without a response."""
-        attempts, cause = _retries(error.request) + 1, error.__cause__
-        if isinstance(cause, httpx2.TimeoutException) and not isinstance(cause, httpx2.ConnectTimeout):
-            return self.error(
-                f"did not answer within {self.options.timeout_s:g} s{_times(attempts)}: ask fewer questions at a time "
-                "with --concurrency, or wait longer with --request-timeout",
-                attempts=attempts,
-            )
-        return self.error(
-            f"did not answer{_times(attempts)} ({self.quoted(str(cause)) or type(cause).__name__}): check that the "
-            "server runs, its URL, and the proxies and certificates that environment variables name",
-            attempts=attempts,
-        )
+    def _failure(self, error: openai.OpenAIError) -> ServerError:
+        """The error for a request that failed, by its HTTP status or what the client raised."""
+        if not isinstance(error, (openai.APIStatusError, openai.APIConnectionError)):
+            return self.error(str(error), 200)
+        attempts = _retries(error.request) + 1
+        times = f", {attempts} times in a row" if attempts > 1 else ""
+        if isinstance(error, openai.APIStatusError):
+            status, text = error.status_code, error.response.text
+            said = error.response.headers.get("location", "").partition("?")[0] or said_in(text)
+            does, advice = ("refuses the request", OTHER_REFUSAL) if status < 500 else ("fails", OTHER_FAILURE)
+            advice = ADVICE.get(status, advice).format(key_env=self.options.key_env, model=self.model)
+            message = f"{does} ({status}{times}: {self.quoted(said)}): {advice}"
+            return self.error(message, status, self.redacted(text), attempts)
+        cause = error.__cause__
+        if isinstance(cause, (httpx2.ReadTimeout, httpx2.WriteTimeout)):
+            message = f"did not answer within {self.options.timeout_s:g} s{times}: {NO_TIME}"
+        else:
+            message = f"did not answer{times} ({self.quoted(str(cause)) or type(cause).__name__}): {NO_ANSWER}"
+        return self.error(message, attempts=attempts)
 
 
 def start(call: Callable[[], Result]) -> Future[Result]:
@@ -260,23 +255,6 @@ class _HttpClient(openai.DefaultHttpxClient):
         return httpx2.Response(response.status_code, headers=headers, content=bytes(body), request=request)
 
 
-def _http_client(timeout_s: float) -> _HttpClient:
-    """The client; raises ModelError, which shows no proxy, for an environment that it cannot use."""
-    try:
-        return _HttpClient(timeout_s)
-    except (httpx2.InvalidURL, ValueError):
-        why = "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is not a proxy's URL such as http://HOST:PORT"
-    except ImportError as error:
-        why = str(error)
-    except OSError as error:
-        why = f"the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read ({error})"
-    raise ModelError(f"servers cannot be asked with these environment variables: {why}")
-
-
 def _retries(request: httpx2.Request) -> int:
     """How many requests the client sent before this one."""
     return int(request.headers.get("x-stainless-retry-count", 0))
-
-
-def _times(attempts: int) -> str:
-    return f", {attempts} times in a row" if attempts > 1 else ""
