@@ -1,13 +1,12 @@
 """The append-only chat history of one question."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Literal, Self
 
 import numpy as np
 
-from roomscout.base.shots import FRAME, VIEW, Shot
+from roomscout.base.shots import VIEW, Shot
 
 Role = Literal["system", "user", "assistant"]
 
@@ -104,15 +103,9 @@ class Conversation:
         return [shot.image for shot in self.shots]
 
 
-def why_too_long(messages: Sequence[Message], turns: int, tokens: int, takes: str) -> str:
-    """That a conversation of these messages and this many turns needs more tokens than the model `takes`, and how to
-    use fewer."""
-    on_video = any(shot.name == FRAME for message in messages for shot in message.shots)
-    what, fewer = "the conversation", f"fewer {'--frames' if on_video else '--steps'}"
-    views = "" if on_video else ", or show fewer views at a time with --keep-views"
-    if turns == 1 and not on_video:
-        what, fewer, views = "the first turn", "a shorter question", ""
+def why_too_long(tokens: int, takes: str) -> str:
+    """That a conversation needs more tokens than the model `takes`, and how to use fewer."""
     return (
-        f"{what} needs {tokens} tokens with its reply, but {takes}: use {fewer}, a smaller "
-        f"--image-size or fewer --max-new-tokens{views}"
+        f"the conversation needs {tokens} tokens with its reply, but {takes}: use a shorter question, fewer --steps, "
+        "--keep-views or --frames, a smaller --image-size or fewer --max-new-tokens"
     )

@@ -146,7 +146,7 @@ def test_a_context_that_is_too_long_names_it(checkpoint: str, tmp_path: Path):
     backend = policy_of(str(short)).backend
     conversation = Conversation("q", [Message("system", "s"), Message("user", "note " * 40, hidden=1)])
     conversation.messages += [Message("assistant", "r"), Message.of_views("look", np.zeros((64, 64, 3), np.uint8))]
-    with pytest.raises(ModelError, match=r"fewer --steps, .* or show fewer views at a time with --keep-views"):
+    with pytest.raises(ModelError, match="fewer --steps, --keep-views"):
         backend.generate([conversation], scripted().reply_format)
 
 

@@ -403,7 +403,7 @@ class TestErrors:
         from roomscout.models.transformers.shapes import ModelSizes
 
         short = write_untrained_checkpoint(tmp_path / "short", sizes=ModelSizes(max_positions=64))
-        with pytest.raises(ModelError, match=r"the first turn needs .* the model takes 64"):
+        with pytest.raises(ModelError, match=r"the conversation needs .* the model takes 64"):
             TransformersBackend.from_checkpoint(str(short), ModelOptions(device="cpu")).generate(
                 [begin("Q042")], ACTION
             )

@@ -366,7 +366,7 @@ class TestReplies:
         assert after.tokens == before.tokens
 
     def test_a_prompt_that_is_too_long_fails_its_question_alone(self, served):
-        with pytest.raises(ModelError, match=r"the first turn needs \d+ tokens.*4096: use a shorter question"):
+        with pytest.raises(ModelError, match=r"the conversation needs \d+ tokens.*4096: use a shorter question"):
             served.generate([begin("long", "Where is the door? " * 1500)], action_format())
         assert served.generate([begin("short")], action_format())[0].text
 

@@ -34,8 +34,7 @@ def use_grouped_sdpa(model: "PreTrainedModel") -> None:
 def additive_mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """0 where `allowed` (rows, 1, new columns, columns) is True, the minimum of `dtype` elsewhere.
 
-    PyTorch would convert a boolean mask in every attention call. With minus infinity, queries that attend to nothing,
-    such as padding, would become NaN and spread through their keys and values.
+    PyTorch would convert a boolean mask in every attention call. With minus infinity, padding would become NaN.
     """
     *shape, columns = allowed.shape
     aligned = -(-columns // _MASK_ALIGNMENT) * _MASK_ALIGNMENT
@@ -83,10 +82,7 @@ def grouped_sdpa(
 @contextmanager
 def inference_state(model: "PreTrainedModel", settings: "GenerationConfig") -> Iterator[None]:
     """Inside this block the model is in eval mode, its text layers use grouped attention, `generate()` reads `settings`
-    instead of the model's own, and kernels are as in `chosen_kernels`. Afterwards all of it is as before.
-
-    A model that is being trained can therefore generate between its training steps.
-    """
+    instead of the model's own, and kernels are as in `chosen_kernels`. Afterwards all of it is as before."""
     training = [module for module in model.modules() if module.training]
     text_config, own_settings = model.config.get_text_config(), model.generation_config
     attention = text_config._attn_implementation

@@ -24,22 +24,20 @@ class TransformersBackend:
     """Replies with a model of a supported family: one that is loaded already, or with `from_checkpoint` a checkpoint's.
 
     `model` and `processor` are what AutoModelForImageTextToText and AutoProcessor load. Weights, adapters included, are
-    used as they are at each call. If they change while conversations are in progress, call `release_all`, because keys
-    and values were computed with the old ones. The model must stay on its device and in its dtype. The processor's
-    padding side does not matter.
+    used as they are at each call. If they change while conversations are in progress, call `release_all`. The model
+    must stay on its device and in its dtype.
 
     The model stays the caller's. Inside a call it is in eval mode, without gradients, its text layers use our attention
     (unless theirs is "eager"), and of its generation settings only end and padding tokens apply. Between calls all of
     this is as the caller left it.
 
-    `options` has the defaults of SET_BY_LOADING: the model has them already. With
-    `kv_cache_bytes` None, keys and values may fill half of the memory that is free now: set it if training needs more
-    later. `name` is recorded in run.json; by default it is the model's name_or_path, else its class. `frozen` promises
-    that the weights never change, so that compiled steps on a CPU may use a faster copy of them.
+    `options` has the defaults of SET_BY_LOADING: the model has them already. With `kv_cache_bytes` None, keys and
+    values may fill half of the memory that is free now: set it if training needs more later. `name`, by default the
+    model's name_or_path, is recorded in run.json. `frozen` promises that the weights never change, so that compiled
+    steps on a CPU may use a faster copy of them.
 
     In float32, a batch gives the same tokens as each row alone. Half-precision rounding depends on the batch size and
-    may flip near-ties. A reply ends at the token limit, at an end token, or when it is complete. Calls from several
-    threads run one after the other.
+    may flip near-ties. Calls from several threads run one after the other.
 
     Raises ModelError for an unsupported family, a model without weights, head or end token or on several devices, and a
     processor of another model.
@@ -180,10 +178,7 @@ class TransformersBackend:
             self._runner.release(conversation.key)
 
     def release_all(self) -> None:
-        """Free the encodings and KV caches of all conversations, which the next call computes again.
-
-        Call it after changing the weights while conversations are in progress.
-        """
+        """Free the encodings and KV caches of all conversations, as after changing the weights."""
         with self._lock:
             self._encoder.release_all()
             self._runner.forget()

@@ -33,13 +33,12 @@ class EncodedImage:
 
 @dataclass(frozen=True)
 class EncodedTurn:
-    """The encoding of one user message with a view, and of the messages before it, if any.
+    """The encoding of one view: of the `messages` up to it that are new, and of the text up to the next view.
 
-    A user message with several views has one for each view, up to the next one; `messages` has the messages in the
-    first, and is empty in the others. `rendered` is the chat template's text of the whole conversation so far. With a
-    template that rewrites earlier turns, the first has all messages, and each but the last ends with its view.
-    `positions` are (position_axes, len(ids)), as the model's family defines them. `view` is (H, W, 3) uint8, and the
-    image's placeholders are `ids[image_start:image_end]`.
+    Of several views of a message, the first has the messages; with a template that rewrites earlier turns, the first of
+    all. `rendered` is the chat template's text of the whole conversation so far. `positions` are (position_axes,
+    len(ids)), as the model's family defines them. `view` is (H, W, 3) uint8, and the image's placeholders are
+    `ids[image_start:image_end]`.
     """
 
     messages: tuple[Message, ...]
@@ -59,11 +58,8 @@ class EncodedTurn:
 
 @dataclass
 class EncodedConversation:
-    """The encoding of a conversation up to its last user message; grows as long as earlier messages stay the same.
-
-    `id` and `key` are the conversation's, and `views` its number of images so far. `origin` is the encoding of its
-    origin, None if it has none.
-    """
+    """The encoding of a conversation, by its `id` and `key`, up to its last user message; `views` counts its images so
+    far, and `origin` is the encoding of its origin."""
 
     id: str
     key: int
@@ -110,12 +106,11 @@ class ConversationEncoder:
     """Encodes conversations turn by turn with a checkpoint's processor and configuration.
 
     A turn appends what the chat template puts after the last reply: its end token, the new user message, the start of
-    the next reply. Replies enter as their generated ids. So each turn's ids extend those of the turn before, unless a
-    message before it has changed, and cached keys and values stay valid.
+    the next reply. Replies enter as their generated ids, so that cached keys and values stay valid.
 
     If the chat template `rewrites` earlier turns, as those of Thinking checkpoints leave out earlier thoughts, all of a
-    conversation is encoded as the template renders it, replies by their texts. `opening` is then what the template puts
-    before the next reply but not before earlier ones, such as "<think>\\n": replies begin with it.
+    conversation is encoded as the template renders it, replies by their texts. `opening` is then what it puts before
+    the next reply alone, such as "<think>\\n": replies begin with it.
 
     Pixels are stored as `dtype`, usually that of the weights; None keeps the processor's. `prepare(image, patch size)`
     is called for families that use qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises
@@ -170,9 +165,8 @@ class ConversationEncoder:
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
         if turn.image.inputs is None:
-            user = turn.messages[-1] if turn.messages else None
-            if user is not None and user.clip is not None:
-                turn.image.inputs = self._encode_video(turn.rendered, user)[2]
+            if turn.messages and turn.messages[-1].clip is not None:
+                turn.image.inputs = self._encode_video(turn.rendered, turn.messages[-1])[2]
             else:
                 turn.image.inputs = self._encode_image(turn.view)
         return turn.image.inputs
@@ -193,7 +187,12 @@ class ConversationEncoder:
                 return encoded
             turns = self._encode_all(messages, encoded.turns)
             return EncodedConversation(conversation.id, conversation.key, turns)
-        same = _turns_of(messages, encoded.turns)
+        same, at = list[EncodedTurn](), 0
+        for turn in encoded.turns:
+            if list(turn.messages) != messages[at : at + len(turn.messages)]:
+                break
+            same.append(turn)
+            at += len(turn.messages)
         if len(same) < len(encoded.turns):
             encoded = EncodedConversation(conversation.id, conversation.key, same)
         for end in range(len(encoded.messages) + 1, len(messages) + 1):
@@ -255,10 +254,9 @@ class ConversationEncoder:
 
     def _encode_alternative(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
         """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""
-        alternative = EncodedConversation(conversation.id, conversation.key, [], origin)
         if self.rewrites:
-            alternative.turns = self._encode_all(conversation.messages, origin.turns)
-            return alternative
+            turns = self._encode_all(conversation.messages, origin.turns)
+            return EncodedConversation(conversation.id, conversation.key, turns, origin)
         *before, last = origin.turns
         rendered = self._render(conversation.messages)
         added = self._tokenize(rendered)
@@ -271,8 +269,7 @@ class ConversationEncoder:
             ids=[*last.ids[: last.image_end], *behind],
             positions=torch.cat([shared, positions.expand(len(shared), -1)], dim=1),
         )
-        alternative.turns = [*before, turn]
-        return alternative
+        return EncodedConversation(conversation.id, conversation.key, [*before, turn], origin)
 
     def _rewriting(self) -> tuple[bool, str]:
         """Whether the chat template rewrites earlier turns, and then what it puts before the next reply alone."""
@@ -292,8 +289,7 @@ class ConversationEncoder:
         return True, next_reply.removeprefix(before).lstrip() if next_reply.startswith(before) else ""
 
     def _render(self, messages: Sequence[Message], whole: bool = False) -> str:
-        """The chat template's text of messages that end with a user message, each reply replaced by _REPLY unless
-        `whole`."""
+        """The chat template's text of messages that end with a user message, with replies only if `whole`."""
         chat = []
         for message in messages:
             if message.role != "assistant":
@@ -339,22 +335,11 @@ class ConversationEncoder:
 
     def _encode_image(self, pixels: np.ndarray) -> dict[str, torch.Tensor]:
         image = Image.fromarray(np.ascontiguousarray(pixels))
-        reason = self._family.why_not(image.width, image.height)
-        if reason:
+        if reason := self._family.why_not(image.width, image.height):
             raise ModelError(f"{reason} (--image-size)")
         if self._family.qwen_vl_utils:
             image = self._prepare(image, self._processor.image_processor.patch_size)
         return self._as_stored(self._family.process(self._processor, image, self._tiles))
-
-
-def _turns_of(messages: Sequence[Message], turns: Sequence[EncodedTurn]) -> list[EncodedTurn]:
-    """The turns before the first of which a message is not among `messages` any more."""
-    at = 0
-    for number, turn in enumerate(turns):
-        if list(turn.messages) != list(messages[at : at + len(turn.messages)]):
-            return list(turns[:number])
-        at += len(turn.messages)
-    return list(turns)
 
 
 def _escaped(text: str, tokens: re.Pattern[str]) -> str:

@@ -248,8 +248,8 @@ class KVStore:
         for key in self._rows.keys() - {(encoded.origin or encoded).key for encoded in conversations}:
             self.release(key)
 
-    def trim(self) -> None:
-        """Evict conversations until the rest fits into the limit, and repack their batches."""
+    def trim(self) -> int:
+        """Evict conversations until the rest fits into the limit, and repack their batches; returns how many."""
         batches = list({id(row.batch): row.batch for row in self._rows.values() if row.batch is not None}.values())
         row_bytes = {id(batch): batch.nbytes / len(batch.rows) for batch in batches}
         oldest_first = sorted(self._rows.values(), key=lambda row: row.last_use)
@@ -261,7 +261,7 @@ class KVStore:
             self.release(row.encoded.key)
             evicted += 1
         if not evicted:
-            return
+            return 0
         log.warning(
             "The KV cache is full (%.2f GiB): %d of %d conversations will be recomputed in their next turn",
             self._limit_bytes / 2**30, evicted, evicted + len(self._rows),
@@ -269,6 +269,7 @@ class KVStore:
         for batch in batches:
             if batch.live and None in batch.rows:
                 self._regroup([batch.live])
+        return evicted
 
     def _row(self, encoded: EncodedConversation, whole: bool = False) -> CachedRow:
         """The conversation's row, truncated to its reusable prefix unless `whole`, or a new empty row."""

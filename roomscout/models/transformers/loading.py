@@ -65,12 +65,8 @@ def load_checkpoint(
             **quantization(quantize, dtype),
             output_loading_info=True,
         )
-    except ImportError as error:
-        if quantize is not None:
-            raise ModelError(f"--quantize {quantize} cannot be used here ({_first_line(error)})") from error
-        if getattr(config, "quantization_config", None):
-            raise ModelError(f"{model} is quantized, which needs another package ({_first_line(error)})") from error
-        raise ModelError(_reason(model, error)) from error
+    except ImportError as error:  # of a package that quantized weights need
+        raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
     except _LOADING_ERRORS as error:
         raise ModelError(_reason(model, error)) from error
     if info["missing_keys"] or info["mismatched_keys"]:
@@ -84,9 +80,9 @@ def load_checkpoint(
 
 
 def quantization(quantize: str | None, dtype: torch.dtype) -> dict[str, BitsAndBytesConfig]:
-    """The argument with which bitsandbytes quantizes linear layers but the head for a value of `--quantize`: "8bit" as
-    LLM.int8() (T. Dettmers et al., 2022), "4bit" as NF4 (QLoRA, 2023), computed in `dtype`. Empty for None, since
-    an argument of None would hide that the checkpoint itself is quantized."""
+    """The argument with which bitsandbytes quantizes linear layers but the head: "8bit" as LLM.int8() (T. Dettmers et
+    al., 2022), "4bit" as NF4 (QLoRA, 2023), computed in `dtype`. Empty for None, which would hide that the checkpoint
+    itself is quantized."""
     if quantize is None:
         return {}
     getLogger("bitsandbytes.autograd._functions").setLevel("ERROR")  # warns at each call that 8bit computes in float16
@@ -142,26 +138,18 @@ def _located(model: str) -> tuple[str, dict[str, str]]:
     """
     source, revision = id_and_revision(existing_source(model))
     if not is_here(model, "config.json"):
-        _require_on_hub(model)
+        try:  # once: the hub's client would retry for a minute
+            get_hf_file_metadata(hf_hub_url(source, "config.json", revision=revision))
+        except (_TransportError, OSError, ValueError) as error:
+            raise ModelError(_reason(model, error)) from error
     return source, {} if revision is None else {"revision": revision}
-
-
-def _require_on_hub(model: str) -> None:
-    """Raise ModelError unless the hub serves this checkpoint. Asks once; the hub's client would retry for a minute."""
-    source, revision = id_and_revision(model)
-    try:
-        get_hf_file_metadata(hf_hub_url(source, "config.json", revision=revision))
-    except (_TransportError, OSError, ValueError) as error:
-        raise ModelError(_reason(model, error)) from error
 
 
 def _reason(model: str, error: BaseException) -> str:
     """Why a checkpoint could not be loaded, and how to fix it, in one sentence."""
-    causes = []
-    cause: BaseException | None = error
-    while cause is not None:
+    causes = [error]
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
-        cause = cause.__cause__ or cause.__context__
     for kinds, sentence in (
         (torch.OutOfMemoryError, "does not fit on the device: use a smaller checkpoint or --device cpu"),
         (GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`"),
@@ -242,14 +230,9 @@ def require_processor(processor: Any, model: PreTrainedModel) -> None:
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise ModelError(f"{kind} does not process both text and images: pass what AutoProcessor loads for the model")
     tokens, outputs = len(processor.tokenizer), config.get_text_config().vocab_size
-    patches = (
-        getattr(processor.image_processor, "patch_size", None),
-        getattr(processor.image_processor, "merge_size", None),
-    )
-    wanted = (
-        getattr(config.vision_config, "patch_size", None),
-        getattr(config.vision_config, "spatial_merge_size", None),
-    )
+    image, vision = processor.image_processor, config.vision_config
+    patches = getattr(image, "patch_size", None), getattr(image, "merge_size", None)
+    wanted = getattr(vision, "patch_size", None), getattr(vision, "spatial_merge_size", None)
     if tokens > outputs:
         differs = f"its tokenizer has {tokens} tokens, the model {outputs}"
     elif processor.image_token_id != config.image_token_id:

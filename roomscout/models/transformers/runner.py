@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 # Rows with this many more new tokens than the batch's minimum, and at least twice as many, are prefilled separately.
 _STRAGGLER_COLUMNS = 64
 
+Result = TypeVar("Result")
 Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 """How decoding steps run: in `generate()`'s own loop, compiled with `torch.compile`, or as CUDA graphs of either."""
 
@@ -82,11 +84,8 @@ class GeneratedBatch:
 
 @dataclass(frozen=True)
 class _Prefill:
-    """The uncached columns of a batch, left-padded, on the CPU.
-
-    `ids` and `mask` are (rows, columns), `positions` (position axes, rows, columns); `turns` are those with uncached
-    images.
-    """
+    """The uncached columns of a batch, left-padded, on the CPU: `ids` and `mask` (rows, columns), `positions` (position
+    axes, rows, columns), and the `turns` with uncached images."""
 
     ids: torch.Tensor
     mask: torch.Tensor
@@ -95,9 +94,7 @@ class _Prefill:
 
 
 class ModelRunner:
-    """Runs a model and owns its KV cache: lays out a batch, runs it, and splits the output into rows.
-
-    Outside `run` the model is as its owner left it. `forget` must be called when its weights have changed.
+    """Runs a model and owns its KV cache. Outside `run` the model is as its owner left it.
 
     At most `kv_bytes` of keys and values are kept between calls; with 0, every call recomputes its conversations.
     Buffers are allocated for `planned_tokens` per conversation instead of growing; 0 if unknown.
@@ -128,8 +125,7 @@ class ModelRunner:
                 f"neither the tokenizer nor the generation settings of {type(model).__name__} name an end token: set "
                 "eos_token_id in model.generation_config"
             )
-        named = (tokenizer.pad_token_id, tokenizer.eos_token_id, self._end_ids[0])
-        self._pad_id = next(each for each in named if each is not None)
+        self._pad_id = self._end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         # Only these of the model's own settings apply, so that greedy decoding is greedy.
         self._settings = GenerationConfig(eos_token_id=self._end_ids, pad_token_id=self._pad_id, do_sample=False)
         self._suppress = SuppressTokens(never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
@@ -154,27 +150,25 @@ class ModelRunner:
         limit = self._model.config.get_text_config().max_position_embeddings
         for encoded in batch:
             if (needed := len(encoded.ids) + self._options.max_new_tokens) > limit:
-                raise ModelError(why_too_long(encoded.messages, encoded.views, needed, f"the model takes {limit}"))
+                raise ModelError(why_too_long(needed, f"the model takes {limit}"))
         self.prepare(reply_format)
-        started, reused = time.perf_counter(), self._reusable(batch)
         cached = self._store.cached()
-        result = None
-        with _UntilOutOfMemory(), inference_state(self._model, self._settings):
-            result = self._generate(batch, reply_format, started, reused)
+        generate = partial(self._generate, batch, reply_format, time.perf_counter(), self._reusable(batch))
+        with inference_state(self._model, self._settings):
+            result = self._fitting(generate)
+            if result is None:
+                self._store.release_others(batch)
+                if evicted := cached - self._store.cached():  # the failed attempt may have lost some already
+                    log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
+                    result = self._fitting(generate)
         if result is None:
-            self._free_unused()
-            self._store.release_others(batch)
-            evicted = cached - self._store.cached()  # the failed attempt may have lost some already
-            if evicted:
-                log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
-                with _UntilOutOfMemory(), inference_state(self._model, self._settings):
-                    result = self._generate(batch, reply_format, started, reused)
-        if result is None:
-            self._free_unused()
             raise OutOfMemory(
                 f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
             )
-        self._trim()
+        if not self._reuses_kv:
+            self._store.release_others([])
+        elif self._fitting(self._store.trim) is None:
+            log.warning("Out of memory while repacking the KV cache: some conversations will be recomputed")
         return result
 
     def release(self, key: int) -> None:
@@ -182,7 +176,7 @@ class ModelRunner:
         self._store.release(key)
 
     def forget(self) -> None:
-        """Free the keys and values of all conversations."""
+        """Free the keys and values of all conversations, as after a change of weights."""
         self._store.release_others([])
 
     def peak_memory_bytes(self) -> int:
@@ -190,21 +184,17 @@ class ModelRunner:
         device = self._model.device
         return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
-    def _trim(self) -> None:
-        """Reduce the KV cache to its limit. Running out of memory costs cached conversations but no reply."""
-        if not self._reuses_kv:
-            self._store.release_others([])
-            return
-        with _UntilOutOfMemory() as attempt:
-            self._store.trim()
-        if attempt.ran_out:
-            self._free_unused()
-            log.warning("Out of memory while repacking the KV cache: some conversations will be recomputed")
-
-    def _free_unused(self) -> None:
-        """Return what PyTorch's allocator does not use to the device."""
+    def _fitting(self, call: Callable[[], Result]) -> Result | None:
+        """What a call returns; None, with its tensors freed, if it runs out of memory."""
+        try:
+            return call()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        # Not above: the error references every frame of the failed call, which keeps its tensors alive.
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
+        return None
 
     def _reusable(self, batch: Sequence[EncodedConversation]) -> list[int]:
         return [self._store.reusable(encoded) for encoded in batch]
@@ -356,19 +346,3 @@ def _turns_with_new_images(encoded: EncodedConversation, start: int) -> list[Enc
             new.append(turn)
         at += len(turn.ids)
     return new
-
-
-class _UntilOutOfMemory:
-    """Ends the block if it runs out of memory; `ran_out` then says so.
-
-    The error references every frame of the failed call, and so keeps its tensors alive until the block has ended.
-    """
-
-    ran_out = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        self.ran_out = isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error)
-        return self.ran_out

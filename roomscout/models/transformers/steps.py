@@ -51,34 +51,25 @@ def require_compiler(device: torch.device) -> None:
         raise ModelError(f"--compile does not work here ({reason}): install {needed}, or leave it out") from error
 
 
-class GraphCapture:
-    """Captures steps on one device as CUDA graphs; raises RuntimeError without a CUDA device.
+def captured(device: torch.device, step: Step) -> Step:
+    """A step as a CUDA graph, once it has run, so that its kernels and workspaces are loaded; raises RuntimeError.
 
     Each graph has its own memory pool: only one graph exists at a time, and PyTorch 2.11 cannot reuse a pool whose
     graphs were freed.
     """
+    if device.type != "cuda":
+        raise RuntimeError(f"the model is on the {device.type}")
+    graph = torch.cuda.CUDAGraph()
+    # Restores the current stream: a failed capture would leave the process on the capture stream.
+    stream = torch.cuda.stream(torch.cuda.current_stream(device))
+    with torch.cuda.device(device), stream, torch.cuda.graph(graph):
+        logits = step()
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return logits
 
-    def __call__(self, step: Step) -> Step:
-        """Capture a step that has run at least once, so that its kernels and workspaces are loaded."""
-        if self._device.type != "cuda":
-            raise RuntimeError(f"the model is on the {self._device.type}")
-        graph = torch.cuda.CUDAGraph()
-        # Restores the current stream: a failed capture would leave the process on the capture stream.
-        with (
-            torch.cuda.device(self._device),
-            torch.cuda.stream(torch.cuda.current_stream(self._device)),
-            torch.cuda.graph(graph),
-        ):
-            logits = step()
-
-        def replay() -> torch.Tensor:
-            graph.replay()
-            return logits
-
-        return replay
+    return replay
 
 
 class DecodingLoop:
@@ -90,9 +81,8 @@ class DecodingLoop:
     window's end. The CPU waits for one value per step, the arg max.
 
     `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers.
-    With `frozen`, on a CPU, each holds a copy of the weights in its preferred layout until the process ends, which is
-    faster, but ignores later changes of the weights. With `capture`, a window's
-    first step runs normally and the others replay a graph.
+    With `frozen`, on a CPU, each holds a copy of the weights in its preferred layout, which ignores later changes. With
+    `capture`, a window's first step runs normally and the others replay a graph.
     """
 
     def __init__(self, model: "PreTrainedModel", compiled: bool, capture: Capture | None, frozen: bool = True) -> None:
@@ -111,7 +101,7 @@ class DecodingLoop:
         """The loop for a value of `runner.Steps`; None for "eager", which is `generate()`'s own loop."""
         if steps == "eager":
             return None
-        capture = GraphCapture(model.device) if "graphs" in steps else None
+        capture = partial(captured, model.device) if "graphs" in steps else None
         return cls(model, "compiled" in steps, capture, frozen)
 
     def __call__(
@@ -135,9 +125,8 @@ class DecodingLoop:
         positions = inputs["position_ids"][..., -1:].clone()
         _mark_dynamic(positions, positions.dim() - 2)
         given = inputs["attention_mask"]  # generate() omits a mask of ones
-        mask = additive_mask(
-            (torch.ones_like(input_ids) if given is None else given).bool()[:, None, None], self._dtype
-        )
+        given = torch.ones_like(input_ids) if given is None else given
+        mask = additive_mask(given.bool()[:, None, None], self._dtype)
         columns, max_columns = input_ids.shape[1], generation_config.max_length
         # On the CPU, where the stopping criteria and the grammar read them.
         ids = pad(input_ids.cpu(), (0, max_columns - columns), value=generation_config.pad_token_id)
@@ -215,18 +204,13 @@ class DecodingLoop:
         a (1,) tensor. Never synchronizes with the device, so that it can be captured."""
         cache = Cache(layers=[_WindowLayer(keys, values, column, mask.shape[-1]) for keys, values in buffers])
         given = {self._cache_argument: cache}
-        hidden = self._language(
-            input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=True, **given
-        ).last_hidden_state
-        return self._head(hidden[:, -1])
+        output = self._language(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=True, **given)
+        return self._head(output.last_hidden_state[:, -1])
 
 
 class _Window:
-    """The static tensors of all steps that attend to the same columns.
-
-    `positions` (axes, rows, 1) are those of the newest tokens, `mask` (rows, 1, 1, width) is additive. `capture` is
-    called once, after the first step.
-    """
+    """The static tensors of all steps that attend to the same columns: `positions` (axes, rows, 1) of the newest
+    tokens, an additive `mask` (rows, 1, 1, width). `capture` is called once, after the first step."""
 
     def __init__(
         self,

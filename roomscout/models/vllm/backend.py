@@ -119,8 +119,7 @@ class VllmBackend(Backend):
         prompt_tokens = len(encoded.ids)
         # vLLM would shorten the reply instead.
         if (needed := prompt_tokens + self._options.max_new_tokens) > self._longest:
-            takes = f"the vLLM server takes {self._longest}"
-            raise ModelError(why_too_long(conversation.messages, conversation.views, needed, takes))
+            raise ModelError(why_too_long(needed, f"the vLLM server takes {self._longest}"))
         encoded_at = time.perf_counter()
         answer = self._ask(conversation, encoded, reply_format)
         tokens = list(takewhile(lambda token: token not in self._end_ids, answer.tokens))
