@@ -2,10 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 # Rows with this many more new tokens than the batch's minimum, and at least twice as many, are prefilled separately.
 _STRAGGLER_COLUMNS = 64
 
-Result = TypeVar("Result")
 Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 """How decoding steps run: in `generate()`'s own loop, compiled with `torch.compile`, or as CUDA graphs of either."""
 
@@ -153,22 +152,30 @@ class ModelRunner:
                 raise ModelError(why_too_long(needed, f"the model takes {limit}"))
         self.prepare(reply_format)
         cached = self._store.cached()
-        generate = partial(self._generate, batch, reply_format, time.perf_counter(), self._reusable(batch))
+        started, reused, result = time.perf_counter(), self._reusable(batch), None
         with inference_state(self._model, self._settings):
-            result = self._fitting(generate)
+            with _until_out_of_memory():
+                result = self._generate(batch, reply_format, started, reused)
             if result is None:
+                self._free_unused()
                 self._store.release_others(batch)
                 if evicted := cached - self._store.cached():  # the failed attempt may have lost some already
                     log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
-                    result = self._fitting(generate)
+                    with _until_out_of_memory():
+                        result = self._generate(batch, reply_format, started, reused)
         if result is None:
+            self._free_unused()
             raise OutOfMemory(
                 f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
             )
         if not self._reuses_kv:
             self._store.release_others([])
-        elif self._fitting(self._store.trim) is None:
-            log.warning("Out of memory while repacking the KV cache: some conversations will be recomputed")
+            return result
+        with _until_out_of_memory():
+            self._store.trim()
+            return result
+        self._free_unused()
+        log.warning("Out of memory while repacking the KV cache: some conversations will be recomputed")
         return result
 
     def release(self, key: int) -> None:
@@ -184,17 +191,10 @@ class ModelRunner:
         device = self._model.device
         return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
-    def _fitting(self, call: Callable[[], Result]) -> Result | None:
-        """What a call returns; None, with its tensors freed, if it runs out of memory."""
-        try:
-            return call()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        # Not above: the error references every frame of the failed call, which keeps its tensors alive.
+    def _free_unused(self) -> None:
+        """Return what PyTorch's allocator does not use to the device."""
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
-        return None
 
     def _reusable(self, batch: Sequence[EncodedConversation]) -> list[int]:
         return [self._store.reusable(encoded) for encoded in batch]
@@ -346,3 +346,13 @@ def _turns_with_new_images(encoded: EncodedConversation, start: int) -> list[Enc
             new.append(turn)
         at += len(turn.ids)
     return new
+
+
+@contextmanager
+def _until_out_of_memory() -> Iterator[None]:
+    """Ends the block if it runs out of memory. The error keeps the block's tensors alive until then."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
