@@ -219,7 +219,7 @@ def test_an_unexpected_error_stops_the_run_which_can_be_resumed(rooms: RoomScans
 
 
 def test_an_unexpected_error_before_the_run_has_the_same_status(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("roomscout.edge.planning.plan", None)
+    monkeypatch.setattr("roomscout.command.runs.plan", None)
     ended = run_main(["--batch"])
     assert ended.returncode == 3 and "TypeError" in ended.stderr
 
