@@ -11,13 +11,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from roomscout import SCRIPT
-from roomscout.agent.budget import Budget
 from roomscout.agent.console import log_to_file
 from roomscout.agent.loop import answer_questions
 from roomscout.agent.play.policy import HumanPolicy
@@ -28,7 +26,7 @@ from roomscout.agent.scans import report_scans
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.agent.state import QuestionState
-from roomscout.agent.turns import POLICY_CALLERS, VIEW_THREADS, Run
+from roomscout.agent.turns import POLICY_CALLERS, VIEW_THREADS, Budget, Run
 from roomscout.agent.watching import VideoState
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
@@ -209,8 +207,15 @@ def start(session: Session, loaded: Loaded | None = None) -> bool:
         return False
     loaded = loaded or load(spec, session.stack)
     session.log = _begin_or_resume(session, loaded.renderer)
-    show = partial(_show, session.show_view, session.log.folder) if session.show_view else lambda state: None
-    budget = _budget_of(spec.record, session.log.folder)
+    folder, show_view, record = session.log.folder, session.show_view, spec.record
+
+    def show(state: QuestionState) -> None:
+        if show_view is not None:
+            show_view(state, folder / str(state.episode) / image_name(state.turn))
+
+    budget = None
+    if record.budget is not None and record.price is not None:
+        budget = Budget(record.budget, record.price, RunReader(folder).all_turns())
     run = _run_of(spec, loaded, session.log, session.stack, turn_begins=show, budget=budget)
     session.started(run, _scheduler_of(spec, loaded.policy, session.log))
     return True
@@ -400,20 +405,9 @@ def _scheduler_of(spec: RunSpec, policy: Policy, journal: Journal) -> Scheduler:
     return Scheduler(states, *batches, refill, schedule.concurrency, policy.lane)
 
 
-def _show(show_view: ShowView, folder: Path, state: QuestionState) -> None:
-    show_view(state, folder / str(state.episode) / image_name(state.turn))
-
-
 def _cache_bytes() -> int:
     """The memory for scans that no question in progress uses."""
     return int(SCENE_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-def _budget_of(record: RecordSpec, folder: Path) -> Budget | None:
-    """The budget of a run, of which its recorded turns have spent some already; None without --budget."""
-    if record.budget is None or record.price is None:
-        return None
-    return Budget(record.budget, record.price, RunReader(folder).all_turns())
 
 
 def _stopped(error: Exception, run_log: RunWriter, facts: SessionFacts) -> Outcome:

@@ -170,11 +170,11 @@ class QuestionState:
 
     def opened(self, library: SceneLibrary | FilmLibrary) -> ExplorationEnv:
         """An environment at view 0 of the question's scene, from which to `begin`; raises what `reset` raises."""
-        env = self.new_env(library)
+        env = self._new_env(library)
         env.reset(self.question)
         return env
 
-    def new_env(self, library: SceneLibrary | FilmLibrary) -> ExplorationEnv:
+    def _new_env(self, library: SceneLibrary | FilmLibrary) -> ExplorationEnv:
         """An environment for this question, whose maps have the coordinates that the prompts tell."""
         assert not isinstance(library, FilmLibrary), "films are for questions on video"
         in_scan = self.question.kind.in_scan_coordinates or self.rules.prompts.in_scan_coordinates
@@ -182,7 +182,7 @@ class QuestionState:
 
     def return_to(self, library: SceneLibrary | FilmLibrary, first: Turn) -> None:
         """Begin where a recorded turn 0 was; raises what `reset` raises."""
-        env = self.new_env(library)
+        env = self._new_env(library)
         env.reset_at(env.library.scene_of(self.question), first.pose, first.shots)
         self.begin(env)
 
@@ -253,8 +253,7 @@ class QuestionState:
         if parsed.error is not None and reply.finish_reason == "length":
             truncated = self.rules.prompts.outcome.truncated.format(tokens=reply.generated_tokens)
             parsed = replace(parsed, error=f"{parsed.error}; {truncated}")
-        seen, said = tuple(place.seen.values()), parsed.fields
-        return Decision(parsed.action, reply, parsed.clamped, parsed.error, said, points=seen, uses=parsed.uses)
+        return replace(parsed, reply=reply, points=tuple(place.seen.values()))
 
     def step(self, reply: Reply) -> Turn:
         """Take a turn with a model's reply to `messages`; raises RenderError, and then the turn can be taken again."""

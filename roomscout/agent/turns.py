@@ -2,22 +2,21 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 from roomscout.agent.actions.space import ActionSpaceError
-from roomscout.agent.budget import Budget
 from roomscout.agent.policies import Decision, Policy, PolicyError
 from roomscout.agent.prefetcher import Prefetcher
 from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
-from roomscout.agent.waiting import EngineClock
 from roomscout.base.loading import raised
 from roomscout.base.text import counted
 from roomscout.data.question import AnswerKindError
@@ -29,7 +28,9 @@ from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, Reply
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.scene import SceneError
+from roomscout.runs.costs import of_answer
 from roomscout.runs.journal import Journal
+from roomscout.runs.prices import Price
 from roomscout.runs.records import EpisodeId, ForcedAnswer, Turn
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,59 @@ QUESTIONS_NAMED = 3
 """The most questions of a batch that a PolicyError names."""
 POLICY_CALLERS = (__name__, "contextlib")
 """The modules of the frames between the loop and a policy's own code."""
+
+
+class Budget:
+    """How much of an amount the turns of a run have spent; several threads may spend at once."""
+
+    def __init__(self, amount: float, price: Price, taken: Iterable[Turn] = ()):
+        """`taken` are the turns of earlier processes of the run."""
+        self.amount, self._price, self._lock = amount, price, Lock()
+        self.spent = sum(self._cost(turn) for turn in taken)
+
+    def spend(self, turn: Turn) -> None:
+        """Count a finished turn, with the answer that was asked for as if it were the last."""
+        with self._lock:
+            self.spent += self._cost(turn)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the amount is reached."""
+        return self.spent >= self.amount
+
+    def _cost(self, turn: Turn) -> float:
+        return of_answer([turn], self._price).money or 0.0
+
+
+class EngineClock:
+    """Measures the seconds between calls, from its creation on, and which of them are spent on views; for one thread.
+
+    `waited` has those before the last call, as `TurnSeconds` names them.
+    """
+
+    def __init__(self) -> None:
+        self._since, self._views = time.perf_counter(), 0.0
+        self.waited: dict[str, float] = {}
+
+    @contextmanager
+    def waiting_for_views(self) -> Iterator[None]:
+        """Count the time inside this block as waiting for views."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._views += time.perf_counter() - started
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Let the engine work inside this block."""
+        waited = time.perf_counter() - self._since
+        views, self._views = min(self._views, waited), 0.0
+        self.waited = {"wait_views": round(views, 4), "wait_other": round(waited - views, 4)}
+        try:
+            yield
+        finally:
+            self._since = time.perf_counter()
 
 
 @dataclass(frozen=True)

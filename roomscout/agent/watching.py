@@ -1,6 +1,6 @@
 """A question about frames of a video (`--present video`): one message, one reply, and no camera."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from roomscout.agent.policies import Decision
@@ -64,8 +64,7 @@ class VideoState(QuestionState):
 
     def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
         """The answer in a reply, as the official code reads it; raises AnswerKindError."""
-        parsed = parse_video_answer(reply.text, self.question, self.protocol)
-        return Decision(parsed.action, reply, error=parsed.error)
+        return replace(parse_video_answer(reply.text, self.question, self.protocol), reply=reply)
 
     def _shown(self) -> dict[str, Any]:
         """The frames, and in place of them one small image of all; there is no camera."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.policies import recorded_replies
-from roomscout.agent.policies.replies import ParsedAction
+from roomscout.agent.policies import Decision, recorded_replies
 from roomscout.analysis.judging import judge_run
 from roomscout.analysis.outputs import require_free, writing
 from roomscout.analysis.run_argument import add_run, chosen_run
@@ -36,7 +35,7 @@ COMPARED = ("answer", "score", "status")
 """The columns in which a rescored row may differ. The table of --out also has them as recorded."""
 
 
-Parser = Callable[[Turn, Turn, Question, bool], ParsedAction]
+Parser = Callable[[Turn, Turn, Question, bool], Decision]
 """Parses the reply of a turn, whose first turn it also gets; the flag says that the reply must answer."""
 
 OpenJudge = Callable[[str, str, str], Ask]

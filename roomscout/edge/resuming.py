@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.policies.prompts import Prompts, recorded_prompts
+from roomscout.agent.policies.prompts import Prompts, validated_prompts
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
 from roomscout.data.benchmark import Benchmark
@@ -113,7 +113,7 @@ def saved_prompts(folder: Path) -> Prompts:
     """The prompts of the run in a folder; raises RunError."""
     record = RunReader(folder).facts.prompts
     try:
-        return recorded_prompts(record) if record else Prompts()
+        return validated_prompts(record.templates) if record else Prompts()
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder / 'run.json'}: its prompts are damaged ({error}); start a new run") from None
 

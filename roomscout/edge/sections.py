@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Lt
 
 from roomscout import UpAxis
 from roomscout.agent.actions import action_spaces
-from roomscout.agent.policies.controls import CONTROLS
+from roomscout.agent.policies.named import CONTROLS
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmarks import DEFAULT, benchmark_names
 from roomscout.edge.declaring import EngineName, Role, Rules, Section, setting

@@ -15,7 +15,8 @@ from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turn
 from roomscout.agent.actions import find_space
 from roomscout.agent.actions.pixel import STAND_OFF_M
 from roomscout.agent.actions.points import SeenPlace, direction_of
-from roomscout.agent.policies.replies import ParsedAction, parse_action
+from roomscout.agent.policies import Decision
+from roomscout.agent.policies.replies import parse_action
 from roomscout.analysis.rescore import main as rescore
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
@@ -40,7 +41,7 @@ def place_in(scene: Scene, pose: CameraPose, renderer: str = "raycast") -> SeenP
     return SeenPlace(env.reset_at(scene, pose), env.sight)
 
 
-def read(text: str, place: SeenPlace) -> ParsedAction:
+def read(text: str, place: SeenPlace) -> Decision:
     return parse_action(text, QUESTION, space=PIXEL, place=place)
 
 

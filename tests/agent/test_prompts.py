@@ -14,6 +14,7 @@ from scripted_model import ScriptedBackend, random_policy
 from simple_rooms import box, scene_of
 
 from roomscout.agent.actions.space import LOOK_AROUND
+from roomscout.agent.policies import Decision
 from roomscout.agent.policies.messages import system_message, turn_message
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import (
@@ -22,7 +23,6 @@ from roomscout.agent.policies.prompts import (
     checkpoint_prompts,
     load_prompts,
 )
-from roomscout.agent.policies.replies import ParsedAction
 from roomscout.base.errors import ConfigError
 from roomscout.base.shots import Shot
 from roomscout.data.answers import POINT_KIND
@@ -60,7 +60,7 @@ def observation(turn: int, moves_left: int, move: MoveOutcome | None = None) -> 
     return Observation((Shot("rgb", view),), HERE, extent, move, turn, moves_left, START, from_start, CAMERA)
 
 
-def after(parsed: ParsedAction, moved_m: float = 1.0, blocked: bool = False, clipped: bool = False) -> str:
+def after(parsed: Decision, moved_m: float = 1.0, blocked: bool = False, clipped: bool = False) -> str:
     move = MoveOutcome(HERE, 1.0, moved_m, blocked, clipped)
     seconds = TurnSeconds(0.0, 0.0, 0.0, 0.0)
     turn = Turn(0, HERE, parsed.action, parsed.clamped, parsed.error, move, Reply(""), ("1",), seconds)
@@ -105,19 +105,19 @@ def test_turn_0_asks_the_question_and_says_where_the_camera_is():
 @pytest.mark.parametrize(
     ("parsed", "options", "words"),
     [
-        (ParsedAction(CameraAction(90.0, 1.0)), {}, "Turned 90 degrees left. Moved 1.00 m."),
-        (ParsedAction(CameraAction(-45.0, 1.0)), {"moved_m": 0.25, "blocked": True},
+        (Decision(CameraAction(90.0, 1.0)), {}, "Turned 90 degrees left. Moved 1.00 m."),
+        (Decision(CameraAction(-45.0, 1.0)), {"moved_m": 0.25, "blocked": True},
          "Turned 45 degrees right. Moved 0.25 of 1.00 m, blocked."),
-        (ParsedAction(CameraAction(0.0, 1.0)), {"moved_m": 0.5, "clipped": True},
+        (Decision(CameraAction(0.0, 1.0)), {"moved_m": 0.5, "clipped": True},
          "Did not turn. Moved 0.50 of 1.00 m, at the edge of the scan."),
-        (ParsedAction(LOOKS, error="no JSON"), {},
+        (Decision(LOOKS, error="no JSON"), {},
          "Your reply could not be used: no JSON. The camera turned a little instead. Turned 45 degrees left. "
          "Moved 1.00 m."),
-        (ParsedAction(CameraAction(), ("forward_meters 9 -> 2",)), {},
+        (Decision(CameraAction(), clamped=("forward_meters 9 -> 2",)), {},
          "Out of range and cut: forward_meters 9 -> 2. Did not turn. Moved 1.00 m."),
     ],
 )  # fmt: skip
-def test_a_later_turn_reports_the_outcome_of_the_last_action(parsed: ParsedAction, options: dict, words: str):
+def test_a_later_turn_reports_the_outcome_of_the_last_action(parsed: Decision, options: dict, words: str):
     first, _, last = after(parsed, **options).split("\n\n")
     assert first == words
     assert last == "Turn 1: you have 7 moves left; answer as soon as you are sure."

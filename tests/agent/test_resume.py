@@ -24,7 +24,7 @@ from stopping import continued, stop_after, turns_on_disk
 
 from roomscout import __version__
 from roomscout.agent.policies import Decision
-from roomscout.agent.policies.controls import RandomPolicy
+from roomscout.agent.policies.named import RandomPolicy
 from roomscout.agent.running import begin_folder
 from roomscout.agent.state import QuestionState
 from roomscout.edge.planning import plan
@@ -110,7 +110,7 @@ def test_changed_questions_in_the_run_folder_are_refused(rooms: RoomScans, tmp_p
 
 PAUSING = """
 import time
-from roomscout.agent.policies.controls import RandomPolicy
+from roomscout.agent.policies.named import RandomPolicy
 
 class Pausing(RandomPolicy):
     def decide(self, states):

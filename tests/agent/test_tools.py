@@ -15,7 +15,8 @@ from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turn
 
 from roomscout.agent.actions import action_spaces, find_space
 from roomscout.agent.actions.points import MARKED, SeenPlace
-from roomscout.agent.policies.replies import ParsedAction, parse_action
+from roomscout.agent.policies import Decision
+from roomscout.agent.policies.replies import parse_action
 from roomscout.analysis.rescore import main as rescore
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
@@ -37,7 +38,7 @@ def place_in(scene: Scene, renderer: str = "raycast", see: tuple[str, ...] = ("r
     return SeenPlace(env.reset_at(scene, START), env.sight)
 
 
-def read(keys: dict[str, Any], place: SeenPlace, space: str = "tools") -> ParsedAction:
+def read(keys: dict[str, Any], place: SeenPlace, space: str = "tools") -> Decision:
     text = json.dumps({**keys, "answer": None, "done": False})
     return parse_action(text, QUESTION, space=find_space(space), place=place)
 

@@ -23,7 +23,7 @@ TWO = ("--gpus", "0,1", "--device", "cpu")
 
 SLOW = """
 import os, time
-from roomscout.agent.policies.controls import RandomPolicy
+from roomscout.agent.policies.named import RandomPolicy
 
 class Slow(RandomPolicy):
     def decide(self, states):

@@ -10,8 +10,8 @@ from conftest import RoomScans, only_run
 from planned import checked, run_settings
 from scripted_model import ScriptedBackend, random_policy
 
-from roomscout.agent.budget import Budget
 from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.turns import Budget
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import facts_in_words

@@ -12,7 +12,7 @@ from planned import run_settings
 from result_rows import result_row
 from stopping import continued, stop_after
 
-from roomscout.agent.policies.controls import RandomPolicy
+from roomscout.agent.policies.named import RandomPolicy
 from roomscout.base.errors import ConfigError
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK

@@ -250,13 +250,10 @@ def _scalar(token: re.Match[str]) -> object:
 
 def _unescaped(raw: str) -> str:
     """A string's characters; unknown escapes stay as they are."""
-    if "\\" not in raw:
-        return raw
-    text = _ESCAPE.sub(lambda found: _character(*found.groups()), raw)
+
+    def character(found: re.Match[str]) -> str:
+        four_digits, two_digits, other = found.groups()
+        return chr(int(four_digits or two_digits, 16)) if other is None else _ESCAPED.get(other, "\\" + other)
+
+    text = _ESCAPE.sub(character, raw)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # joins surrogate pairs
-
-
-def _character(four_digits: str | None, two_digits: str | None, other: str | None) -> str:
-    if other is not None:
-        return _ESCAPED.get(other, "\\" + other)
-    return chr(int(four_digits or two_digits or "", 16))

@@ -21,7 +21,6 @@ from roomscout.data.benchmark import ADVICE_NEEDS, Benchmark, wrong_needs
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import TellName, invalid_in_words
 from roomscout.rendering.modalities import MODALITIES
-from roomscout.runs.records import RecordedPrompts
 
 ANY_TYPE = "default"
 """The key of the advice for question types that have none."""
@@ -335,16 +334,12 @@ class Prompts:
             if controls.min_turns:
                 not_counted = variants.not_counted_early.replace("{first}", str(controls.min_turns))
                 outcome = replace(outcome, not_counted=not_counted)
-            name, last = ("system", self.last_turn) if controls.translation else ("turning", variants.last_turning)
+            name = "system" if controls.translation else "turning"
         else:
             view = variants.view if controls.at_once else ""
             outcome = replace(outcome, unreadable=variants.unreadable, clamped="", not_counted=variants.not_counted)
-            if controls.at_once:
-                name, last = "at_once", variants.last_at_once
-            elif controls.moves == "none":
-                name, last = "one_view", variants.last_one_view
-            else:
-                name, last = "watching", variants.last_watching
+            name = "at_once" if controls.at_once else "one_view" if controls.moves == "none" else "watching"
+        last = self.last_turn if name == "system" else getattr(variants, f"last_{name}")
         if space.pitches:
             outcome = replace(outcome, looks=LOOKS)
         if space.measures:
@@ -464,11 +459,6 @@ def checkpoint_prompts(model: str) -> Prompts:
     return load_prompts(path) if os.path.lexists(path) else Prompts()
 
 
-def recorded_prompts(record: RecordedPrompts) -> Prompts:
-    """The prompts in a run.json; raises ValueError if they are damaged."""
-    return _validated(record.templates)
-
-
 def load_prompts(path: Path) -> Prompts:
     """The prompts in a YAML file; a field that is left out keeps its default. Raises ValueError naming the file."""
     from roomscout.base.plain_yaml import read_yaml
@@ -483,12 +473,12 @@ def load_prompts(path: Path) -> Prompts:
         names = ", ".join(each.name for each in fields(Prompts))
         raise ValueError(f"{path} has no prompts: it takes texts by name, which are {names}")
     try:
-        return _validated(values)
+        return validated_prompts(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _validated(values: object) -> Prompts:
+def validated_prompts(values: object) -> Prompts:
     """Parsed YAML or JSON as Prompts; raises ValueError with the first field that is wrong."""
     from pydantic import TypeAdapter, ValidationError
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from roomscout.agent.actions import find_space, is_users
-from roomscout.agent.policies.replies import ParsedAction, parse_action, parse_video_answer
+from roomscout.agent.policies import Decision
+from roomscout.agent.policies.replies import parse_action, parse_video_answer
 from roomscout.base.errors import ConfigError
 from roomscout.data.questions import Question
 from roomscout.rendering.camera import CameraPose, Intrinsics
@@ -40,7 +41,7 @@ class RecordedPlace:
         return next((each.pixel for each in self.points if each.mark == number), None)
 
 
-def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Question, bool], ParsedAction]:
+def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Question, bool], Decision]:
     """A parser in the action space of a run: it takes a turn, its first turn, the question and whether it must answer.
 
     For a run on frames of videos, a parser by the video protocol of its benchmark. Raises RunError if the space cannot
@@ -59,7 +60,7 @@ def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Ques
     except ConfigError as error:
         raise RunError(f"{reader.folder}: {error}") from error
 
-    def parse(turn: Turn, first: Turn, question: Question, last_turn: bool) -> ParsedAction:
+    def parse(turn: Turn, first: Turn, question: Question, last_turn: bool) -> Decision:
         place = RecordedPlace(turn.pose, first.pose, camera, turn.points)
         return parse_action(turn.reply.text, question, last_turn, space, place)
 

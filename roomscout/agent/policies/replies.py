@@ -1,12 +1,11 @@
 """The format of replies and their parser, as pure functions of strings."""
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.actions.space import ActionSpaceError, Read, shown
+from roomscout.agent.policies import Decision
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
 from roomscout.agent.policies.thoughts import has_tags, outside_thoughts
 from roomscout.base.loading import code_of_others
@@ -16,27 +15,8 @@ from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ReplyFormat
 
-if TYPE_CHECKING:
-    from roomscout.runs.records import ToolUse
-
 MOST_IN_LIST = 8
 """Longer lists are recorded by their type alone."""
-
-
-@dataclass(frozen=True)
-class ParsedAction:
-    """The action parsed from a reply.
-
-    `clamped` names each value outside its range as "name value -> limit". `error` says what was wrong with the reply;
-    the action is then the fallback of its space. `fields` has what the model wrote, for any space but the default one,
-    and `uses` the tools that it used.
-    """
-
-    action: CameraAction
-    clamped: tuple[str, ...] = ()
-    error: str | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    uses: "tuple[ToolUse, ...]" = ()
 
 
 def action_format(constrained: bool = False, space: ActionSpace = METRIC) -> ReplyFormat:
@@ -53,7 +33,7 @@ def parse_action(
     last_turn: bool = False,
     space: ActionSpace = METRIC,
     place: Any = None,
-) -> ParsedAction:
+) -> Decision:
     """Parse the last action of a reply; raises ActionSpaceError or AnswerKindError for an error in a user's code alone.
 
     An action is a JSON object with one of the keys of `space` outside the thoughts of models that reason
@@ -65,20 +45,20 @@ def parse_action(
     try:
         fields = _action_in(text, space)
         if last_turn and (answer := _last_answer(fields.get("answer"), question)) is not None:
-            return ParsedAction(CameraAction(answer=answer, done=True))
+            return Decision(CameraAction(answer=answer, done=True))
         return _read(fields, question, space, place)
     except ValueError as error:
         with _code_of(space, "fallback"):
-            return ParsedAction(CameraAction.of(space.fallback), error=str(error))
+            return Decision(CameraAction.of(space.fallback), error=str(error))
 
 
-def parse_video_answer(text: str, question: Question, video: VideoProtocol) -> ParsedAction:
+def parse_video_answer(text: str, question: Question, video: VideoProtocol) -> Decision:
     """The answer in a reply to frames of a video; with an `error` if there is none. Raises AnswerKindError."""
     with question.kind_code("parse"):
         answer = video.read(text, question.kind, question.letters)
     if answer is None:
-        return ParsedAction(CameraAction(), error=question.why_invalid(shown(first_word(text)[:80])))
-    return ParsedAction(CameraAction(answer=answer, done=True))
+        return Decision(CameraAction(), error=question.why_invalid(shown(first_word(text)[:80])))
+    return Decision(CameraAction(answer=answer, done=True))
 
 
 def _code_of(space: ActionSpace, method: str) -> AbstractContextManager[None]:
@@ -113,7 +93,7 @@ def _last_answer(value: object, question: Question) -> str | None:
     return whole
 
 
-def _read(fields: dict[str, object], question: Question, space: ActionSpace, place: Any) -> ParsedAction:
+def _read(fields: dict[str, object], question: Question, space: ActionSpace, place: Any) -> Decision:
     with _code_of(space, "read"):
         read = Read(*space.read(fields, place))
     answer = question.parse_answer(fields.get("answer"))
@@ -121,7 +101,8 @@ def _read(fields: dict[str, object], question: Question, space: ActionSpace, pla
     if done and answer is None:
         raise ValueError(f"done is true, but {question.why_invalid(shown(fields.get('answer')))}")
     said = {} if space is METRIC else {name: _recorded(fields[name]) for name in space.keys if name in fields}
-    return ParsedAction(CameraAction.of(read.move, answer, done), tuple(read.clamped), None, said, tuple(read.uses))
+    action = CameraAction.of(read.move, answer, done)
+    return Decision(action, clamped=tuple(read.clamped), fields=said, uses=tuple(read.uses))
 
 
 def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:
