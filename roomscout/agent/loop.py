@@ -12,7 +12,6 @@ from threading import Event
 from roomscout.agent.policies import Policy
 from roomscout.agent.prefetcher import Prefetcher
 from roomscout.agent.progress import LINE_EVERY_S, Progress
-from roomscout.agent.records import result_row
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import (
@@ -220,7 +219,7 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
     for state in states:
         if not state.is_final or run.log.is_done(state.question.id, state.sample):
             continue
-        row = result_row(state)
+        row = state.result()
         run.log.result(row)
         if row.failed:
             log_failure(row)

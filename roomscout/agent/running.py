@@ -25,9 +25,8 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.agent.scans import report_scans
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
-from roomscout.agent.state import QuestionState
+from roomscout.agent.state import QuestionState, VideoState
 from roomscout.agent.turns import POLICY_CALLERS, VIEW_THREADS, Budget, Run
-from roomscout.agent.watching import VideoState
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
 from roomscout.data.benchmark import Benchmark

@@ -1,29 +1,44 @@
 """One question in progress: what a model is asked, what its replies do, and what came of them."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.actions.points import SeenPlace
-from roomscout.agent.policies import Decision
+from roomscout.agent.policies import Decision, PolicyError
 from roomscout.agent.policies.messages import hidden_message, message_of_all_turns, system_message, turn_message
 from roomscout.agent.policies.prompts import Prompts
-from roomscout.agent.policies.replies import parse_action
+from roomscout.agent.policies.replies import parse_action, parse_video_answer
 from roomscout.base.shots import Shot
+from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question
+from roomscout.data.video_frames import VideoError
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Observation
-from roomscout.envs.films import FilmLibrary
+from roomscout.envs.films import Film, FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply, ReplyFormat
-from roomscout.models.conversation import Conversation
-from roomscout.runs.records import EpisodeId, ForcedAnswer, Turn, TurnSeconds
+from roomscout.models.conversation import Clip, Conversation, Message
+from roomscout.rendering.camera import CameraPose
+from roomscout.runs.records import (
+    EpisodeId,
+    ForcedAnswer,
+    RecordedMessage,
+    ResultRow,
+    Turn,
+    TurnSeconds,
+    image_name,
+)
 
 if TYPE_CHECKING:
-    from roomscout.agent.policies.movers import Mover
+    from roomscout.agent.policies.movers import Move, Mover
+
+NOWHERE = CameraPose(0.0, 0.0, 0.0, 0.0, 0.0)
+"""The pose in the record of a turn that shows frames of a video, which has no camera in the scan."""
 
 
 class Status(StrEnum):
@@ -51,7 +66,7 @@ class Rules:
     A reply is read as an action of `space`. With a `mover`, the camera makes its moves, and only the answer in the last
     turn counts; the policy sees every view as it comes, or `at_once` all of them in the last turn. Without one, the
     policy moves the camera, and its answers count from turn `min_turns` on. Without `translation`, the camera only
-    turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `agent.watching`; the frames
+    turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `VideoState`; the frames
     are images, or with `native` one video. `boxes` is "boxes" or "boxes-seen" if the environment tells the boxes of all
     objects, or of those in view so far.
     With `keep_views`, the images of the first turn and of that many last ones are shown.
@@ -76,9 +91,10 @@ class QuestionState:
 
     Observation i belongs to turn i, as do its images in the conversation. `number` is the position in the question
     list and `sample` counts the question's answers, both from 1. `steps` moves are allowed, so turns are 0..steps.
-    `env` is set from `begin` to `close`. The conversation has all images, and what is sent of it is `shown`. It stays
-    empty without a model; its id differs between samples, so that randomness seeded by it differs too. Policies without
-    a model decide themselves: see `apply_rules` and `take_turn`.
+    `env` is set from `begin` to `close`, and `path` holds the moves of a mover that knows them as it begins. The
+    conversation has all images, and what is sent of it is `shown`. It stays empty without a model; its id differs
+    between samples, so that randomness seeded by it differs too. Policies without a model decide themselves: see
+    `apply_rules` and `take_turn`.
     """
 
     number: int
@@ -91,15 +107,13 @@ class QuestionState:
     turns: list[Turn] = field(default_factory=list)
     status: Status = Status.WAITING
     error: Failure | None = None
+    path: "Sequence[Move]" = ()
     not_shown: str = ""
     conversation: Conversation = field(init=False)
 
     def __post_init__(self) -> None:
-        self.conversation = self._empty_conversation()
-
-    def _empty_conversation(self) -> Conversation:
         again = f" sample {self.sample}" if self.sample > 1 else ""
-        return Conversation(self.question.id + again)
+        self.conversation = Conversation(self.question.id + again)
 
     @property
     def episode(self) -> EpisodeId:
@@ -115,6 +129,12 @@ class QuestionState:
     def turn(self) -> int:
         """Index of the next turn."""
         return len(self.turns)
+
+    @property
+    def environment(self) -> ExplorationEnv:
+        """The `env` of a question in progress."""
+        assert self.env is not None, "a question in progress has an environment"
+        return self.env
 
     @property
     def observation(self) -> Observation:
@@ -136,16 +156,6 @@ class QuestionState:
     def answer(self) -> str | None:
         """The final answer; None if there is none."""
         return self.turns[-1].action.answer if self.status is Status.ANSWERED else None
-
-    @property
-    def elapsed_s(self) -> float:
-        """Wall seconds of all turns. A batched call counts in full for each of its questions."""
-        return sum(turn.elapsed_s for turn in self.turns)
-
-    @property
-    def share_s(self) -> float:
-        """The question's share of the wall seconds of its turns: those of a batched call, divided by its questions."""
-        return sum(turn.reply.seconds / len(turn.batch) + turn.seconds.render for turn in self.turns)
 
     @property
     def asks(self) -> bool:
@@ -188,11 +198,7 @@ class QuestionState:
 
     def take_again(self, turn: Turn, following: tuple[Shot, ...]) -> None:
         """Take a recorded turn again; `following` are the images after its move."""
-        if turn.move is None:
-            self.record(turn, None)
-            return
-        assert self.env is not None, "a question that goes on has an environment"
-        self.record(turn, self.env.resume(turn.move, following))
+        self.record(turn, None if turn.move is None else self.environment.resume(turn.move, following))
 
     def begin(self, env: ExplorationEnv) -> None:
         """Start in an environment that has been reset.
@@ -207,11 +213,11 @@ class QuestionState:
         if self.rules.mover is not None:
             self.rules.mover.begin(self)
 
-    def shorten(self, moves: int, not_shown: str = "") -> None:
-        """Allow fewer moves, before the first turn; `not_shown` is what they do not show well of what is needed."""
-        assert self.env is not None and not self.turns, "an episode is shortened as it begins"
-        self.env.limit(moves)
-        self.steps, self.not_shown, self.observations = moves, not_shown, [self.env.observation]
+    def shorten(self, path: "Sequence[Move]", not_shown: str) -> None:
+        """Allow these moves alone, before turn 0; `not_shown` is what they do not show well of what is needed."""
+        self.environment.limit(len(path))
+        self.path, self.steps, self.not_shown = path, len(path), not_shown
+        self.observations = [self.environment.observation]
 
     def messages(self) -> Conversation:
         """The conversation that ends with the current turn's message, to which a model replies, as `shown`."""
@@ -247,8 +253,7 @@ class QuestionState:
     def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
         """Parse a reply, by default as one to the current turn; the model is going to read that it was truncated."""
         last_turn = self.is_last_turn if last_turn is None else last_turn
-        assert self.env is not None, "an active question has an environment"
-        place = SeenPlace(self.observation, self.env.sight)
+        place = SeenPlace(self.observation, self.environment.sight)
         parsed = parse_action(reply.text, self.question, last_turn, self.rules.space, place)
         if parsed.error is not None and reply.finish_reason == "length":
             truncated = self.rules.prompts.outcome.truncated.format(tokens=reply.generated_tokens)
@@ -289,9 +294,8 @@ class QuestionState:
         """
         started, after, reply = time.perf_counter(), None, decision.reply
         if not self.ends_with(decision.action):
-            assert self.env is not None, "a question that goes on has an environment"
-            outcome = decision.outcome
-            after = self.env.step(decision.action) if outcome is None else self.env.resume(outcome)
+            env, outcome = self.environment, decision.outcome
+            after = env.step(decision.action) if outcome is None else env.resume(outcome)
         turn = Turn(
             turn=self.turn,
             action=decision.action,
@@ -345,11 +349,136 @@ class QuestionState:
         self.error = Failure(part, message)
         self.status = Status.FAILED
 
+    def result(self) -> ResultRow:
+        """The result of a finished question, scored if it has a ground truth; a user's answer kind may still fail it."""
+        question = self.question
+        try:
+            score, more_scores = question.score(self.answer), question.more_scores(self.answer)
+        except AnswerKindError as error:
+            self.fail("answer kind", str(error))
+            score, more_scores = 0.0, {}
+        failure = self.error
+        # A batched call counts in full for each of its questions in `seconds`, and divided by them in `seconds_share`.
+        shares = (turn.reply.seconds / len(turn.batch) + turn.seconds.render for turn in self.turns)
+        return ResultRow(
+            number=self.number,
+            sample=self.sample,
+            id=question.id,
+            dataset=question.dataset,
+            scene_name=question.scene_name,
+            question_type=question.question_type,
+            question=question.question,
+            ground_truth=question.ground_truth,
+            answer=self.answer,
+            score=score,
+            status=self.status.value,
+            failed_part=failure.part if failure else None,
+            error=failure.message if failure else None,
+            turns=self.turn,
+            parse_errors=sum(turn.parse_error is not None for turn in self.turns),
+            seconds=round(sum(turn.elapsed_s for turn in self.turns), 3),
+            seconds_share=round(sum(shares), 3),
+            scores=more_scores,
+            measurements=sum(use.metres is not None for turn in self.turns for use in turn.uses),
+            options=question.options,
+            answer_text=question.text_of(self.answer),
+            ground_truth_text=question.text_of(question.ground_truth),
+            folder=str(self.episode),
+        )
+
+    def recorded_messages(self) -> list[RecordedMessage]:
+        """The conversation as sent, with the file name of an image in "image", or those of several in "images".
+
+        A note in place of an earlier turn's message has that one's text as "text_in_its_turn".
+        Raises PolicyError if a message shows another image.
+        """
+        files = {id(shot.image): image_name(seen.turn, shot.name) for seen in self.observations for shot in seen.images}
+        listed = []
+        for message, whole in zip(self.shown.messages, self.conversation.messages, strict=True):
+            if other := [shot.name for shot in message.shots if id(shot.image) not in files]:
+                raise PolicyError(
+                    f"{self.label}: a message shows the image {other[0]!r}, which is in none of the question's "
+                    "observations: show images of state.observations"
+                )
+            names = [files[id(shot.image)] for shot in message.shots]
+            sent = RecordedMessage(role=message.role, text=message.text)
+            if len(names) == 1:
+                sent["image"] = names[0]
+            elif names:
+                sent["images"] = names
+            if message.hidden:
+                sent["text_in_its_turn"] = whole.text
+            listed.append(sent)
+        return listed
+
     def close(self) -> None:
         """Release the scan and the images, once the result is written."""
-        if self.rules.mover is not None:
-            self.rules.mover.forget(self)
-        self.env = None
-        self.observations = []
+        self.env, self.observations, self.path = None, [], ()
         self.turns = [replace(turn, shots=()) for turn in self.turns]
-        self.conversation = self._empty_conversation()
+        self.conversation = Conversation(self.conversation.id)
+
+
+@dataclass
+class VideoState(QuestionState):
+    """A question about the frames of a `film` (`--present video`), in the words of a benchmark's video protocol.
+
+    It has one turn, which has no observation: the messages show the frames, and the record has a small image of them.
+    """
+
+    film: Film | None = None
+
+    @property
+    def frames(self) -> Film:
+        """The `film` of a question in progress."""
+        assert self.film is not None, f"{self.label}: a question in progress has frames"
+        return self.film
+
+    @property
+    def protocol(self) -> VideoProtocol:
+        """The words and the reading of replies."""
+        assert self.rules.video is not None, "only questions of a run with --present video are of this kind"
+        return self.rules.video
+
+    def reset(self, library: SceneLibrary | FilmLibrary) -> None:
+        """Begin with the frames of the question's scene; raises VideoNotFound or VideoError."""
+        assert isinstance(library, FilmLibrary), "a run with --present video has a library of films"
+        film = library.film_of(self.question)
+        if self.rules.native and film.record.fps is None:
+            raise VideoError(f"{film.record.file} does not say how many frames it has a second: encode it again")
+        self.film, self.status = film, Status.ACTIVE
+
+    def return_to(self, library: SceneLibrary | FilmLibrary, first: Turn) -> None:
+        """Begin without frames: the recorded turn is the only one."""
+        self.status = Status.ACTIVE
+
+    def messages(self) -> Conversation:
+        """The one message, to which a model replies."""
+        if not self.conversation.messages:
+            text = self.protocol.prompt(self.question.question, self.question.options)
+            seen, clip = self.frames.record, None
+            if self.rules.native:
+                assert seen.fps is not None, "a video has a rate"
+                clip = Clip(seen.total, seen.indices, seen.fps)
+            self.conversation.append(Message("user", text, self.frames.shots, clip=clip))
+        return self.conversation
+
+    def recall(self) -> None:
+        """Do nothing: the only turn was the last one."""
+
+    def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
+        """The answer in a reply, as the official code reads it; raises AnswerKindError."""
+        return replace(parse_video_answer(reply.text, self.question, self.protocol), reply=reply)
+
+    def _shown(self) -> dict[str, Any]:
+        """The frames, and in place of them one small image of all; there is no camera."""
+        return {"pose": NOWHERE, "frames": self.frames.record, "shots": (self.frames.sheet,)}
+
+    def recorded_messages(self) -> list[RecordedMessage]:
+        """The conversation, with the file of the one small image of all frames in "frames"."""
+        sent = [RecordedMessage(role=each.role, text=each.text) for each in self.conversation.messages]
+        return [each | {"frames": image_name(0)} if each["role"] == "user" else each for each in sent]
+
+    def close(self) -> None:
+        """Release the frames, once the result is written."""
+        super().close()
+        self.film = None

@@ -3,11 +3,11 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from threading import Event, Lock
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 from roomscout.agent.actions.space import ActionSpaceError
 from roomscout.agent.policies import Decision, Policy, PolicyError
 from roomscout.agent.prefetcher import Prefetcher
-from roomscout.agent.records import messages_of, record_turn
 from roomscout.agent.state import QuestionState
 from roomscout.base.loading import raised
 from roomscout.base.text import counted
@@ -31,7 +30,7 @@ from roomscout.rendering.scene import SceneError
 from roomscout.runs.costs import of_answer
 from roomscout.runs.journal import Journal
 from roomscout.runs.prices import Price
-from roomscout.runs.records import EpisodeId, ForcedAnswer, Turn
+from roomscout.runs.records import EpisodeId, ForcedAnswer, ScanRecord, Turn
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +167,9 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
             run.turn_taken()
         run.policy.recall(state)
         at_once = state.rules.at_once or state.rules.video is not None
-        if (said := messages_of(state)) or not at_once:  # the one message of all views or frames is not built again
+        if (
+            said := state.recorded_messages()
+        ) or not at_once:  # the one message of all views or frames is not built again
             run.log.messages(state.episode, said)
 
 
@@ -198,11 +199,20 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
         with failing(state):
             with run.clock.waiting_for_views():
                 turn = future.result()
-            record_turn(run.log, state, run.library, waited)
+            record_turn(state, run, waited)
             run.turn_taken()
             if run.budget is not None:
                 run.budget.spend(turn)
             log_turn(state, turn)
+
+
+def record_turn(state: QuestionState, run: Run, waited: Mapping[str, float]) -> None:
+    """Record a question's last turn, with what the engine `waited` before it, and with turn 0 its scan file, if any."""
+    turn = state.turns[-1]
+    turn = replace(turn, seconds=replace(turn.seconds, **waited))
+    if turn.turn == 0 and (file := run.library.scan_file(state.question)) is not None:
+        turn = replace(turn, scan=ScanRecord(str(file.path), file.sha256, **state.question.frame.columns))
+    run.log.turn(state.episode, turn, state.recorded_messages())
 
 
 def forced_answers(

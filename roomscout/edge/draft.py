@@ -13,10 +13,9 @@ from roomscout.agent.actions import find_space
 from roomscout.agent.play.policy import HUMAN, HumanPolicy
 from roomscout.agent.policies import Policy
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.movers import Mover
+from roomscout.agent.policies.movers import Mover, RecordedMoves
 from roomscout.agent.policies.named import named_policy, policy_name
 from roomscout.agent.policies.prompts import Controls, Prompts, model_prompts
-from roomscout.agent.policies.recorded_moves import RecordedMoves
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.spec import EngineSpec, QuestionSpec, RecordSpec, ScheduleSpec, WorldSpec
 from roomscout.agent.state import Rules
@@ -244,7 +243,7 @@ class Draft:
         if settings.moves_of is not None:
             views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS}
             views = {name: value for name, value in views.items() if value != "auto"}  # the renderer is found later
-            return RecordedMoves.of(settings.moves_of, views, questions.here, questions.samples, settings.steps)
+            return RecordedMoves(settings.moves_of, views, questions.here, questions.samples, settings.steps)
         entry = GIVEN_PATH if "path" in settings.given else MOVERS.get(settings.moves)
         if entry is None:
             return None

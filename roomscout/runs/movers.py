@@ -33,7 +33,7 @@ MOVERS: Mapping[str, MoverEntry] = {
     ),
 }
 GIVEN_PATH = MoverEntry(
-    "roomscout.agent.policies.given_path:ShowNeeded",
+    "roomscout.agent.policies.movers:ShowNeeded",
     "camera{turning} moved in the scan to show what each question needs",
     "given path",
 )

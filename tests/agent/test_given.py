@@ -12,8 +12,8 @@ from planned import run_settings
 from scripted_model import ScriptedBackend
 from simple_rooms import BLUE, GREEN, RED, box, scene_of
 
-from roomscout.agent.policies.given_path import ShowNeeded
 from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.movers import ShowNeeded
 from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.analysis.seeing import see

@@ -14,8 +14,7 @@ from video_files import shade, write_video
 
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.recorded_replies import parser_of
-from roomscout.agent.state import Rules
-from roomscout.agent.watching import VideoState
+from roomscout.agent.state import Rules, VideoState
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of

@@ -56,8 +56,7 @@ def controls_of(state: QuestionState) -> dict[str, Any]:
 
 def aimed(state: QuestionState, controls: Mapping[str, Any], x: float, y: float) -> dict[str, float]:
     """The numbers that turn the camera towards a pixel of the view, by their fields; none if no number turns it."""
-    assert state.env is not None, "an active question has an environment"
-    left, above = direction_of((x, y), SeenPlace(state.observation, state.env.sight))
+    left, above = direction_of((x, y), SeenPlace(state.observation, state.environment.sight))
     angles = {"ArrowLeft": left, "PageUp": above - state.observation.pose.pitch_deg}
     turns = [each for each in controls["shortcuts"] if "add" in each and each["key"] in angles]
     return {each["field"]: round(angles[each["key"]] / each["per_unit"], 1) for each in turns}

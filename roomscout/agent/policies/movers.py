@@ -1,24 +1,47 @@
-"""Who moves the camera in place of the model (`--moves`): the classes of `roomscout.runs.movers.MOVERS`.
+"""Who moves the camera in place of the model: the classes of `roomscout.runs.movers` and the moves of another run.
 
 A mover decides by what its question has seen so far alone. So its moves depend on neither batch nor resume.
 """
 
+import logging
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+from pathlib import Path
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from roomscout.agent.state import QuestionState
+from roomscout.base.errors import ConfigError
+from roomscout.base.wording import flag
+from roomscout.data.boxes import Needed, needed_for
 from roomscout.data.questions import Question
-from roomscout.envs.actions import LIMITS, MOVE_LIMIT_M, ROTATION_LIMIT_DEG, CameraAction
+from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG, CameraAction
 from roomscout.envs.environment import ExplorationEnv
+from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
-from roomscout.rendering.scene import Scene
+from roomscout.rendering.scene import Scene, SceneError
 from roomscout.rendering.views import SurfaceCoverage
+from roomscout.rendering.visibility import MARGIN_M, Boxes, object_pixels, window_of
+from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId
+from roomscout.runs.sights import SeenObjects, enough_pixels
+
+log = logging.getLogger(__name__)
+
+SEARCH_PX = 160
+"""The longer side of the depth images by which poses are compared."""
+LEAST_GAIN = 0.05
+"""A move is worth it from this part of an object on."""
+NEW_SURFACE = 0.02
+"""A move that shows no object better is worth it from this share of the scan's surface on."""
+GRID = np.array(list(product((-0.9, 0.0, 0.9), repeat=3)))
+CUT = 0.5
+"""What an object counts that is seen well, but cut by the edge of the view."""
 
 
 class Move(NamedTuple):
@@ -28,7 +51,7 @@ class Move(NamedTuple):
     outcome: MoveOutcome | None = None
 
 
-class Mover(ABC):
+class Mover:
     """Moves the camera of many questions, from any thread. What moves it further than the run allows only turns it."""
 
     def __init__(self, seed: int, camera: Intrinsics, translation: bool) -> None:
@@ -40,16 +63,11 @@ class Mover(ABC):
         return most
 
     def begin(self, state: QuestionState) -> None:
-        """Prepare for a question at its first view; raises SceneError if it cannot be moved about this scan."""
-        return None
+        """Prepare for a question at its first view, as by finding its `path`; raises SceneError if it cannot be moved."""
 
-    @abstractmethod
     def next_move(self, state: QuestionState) -> Move:
-        """The next move of a question that has one left."""
-
-    def forget(self, state: QuestionState) -> None:
-        """Release what is kept for a question."""
-        return None
+        """The next move of a question that has one left, by default that of its `path`."""
+        return state.path[state.turn]
 
 
 class Still(Mover):
@@ -58,10 +76,6 @@ class Still(Mover):
     def moves(self, question: Question, sample: int, most: int) -> int:
         """0."""
         return 0
-
-    def next_move(self, state: QuestionState) -> Move:
-        """Stays, since it is never asked."""
-        return Move(CameraAction())
 
 
 class Spin(Mover):
@@ -83,19 +97,19 @@ class RandomMoves(Mover):
 
     def next_move(self, state: QuestionState) -> Move:
         """A random move."""
-        draw, env = random.Random(f"{self._seed} moves {state.conversation.id} {state.turn}"), environment(state)
+        draw = random.Random(f"{self._seed} moves {state.conversation.id} {state.turn}")
+        most_deg, most_cm, most_up_cm = (
+            round(ROTATION_LIMIT_DEG),
+            round(100 * MOVE_LIMIT_M),
+            round(100 * HEIGHT_LIMIT_M),
+        )
         for _ in range(self.MOST_DRAWS if self._translation else 0):
-            turn, forward, left, up = (self._uniform(draw, name, limit) for name, limit in LIMITS.items())
-            action = CameraAction(turn, forward, left, up)
-            outcome = env.outcome(action)
+            turn, forward, left, up = (draw.randint(-most, most) for most in (most_deg, most_cm, most_cm, most_up_cm))
+            action = CameraAction(float(turn), forward / 100, left / 100, up / 100)
+            outcome = state.environment.outcome(action)
             if not outcome.blocked and not outcome.clipped:
                 return Move(action)
-        return Move(CameraAction(float(draw.randint(-int(ROTATION_LIMIT_DEG), int(ROTATION_LIMIT_DEG)))))
-
-    @staticmethod
-    def _uniform(draw: random.Random, name: str, limit: float) -> float:
-        parts = 1 if name == "rotation_angle_degrees" else 100
-        return draw.randint(-round(limit * parts), round(limit * parts)) / parts
+        return Move(CameraAction(float(draw.randint(-most_deg, most_deg))))
 
 
 class GreedyCoverage(Mover):
@@ -117,27 +131,24 @@ class GreedyCoverage(Mover):
     def next_move(self, state: QuestionState) -> Move:
         """The move to the best candidate."""
         poses = [observation.pose for observation in state.observations]
-        return Move(self._to_new_surface(environment(state), poses)[0])
+        return Move(self._to_new_surface(state.environment, poses)[0])
 
     def _to_new_surface(self, env: ExplorationEnv, poses: Sequence[CameraPose]) -> tuple[CameraAction, float]:
         """The move that shows the most new surface, and which share of all that is; each path is searched once."""
-        known, path = self._known.setdefault(env.scene, {}), tuple(poses)
-        if path not in known:
-            known[path] = self._best(env, path)
-        return known[path]
-
-    def _best(self, env: ExplorationEnv, poses: Sequence[CameraPose]) -> tuple[CameraAction, float]:
-        coverage, here = SurfaceCoverage(env.scene), poses[-1]
+        known, path, here = self._known.setdefault(env.scene, {}), tuple(poses), poses[-1]
+        if path in known:
+            return known[path]
+        coverage, best, most = SurfaceCoverage(env.scene), CameraAction(), -1
         for pose in poses:
             coverage.add(pose, self._camera)
-        best, most = CameraAction(), -1
         for offset, place in self._places(env, here):
             unseen = coverage.unobstructed(place.position) & ~coverage.seen
             for turn in self.HEADINGS_DEG:
                 shown = int(np.count_nonzero(unseen & coverage.in_frame(place.turned(turn), self._camera)))
                 if shown > most:
                     best, most = turn_then_move(here, turn, offset), shown
-        return best, most / len(coverage.points)
+        known[path] = best, most / len(coverage.points)
+        return known[path]
 
     def _places(self, env: ExplorationEnv, here: CameraPose) -> Iterator[tuple[np.ndarray, CameraPose]]:
         """The (3,) offset of each move, and the pose at which it ends, with the heading of `here`; nearest first."""
@@ -158,7 +169,179 @@ def turn_then_move(here: CameraPose, turn_deg: float, offset: np.ndarray) -> Cam
     return CameraAction(turn_deg, round(forward, 3), round(left, 3))
 
 
-def environment(state: QuestionState) -> ExplorationEnv:
-    """The environment of a question in progress."""
-    assert state.env is not None, "an active question has an environment"
-    return state.env
+class ShowNeeded(GreedyCoverage):
+    """Shows every object that the question needs as large as `failures` counts as seen well, and whole if it can.
+
+    Each move goes to the pose, of those that GreedyCoverage tries, that shows most of what is missing by the depth of
+    the scan: it moves only for what no turn in place shows, and no farther than it must; of equally good turns, those
+    by quarters win. If none shows any of it, or the question names no object with a known box, it shows new surface
+    instead. The path ends when all is shown, or no move helps.
+    """
+
+    HEADINGS_DEG = tuple(sorted(GreedyCoverage.HEADINGS_DEG, key=lambda degrees: (degrees % 90 > 0, abs(degrees))))
+
+    def begin(self, state: QuestionState) -> None:
+        """Find the path, which shortens the episode; raises SceneError if the scan's boxes are not known."""
+        env, question, path = state.environment, state.question, list[Move]()
+        boxes = env.library.boxes_of(question)
+        needed = needed_for(question.question, question.options, boxes)
+        places = [[place for place, box in enumerate(boxes) if box in each.boxes] for each in needed]
+        shown = NeededObjects(env.scene, geometry_of(boxes), needed, places, self._camera, np.zeros(len(boxes)))
+        poses = [env.observation.pose]
+        shown.best[:] = shown.values(poses[0])
+        while len(path) < state.steps and (action := self._next(env, shown, poses)) is not None:
+            outcome = env.outcome(action, poses[-1])
+            path.append(Move(action, outcome))
+            poses.append(outcome.pose)
+            np.maximum(shown.best, shown.values(outcome.pose), out=shown.best)
+        if missing := shown.not_well(poses):
+            log.info("[%s] the path does not show well: %s", state.label, missing)
+        state.shorten(path, missing)
+
+    def next_move(self, state: QuestionState) -> Move:
+        """The next move of the path."""
+        return state.path[state.turn]
+
+    def _next(self, env: ExplorationEnv, shown: "NeededObjects", poses: Sequence[CameraPose]) -> CameraAction | None:
+        """The move that shows most of what is missing, or else new surface; None if none is needed or helps."""
+        best, most, nearest_m = CameraAction(), LEAST_GAIN, np.inf
+        least = [values[-1] for values in shown.needed_of(shown.best)]
+        for offset, place in self._places(env, poses[-1]) if min(least, default=1) < 1 else ():
+            if (away_m := float(np.linalg.norm(offset))) > nearest_m + 0.01:
+                break
+            for turn in self.HEADINGS_DEG if shown.in_sight(place.position) else ():
+                if (gain := shown.gain(place.turned(turn))) > most + 1e-9:
+                    best, most, nearest_m = turn_then_move(poses[-1], turn, offset), gain, away_m
+        if most > LEAST_GAIN:
+            return best
+        if least and min(least) >= CUT:
+            return None
+        action, share = self._to_new_surface(env, poses)
+        return action if share >= NEW_SURFACE else None
+
+
+@dataclass(frozen=True, eq=False)
+class NeededObjects:
+    """How well the views so far show the objects that a question needs.
+
+    An object counts 1 if a view shows it whole and at the pixels that are enough to see it well, CUT of that if the
+    edge of the view cuts it, and less for fewer pixels. `best` (K,) has the most that each of the scan's `boxes` has
+    counted, and `places` has, for each of `needed`, the places of its objects there.
+    """
+
+    scene: Scene
+    boxes: Boxes
+    needed: Sequence[Needed]
+    places: Sequence[Sequence[int]]
+    camera: Intrinsics
+    best: np.ndarray
+
+    def needed_of(self, values: np.ndarray) -> list[list[float]]:
+        """For each category, the values (K,) of as many objects as are needed, largest first."""
+        return [
+            sorted(values[places].tolist(), reverse=True)[: each.enough]
+            for each, places in zip(self.needed, self.places, strict=True)
+        ]
+
+    def gain(self, pose: CameraPose) -> float:
+        """How much more the objects count with a view from a pose."""
+        with_view = np.maximum(self.best, self.values(pose))
+        return sum(
+            sum(after) - sum(before) for after, before in zip(*map(self.needed_of, (with_view, self.best)), strict=True)
+        )
+
+    def in_sight(self, position: np.ndarray) -> bool:
+        """Whether something that could count more may be seen from a (3,) position, by rays to 27 points in its box."""
+        for place in (place for place in chain(*self.places) if self.best[place] < 1):
+            halves = self.boxes.halves[place]
+            points = self.boxes.centers[place] + (GRID * halves) @ self.boxes.axes[place]
+            distances = np.maximum(np.linalg.norm(points - position, axis=1), 1e-9)
+            hits = self.scene.cast(np.tile(position, (len(GRID), 1)), (points - position) / distances[:, None])
+            if (hits >= distances - np.linalg.norm(halves) - MARGIN_M).any():
+                return True
+        return False
+
+    def values(self, pose: CameraPose) -> np.ndarray:
+        """(K,) how much each needed object counts in a view; 0 for all if it shows none that could count more."""
+        values, camera = np.zeros(len(self.boxes)), self.camera
+        for place in chain(*self.places):
+            if window := window_of(self.boxes.corners(place), pose, camera):
+                (top, bottom), (left, right) = ((side.start, side.stop) for side in window)
+                whole = top > 0 and left > 0 and bottom < camera.height and right < camera.width
+                values[place] = 1 if whole else CUT
+        if (values > self.best).any():
+            pixels = object_pixels(self.scene, pose, camera, self.boxes, SEARCH_PX)
+            return values * np.minimum(pixels / enough_pixels(camera.width, camera.height), 1)
+        return np.zeros(len(self.boxes))
+
+    def not_well(self, poses: Sequence[CameraPose]) -> str:
+        """What views from these poses do not show well, in words, by their full number of pixels."""
+        pixels = [object_pixels(self.scene, pose, self.camera, self.boxes) for pose in poses if self.needed]
+        enough, found = enough_pixels(self.camera.width, self.camera.height), list[SeenObjects]()
+        for each, places in zip(self.needed, self.places, strict=True):
+            counts = tuple(tuple(int(of_view[place]) for of_view in pixels) for place in places)
+            found.append(SeenObjects(each.category, each.enough, counts))
+        return ", ".join(each.in_words for each in found if each.most_pixels < enough)
+
+
+class RecordedMoves(Mover):
+    """Takes each question along the poses that it had in the run of a folder, as recorded there (`--moves-of`).
+
+    A question that answered early has fewer moves. Sample k of a question repeats sample k, or the last one that the
+    run has.
+    """
+
+    def __init__(
+        self, folder: Path, views: Mapping[str, Any], questions: Sequence[Question], samples: int, steps: int
+    ) -> None:
+        """The moves for `questions`, as many times as `samples`, at most `steps` of each.
+
+        `views` are the settings of the new run that decide its views, as JSON values. Raises RunError if the folder
+        cannot be read, and ConfigError if it is not a run, has drawn other views or has not finished a question.
+        """
+        if not (folder / "run.json").is_file():
+            raise ConfigError(f"--moves-of {folder}: this is not a run folder, it has no run.json")
+        reader = RunReader(folder)
+        facts, recorded = reader.facts, reader.questions
+        if other := {name: facts.setting(name) for name, value in views.items() if value != facts.setting(name)}:
+            texts = {name: " ".join(map(str, each)) if isinstance(each, list) else each for name, each in other.items()}
+            theirs = " ".join(flag(name, each) for name, each in texts.items())
+            raise ConfigError(f"--moves-of {folder} has drawn its views with other settings: add {theirs}")
+        self._folder, self._samples = folder, facts.samples
+        self._numbers = {question.id: number for number, question in enumerate(recorded, start=1)}
+        self._rows = {row.episode: row for row in reader.rows}
+        asked = {(each.id, each.scene, each.question) for each in recorded}
+        for question in questions:
+            if (question.id, question.scene, question.question) not in asked:
+                raise ConfigError(f"--moves-of {folder} has not asked question {question.id}: ask its questions")
+            rows = [self._rows.get(self._episode(question, sample)) for sample in range(1, samples + 1)]
+            if not all(row and not row.failed for row in rows):
+                raise ConfigError(
+                    f"--moves-of {folder} has not answered question {question.id}: resume it with "
+                    f"--continue {folder} --retry-failed, or leave the question out"
+                )
+        most = max((self._made(each, 1) for each in questions), default=0)
+        if most > steps:
+            log.info("--steps %d repeats only the first %d of up to %d moves of %s", steps, steps, most, folder)
+
+    def _episode(self, question: Question, sample: int) -> EpisodeId:
+        return EpisodeId(self._numbers[question.id], min(sample, self._samples))
+
+    def _made(self, question: Question, sample: int) -> int:
+        return self._rows[self._episode(question, sample)].turns - 1
+
+    def moves(self, question: Question, sample: int, most: int) -> int:
+        """The number of moves that the episode made, at most `most`."""
+        return min(most, self._made(question, sample))
+
+    def begin(self, state: QuestionState) -> None:
+        """Read the question's turns; raises SceneError if it was asked in another scan or began at another pose."""
+        turns = RunReader(self._folder).turns(self._episode(state.question, state.sample))
+        scan, file = turns[0].scan, state.environment.library.scan_file(state.question)
+        other_scan = scan is not None and file is not None and scan.sha256 != file.sha256
+        if other_scan or turns[0].pose != state.observations[0].pose:
+            raise SceneError(
+                f"--moves-of {self._folder} has seen {state.question.scene_name} in another scan than "
+                f"{file.path if file else 'this one'}: use the scan {scan.file if scan else 'of that run'}"
+            )
+        state.path = [Move(turn.action.unanswered, turn.move) for turn in turns]
