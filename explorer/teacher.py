@@ -19,7 +19,7 @@ from explorer.notes import (
 from explorer.reading import asked, family_of, so_far, still_missing, think
 from roomscout.agent.state import QuestionState
 from roomscout.envs.actions import CameraAction
-from roomscout.envs.environment import ExplorationEnv, Extent
+from roomscout.envs.environment import Extent
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers.raycast import faces_in_view
 from roomscout.rendering.scene import Scene
@@ -107,7 +107,7 @@ class Teacher:
 
     def _new_notes(self, state: QuestionState) -> list[Note]:
         """Notes of objects in view that are not yet noted from this position, from left to right."""
-        env = _env(state)
+        env = state.environment
         intrinsics = env.library.camera.intrinsics
         owners = objects_in_view(env.scene, self.room, state.observation.pose, intrinsics)
         self.shown.append(categories_by_patch(owners, self.room))
@@ -153,7 +153,7 @@ class Teacher:
     def _walk(self, state: QuestionState) -> CameraAction | None:
         """The longest unobstructed walk in the freest of the four directions, None if shorter than a stride; the fixed
         walk with `walk_turns`."""
-        env = _env(state)
+        env = state.environment
         turns = np.arange(VIEWS_AROUND) * TURN_DEG
         if self.walk_turns is not None:
             return CameraAction(float(wrap_deg(turns[self.walk_turns])), LONGEST_WALK_M)
@@ -188,11 +188,6 @@ def _start(state: QuestionState) -> CameraPose:
 
 def _walked(state: QuestionState) -> bool:
     return any(turn.action.forward_meters for turn in state.turns)
-
-
-def _env(state: QuestionState) -> ExplorationEnv:
-    assert state.env is not None, "an active question has an environment"
-    return state.env
 
 
 def spans_m(extent: Extent) -> tuple[float, float]:

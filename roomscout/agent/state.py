@@ -350,7 +350,7 @@ class QuestionState:
         self.status = Status.FAILED
 
     def result(self) -> ResultRow:
-        """The result of a finished question, scored if it has a ground truth; a user's answer kind may still fail it."""
+        """The result of a finished question, scored if it has a ground truth; a user's answer kind may fail it."""
         question = self.question
         try:
             score, more_scores = question.score(self.answer), question.more_scores(self.answer)

@@ -63,7 +63,7 @@ class Mover:
         return most
 
     def begin(self, state: QuestionState) -> None:
-        """Prepare for a question at its first view, as by finding its `path`; raises SceneError if it cannot be moved."""
+        """Prepare for a question at its first view, such as by finding its `path`; raises SceneError to fail it."""
 
     def next_move(self, state: QuestionState) -> Move:
         """The next move of a question that has one left, by default that of its `path`."""
@@ -98,13 +98,10 @@ class RandomMoves(Mover):
     def next_move(self, state: QuestionState) -> Move:
         """A random move."""
         draw = random.Random(f"{self._seed} moves {state.conversation.id} {state.turn}")
-        most_deg, most_cm, most_up_cm = (
-            round(ROTATION_LIMIT_DEG),
-            round(100 * MOVE_LIMIT_M),
-            round(100 * HEIGHT_LIMIT_M),
-        )
+        most_deg, most_cm = round(ROTATION_LIMIT_DEG), round(100 * MOVE_LIMIT_M)
+        ranges = (most_deg, most_cm, most_cm, round(100 * HEIGHT_LIMIT_M))
         for _ in range(self.MOST_DRAWS if self._translation else 0):
-            turn, forward, left, up = (draw.randint(-most, most) for most in (most_deg, most_cm, most_cm, most_up_cm))
+            turn, forward, left, up = (draw.randint(-most, most) for most in ranges)
             action = CameraAction(float(turn), forward / 100, left / 100, up / 100)
             outcome = state.environment.outcome(action)
             if not outcome.blocked and not outcome.clipped:
