@@ -95,5 +95,4 @@ def _details(row: ResultRow, kind: AnswerKind | None, sight: Sight | None) -> li
 
 
 def _in_words(answer: str, text: str, kind: AnswerKind | None) -> str:
-    """An answer with the text of its option, or with its unit."""
     return f"{answer} ({text})" if text else with_unit(answer, kind.unit if kind else "")

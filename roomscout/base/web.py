@@ -118,7 +118,6 @@ class _Requests(BaseHTTPRequestHandler):
     key: str
 
     def do_GET(self) -> None:
-        """Answer with a page of the site."""
         self._answer(self.pages.page)
 
     def do_POST(self) -> None:

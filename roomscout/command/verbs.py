@@ -79,8 +79,6 @@ def _resume(arguments: Sequence[str]) -> list[str]:
 
 
 def _only_flags(verb: str, *stands_for: str) -> Callable[[Sequence[str]], list[str]]:
-    """What makes the flags of a verb that takes flags only."""
-
     def flags(arguments: Sequence[str]) -> list[str]:
         words, _ = _words_and_flags(arguments)
         if words:
@@ -91,7 +89,6 @@ def _only_flags(verb: str, *stands_for: str) -> Callable[[Sequence[str]], list[s
 
 
 def _words_and_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments before the first flag, and the others."""
     first = next((index for index, each in enumerate(arguments) if each.startswith("-")), len(arguments))
     return list(arguments[:first]), list(arguments[first:])
 

@@ -43,7 +43,6 @@ class QuestionType:
     told_by_extent: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a field that cannot be used."""
         for lacking in self.advice_untold:
             if why := wrong_needs(lacking):
                 raise ValueError(f"type {self.name!r}: advice_untold {why}")
@@ -241,7 +240,6 @@ class Benchmark:
     scored_as: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for types or rescans that cannot be used."""
         names = [each.name for each in self.types]
         if not names:
             raise ValueError("it has no types")

@@ -115,8 +115,6 @@ Cell = Annotated[str, StringConstraints(strip_whitespace=True), BeforeValidator(
 
 @dataclass(frozen=True)
 class _Columns(Record):
-    """The columns of a row."""
-
     id: Name
     dataset: Name
     scene_name: Name

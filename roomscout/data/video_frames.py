@@ -154,7 +154,6 @@ def require_frames(path: Path, total: int, frames: int) -> None:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """A key that sorts numbers in names by value."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 

@@ -203,7 +203,6 @@ def _trajectories(
     on_disk: bool,
     show_progress: bool = False,
 ) -> list[Trajectory]:
-    """The trajectories of the questions of the settings, or of those `asked`."""
     made = make_policy(policy, settings.seed) if isinstance(policy, type) else policy
     decides = None if isinstance(made, str) else made  # a name is in the settings
     if decides is not None and Policy not in type(decides).__mro__:

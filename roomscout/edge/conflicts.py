@@ -59,7 +59,6 @@ class Conflicts:
         return getattr(self.settings, name) != DEFAULTS[name] and not resolved
 
     def _holds(self, term: str) -> bool:
-        """Whether a term of `Rules` holds."""
         name, sign, pattern = _parts(term)
         if not sign:
             return self._is_given(name)
@@ -68,7 +67,6 @@ class Conflicts:
         return matches if sign == "=" else self._is_given(name) and not matches
 
     def _shown(self, name: str) -> str:
-        """A setting with its value, as typed."""
         value: Any = getattr(self.settings, name)
         return flag(name, " ".join(map(str, value)) if isinstance(value, tuple) else value)
 
@@ -79,6 +77,5 @@ def _parts(term: str) -> tuple[str, str, str]:
 
 
 def _typed(term: str) -> str:
-    """What to type so that a term holds."""
     name, sign, pattern = _parts(term)
     return flag(name, pattern if sign == "=" else None)

@@ -135,7 +135,6 @@ class Draft:
 
     @property
     def _model(self) -> ModelPolicy | None:
-        """The given policy, if it asks a model."""
         return self.policy if isinstance(self.policy, ModelPolicy) else None
 
     @cached_property

@@ -98,7 +98,6 @@ def _value(convert: Callable[[str], Any], text: str) -> Any:
 
 
 def _choices(name: str) -> list[Any] | None:
-    """The values of a setting that takes some texts only."""
     types = TYPES[name]
     return [value for each in types for value in get_args(each)] if {*map(get_origin, types)} == {Literal} else None
 
@@ -113,7 +112,6 @@ def _help(name: str, text: str, default: Any) -> str:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
-    """The settings in a YAML file with their names as keys."""
     try:
         values = read_yaml(path)
     except (OSError, ValueError) as error:

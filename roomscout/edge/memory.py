@@ -161,7 +161,6 @@ class Planner:
         return self._here(model, conversation, too_large)
 
     def _in_vllm(self, model: "Footprint", conversation: ConversationSize) -> MemoryPlan:
-        """The plan for a server of vLLM, on one GPU or several."""
         split, at_a_time = self.settings.tensor_parallel_size, at_once(self.settings.concurrency, self.questions)
         if split == "auto":
             visible = len(visible_gpus()) - (first_gpu(self.settings.device) or 0)

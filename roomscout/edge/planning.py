@@ -63,7 +63,6 @@ def memory_of(settings: Settings, folder: Path | None) -> list[str]:
 
 
 def _memory_lines(draft: Draft) -> list[str]:
-    """The lines that --plan prints."""
     settings, plan, questions = draft.settings, draft.memory, draft.questions.here
     scans, what = {question.scene for question in questions}, "video" if settings.on_video else "scan"
     episodes, (width, height) = len(questions) * settings.samples, settings.view_size

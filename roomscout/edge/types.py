@@ -92,8 +92,6 @@ def _split(value: Any) -> Any:
 
 
 def _in_order(order: Sequence[str]) -> Callable[[Any], Any]:
-    """Names in this order, each once."""
-
     def sort(names: Any) -> Any:
         return tuple(name for name in order if name in names) if isinstance(names, tuple) else names
 

@@ -64,7 +64,6 @@ def chosen_gpus(device: str, count: int) -> list[str]:
 
 
 def _sample(entries: Sequence[str], write: Callable[[Samples], None], stop: Event) -> None:
-    """Sample GPUs until `stop` is set."""
     if not entries:
         return
     try:

@@ -88,7 +88,6 @@ def downsampled(
 
 
 def _one_per_cell(points: np.ndarray, cell_m: float) -> np.ndarray:
-    """Sorted indices of the first point in each cell of a grid."""
     # Clip outliers to the wide box, so that cell indices fit into an int64.
     lower, upper = wide_box(points)
     return np.sort(np.unique(cell_keys(points.clip(lower, upper) - lower, cell_m), return_index=True)[1])

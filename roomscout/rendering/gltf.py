@@ -232,8 +232,6 @@ def _matrices(moves: Mapping[str, Any]) -> np.ndarray:
 
 
 class _Parts:
-    """The primitives of meshes as parts, in the coordinates of their meshes."""
-
     def __init__(self, file: GltfFile) -> None:
         self._file = file
         self._materials = MaterialReader(file)

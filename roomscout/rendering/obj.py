@@ -43,12 +43,10 @@ class _Lines:
         return np.array([index for index in found if self._lines[index].startswith(keywords)], dtype=np.int64)
 
     def names(self, keyword: bytes) -> list[str]:
-        """What follows a keyword in each of its lines."""
         found = (self._lines[index][len(keyword) :] for index in self.of(keyword))
         return [name.strip().decode("utf-8", "backslashreplace") for name in found]
 
     def after(self, keyword: bytes) -> list[bytes]:
-        """What follows a keyword in each of its lines, without a comment."""
         return [self._lines[index][len(keyword) :].partition(b" #")[0] for index in self.of(keyword)]
 
     def rows(self, keyword: bytes, least: int) -> np.ndarray:
@@ -164,7 +162,6 @@ def _colour(text: str | None) -> np.ndarray | None:
 
 
 def _options_and_name(text: str) -> tuple[dict[str, list[str]], str]:
-    """The options of a texture by name, and the name of its file."""
     options: dict[str, list[str]] = {}
     while match := _OPTION.match(text):
         options[match[1].lower()] = match[2].lower().split()

@@ -78,7 +78,6 @@ def _finest(whole: Simplified, most: int) -> Simplified:
 
 
 def _cloud(scene: Scene) -> Simplified:
-    """The points of a cloud in the colours of their discs."""
     rims, centres = scene.surface.vertices[:: CORNERS + 2], scene.vertices
     radius_m = float(np.median(np.linalg.norm(rims - centres, axis=1)))
     return Simplified(centres, scene.faces, scene.surface.colours[CORNERS :: CORNERS + 2], point_m=radius_m)

@@ -100,7 +100,6 @@ def furnish(plan: FloorPlan, rng: Generator) -> Placer:
 
 
 def _randint(rng: Generator, low: int, high: int) -> int:
-    """A random integer from `low` to `high`, inclusive."""
     return int(rng.integers(low, high + 1))
 
 
@@ -127,7 +126,6 @@ def _groups(area: float, rng: Generator) -> list[list[Group]]:
 
 
 def _window(placer: Placer) -> None:
-    """A window, often with a heater below it, and nothing tall in front."""
     index = placer.at_wall("window", z=placer.rng.uniform(0.9, 1.05), reach=0.45, gap=ON_WALL_M)
     if index is None or placer.rng.random() < 0.4:
         return
@@ -167,8 +165,6 @@ def _pillows(placer: Placer, base: int, max_count: int) -> None:
 
 
 def _at_walls(kind: str, most: int) -> Group:
-    """Places one to `most` pieces of furniture at walls."""
-
     def place(placer: Placer) -> None:
         for _ in range(_randint(placer.rng, 1, most)):
             placer.at_wall(kind, reach=0.6)
@@ -225,7 +221,6 @@ def _armchairs(placer: Placer) -> None:
 
 
 def _dining(placer: Placer) -> None:
-    """A table with two to eight chairs around it, all facing it."""
     table = placer.in_open("table", spare=0.7, turn=5) if placer.allows("chair") else None
     if table is None:
         return

@@ -254,7 +254,6 @@ _DIRECTIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]
 
 
 def _directions(question_type: str) -> Callable[[_Facts, Generator, int], list[_Draft]]:
-    """The drafter of one of the three direction types."""
     classify, names = _DIRECTIONS[question_type]
 
     def draft(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
@@ -343,12 +342,10 @@ def _turn_options(turns: tuple[str, ...], others: Sequence[tuple[str, ...]], rng
 
 
 def _pick(items: Sequence[Any], rng: Generator) -> Any:
-    """An item, drawn uniformly."""
     return items[int(rng.integers(len(items)))]
 
 
 def _sample(items: Sequence[Any], count: int, rng: Generator) -> list[Any]:
-    """Up to `count` distinct items in random order."""
     return [items[i] for i in rng.permutation(len(items))[:count]]
 
 

@@ -69,7 +69,6 @@ def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone:
 
 
 def _planks(x0: float, y0: float, x1: float, y1: float, tone: np.ndarray, rng: Generator) -> Shape:
-    """A rectangle of floor as strips along x in slightly different tones."""
     edges = np.append(np.arange(y0, y1, PLANK_M), y1)
     low, high = edges[:-1], edges[1:]
     corners = np.zeros((len(low), 4, 3))

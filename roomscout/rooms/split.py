@@ -173,7 +173,6 @@ def checked_room(level: str, name: str, asked: Sequence[RoomQuestion]) -> Room:
 
 
 def _write_boxes(folder: Path) -> None:
-    """Write the boxes of the rooms made so far."""
     for level in LEVELS:
         records = sorted((folder / level).glob("room_*.json"))
         boxes = [json.loads(path.read_text(encoding="utf-8")) for path in records]

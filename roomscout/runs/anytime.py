@@ -150,7 +150,6 @@ def anytime(
 
 
 def _at(turn: int, known: Sequence[ScoresByTurn], benchmark: Benchmark) -> AtTurn:
-    """The scores at a turn."""
     rows = [replace(each.row, score=each.at(turn)) for each in known]
     of_all = {each.name: each for each in estimates(rows, benchmark)}
     overall = of_all.pop("overall", None)

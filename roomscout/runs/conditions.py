@@ -89,14 +89,12 @@ def _title(facts: "RunFacts") -> str:
 
 
 def _decoding(facts: "RunFacts") -> str:
-    """How tokens are chosen."""
     temperature = facts.setting("temperature")
     greedy = "greedy" if facts.setting("engine") != "openai" else "temperature 0 unless the server refuses it"
     return greedy if temperature == 0 else f"temperature {temperature:g}"
 
 
 def _replies(facts: "RunFacts") -> str:
-    """How a model makes its replies."""
     setting, by_server = facts.setting, facts.setting("engine") == "openai"
     engine = "" if setting("engine") == "transformers" else f"engine {setting('engine')}"
     where = ", ".join(filter(None, [engine, "" if by_server else setting("dtype"), setting("quantize")]))
@@ -112,7 +110,6 @@ def _replies(facts: "RunFacts") -> str:
 
 
 def _camera(facts: "RunFacts") -> str:
-    """Who moves the camera."""
     if moves_of := facts.setting("moves_of"):
         return f"camera moved in the scan as in run {moves_of.rpartition('/')[2]}"
     moved = GIVEN_PATH if "path" in facts.setting("given") else MOVERS.get(facts.setting("moves"))

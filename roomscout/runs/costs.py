@@ -134,7 +134,6 @@ class _Calls:
 
     @property
     def sums(self) -> dict[str, Any]:
-        """The fields of CallCost."""
         prefilled = self.counts["prompt_tokens"] - self.counts["reused_tokens"]
         return {
             "generate_calls": round(self.calls),

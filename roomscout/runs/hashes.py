@@ -26,7 +26,6 @@ class Provenance(Record):
     git_revision: str | None
 
     def __str__(self) -> str:
-        """The hashes, cut short, and the version in a line."""
         hashes = {
             "rows of the benchmark": self.benchmark_sha256,
             "scans": self.scans_sha256,

@@ -50,7 +50,6 @@ def _type_record(given: QuestionType) -> dict[str, Any]:
 
 
 def _shipped(name: str, unit: str) -> AnswerKind | None:
-    """This package's kind of that name, or None."""
     if name == JUDGED_KIND.name:
         return JUDGED_KIND
     return kind_named(name, unit) if name in KIND_NAMES else None

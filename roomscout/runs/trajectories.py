@@ -50,7 +50,6 @@ class Trajectory:
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the outcome and a filmstrip of the turns."""
         return trajectory_html(self)
 
 

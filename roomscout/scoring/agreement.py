@@ -36,7 +36,6 @@ def agreement_of(rows: Iterable[ResultRow], questions: Mapping[str, Question]) -
 
 
 def _agree(question: Question, first: str, second: str) -> float:
-    """The agreement of two answers, 0 to 1."""
     kind = question.kind
     with kind_code(kind, "wrong_truth"):
         scored = not kind.needs_judge and not any(kind.wrong_truth(each, question.letters) for each in (first, second))

@@ -175,7 +175,6 @@ def _ratio(sums: Any, counts: Any) -> Any:
 
 
 def _mean(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The mean of the parts that are there, elementwise."""
     stacked = np.stack(parts)
     there = ~np.isnan(stacked)
     return _ratio(np.where(there, stacked, 0).sum(0), there.sum(0))

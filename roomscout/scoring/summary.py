@@ -216,7 +216,6 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     titles = (f"{'interval':>14}" if has_intervals else "") + "".join(f"{BASELINES[name]:>10}" for name in known)
 
     def beside(task: str) -> str:
-        """The cells of a task's interval and of its baselines."""
         percents = (scores.baselines[name].tasks.get(task) for name in known)  # none for a type that is no task
         edges = scores.interval(task)
         interval = f"{f'{edges[0]:.1f}-{edges[1]:.1f}' if edges else '-':>14}" if has_intervals else ""
@@ -261,7 +260,6 @@ BASELINES = {"blind": "blind", "most_frequent": "frequent"}
 
 
 def _overall_interval(scores: Scores) -> str:
-    """The interval of the overall in words, or ""."""
     if scores.intervals is None or (edges := scores.interval("overall")) is None:
         return ""
     scenes = scores.intervals.scenes["overall"]

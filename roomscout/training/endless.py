@@ -92,7 +92,6 @@ class EndlessRooms:
         return SceneBoxes.from_json(room_record(_room_of(question.dataset, question.scene_name))).objects
 
     def _place(self, question: Question) -> _Place:
-        """The question's room, made once also for several threads."""
         key = (question.dataset, question.scene_name)
         with self._lock:
             known = self._places.get(key)

@@ -312,7 +312,6 @@ class RoomEnv:
         return [Message.of(each) for each in new if each.role != "assistant"]
 
     def _rewarded(self, error: str | None) -> dict[str, float]:
-        """The parts of the reward of a turn by name."""
         state, weights = self.state, self.rewards
         parts = {"score": (state.score() or 0.0) if state.status is Status.ANSWERED else 0.0}
         if weights.turn_cost:

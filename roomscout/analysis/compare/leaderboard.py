@@ -214,7 +214,6 @@ def _versions(found: Versions) -> str:
 
 
 def _why_separate(first: Standing, other: Standing) -> str:
-    """Why two runs are in different tables."""
     reasons = []
     if first.benchmark.title != other.benchmark.title:
         reasons.append(f"another benchmark ({first.benchmark.title}, {other.benchmark.title})")
@@ -228,7 +227,6 @@ def _why_separate(first: Standing, other: Standing) -> str:
 
 
 def _datasets(standings: Iterable[Standing]) -> list[str]:
-    """The datasets that any of the runs has an overall of."""
     return list(dict.fromkeys(name for each in standings for name in each.summary.datasets))
 
 

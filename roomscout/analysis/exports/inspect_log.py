@@ -97,7 +97,6 @@ def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "Eval
 
 
 def _model(run: RunContents) -> str:
-    """The name of the model or of the policy."""
     return str(run.facts.setting("policy") or run.facts.setting("model"))
 
 

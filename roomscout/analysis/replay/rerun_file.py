@@ -63,7 +63,6 @@ def write_rerun(replay: Replay, out: Path) -> None:
 
 
 def _said(turn: Turn, answer: AnswerContents) -> list[str]:
-    """What was said and done in a turn."""
     said = [turn.reply.text, turn.uses_in_words, turn.action.in_words, turn.camera_in_words, turn.parse_error]
     if turn.requested is not None:
         said.append(f"the model asked for: {turn.requested.in_words}")
@@ -73,7 +72,6 @@ def _said(turn: Turn, answer: AnswerContents) -> list[str]:
 
 
 def _about(replay: Replay) -> str:
-    """The question, its options and its outcome."""
     answer, question = replay.answer, replay.answer.question
     ended = ": ".join(filter(None, [answer.outcome, answer.entry.answer]))
     truth = [f"truth: {answer.entry.truth}"] if answer.entry.truth else []

@@ -123,7 +123,6 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
 
 
 def _score_if_last(found: Anytime | None) -> Plot | None:
-    """The overall by turn of a run with --anytime."""
     known = [(each, each.percent) for each in (found.by_turn if found else ()) if each.percent is not None]
     if found is None or len(known) < max(2, len(found.by_turn)):
         return None
@@ -230,5 +229,4 @@ def _whole(values: Sequence[float]) -> list[float]:
 
 
 def _named(turns: range) -> list[tuple[int, str]]:
-    """The turns that an axis names."""
     return [(turn, str(turn)) for turn in turns if len(turns) <= 20 or turn % 5 == 0]

@@ -206,7 +206,6 @@ def _seen(run: RunContents) -> list[tuple[str, str]]:
 
 
 def _cost_in_words(run: RunContents) -> str:
-    """What a run cost by task; empty if its tokens have no price."""
     if (cost := run.summary.cost) is None:
         return ""
     tasks = [f"{name} {in_money(each.money)}" for name, each in cost.tasks.items() if each.money is not None]

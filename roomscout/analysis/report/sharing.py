@@ -90,7 +90,6 @@ def _any_of(texts: Collection[str]) -> str:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """The texts among the settings of a run."""
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _texts_in(each)

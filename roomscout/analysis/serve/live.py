@@ -135,7 +135,6 @@ class LiveRun:
         return f"{self._begun}.{self._version}"
 
     def _entries(self, after: int = 0) -> list[Entry]:
-        """The answers that changed after a version, in their order."""
         return [known.entry for _, known in sorted(self._known.items()) if known.version > after]
 
     def _values(self) -> dict[str, Any]:
@@ -163,7 +162,6 @@ class LiveRun:
         self._look_at = ended + max(REST_S, (ended - started) / LOOKING_SHARE)
 
     def _address(self, path: Path) -> str:
-        """The address of a floor plan or a view in the served report."""
         if path.parent == self._maps:
             return f"maps/{path.name}"
         return quote(f"views/{path.parent.name}/{path.name}")

@@ -143,7 +143,6 @@ def _cell_result(cell: Cell, place: int, answers: Answers, found: Comparison) ->
 
 
 def _by_turn(found: Anytime | None, scenes: int) -> tuple[Estimate, ...]:
-    """The overall by turn of a run with --anytime."""
     if found is None or any(each.percent is None for each in found.by_turn):
         return ()
     return tuple(Estimate(f"turn {each.turn}", each.percent or 0.0, scenes, each.interval) for each in found.by_turn)

@@ -235,7 +235,6 @@ class _HttpClient(openai.DefaultHttpxClient):
         self._timeout_s = timeout_s
 
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request and read the whole response."""
         try:
             return start(partial(self._exchange, request, options)).result(self._timeout_s)
         except TimeoutError:  # httpx2's timeouts begin again with each byte
@@ -256,5 +255,4 @@ class _HttpClient(openai.DefaultHttpxClient):
 
 
 def _retries(request: httpx2.Request) -> int:
-    """How many requests the client sent before this one."""
     return int(request.headers.get("x-stainless-retry-count", 0))

@@ -192,7 +192,6 @@ class ModelRunner:
         return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
     def _free_unused(self) -> None:
-        """Return what PyTorch's allocator does not use to the device."""
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
 

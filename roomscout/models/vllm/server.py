@@ -370,7 +370,6 @@ def free_port() -> int:
 
 
 def _error_message(text: str) -> str:
-    """The message in an error response."""
     try:
         return str(json.loads(text)["error"]["message"])
     except (ValueError, KeyError, TypeError):

@@ -94,7 +94,6 @@ def bookshelf(rng: Generator) -> Shape:
 
 
 def _books(rng: Generator, w: float, d: float, low: float, high: float) -> list[Shape]:
-    """Upright books that fill part of a shelf from the left."""
     books, x, end = [], 0.04, w - 0.04 - rng.uniform(0, 0.35) * w
     while x < end - 0.06:
         thick = rng.uniform(0.028, 0.06)

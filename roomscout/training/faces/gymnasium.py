@@ -164,7 +164,6 @@ def _seed(generator: np.random.Generator) -> int:
 
 
 def _ends(step: Step) -> tuple[bool, bool]:
-    """Whether an episode terminated, and whether it was truncated."""
     failed = step.info.get("failed") is not None
     return step.ended and not failed, step.ended and failed
 
