@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 def answer_questions(
-    scheduler: Scheduler, run: Run, total: int, show_progress: bool = True, benchmark: Benchmark | None = None
+    scheduler: Scheduler, run: Run, total: int, benchmark: Benchmark | None = None, show_progress: bool = True
 ) -> None:
     """Answer all questions of a scheduler. `total` includes those finished earlier; `benchmark` scores the bar."""
     alone = total == 1  # nothing to batch it with, so no batch is announced

@@ -1,4 +1,4 @@
-"""Carries out a planned run: `Session` opens its folder, then `start`, `answer_questions` and `finish`."""
+"""Carries out a planned run: inside `Session.guarded`, `start`, `answer_questions` and `finish`."""
 
 import logging
 import os
@@ -7,13 +7,12 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from roomscout import SCRIPT
 from roomscout.agent.console import log_to_file
@@ -57,6 +56,8 @@ SCENE_SHARE = 1 / 8
 """The share of the machine's memory for scans that no question in progress uses."""
 ShowView = Callable[[QuestionState, Path], None]
 """Called with each question that takes a turn, and with the file that its view is going to be saved to."""
+Work = tuple[Scheduler, Run, int, Benchmark]
+"""What `answer_questions` takes: whose turns are to come, what they share, the number of all answers, who scores them."""
 
 
 class Outcome(NamedTuple):
@@ -92,10 +93,11 @@ def main_vsi_bench_loop(
     Raises RenderError, ModelError or RunError if the run cannot begin, and RunError if its folder can no longer be
     written.
     """
-    with Session(spec, show_view) as session:
-        if start(session, loaded):
+    session = Session(spec, show_view)
+    with session.guarded():
+        if work := start(session, loaded):
             with session.sampled():
-                answer_questions(*session.work(show_progress))
+                answer_questions(*work, show_progress)
         finish(session)
     return session.outcome
 
@@ -105,46 +107,36 @@ def answer_in_memory(spec: RunSpec, show_progress: bool = True) -> MemoryJournal
     journal = MemoryJournal()
     with ExitStack() as stack:
         loaded = load(spec, stack)
-        run, scheduler = _run_of(spec, loaded, journal, stack), _scheduler_of(spec, loaded.policy, journal)
-        answer_questions(scheduler, run, spec.questions.episodes, show_progress, spec.questions.benchmark)
+        run = _run_of(spec, loaded, journal, stack)
+        answer_questions(*_work_of(spec, run), show_progress)
     return journal
 
 
 class Session:
-    """A run in this process, from the opening of its folder to its outcome.
-
-    Inside its `with` block, an interrupt or an unexpected error ends the run with what it has, to be resumed; RunError
-    is raised, since nothing more can be written.
-    """
+    """A run in this process: its folder once it has one, what its turns share once it has started, and its outcome."""
 
     def __init__(self, spec: RunSpec, show_view: ShowView | None = None):
         self.spec, self.show_view = spec, show_view
         self.stack = ExitStack()
         self.log: RunWriter | None = None
         self.run: Run | None = None
-        self.scheduler: Scheduler | None = None
         self.outcome = Outcome(130, [])
-        self._started, self._done_before = 0.0, 0
+        self.started_s, self.done_before = 0.0, 0
 
-    def __enter__(self) -> Self:
-        """Open the folder of a run to resume; raises RunError."""
-        record = self.spec.record
-        with ExitStack() as stack:
-            if record.folder is not None:
-                self.log = opened_again(record.folder, record.resume_flags, record.retry_failed, stack)
-                if self.spec.world.films is None:
-                    require_same_scans(self.log, self.spec.questions, self.spec.world)
-            self.stack = stack.pop_all()
-        return self
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Inside this block, an interrupt or an unexpected error ends the run with what it has, to be resumed.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        """End a run that is interrupted or stopped by an unexpected error; release what it has."""
+        RunError is raised, since nothing more can be written, and so is what comes before the run has started.
+        """
         with self.stack:
-            if self.log is None or error is None or isinstance(error, RunError):
-                return False
-            if isinstance(error, KeyboardInterrupt):
+            try:
+                yield
+            except RunError:
+                raise
+            except KeyboardInterrupt:
+                if self.log is None:
+                    raise
                 with ignored_interrupts():
                     if self.run is not None:
                         self.log.export(self.facts())
@@ -152,22 +144,10 @@ class Session:
                     log.log(RESULT, "Interrupted; finished turns are on disk. To resume:")
                     log.log(RESULT, "%s", self.log.resume_command)
                     self.outcome = Outcome(130, self.log.rows, self.log.folder)
-                return True
-            if self.run is None or not isinstance(error, Exception):
-                return False
-            self.outcome = _stopped(error, self.log, self.facts())
-            return True
-
-    def started(self, run: Run, scheduler: Scheduler) -> None:
-        """Have the questions of a scheduler to answer; the time of the run counts from here."""
-        self.run, self.scheduler = run, scheduler
-        self._started, self._done_before = time.perf_counter(), len(run.log.rows)
-
-    def work(self, show_progress: bool = True) -> tuple[Scheduler, Run, int, bool, Benchmark]:
-        """What `answer_questions` takes."""
-        assert self.scheduler is not None and self.run is not None, "a session that has started has work"
-        questions = self.spec.questions
-        return self.scheduler, self.run, questions.episodes, show_progress, questions.benchmark
+            except Exception as error:
+                if self.log is None or self.run is None:
+                    raise
+                self.outcome = _stopped(error, self.log, self.facts())
 
     def sampled(self) -> AbstractContextManager[None]:
         """A block in which the GPUs are sampled; their last samples are recorded at its end, before the exports."""
@@ -182,54 +162,69 @@ class Session:
 
     def facts(self) -> SessionFacts:
         """The figures of this process so far."""
-        assert self.scheduler is not None and self.run is not None, "a session that has started has figures"
-        seconds, finished = time.perf_counter() - self._started, len(self.run.log.rows) - self._done_before
+        assert self.run is not None, "a session that has started has figures"
+        seconds, finished = time.perf_counter() - self.started_s, len(self.run.log.rows) - self.done_before
         return SessionFacts(
             seconds=round(seconds, 3),
             questions=finished,
             questions_per_hour=round(3600 * finished / seconds, 1),
-            batch_size=self.scheduler.batch_size,
+            batch_size=self.spec.schedule.batch_size,
             peak_memory_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
             peak_device_memory_bytes=self.run.policy.peak_memory_bytes(),
         )
 
 
-def start(session: Session, loaded: Loaded | None = None) -> bool:
-    """Load what a run needs, unless it is `loaded`, and begin its folder; returns whether a question is to be answered.
+def start(session: Session, loaded: Loaded | None = None) -> Work | None:
+    """Load what a run needs, unless it is `loaded`, and begin or resume its folder, whose run.log is written from here.
 
-    Raises RenderError, ModelError, QuestionError or RunError.
+    Returns what is to be answered, if anything is. Raises RenderError, ModelError, QuestionError or RunError.
     """
-    spec = session.spec
-    if not session.is_pending:
-        assert session.log is not None
-        log.log(RESULT, "Nothing to do: every question of %s is finished", session.log.folder)
-        return False
-    loaded = loaded or load(spec, session.stack)
-    session.log = _begin_or_resume(session, loaded.renderer)
-    folder, show_view, record = session.log.folder, session.show_view, spec.record
+    spec, record, stack = session.spec, session.spec.record, session.stack
+    if record.folder is not None:
+        session.log = opened_again(record.folder, record.resume_flags, record.retry_failed, stack)
+        require_same_scans(session.log, spec.questions, spec.world)
+        if not session.is_pending:
+            log.log(RESULT, "Nothing to do: every question of %s is finished", record.folder)
+            return None
+    loaded = loaded or load(spec, stack)
+    if session.log is None:
+        session.log = begin_folder(record, spec.questions, loaded.renderer)
+        stack.callback(session.log.close)
+    else:
+        session.log.note_resumption(dict(record.changed), record.revision, record.price)
+    folder, show_view, budget = session.log.folder, session.show_view, None
+    stack.enter_context(log_to_file(folder / "run.log"))
+    log.log(logging.DEBUG if spec.questions.is_one else logging.INFO, "Run folder: %s", folder)
 
     def show(state: QuestionState) -> None:
         if show_view is not None:
             show_view(state, folder / str(state.episode) / image_name(state.turn))
 
-    budget = None
     if record.budget is not None and record.price is not None:
         budget = Budget(record.budget, record.price, RunReader(folder).all_turns())
-    run = _run_of(spec, loaded, session.log, session.stack, turn_begins=show, budget=budget)
-    session.started(run, _scheduler_of(spec, loaded.policy, session.log))
-    return True
+    run = _run_of(spec, loaded, session.log, stack, turn_begins=show, budget=budget)
+    work = _work_of(spec, run)
+    session.run, session.started_s, session.done_before = run, time.perf_counter(), len(session.log.rows)
+    return work
 
 
 def finish(session: Session) -> None:
-    """Write the exports, and print the scores of a run, or that its budget is spent."""
-    assert session.log is not None, "a session that has started has a folder"
-    run = session.run
-    if run is not None and run.budget is not None and run.budget.is_spent and session.is_pending:
-        session.outcome = _out_of_budget(session, run.budget)
+    """Write the exports, and print the scores of a run, or how to resume it with twice the budget if that is spent."""
+    run_log, run = session.log, session.run
+    assert run_log is not None, "a session that has started has a folder"
+    if run is None or run.budget is None or not run.budget.is_spent or not session.is_pending:
+        session.outcome = report(run_log, None if run is None else session.facts())
+        if run is None and any(row.failed for row in session.outcome.rows):
+            log.log(RESULT, "Some questions failed; to retry them, add --retry-failed")
         return
-    session.outcome = report(session.log, None if run is None else session.facts())
-    if run is None and any(row.failed for row in session.outcome.rows):
-        log.log(RESULT, "Some questions failed; to retry them, add --retry-failed")
+    run_log.export(session.facts())
+    amount, spent = run.budget.amount, in_money(run.budget.spent)
+    left = counted(session.spec.questions.episodes - len(run_log.rows), "answer")
+    stopped = "--budget %g is spent (%s so far): %s not begun or not finished; finished turns are on disk. To resume:"
+    log.error(stopped, amount, spent, left)
+    flags = [*session.spec.record.resume_flags, "--budget", str(2 * amount)]
+    log.log(RESULT, "%s", resume_command(run_log.folder, flags))
+    session.outcome = Outcome(3, run_log.rows, run_log.folder)
 
 
 def report(run_log: RunWriter, facts: SessionFacts | None = None) -> Outcome:
@@ -249,7 +244,11 @@ def load(spec: RunSpec, stack: ExitStack) -> Loaded:
     world, engine, renderer = spec.world, spec.engine, None
     library: ScanLibrary | FilmLibrary
     if world.films is not None:
-        shown = {} if spec.record.folder is None else frames_shown(spec.record.folder)
+        shown = dict[tuple[str, str], str]()  # the hashes of the videos that finished questions were about
+        if spec.record.folder is not None:
+            reader = RunReader(spec.record.folder)
+            firsts = [(row, turn) for row in reader.rows for turn in reader.turns(row.episode)[:1]]
+            shown = {(row.dataset, row.scene_name): turn.frames.sha256 for row, turn in firsts if turn.frames}
         library = FilmLibrary(world.films, _cache_bytes(), shown)
     else:
         begun = RendererStart(world.renderer or "auto", world.cuda_device)
@@ -286,13 +285,6 @@ def library_of(world: WorldSpec, renderer: Renderer) -> ScanLibrary:
     return ScanLibrary(
         renderer, world.camera, world.scan_root, world.ply, world.up_axis, _cache_bytes(), world.layouts, world.scale
     )
-
-
-def frames_shown(folder: Path) -> dict[tuple[str, str], str]:
-    """The hashes of the videos that the finished questions of a run were about, by scene."""
-    reader = RunReader(folder)
-    firsts = [(row, turn) for row in reader.rows for turn in reader.turns(row.episode)[:1]]
-    return {(row.dataset, row.scene_name): turn.frames.sha256 for row, turn in firsts if turn.frames}
 
 
 def opened_again(folder: Path, flags: Sequence[str], retry_failed: bool, stack: ExitStack) -> RunWriter:
@@ -366,42 +358,29 @@ def begin_folder(record: RecordSpec, questions: QuestionSpec, renderer: str | No
     return run_log
 
 
-def _begin_or_resume(session: Session, renderer: str | None) -> RunWriter:
-    """Begin a run in a new folder, or note that it is resumed, and log to its run.log from here on."""
-    record, run_log = session.spec.record, session.log
-    if run_log is None:
-        run_log = begin_folder(record, session.spec.questions, renderer)
-        session.stack.callback(run_log.close)
-    else:
-        run_log.note_resumption(dict(record.changed), record.revision, record.price)
-    session.stack.enter_context(log_to_file(run_log.folder / "run.log"))
-    level = logging.DEBUG if session.spec.questions.is_one else logging.INFO
-    log.log(level, "Run folder: %s", run_log.folder)
-    return run_log
-
-
 def _run_of(spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack, **more: Any) -> Run:
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
     return Run(loaded.library, loaded.policy, journal, pool, spec.schedule.anytime, **more)
 
 
-def _scheduler_of(spec: RunSpec, policy: Policy, journal: Journal) -> Scheduler:
-    """A scheduler of the unfinished episodes, grouped by scan; the samples of a question are neighbours.
+def _work_of(spec: RunSpec, run: Run) -> Work:
+    """The unfinished episodes, grouped by scan; the samples of a question are neighbours.
 
     Questions are numbered by their position among those of all parts.
     """
-    schedule, rules = spec.schedule, spec.rules
+    schedule, rules, policy = spec.schedule, spec.rules, run.policy
     number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
     kind = QuestionState if rules.video is None else VideoState
     states = [
         kind(number[question.id], question, moves(question, sample, schedule.steps), sample, rules)
         for question in scene_order(spec.questions.here)
-        for sample in pending_samples(journal, question.id, spec.questions.samples)
+        for sample in pending_samples(run.log, question.id, spec.questions.samples)
     ]
     policy.expect(states)
     batches, refill = (schedule.batch_size, schedule.max_batched_turns), schedule.refill or policy.concurrent
-    return Scheduler(states, *batches, refill, schedule.concurrency, policy.lane)
+    scheduler = Scheduler(states, *batches, refill, schedule.concurrency, policy.lane)
+    return scheduler, run, spec.questions.episodes, spec.questions.benchmark
 
 
 def _cache_bytes() -> int:
@@ -418,25 +397,10 @@ def _stopped(error: Exception, run_log: RunWriter, facts: SessionFacts) -> Outco
     raised = error.__cause__ if isinstance(error, PolicyError) else error
     if raised is not None:
         frames = raised.__traceback__
-        while frames and frames.tb_next and frames.tb_frame.f_globals.get("__name__") in POLICY_CALLERS:
+        while frames and frames.tb_next and frames.tb_frame.f_globals.get("__name__") in (*POLICY_CALLERS, __name__):
             frames = frames.tb_next
         log.error("The traceback of the error:", exc_info=(type(raised), raised, frames))
     log.error("%s; finished turns are on disk. To resume:", what)
     log.log(RESULT, "%s", run_log.resume_command)
     run_log.export(facts)
     return Outcome(3, run_log.rows, run_log.folder, error)
-
-
-def _out_of_budget(session: Session, budget: Budget) -> Outcome:
-    """Export what a run has whose budget is spent, and log the command that resumes it with twice as much."""
-    run_log = session.log
-    assert run_log is not None
-    run_log.export(session.facts())
-    left = session.spec.questions.episodes - len(run_log.rows)
-    log.error(
-        "--budget %g is spent (%s so far): %s not begun or not finished; finished turns are on disk. To resume:",
-        budget.amount, in_money(budget.spent), counted(left, "answer"),
-    )  # fmt: skip
-    flags = [*session.spec.record.resume_flags, "--budget", str(2 * budget.amount)]
-    log.log(RESULT, "%s", resume_command(run_log.folder, flags))
-    return Outcome(3, run_log.rows, run_log.folder)

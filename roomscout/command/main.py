@@ -44,10 +44,10 @@ def main(argv: list[str]) -> int:
             if isinstance(found, int):
                 return found
             session, settings = found
-            with session:
-                if start(session):
+            with session.guarded():
+                if work := start(session):
                     with session.sampled():
-                        answer_questions(*session.work(settings.log_level != "result"))
+                        answer_questions(*work, settings.log_level != "result")
                 finish(session)
         return complete(session.outcome, settings)
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
