@@ -57,7 +57,7 @@ SCENE_SHARE = 1 / 8
 ShowView = Callable[[QuestionState, Path], None]
 """Called with each question that takes a turn, and with the file that its view is going to be saved to."""
 Work = tuple[Scheduler, Run, int, Benchmark]
-"""What `answer_questions` takes: whose turns are to come, what they share, the number of all answers, who scores them."""
+"""What `answer_questions` takes: whose turns come, what they share, the number of answers, and what scores them."""
 
 
 class Outcome(NamedTuple):

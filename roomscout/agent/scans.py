@@ -10,7 +10,6 @@ from roomscout.data.boxes import BoxError, KnownBoxes
 from roomscout.data.questions import Question
 from roomscout.data.scans import ScanNotFound, missing_scans, scan_of, scan_table
 from roomscout.data.video_frames import VideoNotFound
-from roomscout.envs.films import FilmSettings
 from roomscout.envs.object_boxes import known_boxes
 
 log = logging.getLogger(__name__)
@@ -21,23 +20,25 @@ def report_scans(questions: QuestionSpec, world: WorldSpec, required: bool, boxe
 
     With `boxes`, also raises ConfigError if it is required and no scan has known boxes of its objects.
     """
-    if world.films is not None:
-        _report_films(questions.here, world.films, required)
-    elif world.ply is None:
-        missing = missing_scans(questions.here, world.scan_root, world.layouts)
-        scenes = {question.scene for question in questions.here}
-        if required and len(missing) == len(scenes):
-            raise ScanNotFound(
-                f"{world.scan_root} has no scan of {counted(len(missing), 'scene')} asked about: --scan-root takes the "
-                f"folder with the scans. {next(iter(missing.values()))}"
-            )
-        if missing:
-            log_scan_table(questions.here, missing)
+    asked, films = questions.here, world.films
+    if films is not None or world.ply is None:
+        missing = films.missing(asked) if films else missing_scans(asked, world.scan_root, world.layouts)
+        number = len({question.scene for question in asked})
+        if required and len(missing) == number:
+            first, scenes = next(iter(missing.values())), counted(number, "scene")
+            if films is not None:
+                raise VideoNotFound(first)
+            why = f"{world.scan_root} has no scan of {scenes} asked about: --scan-root takes the folder with the scans"
+            raise ScanNotFound(f"{why}. {first}")
+        if missing and films is None:
+            log_scan_table(asked, missing)
         else:
-            number = counted(len(questions.here), "question")
-            log.info("%s about %s, all with a scan", number, counted(len(scenes), "scene"))
+            found, what = number - len(missing) if missing else "all", "video" if films else "scan"
+            about = counted(len(asked), "question"), counted(number, "scene")
+            log.info("%s about %s, %s with a %s", *about, found, what)
+            _warn_of(missing, what)
     if boxes and required:
-        _require_boxes(questions.here, world)
+        _require_boxes(asked, world)
 
 
 def log_scan_table(
@@ -46,20 +47,12 @@ def log_scan_table(
     """Log the table of scans per dataset, and the scenes without one with the first reason."""
     for line in scan_table(questions, {**missing, **unusable}):
         log.info("%s", line)
-    if missing:
-        log.warning("no scan, so their questions fail: %s", listed(map(" ".join, missing)))
-        log.warning("%s", next(iter(missing.values())))
+    _warn_of(missing, "scan")
 
 
-def _report_films(questions: Sequence[Question], films: FilmSettings, required: bool) -> None:
-    """Log how many scenes have frames of a video, and which have none; `required` raises VideoNotFound for none."""
-    scenes, missing = {question.scene for question in questions}, films.missing(questions)
-    if required and len(missing) == len(scenes):
-        raise VideoNotFound(next(iter(missing.values())))
-    number, found = counted(len(questions), "question"), len(scenes) - len(missing)
-    log.info("%s about %s, %d with a video", number, counted(len(scenes), "scene"), found)
+def _warn_of(missing: Mapping[tuple[str, str], str], what: str) -> None:
     if missing:
-        log.warning("no video, so their questions fail: %s", listed(map(" ".join, missing)))
+        log.warning("no %s, so their questions fail: %s", what, listed(map(" ".join, missing)))
         log.warning("%s", next(iter(missing.values())))
 
 
@@ -68,16 +61,14 @@ def _require_boxes(questions: Sequence[Question], world: WorldSpec) -> None:
 
     Questions about one without them fail, as do those without a scan.
     """
-    known = KnownBoxes()
-    first: BoxError | None = None
+    known, errors = KnownBoxes(), list[BoxError]()
     for question in {question.scene: question for question in questions}.values():
         try:
-            scan = world.ply or scan_of(question, world.scan_root, world.layouts)
-            known_boxes(known, scan, question.scene_name)
+            known_boxes(known, world.ply or scan_of(question, world.scan_root, world.layouts), question.scene_name)
             return
         except BoxError as error:
-            first = first or error
+            errors.append(error)
         except ScanNotFound:
             continue
-    if first is not None:
-        raise ConfigError(str(first))
+    if errors:
+        raise ConfigError(str(errors[0]))
