@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from roomscout.agent.policies import Decision, recorded_replies
+from roomscout.agent.policies import Decision, replies
 from roomscout.analysis.judging import judge_run
 from roomscout.analysis.outputs import require_free, writing
 from roomscout.analysis.run_argument import add_run, chosen_run
@@ -66,7 +66,7 @@ def main(
     arguments: Sequence[str],
     open_judge: OpenJudge | None = None,
     when_judged: Callable[[Path], None] = lambda folder: None,
-    parser_of: Callable[[RunReader, bool], Parser] = recorded_replies.parser_of,
+    parser_of: Callable[[RunReader, bool], Parser] = replies.parser_of,
 ) -> int:
     """Run the verb; returns 0, or 2 after printing why it cannot.
 

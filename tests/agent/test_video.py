@@ -13,7 +13,7 @@ from untrained_checkpoints import write_untrained_family
 from video_files import shade, write_video
 
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.policies.recorded_replies import parser_of
+from roomscout.agent.policies.replies import parser_of
 from roomscout.agent.state import Rules, VideoState
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans

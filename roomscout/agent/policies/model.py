@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts
-from roomscout.agent.policies.replies import action_format
-from roomscout.agent.policies.thoughts import outside_thoughts
+from roomscout.agent.policies.replies import action_format, outside_thoughts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.models import Backend, ReplyFormat
 

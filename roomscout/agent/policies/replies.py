@@ -1,20 +1,48 @@
-"""The format of replies and their parser, as pure functions of strings."""
+"""The format of replies and their parser: thoughts are skipped, then the last action is read."""
 
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
-from roomscout.agent.actions import METRIC, ActionSpace
+import numpy as np
+
+from roomscout.agent.actions import METRIC, ActionSpace, find_space, is_users
 from roomscout.agent.actions.space import ActionSpaceError, Read, shown
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
-from roomscout.agent.policies.thoughts import has_tags, outside_thoughts
+from roomscout.base.errors import ConfigError
 from roomscout.base.loading import code_of_others
 from roomscout.data.answers import first_word
 from roomscout.data.questions import Question
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ReplyFormat
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.runs import RunError
+from roomscout.runs.reader import RunReader
+from roomscout.runs.recorded_benchmarks import TRUST
+from roomscout.runs.records import SeenPoint, Turn
 
+_NAMES = "(?:seed:|longcat_)?think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad"
+_TAG = re.compile(
+    rf"""
+    (?P<closing>
+        </(?:{_NAMES})\s*> | \[/THINK\] | ◁/think▷ | <\|END_THINKING\|> | <\|end_of_thought\|> | <unused95>
+        | <\|?channel\|?>\s*(?:final|commentary)\b | <channel\|> | assistantfinal | assistantcommentary
+    )
+    | (?P<opening>
+        <(?:{_NAMES})(?:\s[^<>/]*)?> | \[THINK\] | ◁think▷ | <\|START_THINKING\|> | <\|begin_of_thought\|> | <unused94>
+        | <\|?channel\|?>\s*(?:analysis|thought)\b | \A\s*analysis(?=(?-i:[A-Z]))
+    )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""What opens and closes a thought: <think> of DeepSeek, Qwen, GLM and many others and its variants, [THINK] of
+Magistral, the diamonds of Kimi, the tokens of Command A, OpenThinker and MedGemma, and the channels of Gemma and
+gpt-oss, also without their special tokens, which some servers leave out."""
 MOST_IN_LIST = 8
 """Longer lists are recorded by their type alone."""
 
@@ -28,11 +56,7 @@ def action_format(constrained: bool = False, space: ActionSpace = METRIC) -> Rep
 
 
 def parse_action(
-    text: str,
-    question: Question,
-    last_turn: bool = False,
-    space: ActionSpace = METRIC,
-    place: Any = None,
+    text: str, question: Question, last_turn: bool = False, space: ActionSpace = METRIC, place: Any = None
 ) -> Decision:
     """Parse the last action of a reply; raises ActionSpaceError or AnswerKindError for an error in a user's code alone.
 
@@ -44,9 +68,20 @@ def parse_action(
     """
     try:
         fields = _action_in(text, space)
-        if last_turn and (answer := _last_answer(fields.get("answer"), question)) is not None:
-            return Decision(CameraAction(answer=answer, done=True))
-        return _read(fields, question, space, place)
+        said = fields.get("answer")
+        if last_turn:
+            first = said.split()[:1] if isinstance(said, str) else []
+            for each in (said, *first):
+                if (answer := question.parse_answer(each)) is not None:
+                    return Decision(CameraAction(answer=answer, done=True))
+        with _code_of(space, "read"):
+            read = Read(*space.read(fields, place))
+        answer, done = question.parse_answer(said), _flag(fields.get("done"))
+        if done and answer is None:
+            raise ValueError(f"done is true, but {question.why_invalid(shown(said))}")
+        written = {} if space is METRIC else {name: _recorded(fields[name]) for name in space.keys if name in fields}
+        action = CameraAction.of(read.move, answer, done)
+        return Decision(action, clamped=tuple(read.clamped), fields=written, uses=tuple(read.uses))
     except ValueError as error:
         with _code_of(space, "fallback"):
             return Decision(CameraAction.of(space.fallback), error=str(error))
@@ -69,7 +104,7 @@ def _code_of(space: ActionSpace, method: str) -> AbstractContextManager[None]:
 
 def _action_in(text: str, space: ActionSpace) -> dict[str, object]:
     keys = space.all_keys
-    quoting = object_spans(text, keys) if has_tags(text) else ()
+    quoting = object_spans(text, keys) if _TAG.search(text) else ()
     said, inside_thought = outside_thoughts(text, quoting)
     try:
         fields = last_object(said, keys)
@@ -85,26 +120,6 @@ def _action_in(text: str, space: ActionSpace) -> dict[str, object]:
     return {name: value for name, value in nested.items() if name in space.keys} | fields
 
 
-def _last_answer(value: object, question: Question) -> str | None:
-    """The answer of the last turn: `value`, or its first word if that alone is valid."""
-    whole = question.parse_answer(value)
-    if whole is None and isinstance(value, str) and value.strip():
-        return question.parse_answer(value.split()[0])
-    return whole
-
-
-def _read(fields: dict[str, object], question: Question, space: ActionSpace, place: Any) -> Decision:
-    with _code_of(space, "read"):
-        read = Read(*space.read(fields, place))
-    answer = question.parse_answer(fields.get("answer"))
-    done = _flag(fields.get("done"))
-    if done and answer is None:
-        raise ValueError(f"done is true, but {question.why_invalid(shown(fields.get('answer')))}")
-    said = {} if space is METRIC else {name: _recorded(fields[name]) for name in space.keys if name in fields}
-    action = CameraAction.of(read.move, answer, done)
-    return Decision(action, clamped=tuple(read.clamped), fields=said, uses=tuple(read.uses))
-
-
 def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:
     """A value as a record can hold it: short lists, and lists in them; of others and of objects only their type."""
     if isinstance(value, list) and len(value) <= MOST_IN_LIST and depth:
@@ -118,9 +133,81 @@ def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:
 
 
 def _flag(value: object) -> bool:
-    said = str(value).strip().lower().rstrip(".")
-    if not isinstance(value, float) and said in ("true", "yes", "1", "false", "no", "0"):
-        return said in ("true", "yes", "1")
-    if value is not None and not isinstance(value, bool):
+    said = "no" if value is None else str(value).strip().lower().rstrip(".")
+    if said not in ("true", "yes", "1", "false", "no", "0"):
         raise ValueError(f"done must be true or false, not {shown(value)}")
-    return bool(value)
+    return said in ("true", "yes", "1")
+
+
+def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tuple[str, bool]:
+    """A reply without its thoughts, and whether it ends inside one.
+
+    Tags between the start and the end of each of `quoting`, in order, are part of what is quoted there.
+
+    All before a closing tag is a thought if no tag opens it: many chat templates end with the opening tag. A tag that
+    is not closed makes all behind it a thought. Tags do not nest: models that mention one while they think still close
+    the thought once.
+    """
+    said, start, inside = list[str](), 0, False
+    quoted = [(0, 0), *quoting]
+    for tag in _TAG.finditer(text):
+        if tag.start() < quoted[bisect_right(quoted, tag.start(), key=lambda span: span[0]) - 1][1]:
+            continue
+        if tag["opening"] is not None:
+            if not inside:
+                said.append(text[start : tag.start()])
+            inside = True
+        else:
+            said = said if inside else []
+            inside, start = False, tag.end()
+    return "".join(said if inside else [*said, text[start:]]), inside
+
+
+@dataclass(frozen=True)
+class RecordedPlace:
+    """Where the camera was in a turn, and in turn 0; `camera` is None if the run does not say what drew its views.
+
+    Of the scan it knows the `points` that the turn recorded.
+    """
+
+    pose: CameraPose
+    start: CameraPose
+    camera: Intrinsics | None
+    points: Sequence[SeenPoint] = ()
+
+    def surface_at(self, x: float, y: float) -> np.ndarray | None:
+        """The point that was at a pixel, (3,) world metres, None in a hole; raises ValueError unless it is recorded."""
+        found = next((each for each in self.points if each.pixel == (x, y)), None)
+        if found is None:
+            raise ValueError(f"the run has not recorded what its view shows at [{x:g}, {y:g}]")
+        return None if found.surface is None else np.array(found.surface)
+
+    def pixel_of_mark(self, number: int) -> tuple[float, float] | None:
+        """The pixel of a mark that the turn's reply named; None for others."""
+        return next((each.pixel for each in self.points if each.mark == number), None)
+
+
+def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Question, bool], Decision]:
+    """A parser in the action space of a run: it takes a turn, its first turn, the question and whether it must answer.
+
+    For a run on frames of videos, a parser by the video protocol of its benchmark. Raises RunError if the space cannot
+    be loaded, or is in a file of a user's, unless `allow_code` lets it be executed.
+    """
+    if reader.facts.setting("present") == "video":
+        video = reader.benchmark.video
+        if video is None:
+            raise RunError(f"{reader.folder}: how its replies are read is in the code of its benchmark: {TRUST}")
+        return lambda turn, first, question, last_turn: parse_video_answer(turn.reply.text, question, video)
+    name, camera = reader.facts.setting("actions"), reader.facts.intrinsics
+    if is_users(name) and not allow_code:
+        raise RunError(f"{reader.folder} has the actions of {name}, which is code: {TRUST}")
+    try:
+        space = find_space(name)
+    except ConfigError as error:
+        raise RunError(f"{reader.folder}: {error}") from error
+
+    def parse(turn: Turn, first: Turn, question: Question, last_turn: bool) -> Decision:
+        place = RecordedPlace(turn.pose, first.pose, camera, turn.points)
+        return parse_action(turn.reply.text, question, last_turn, space, place)
+
+    return parse
