@@ -21,8 +21,7 @@ from planned import checked, run_settings
 from waiting import wait_until
 
 from roomscout.agent.actions import action_spaces
-from roomscout.agent.play.controls import aimed, controls_of
-from roomscout.agent.play.page import turn_shown
+from roomscout.agent.play.page import aimed, controls_of, turn_shown
 from roomscout.agent.play.policy import GAP_S, Asked, HumanPolicy
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.questions import Question, load_questions

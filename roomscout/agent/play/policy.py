@@ -14,8 +14,7 @@ from urllib.parse import urlencode
 
 from roomscout.agent.actions.space import ActionSpaceError, shown
 from roomscout.agent.console import print_to_console
-from roomscout.agent.play.controls import controls_of
-from roomscout.agent.play.page import PlaySite, turn_shown
+from roomscout.agent.play.page import PlaySite, controls_of, turn_shown
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
