@@ -1,4 +1,4 @@
-"""Log lines: on the console, and in the log file of each run."""
+"""What a run prints: log lines, on the console and in the log file of each run, and views on the terminal."""
 
 import logging
 import os
@@ -7,17 +7,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, RenderableType
 
 from roomscout.base.text import LogFormatter, replace_unencodable
 from roomscout.runs import RunError
 
+if TYPE_CHECKING:
+    from roomscout.agent.state import QuestionState
+
 OUR_LOGGER = "roomscout"
 TURNS_LOGGER = "roomscout.agent.turns"
 """Logs each reply and its action, at level DEBUG."""
+PICTURE_COLUMNS = 80
+"""The widest picture, in columns of the terminal."""
 
 
 class _Console(Console):
@@ -175,3 +181,28 @@ def log_to_file(path: Path) -> Iterator[None]:
         run.file = None
         with suppress(OSError):
             file.close()
+
+
+@cache
+def shows_pictures() -> bool:
+    """Whether the terminal shows pictures: as pixels, or as coloured half blocks."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and console.is_terminal):  # it is asked how it shows them
+        return False
+    if 0 in os.get_terminal_size(sys.stdout.fileno()):  # a terminal without a size has no room for a picture
+        return False
+    return os.environ.get("TERM") != "dumb" and console.color_system in ("256", "truecolor")
+
+
+def show_turn(state: "QuestionState", path: Path) -> None:
+    """Print the view of the turn that a question takes next, or where no pictures are shown the path of its file."""
+    what = f"[{state.label}] turn {state.turn} sees"
+    if not shows_pictures():
+        print_to_console(f"{what} {path}")
+        return
+    from PIL import Image
+    from textual_image.renderable import Image as Picture  # asks the terminal what it can show, so not before
+
+    logging.getLogger("textual_image").setLevel(logging.ERROR)  # it warns if a terminal hides its cell size
+    print_to_console(f"{what}:")
+    view = Image.fromarray(state.observation.view)
+    print_to_console(Picture(view, width=min(PICTURE_COLUMNS, console.width), height="auto"))

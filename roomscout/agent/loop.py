@@ -10,13 +10,13 @@ from dataclasses import replace
 from threading import Event
 
 from roomscout.agent.policies import Policy
-from roomscout.agent.prefetcher import Prefetcher
 from roomscout.agent.progress import LINE_EVERY_S, Progress
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import (
     DECIDING,
     VIEW_THREADS,
+    Prefetcher,
     Run,
     complete_question_sequentially,
     failing,

@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,6 @@ from typing import Any
 
 from roomscout.agent.actions.space import ActionSpaceError
 from roomscout.agent.policies import Decision, Policy, PolicyError
-from roomscout.agent.prefetcher import Prefetcher
 from roomscout.agent.state import QuestionState
 from roomscout.base.loading import raised
 from roomscout.base.text import counted
@@ -22,6 +21,7 @@ from roomscout.data.question import AnswerKindError
 from roomscout.data.scans import ScanNotFound
 from roomscout.data.video_frames import VideoError, VideoNotFound
 from roomscout.envs.actions import LIMITS, CameraAction
+from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, Reply
@@ -108,6 +108,47 @@ class EngineClock:
             yield
         finally:
             self._since = time.perf_counter()
+
+
+class Prefetcher:
+    """Environments of questions that have not begun, made on one thread, so that turns keep the threads for views.
+
+    Makes no more once their scans take as much memory as the library's cache. Leaves out questions with recorded turns,
+    which do not begin at view 0. Videos are decoded ahead by their library.
+    """
+
+    def __init__(self, library: SceneLibrary | FilmLibrary, journal: Journal) -> None:
+        self._library, self._journal = library, journal
+        self._opened: dict[EpisodeId, Future[ExplorationEnv | None]] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="first-views")
+
+    def prepare(self, states: Sequence[QuestionState]) -> None:
+        """Make the environments of these questions, which begin next, in the background."""
+        library = self._library
+        if isinstance(library, FilmLibrary):
+            library.load_ahead(state.question for state in states)
+            return
+        for state in states:
+            if state.episode not in self._opened:
+                self._opened[state.episode] = self._thread.submit(copy_context().run, self._open, state, library)
+
+    def take(self, state: QuestionState) -> ExplorationEnv | None:
+        """The environment of a question that begins now; None if it is still to be made. Raises what `reset` raises."""
+        future = self._opened.pop(state.episode, None)
+        return None if future is None or future.cancel() else future.result()
+
+    def close(self) -> None:
+        """Make no more; waits for the one that is being made."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _open(self, state: QuestionState, library: SceneLibrary) -> ExplorationEnv | None:
+        if self._journal.turns_of(state.episode):
+            return None
+        done = [each for each in list(self._opened.values()) if each.done() and not each.cancelled()]
+        scenes = {id(env.scene): env.scene for each in done if not each.exception() and (env := each.result())}
+        if scenes and sum(scene.nbytes for scene in scenes.values()) >= library.cache_bytes:
+            return None
+        return state.opened(library)
 
 
 @dataclass(frozen=True)
@@ -239,25 +280,22 @@ def forced_answers(
 
 
 def log_turn(state: QuestionState, turn: Turn) -> None:
-    """Log a turn's reply, if there is one, what the camera did, and what was answered as if it were the last turn."""
+    """Log a turn's reply, if there is one, and its action with what came of it, such as "forward 1 m; moved 0.30 m"."""
     said = turn.reply.text.strip().split("\n")
     form = "[%s] turn %d said: %s" + "\n    %s" * (len(said) - 1) + "\n  -> %s"  # each line is an argument
     if said == [""]:
         said, form = [], "[%s] turn %d: %s"
-    log.debug(form, state.label, turn.turn, *said, what_happened(turn))
-
-
-def what_happened(turn: Turn) -> str:
-    """A turn's action and what came of it: "forward 1 m; moved 0.30 of 1.00 m, then blocked by a surface"."""
     ended_without_answer = turn.is_final and not turn.action.done
-    asked = None if turn.requested is None else f"asked for: {turn.requested.in_words}"
-    did = "no turns left" if ended_without_answer else turn.action.in_words
-    words = [turn.parse_error, turn.uses_in_words, asked, did]
-    if turn.stopped:
-        words.append(turn.camera_in_words)
+    happened = [
+        turn.parse_error,
+        turn.uses_in_words,
+        None if turn.requested is None else f"asked for: {turn.requested.in_words}",
+        "no turns left" if ended_without_answer else turn.action.in_words,
+        turn.camera_in_words if turn.stopped else None,
+    ]
     if turn.forced is not None:
-        words.append(f"if it were the last turn: {'no answer' if turn.forced.answer is None else turn.forced.answer}")
-    return "; ".join(filter(None, words))
+        happened.append(f"if it were the last turn: {turn.forced.answer or 'no answer'}")
+    log.debug(form, state.label, turn.turn, *said, "; ".join(filter(None, happened)))
 
 
 @contextmanager

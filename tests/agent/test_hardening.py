@@ -299,7 +299,7 @@ def test_a_terminal_without_a_size_shows_no_pictures():
     said = on_a_terminal([
         sys.executable, "-c",
         "import os; os.environ.update(TERM='xterm-256color', COLORTERM='truecolor')\n"
-        "from roomscout.agent.terminal_views import shows_pictures; print(os.get_terminal_size(), shows_pictures())",
+        "from roomscout.agent.console import shows_pictures; print(os.get_terminal_size(), shows_pictures())",
     ])  # fmt: skip
     assert "columns=0" in said
     assert "False" in said
