@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from string import Formatter
 from typing import Any, ClassVar, get_args
@@ -269,14 +270,12 @@ class Prompts:
     variants: Variants = field(default=Variants(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check(self, "")
-        _check(self.outcome, "outcome.")
-        _check(self.variants, "variants.")
+        for prefix, record in (("", self), ("outcome.", self.outcome), ("variants.", self.variants)):
+            _check(record, prefix)
         for lacking in self.variants.advice_untold:
             if why := wrong_needs(lacking):
                 raise ValueError(f"variants.advice_untold {why}")
-        advices = [self.advice, *self.variants.advice_untold.values()]
-        for kind, text in [pair for advice in advices for pair in advice.items()]:
+        for kind, text in chain(self.advice.items(), *(each.items() for each in self.variants.advice_untold.values())):
             if re.search("[\ud800-\udfff]", kind + text):
                 raise ValueError(f"advice for {kind!r} contains an unpaired surrogate: write it as UTF-8")
 
@@ -288,11 +287,12 @@ class Prompts:
     @property
     def templates(self) -> dict[str, Any]:
         """The templates as JSON values, without the variants and without empty ones that earlier versions lack."""
-        values = {name: value for name, value in asdict(self).items() if name != "variants"}
-        of_outcome = ((values["outcome"], name) for name in _LATER_OUTCOMES)
-        for record, name in (*((values, name) for name in ("view", "hidden", *_GIVEN)), *of_outcome):
-            if not record[name]:
-                del record[name]
+        values = asdict(self)
+        del values["variants"]
+        for record, later in ((values, ("view", "hidden", *_GIVEN)), (values["outcome"], _LATER_OUTCOMES)):
+            for name in later:
+                if not record[name]:
+                    del record[name]
         return values
 
     @property
@@ -311,9 +311,10 @@ class Prompts:
         given = told | {"translation": controls.model_moves and controls.translation, "moves": controls.model_moves}
         lacking = {name for name in ADVICE_NEEDS if not given[name]}
         advice = dict(prompts.advice)
-        for names in sorted(self.variants.advice_untold, key=_order_of_needs):
-            if lacking.issuperset(names.split()):
-                advice |= self.variants.advice_untold[names]
+        untold = {tuple(names.split()): more for names, more in self.variants.advice_untold.items()}
+        for needs in sorted(untold, key=lambda needs: (len(needs), sorted(map(ADVICE_NEEDS.index, needs)))):
+            if lacking.issuperset(needs):
+                advice |= untold[needs]
         position, extent = prompts.position if told["pose"] else "", prompts.extent if told["extent"] else ""
         more = [MODALITIES[name].sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
         if "marks" in see and space.marked and controls.moves != "none" and not controls.at_once:
@@ -328,7 +329,8 @@ class Prompts:
         return replace(prompts, system=system, advice=advice, position=position, extent=extent, hidden=hidden, **boxes)
 
     def _for_mover(self, controls: Controls, space: ActionSpace) -> "Prompts":
-        """These prompts in the words for who moves the camera, and by which actions."""
+        """These prompts in the words for who moves the camera, and by which actions; raises ConfigError if they have
+        their own words for others."""
         variants, outcome, view = self.variants, self.outcome, self.view
         if controls.model_moves:
             if controls.min_turns:
@@ -347,19 +349,15 @@ class Prompts:
                 others = "leave out --moves, --moves-of and --given path"
                 raise ConfigError(f"--actions {space.name} needs a model that moves the camera: {others}")
             outcome = replace(outcome, measured=MEASURED)
-        system = self._system(name, space)
-        return replace(self, system=system, last_turn=last, outcome=outcome, view=view)
-
-    def _system(self, name: str, space: ActionSpace) -> str:
-        """The system template of a name in the words of an action space; raises ConfigError if it has its own."""
-        own: str = self.system if name == "system" else getattr(self.variants, name)
+        own: str = self.system if name == "system" else getattr(variants, name)
         form = _FORMS[name] if own == _SYSTEMS[name] else own
         if space is not METRIC and "{actions}" not in form:
             raise ConfigError(
                 f"--actions {space.name}: the prompts describe the actions of {METRIC.name} in their template {name}: "
                 f"write {{actions}} there instead, or leave out --actions"
             )
-        return _in_space(name, form, space)
+        system = _in_space(name, form, space)
+        return replace(self, system=system, last_turn=last, outcome=outcome, view=view)
 
     def _remaining_turns(self, controls: Controls, counted: bool) -> str:
         """The template of turns before the last one, with the number of the turn and of those left if `counted`."""
@@ -376,14 +374,12 @@ class Prompts:
         """These prompts with the benchmark's advice for the types that they have none for."""
         advice = {each.name: each.advice for each in benchmark.types if each.advice}
         of_benchmark = [each for each in benchmark.types if each.name not in self.advice]
-        untold: dict[str, Mapping[str, str]] = {
-            lacking: {each.name: each.advice_untold[lacking] for each in of_benchmark if lacking in each.advice_untold}
-            | dict(self.variants.advice_untold.get(lacking, {}))
-            for lacking in {
-                *self.variants.advice_untold,
-                *(names for each in of_benchmark for names in each.advice_untold),
-            }
-        }
+        untold: dict[str, dict[str, str]] = {}
+        for each in of_benchmark:
+            for lacking, text in each.advice_untold.items():
+                untold.setdefault(lacking, {})[each.name] = text
+        for lacking, texts in self.variants.advice_untold.items():
+            untold.setdefault(lacking, {}).update(texts)
         variants = replace(self.variants, advice_untold=untold)
         return replace(self, advice={**advice, **self.advice}, variants=variants)
 
@@ -411,12 +407,6 @@ def _placeholders(template: str) -> dict[str, Any]:
     defaults = [getattr(record, name, "") for record in (Prompts, OutcomePrompts, Variants)]
     parsed = Formatter().parse("".join([*defaults, _MORE_PLACEHOLDERS.get(name, "")]))
     return {each: 0 if each in _INTEGERS else 0.0 if form else "" for _, each, form, _ in parsed if each}
-
-
-def _order_of_needs(names: str) -> list[int]:
-    """The key by which what names more of ADVICE_NEEDS, or later ones, comes later."""
-    places = sorted(map(ADVICE_NEEDS.index, names.split()))
-    return [len(places), *places]
 
 
 def _check(record: Prompts | OutcomePrompts | Variants, prefix: str) -> None:
@@ -464,16 +454,9 @@ def load_prompts(path: Path) -> Prompts:
     from roomscout.base.plain_yaml import read_yaml
 
     try:
-        values = read_yaml(path)
+        return validated_prompts(read_yaml(path))
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror or error})") from None
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read as YAML: {error}") from None
-    if not isinstance(values, dict) or not values:
-        names = ", ".join(each.name for each in fields(Prompts))
-        raise ValueError(f"{path} has no prompts: it takes texts by name, which are {names}")
-    try:
-        return validated_prompts(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -482,6 +465,10 @@ def validated_prompts(values: object) -> Prompts:
     """Parsed YAML or JSON as Prompts; raises ValueError with the first field that is wrong."""
     from pydantic import TypeAdapter, ValidationError
 
+    if not isinstance(values, dict) or not values:
+        raise ValueError(
+            f"no prompts: it takes texts by name, which are {', '.join(each.name for each in fields(Prompts))}"
+        )
     try:
         return TypeAdapter(Prompts).validate_python(values)
     except ValidationError as error:
