@@ -29,6 +29,7 @@ from roomscout.edge.flags import parse_command_line
 from roomscout.edge.reading import changed, read_settings
 from roomscout.edge.settings import flags_giving
 from roomscout.envs.library import CameraSettings, ScanLibrary
+from roomscout.models.conversation import Conversation
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
@@ -280,7 +281,7 @@ def test_a_turn_is_the_same_whatever_the_truth_is(few: RoomScans, library: ScanL
     other = replace(question, ground_truth="1", dataset="elsewhere", id="another", scan=str(few.root / "x.ply"))
     state = state_of(question, library)
     shown = turn_shown(state)[0] | controls_of(state)
-    state.question, state.conversation = other, state._empty_conversation()
+    state.question, state.conversation = other, Conversation(other.id)
     assert turn_shown(state)[0] | controls_of(state) == shown
 
 
