@@ -52,10 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def log_split(folder: Path) -> None:
-    """Work out and save what was in view in the answers of a finished run, and log how it splits the errors.
-
-    Does nothing for a blind run, and for one whose scans have no known boxes of objects. Raises RunError.
-    """
+    """Save what was in view in the answers of a finished run, and log how it splits the errors; raises RunError."""
     reader = RunReader(folder)
     if reader.facts.is_blind or not knows_boxes(reader):
         return

@@ -108,10 +108,7 @@ def main(
 
 
 def price_run(reader: RunReader, prices: Path) -> str:
-    """Give a run the price of its model in a file, and renew its summary; returns what it cost, in words.
-
-    Raises RunError.
-    """
+    """Give a run the price of its model in a file, renew its summary and return the cost in words; raises RunError."""
     if not reader.facts.asks_model:
         raise RunError(f"--prices are of a model's tokens, and no model answered in {reader.folder}: leave it out")
     try:

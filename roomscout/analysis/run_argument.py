@@ -54,10 +54,7 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_rows(rows: Sequence[ResultRow], types: Sequence[str], scenes: Sequence[str]) -> list[ResultRow]:
-    """The rows of the given types and scenes; none given means all.
-
-    Raises RunError, which names the flag, if no row has a type or a scene.
-    """
+    """The rows of these types and scenes, all if none are given; raises RunError naming the flag if none has one."""
     _require_present("--type", types, [row.question_type for row in rows])
     _require_present("--scene", scenes, [row.scene_name for row in rows])
     return [

@@ -21,9 +21,6 @@ def require_recorded(path: Path, scan: ScanRecord) -> None:
 
 
 def recorded_scene(scan: ScanRecord, up_axis: UpAxis, scale: float) -> Scene:
-    """Load a scan that a run recorded, with its own unit and up axis, else those of the run.
-
-    Raises SceneError if it is missing, has changed since, or cannot be used.
-    """
+    """Load a scan that a run recorded, with its unit and up axis; raises SceneError if it is missing or has changed."""
     require_recorded(Path(scan.file), scan)
     return load_scene(scan.file, *scan.frame.over(up_axis, scale))

@@ -85,10 +85,7 @@ def knows_boxes(reader: RunReader) -> bool:
 
 
 def save(folder: Path, seen: Seen) -> None:
-    """Write seen.jsonl into a run folder, and its figures into summary.json and results.csv.
-
-    Raises RunInUse while a process writes the run, RunError if the folder cannot be written.
-    """
+    """Write seen.jsonl, and its figures into summary.json and results.csv; raises RunError, RunInUse for a busy run."""
     run = RunWriter(folder)
     try:
         run.save_sights(list(seen.sights.values()))

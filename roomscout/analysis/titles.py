@@ -52,10 +52,7 @@ def title_of(facts: RunFacts, benchmark: Benchmark, overall: float | None) -> st
 
 
 def asked_in_words(facts: RunFacts, benchmark: Benchmark) -> str:
-    """The benchmark of a run, or the file of its questions: its folder, if the file is called questions.
-
-    For a question about one scan, the file of the scan.
-    """
+    """The benchmark of a run, the file of its questions (its folder, if called questions), or the one scan."""
     if facts.setting("ply"):
         return PurePosixPath(facts.setting("ply")).name
     path = PurePosixPath(benchmark.title)

@@ -45,10 +45,7 @@ _TextLoader.yaml_constructors = {
 
 
 def read_yaml(path: Path) -> Any:
-    """The contents of a YAML file as texts, None, lists and dictionaries; None if it is empty.
-
-    Raises OSError, or ValueError with the reason if it is not such YAML.
-    """
+    """The texts, None, lists and dictionaries of a YAML file; raises OSError, or ValueError for any other YAML."""
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_TextLoader)
     except (UnicodeDecodeError, yaml.YAMLError) as error:

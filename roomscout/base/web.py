@@ -121,10 +121,7 @@ class _Requests(BaseHTTPRequestHandler):
         self._answer(self.pages.page)
 
     def do_POST(self) -> None:
-        """Hand the JSON in the body to the site, and answer with its page.
-
-        Pages elsewhere cannot post JSON here: browsers ask first, with a request that this server does not know.
-        """
+        """Hand the JSON in the body to the site; other pages cannot post it, since browsers ask this server first."""
         length = self.headers.get("Content-Length", "")
         fits = re.fullmatch("[0-9]{1,5}", length) and int(length) <= LARGEST_BODY
         if not self.pages.takes_posts:

@@ -64,10 +64,7 @@ def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S) -> Ou
 
 
 def _answered(parts: "Parts", no_node_for_s: float) -> list[Part]:
-    """Let workers answer what is left; if a cluster that was started here is lost, once more on another.
-
-    Returns the parts that an unexpected error stopped.
-    """
+    """The parts that an unexpected error stopped, after a second try of all that is left if a cluster is lost."""
     asked, gpus_each = parts.run.settings, parts.run.gpus_each
     root = Path(asked["log_root"])
     try:

@@ -57,10 +57,7 @@ class Cluster:
         self.workers = replicas.count
 
     def outcomes(self, call: str, arguments: Mapping[Any, tuple[Any, ...]]) -> Iterator[dict[Any, Any]]:
-        """Make a call of `parts` on a worker for each key; yields values and errors by key as calls end.
-
-        Also yields once a second meanwhile.
-        """
+        """Make a call of `parts` on a worker for each key; yields values and errors as calls end, and once a second."""
         try:
             self._process.connection.send((call, arguments, self._replicas))
         except OSError:

@@ -44,10 +44,7 @@ def demo_settings(given: Given) -> Settings:
 
 
 def run_demo(settings: Settings) -> list[Outcome]:
-    """Ask a model about generated rooms, first blind, then with real views, and log both scores.
-
-    Returns the outcomes, of which the last one has the exit status; raises the errors of `run`.
-    """
+    """Ask about generated rooms, blind and then with views, and log both scores; the last outcome has the status."""
     shows_progress = settings.log_level != "result"
     if settings.renderer == "blind":
         return [run(settings, show_progress=shows_progress)]

@@ -144,10 +144,7 @@ def _named_scans(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
 
 
 def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
-    """The scan of each scene with its own unit and up axis; raises QuestionError or ScanNotFound.
-
-    Leaves out those that are missing, and logs them.
-    """
+    """The scan of each scene; leaves out and logs missing ones. Raises QuestionError or ScanNotFound."""
     name = options.benchmark or DEFAULT
     benchmark, layouts = find_benchmark(name), layouts_of(name)
     root = options.scan_root or scan_root_of(Settings.scan_root, options.questions)

@@ -100,10 +100,7 @@ def write_after_run(folder: Path) -> None:
 
 @contextmanager
 def _complete_without(what: str, verb: str, folder: Path, *flags: str) -> Iterator[None]:
-    """Log one warning, with the command to try again, if what is inside fails: the run is complete all the same.
-
-    The traceback is in its run.log.
-    """
+    """If what is inside fails, log one warning with the command to try again: the run is complete all the same."""
     from roomscout.agent.console import log_to_file
     from roomscout.runs import RunError
 

@@ -109,10 +109,7 @@ class AnswerKind(Protocol):
         return {}
 
     def vote(self, answers: Sequence[str]) -> str:
-        """The answer that most of these valid answers (at least one) give, the earliest one on a tie.
-
-        By default ignores case, repeated white space and a final period.
-        """
+        """The answer that most of these valid ones give, the earliest on a tie; ignores case and a final period."""
         votes = Counter(map(_normal, answers))
         return max(answers, key=lambda answer: votes[_normal(answer)])
 

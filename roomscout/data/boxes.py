@@ -147,10 +147,7 @@ def read_boxes(path: Path) -> dict[str, tuple[ObjectBox, ...]]:
 
 @dataclass(frozen=True)
 class Needed:
-    """The objects of one category that a question names. `all_of_them`: it counts them, so it needs every one.
-
-    Otherwise one of them is enough.
-    """
+    """The objects of one category that a question names: it needs all of them if it counts them, else one."""
 
     category: str
     boxes: tuple[ObjectBox, ...]

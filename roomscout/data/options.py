@@ -61,10 +61,7 @@ def _option_texts(value: object) -> list[str]:
 
 
 def read_options(value: object) -> Options:
-    """The options of a cell or an argument with letters: their own, which all of them must have, or else A, B, ...
-
-    Raises ValueError with the form that is expected.
-    """
+    """The options of a cell or an argument with their own letters or A, B, ...; ValueError with the forms."""
     texts = _option_texts(value)
     if all(map(LETTERED_OPTION.match, texts)):
         return Options(tuple(texts))
@@ -80,10 +77,7 @@ def read_options(value: object) -> Options:
 
 
 def letter_named(truth: str, options: Options) -> str | None:
-    """The letter of the option that a ground truth names by its letter or its text; None if it names none.
-
-    Raises ValueError if it may name several.
-    """
+    """The letter of the option that a truth names by letter or text; None for none, ValueError if it may be several."""
     letter = truth.upper()
     if options.own_letters and letter in options.letters:
         return letter

@@ -199,10 +199,7 @@ def _parse_json(text: str, place: str) -> object:
 
 
 def _read_csv(path: Path) -> Iterator[NumberedRow]:
-    """Rows of a table with commas, semicolons or tabs, whichever the header has most of.
-
-    Uses the standard library, which keeps values such as '007' as text.
-    """
+    """Rows of a table with commas, semicolons or tabs, as text: '007' stays so."""
     number = 0
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     with path.open(encoding="utf-8-sig", newline="") as lines:

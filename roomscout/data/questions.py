@@ -142,10 +142,7 @@ def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None
 
 
 def saved(questions: Iterable[Question]) -> str:
-    """The contents of a .jsonl file with every column of these questions, their kinds of answers and their scans.
-
-    `load_saved` reads them exactly as they are. The file is also one for `load_questions`.
-    """
+    """A .jsonl file with every column of these questions, their kinds and scans, which `load_saved` reads exactly."""
     return "".join(json.dumps(row_of(question)) + "\n" for question in questions)
 
 

@@ -93,10 +93,7 @@ def scan_of(question: Question, scan_root: Path, layouts: Layouts = LAYOUTS) -> 
 
 
 def scan_sha256(path: Path) -> str:
-    """SHA-256 (64 hex digits) of a scan file, without the files that it refers to.
-
-    Raises OSError, also for a pipe or a device, which may have no end.
-    """
+    """SHA-256 (64 hex digits) of a scan file alone; raises OSError, also for a pipe or a device, which may not end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     with path.open("rb") as scan:
@@ -106,10 +103,7 @@ def scan_sha256(path: Path) -> str:
 def missing_scans(
     questions: Sequence[Question], scan_root: Path, layouts: Layouts = LAYOUTS
 ) -> dict[tuple[str, str], str]:
-    """Why each scene without a scan has none, in order of first appearance.
-
-    Raises ScanNotFound only if `scan_root` is not a folder.
-    """
+    """Why each scene without a scan has none, in order of first appearance; ScanNotFound if the root is no folder."""
     if any(not question.scan for question in questions):
         _require_root(scan_root, layouts)
     reasons: dict[tuple[str, str], str] = {}

@@ -120,10 +120,7 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
 
 
 def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRecord, tuple[Shot, ...]]:
-    """Images of a folder as frames, and which they are; raises VideoError.
-
-    They are in natural order of their names: 2.jpg is before 10.jpg.
-    """
+    """Images of a folder as frames, in natural order (2.jpg before 10.jpg), and which they are; raises VideoError."""
     with _reading(path):
         files = [each for each in path.iterdir() if each.suffix.lower() in IMAGE_SUFFIXES and each.name[0] != "."]
     files = sorted(files, key=lambda each: (_natural(each.name), each.name))

@@ -37,10 +37,7 @@ class DividedRun:
 
 
 def divide(settings: Settings, folder: Path | None) -> DividedRun:
-    """The run that these settings ask workers for, checked as far as this machine can, which may have no GPU.
-
-    Makes the scans of a benchmark that makes them. `folder` is that of a run to resume. Raises the errors of `plan`.
-    """
+    """The run to divide among workers, or the one in `folder` to resume, checked without a GPU as by `plan`."""
     if settings.ray:
         require("--ray", "ray", error=ConfigError)
     draft = Draft.of(settings, folder=folder)

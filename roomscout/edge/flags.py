@@ -20,10 +20,7 @@ from roomscout.edge.settings import SECTIONS, SETTINGS, SEVERAL, TYPES, names_in
 
 @dataclass(frozen=True)
 class Given:
-    """The settings that a command line gives, by name: those of its flags, else those of its --config file.
-
-    `help` says that it asks for help.
-    """
+    """The settings of a command line by name, from its flags over its --config file; `help` if it asks for help."""
 
     settings: dict[str, Any]
     help: bool = False

@@ -42,10 +42,7 @@ for the question types of procedural rooms; rounded down so as not to underestim
 
 @dataclass(frozen=True)
 class ConversationSize:
-    """The largest number of tokens in a question's conversation, and its parts.
-
-    With `keep_views`, a conversation shows the images of that many last turns and of the first.
-    """
+    """The most tokens of a conversation, and its parts; with `keep_views`, of the first and that many last views."""
 
     first_text_tokens: int
     turn_text_tokens: int

@@ -58,10 +58,7 @@ def _server_url(url: str) -> str:
 
 
 def _extra_body(value: Any) -> str:
-    """A JSON object, given as text or as a dictionary, as the text that run.json has; raises ValueError.
-
-    Messages never show values: a run folder must not hold keys.
-    """
+    """A JSON object, as text or dictionary, as text; raises ValueError without its values, which may be keys."""
     if value == "":
         return ""
     try:

@@ -361,10 +361,7 @@ def mesh_beside(path: Path) -> Path | None:
 
 
 class SceneCache:
-    """A thread-safe LRU cache of scenes by path; the other arguments are those of `load_scene`.
-
-    Limited to `max_bytes` in total, but always keeps the newest scene. Failures are not cached.
-    """
+    """A thread-safe LRU cache of scenes by path and arguments of `load_scene`, of `max_bytes`, or the newest scene."""
 
     def __init__(self, max_bytes: int, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> None:
         self._max_bytes, self._scale, self._as_points = max_bytes, scale, as_points

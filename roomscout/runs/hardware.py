@@ -16,10 +16,7 @@ Values = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class GpuSamples(Record):
-    """A line of hardware.jsonl: what a GPU did, a value per second from the time `at` on, None where it is unknown.
-
-    `gpu` is its entry in CUDA_VISIBLE_DEVICES, by default its index.
-    """
+    """A GPU, by its entry of CUDA_VISIBLE_DEVICES, in each second since `at`; None for unknown values."""
 
     at: str
     host: str

@@ -7,10 +7,7 @@ from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, Turn
 
 
 class Journal(Protocol):
-    """Records turns and results as they finish.
-
-    `roomscout.runs.writer.RunWriter` writes them to a run folder, `MemoryJournal` keeps them in memory.
-    """
+    """Records turns and results as they finish: `RunWriter` in a run folder, `MemoryJournal` in memory."""
 
     @property
     def rows(self) -> list[ResultRow]:

@@ -11,10 +11,7 @@ from roomscout.runs.records import ResultRow
 
 @dataclass(frozen=True)
 class Mark(Record):
-    """A line of marks.jsonl: the mark, 1 to 5, of an answer to a question.
-
-    `judge` is the model that gave it, and `prompts_sha256` the beginning of the hash of what it was asked, and how.
-    """
+    """A line of marks.jsonl: a mark, 1 to 5, by a model that was asked by prompts whose hash begins so."""
 
     id: str
     answer: str

@@ -163,10 +163,7 @@ def sessions_of(folder: Path) -> Sequence[Session]:
 
 
 def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
-    """The merged run.json: that of the part begun first, for the whole run, with the origin of each part.
-
-    Logs a warning if the parts were answered by different versions.
-    """
+    """The merged run.json: that of the part begun first, with the origin of each; warns of unlike versions."""
     first = min(parts, key=lambda part: part.facts.started)
     price = first.facts.price
     if any(part.facts.price != price for part in parts):

@@ -22,10 +22,7 @@ WORDS = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-size
 
 
 def trajectory_html(trajectory: "Trajectory") -> str:
-    """A question with its options and outcome, and a filmstrip of its turns: images, words and action of each.
-
-    All text is escaped. A view whose file is missing or damaged is replaced by the reason.
-    """
+    """A question with its outcome and a filmstrip of its turns, all text escaped; reasons in place of damaged views."""
     question = trajectory.question
     outcome = trajectory.error or _with_text(question, trajectory.answer)
     if trajectory.score is not None:

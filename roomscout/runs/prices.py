@@ -27,10 +27,7 @@ _PRICES = TypeAdapter(Annotated[dict[str, _Prices], Field(min_length=1)])
 
 @dataclass(frozen=True)
 class Price:
-    """What a million tokens of a model cost, in the currency of the file.
-
-    `cached_input` is for tokens that the model, or a cache of its server, did not compute again.
-    """
+    """The cost of a million tokens in the file's currency; `cached_input` is for those not computed again."""
 
     model: str
     input: Amount

@@ -37,10 +37,7 @@ def changed_versions(before: Versions, now: Versions) -> list[str]:
 
 
 def git_revision() -> str | None:
-    """The commit of this checkout, with "+changes" if tracked files were modified, or the one that pip installed.
-
-    None if neither is known, as for a release.
-    """
+    """The commit of this checkout, "+changes" if modified, or the one that pip installed; None if unknown."""
     folder = Path(__file__).resolve().parents[2]
     try:
         if Path(_git(folder, "rev-parse", "--show-toplevel")) != folder:

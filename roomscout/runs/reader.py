@@ -49,10 +49,7 @@ PARTS_FOLDER = "parts"
 
 
 class RunReader:
-    """The contents of a run folder so far. Every access reads from disk and ignores a torn last line.
-
-    Raises RunError naming the file if one is damaged.
-    """
+    """A run folder so far, read at each access without a torn last line; raises RunError naming a damaged file."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -108,10 +105,7 @@ class RunReader:
             raise RunError(str(error)) from None
 
     def require_questions(self, questions: Sequence[Question], whole: Sequence[Question]) -> None:
-        """Raise RunError unless the run was begun with these questions.
-
-        `whole` are those of all parts, which define the question numbers.
-        """
+        """Raise RunError unless the run was begun with these questions, of these `whole` ones of all parts."""
         facts = self.facts
         same = facts.questions_sha256 == fingerprint(questions)
         if not same or (facts.part and facts.part.questions_sha256 != fingerprint(whole)):
@@ -231,10 +225,7 @@ def run_folders(log_root: Path) -> list[Path]:
 
 
 def runs_by_start(log_root: Path, batched_only: bool = False) -> list[Path]:
-    """The folders of all runs directly below `log_root`, those that began last at the end.
-
-    `batched_only` skips runs of a single question.
-    """
+    """The runs directly below `log_root`, the last begun at the end; if `batched_only`, not of single questions."""
     begun = {}
     for folder in run_folders(log_root):
         is_batched, began = _batched_and_start(folder)
@@ -251,10 +242,7 @@ def newest_run(log_root: Path, batched_only: bool = False) -> Path:
 
 
 def named_run(named: Path, log_root: Path) -> Path:
-    """The path of a run that a user names by its path, or by its name below `log_root`.
-
-    Returns any path that exists, also one that is not a run folder; raises RunError for others.
-    """
+    """The run that a user names by path or by name below `log_root`, or another path that exists; else RunError."""
     path = on_disk(named.expanduser())
     below = log_root / path
     for place in (path, below):
@@ -267,10 +255,7 @@ def named_run(named: Path, log_root: Path) -> Path:
 
 
 def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> Path:
-    """The folder to resume: for NEWEST the newest run below `log_root`, else the run named by its path or name.
-
-    `batched_only` skips runs of a single question. Raises RunError if there is no such run.
-    """
+    """The run to resume, NEWEST or named by path or name below `log_root`; raises RunError for none."""
     try:
         folder = (
             newest_run(log_root, batched_only) if continue_from == NEWEST else named_run(Path(continue_from), log_root)
@@ -283,10 +268,7 @@ def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> 
 
 
 def find_part(log_root: Path, number: int, of: int, name: str | None = None) -> Path | None:
-    """The newest run of a part directly below `log_root`, or that of a run's `name`; None if there is none.
-
-    Skips damaged runs.
-    """
+    """The newest run of a part directly below `log_root`, or of a run's `name`; None if no undamaged one exists."""
     return _newest_parts(log_root, name).get((number, of))
 
 
@@ -296,10 +278,7 @@ def parts_of_run(folder: Path) -> list[Path]:
 
 
 def _newest_parts(log_root: Path, name: str | None = None) -> dict[tuple[int, int], Path]:
-    """The newest run of each part directly below `log_root`, by its number and how many there are.
-
-    With a `name`, only those of the run of that name.
-    """
+    """The newest run of each part directly below `log_root`, perhaps of one `name`, by number and total."""
     begun: dict[tuple[int, int], tuple[float, str, Path]] = {}
     for folder in run_folders(log_root):
         try:
@@ -314,10 +293,7 @@ def _newest_parts(log_root: Path, name: str | None = None) -> dict[tuple[int, in
 
 
 def _batched_and_start(folder: Path) -> tuple[bool, float]:
-    """Whether a run is batched, and when it began (seconds since 1970).
-
-    If run.json is damaged, goes by the folder's name and the file's modification time.
-    """
+    """Whether a run is batched, and its start (seconds since 1970); guessed from the folder if run.json is damaged."""
     try:
         facts = RunReader(folder).facts
         return not facts.of_one_scan, datetime.fromisoformat(facts.started).timestamp()

@@ -18,10 +18,7 @@ TRUST = "add --allow-code (in Python: allow_code=True) if you trust its author"
 
 
 def record_of(name: str) -> BenchmarkRecord | None:
-    """What run.json keeps of the benchmark that --benchmark names; None for one of this package, which has a name.
-
-    Raises BenchmarkError for values that JSON cannot hold.
-    """
+    """What run.json keeps of a benchmark, None for one of this package; BenchmarkError for values that JSON lacks."""
     if name in benchmark_names():
         return None
     found = find_benchmark(name)
@@ -56,10 +53,7 @@ def _shipped(name: str, unit: str) -> AnswerKind | None:
 
 
 def benchmark_of(facts: RunFacts) -> Benchmark:
-    """The benchmark of a run. Loads no code: raises BenchmarkError if the run names code and describes no benchmark.
-
-    One that this process has loaded, as to answer or by --allow-code, is taken instead of its description.
-    """
+    """The benchmark of a run, as this process has loaded it or as described; BenchmarkError for other code."""
     name = facts.setting("benchmark")
     if (loaded := loaded_code(name)) is not None:
         return loaded

@@ -147,10 +147,7 @@ class SightSplit(Record):
 
 
 def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> SightSplit | None:
-    """How the scores of a run depend on what was in view; None if nothing is known.
-
-    Leaves out failed questions: an error, not an answer, ended them.
-    """
+    """How the scores of all but failed questions depend on what was in view; None if nothing is known."""
     known = [(row, sights[row.episode]) for row in rows if row.episode in sights and not row.failed]
     surfaces = [sight.surface_seen for _, sight in known if sight.surface_seen is not None]
     if not surfaces:

@@ -79,10 +79,7 @@ class RunWriter:
         self._turns = threading.Lock()  # questions may run on threads of their own
 
     def begin(self, facts: RunFacts, whole: Sequence[Question], guesses: Guesses | None = None) -> None:
-        """Write the questions.jsonl, the baselines.json and the run.json of a new run.
-
-        `whole` are the questions of all parts. `guesses` are the most frequent answers, if they are to be a baseline.
-        """
+        """Write the run.json, the questions of all parts and, if they are a baseline, the most frequent answers."""
         self.save_questions(whole)
         if guesses is not None:
             self.save_guesses(guesses)
@@ -115,10 +112,7 @@ class RunWriter:
     def note_resumption(
         self, changed: dict[str, Any], model_revision: str | None = None, price: Price | None = None
     ) -> None:
-        """Record in run.json that the run is resumed, with which versions and price, and which settings `changed`.
-
-        Logs a warning if a version changed, since earlier answers come from the old one.
-        """
+        """Record that the run is resumed, which settings `changed`, versions and price; warns of a changed version."""
         facts, versions = self._reader.facts, current_versions(model_revision)
         if others := changed_versions(facts.last_versions, versions):
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
@@ -154,10 +148,7 @@ class RunWriter:
         return len(failed)
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
-        """The turns of an episode in progress with their images.
-
-        Removes the first turn without a complete image and all later ones from the journal.
-        """
+        """The turns of an episode in progress with images; drops those from the first without a complete image on."""
         turns: list[Turn] = []
         records = self._reader.turns(episode)
         for index, record in enumerate(records):
@@ -171,10 +162,7 @@ class RunWriter:
         return turns
 
     def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[RecordedMessage]) -> None:
-        """Write a finished turn: its images, then its line, then the conversation so far.
-
-        Returns at once; writes files in the order of the calls. Raises RunError if an earlier write failed.
-        """
+        """Queue the writing of a turn's images, line and conversation; raises RunError if an earlier write failed."""
         folder = self.folder / str(episode)
         drawn = self._painters.submit(_write_images, folder, turn)
         self._enqueue(_write_turn, folder, drawn, turn, messages)
@@ -275,10 +263,7 @@ class RunWriter:
         self._write_or_fail(_replace, self.folder / name, text)
 
     def _write_or_fail(self, write: Callable[..., None], path: Path, *arguments: Any, **options: Any) -> None:
-        """Write; raises RunError for an OSError such as a full disk.
-
-        After a failure every write raises, since a journal must not continue behind a torn line.
-        """
+        """Write; RunError for an OSError, then always, since a journal must not continue behind a torn line."""
         if self._broken:
             raise self._broken
         try:
@@ -300,10 +285,7 @@ def named_folder(log_root: Path, name: str, part: tuple[int, int] | None = None)
 
 
 def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None = None, name: str | None = None) -> Path:
-    """Create the folder of a run: with its `name`, else with the time, and its part (number, of), if any.
-
-    Raises RunError, also if the folder of that name exists. If that of the time exists, waits for the next second.
-    """
+    """Create a run's folder: its `name`, else the time (waits for a free second), and its part. Raises RunError."""
     ending = ("_batched" if batched else "") + _of_part(part)
     try:
         log_root.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,7 @@ from roomscout.base.record import OmittedIfEmpty, Record
 
 
 class EpisodeId(NamedTuple):
-    """Which answer to which question: `number` is the question's position in the run, `sample` counts its answers.
-
-    Both count from 1.
-    """
+    """Which answer (`sample`) to which question (its place in the run, `number`); both count from 1."""
 
     number: int
     sample: int = 1

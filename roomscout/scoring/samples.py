@@ -72,10 +72,7 @@ def pass_at(k: int, scores: Sequence[float]) -> float:
 
 
 def majority_score(rows: Sequence[ResultRow], kind: AnswerKind) -> float:
-    """The score of the answer that the rows of a question vote for; missing answers do not vote.
-
-    Raises AnswerKindError.
-    """
+    """The score of the answer that a question's rows vote for, missing ones aside; raises AnswerKindError."""
     answers = [row.answer for row in rows if row.answer is not None]
     if not answers:
         return 0.0

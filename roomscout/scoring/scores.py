@@ -159,10 +159,7 @@ class Intervals(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetScores(Record):
-    """The scores of one dataset in percent: per task and `overall`, None if no row counts in it or its aggregate fails.
-
-    Of its `questions` (answers), `failed` of the `scored` ones failed and score 0.
-    """
+    """A dataset's scores in percent over `questions`, of which `failed` score 0; None where none counts."""
 
     questions: int
     scored: int

@@ -364,10 +364,7 @@ def _comparable(label: str, benchmark: Benchmark, frames: int) -> str:
 
 
 def part_lines(setting: Callable[[str], Any], scores: Scores, benchmark: Benchmark) -> list[str]:
-    """A line for a run that asked only a part of its benchmark's own questions, with the flags that chose them.
-
-    `setting` has the settings of the run by name. Question types are not named, since labels name them.
-    """
+    """A line for a run of a part of its benchmark's questions: the flags that chose them, but types."""
     label, flags = scores.asked.label, ("datasets", "scenes", "ids", "num_questions")
     chosen = ["--" + name.replace("_", "-") for name in flags if setting(name)]
     if not chosen or label is None or setting("questions") is not None:

@@ -160,10 +160,7 @@ class World:
         return int(generator.integers(len(self.questions)))
 
     def question(self, which: Question | str | int) -> Question:
-        """A given question, or one of the environment's by id or number, from 0; raises EnvError.
-
-        The number is a position in its questions, and a seed in endless rooms.
-        """
+        """A question by id or number, from 0: its position, or a seed in endless rooms; raises EnvError."""
         if isinstance(which, Question):
             (question,) = normalized([which], find_benchmark(self.benchmark))
             _require_scored([question])

@@ -12,10 +12,7 @@ from roomscout.training.environment import EnvError, Message, RoomEnv, Step
 
 
 class VectorEnv:
-    """`n` environments that share their scans and their renderer; arguments are those of `RoomEnv`.
-
-    An error of a scan or a view ends only its own episode.
-    """
+    """`n` environments of `RoomEnv` with common scans and renderer; a scan's or view's error ends its own episode."""
 
     def __init__(self, n: int, *arguments: Any, **settings: Any) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:

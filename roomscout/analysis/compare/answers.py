@@ -81,10 +81,7 @@ def key_of(row: ResultRow) -> QuestionKey:
 
 
 def read_answers(paths: Iterable[Path]) -> list[Answers]:
-    """Read run folders, and files that end in .jsonl as those of lmms-eval; names are unique.
-
-    Raises RunError naming the folder or file.
-    """
+    """Read run folders, and .jsonl files as those of lmms-eval, under unique names; raises RunError naming the file."""
     found = [read_lmms_eval(path) if path.suffix == ".jsonl" else read_run(path) for path in paths]
     if len({each.path.resolve() for each in found}) < len(found):
         raise RunError("the same run is named twice: name each once")

@@ -198,10 +198,7 @@ def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[Que
 
 
 def _rows(run: Answers, asked: Iterable[QuestionKey]) -> list[ResultRow]:
-    """A row for each question, with the mean score of its answers.
-
-    So a question weighs the same in two runs that answer it a different number of times.
-    """
+    """A row for each question, with the mean score of its answers: a question weighs the same in both runs."""
     return [replace(rows[0], score=fmean(scores_of(rows))) for rows in (run.by_question[key] for key in asked)]
 
 

@@ -16,10 +16,7 @@ Differing = Mapping[str, tuple[Any, Any]]
 
 
 def known_names(names: Iterable[str], runs: Iterable[Conditions]) -> set[str]:
-    """The names of --even-if as those of conditions of the runs, each with the hash of what a setting names.
-
-    Raises RunError for one that is not.
-    """
+    """The names of --even-if as names of the runs' conditions, with the hashes of files; raises RunError."""
     known, found = [*dict.fromkeys(name for each in runs for name in each), QUESTIONS, PROTOCOL], set[str]()
     for name in names:
         wanted = name.lstrip("-").replace("-", "_")

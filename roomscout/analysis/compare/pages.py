@@ -302,10 +302,7 @@ def _pair_values(found: Comparison, place: int, title: str, out: Path) -> dict[s
 
 
 def _differing(pair: Pair, second: str) -> Table:
-    """What answers in the two runs and their conditions, as far as they differ.
-
-    Leaves out the hashes of prompts, which say nothing to a reader.
-    """
+    """What answers in the two runs and their conditions, as far as they differ; hashes of prompts say nothing."""
     first, other = pair.first.about, pair.second.about
     found = {
         name: (first[name], other.get(name)) for name in first if name != "controls" and first[name] != other.get(name)

@@ -122,10 +122,7 @@ def _frustum(pose: CameraPose, intrinsics: Intrinsics, length_m: float) -> dict[
 
 
 def _objects(boxes: Sequence[ObjectBox], unseen: Sequence[ObjectBox]) -> list[dict[str, Any]]:
-    """The name and the corners of each box, world metres, and whether no view showed its object.
-
-    An edge joins places that differ in one bit.
-    """
+    """Each box's name and corners, world metres (edges join places that differ in one bit), and if it was seen."""
     geometry = geometry_of(boxes)
     return [
         {

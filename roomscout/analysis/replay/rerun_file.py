@@ -17,10 +17,7 @@ OBJECT_RGB = (199, 33, 184)
 
 
 def write_rerun(replay: Replay, out: Path) -> None:
-    """Write an .rrd file: scan, objects, path, cameras with views, further images, and the conversation.
-
-    `rerun FILE` opens it.
-    """
+    """Write scan, objects, path, cameras with views, further images and the conversation for `rerun FILE`."""
     import rerun
 
     turns, lens = replay.answer.turns, replay.intrinsics

@@ -63,10 +63,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class AnswerContents:
-    """What a run has recorded of one answer to a question.
-
-    `row` is None until it is finished. `sight` is what was in view in the turns; None if that is not known.
-    """
+    """What is recorded of an answer: `row` once it is finished, `sight` if it is known what was in view."""
 
     episode: EpisodeId
     question: Question
@@ -215,10 +212,7 @@ class RunContents:
         return map(self.answer, sorted(self.rows))
 
     def images(self, episode: EpisodeId, message: RecordedMessage) -> list[Path]:
-        """The files of a message's images, in their order; of frames of a video, the one that has them all.
-
-        Raises RunError for a link out of the run.
-        """
+        """The files of a message's images in order, or the one of a video's frames; RunError for a link outside."""
         names = image_files(message) or ([message["frames"]] if "frames" in message else [])
         paths = [self.folder_of(episode) / name for name in names]
         for path in paths:

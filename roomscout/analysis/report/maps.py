@@ -61,10 +61,7 @@ class FloorPlans:
         self._boxes = KnownBoxes()
 
     def draw(self, scan: ScanRecord) -> tuple[Path, PlanArea]:
-        """The file of a scan's plan, and where it lies.
-
-        Raises SceneError if the scan is missing, has changed since the run, or cannot be used.
-        """
+        """The file of a scan's plan, and where it lies; raises SceneError for a missing, changed or unusable scan."""
         path = self._folder / f"{self._key(scan)}.png"
         if path in self._drawn:
             return path, self._drawn[path]

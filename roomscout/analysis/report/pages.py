@@ -229,10 +229,7 @@ def forced_in_words(forced: ForcedAnswer, answer: AnswerContents) -> str:
 
 
 def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:
-    """The objects that the question needs with their pixels in a turn's view, and the percent of surface seen so far.
-
-    Each object has whether its pixels are enough to see it well.
-    """
+    """The needed objects in a turn's view with their pixels, if those are enough, and the percent of surface seen."""
     if sight is None:
         return {"objects": [], "surface": None}
     pixels = [(each.category, each.at(turn.turn), each.objects_at(turn.turn)) for each in sight.objects]

@@ -21,10 +21,7 @@ DEFAULT_PORT = 8765
 
 @refusing(RunError, PortError)
 def main(arguments: Sequence[str]) -> int:
-    """Serve until Ctrl-C.
-
-    Returns 0 after Ctrl-C or SIGTERM, and 2 if there is nothing to serve or the port cannot be used.
-    """
+    """Serve until Ctrl-C or SIGTERM, then return 0; 2 if there is nothing to serve or the port cannot be used."""
     parser = parser_of(
         "serve",
         "Show the report of a run in a browser while the run goes on, or all runs of a folder. Changes "

@@ -92,10 +92,7 @@ class LiveRun:
             raise RunError(str(error)) from None
 
     def changes(self, since: str) -> dict[str, Any]:
-        """What has changed since a version, all of it if the version is unknown: the rows of the table and the blocks.
-
-        "state" and "words" are those of `Progress`.
-        """
+        """The rows and the blocks of the table that have changed since a version, all for an unknown one."""
         with self._lock:
             self._look()
             run = self._run

@@ -81,10 +81,7 @@ class FolderSite(Site):
 
 
 def site_of(folder: Path, drafts: Path) -> Site:
-    """The report of a run, or the list of the runs in a folder; keeps floor plans below `drafts`.
-
-    Raises RunError for a run that cannot be read, and for a folder that neither is a run nor has any.
-    """
+    """The report of a run, or the list of the runs in a folder, with floor plans below `drafts`; raises RunError."""
     if not (folder / "run.json").exists() and run_folders(folder):
         return FolderSite(RunList(folder), drafts)
     return RunSite(LiveRun(folder, drafts))

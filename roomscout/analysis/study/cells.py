@@ -278,10 +278,7 @@ def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path
 
 
 def _is_merged(target: Path, parts: Sequence[Path]) -> bool:
-    """Whether a folder has the merged answers of these parts; removes one whose parts have changed, as by a retry.
-
-    Raises RunError if a judge's marks would be lost.
-    """
+    """Whether a folder has these parts merged; removes it if they have changed. RunError if marks would be lost."""
     if not (target / "summary.json").exists():
         return False
     now = [row for part in parts for row in RunReader(part).recorded_rows]

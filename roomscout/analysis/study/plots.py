@@ -13,10 +13,7 @@ TURN_STYLES = (("whisker", ""), ("ideal", " outside"), ("dotted", " plain"))
 
 
 def plot_of(results: Results) -> str:
-    """The overall of each cell with its interval, as SVG: a curve by turn or by the number of moves if there is one.
-
-    Of a ladder, what each step loses.
-    """
+    """The overall of each cell with its interval as SVG, as curves by turn or moves; of a ladder, the losses."""
     if results.losses:
         return _losses(results.losses)
     if any(each.overall is None for each in results.cells):

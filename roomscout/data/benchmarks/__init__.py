@@ -48,10 +48,7 @@ def loaded_code(name: str) -> Benchmark | None:
 
 @cache
 def find_benchmark(name: str) -> Benchmark:
-    """The benchmark that --benchmark names: one here, a folder, or path/to/file.py:NAME; raises BenchmarkError.
-
-    A file is read once per process, so that a run keeps its benchmark whatever happens to the file.
-    """
+    """The benchmark that --benchmark names: one here, a folder, or a file's, read once; raises BenchmarkError."""
     if name in benchmark_names():
         module = ELSEWHERE.get(name, f"{__name__}.{name.replace('-', '_')}")
         return importlib.import_module(module).BENCHMARK

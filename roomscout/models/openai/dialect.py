@@ -67,10 +67,7 @@ class Dialect:
         return replace(self, dropped=(*self.dropped, *names))
 
     def adapted(self, refusal: ServerError, options: ModelOptions) -> "Dialect | None":
-        """The dialect to try after a refusal; None if the refusal has another reason.
-
-        A temperature other than 0 is the user's choice and is never dropped.
-        """
+        """The dialect to try after a refusal, None if it has another reason; never drops a temperature other than 0."""
         if refusal.status not in (400, 422):
             return None
         if self.limit == "max_tokens" and "max_completion_tokens" in refusal.text:
@@ -244,10 +241,7 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
 
 
 def require_reply(message: Mapping[str, Any], endpoint: Endpoint) -> None:
-    """Raise ServerError for a message whose text is all in a field of thoughts.
-
-    A server puts it there if its parser of thoughts does not suit the model, or if the model replied in its thought.
-    """
+    """Raise ServerError if all text is in a field of thoughts, as when the server's parser does not suit the model."""
     content = text_of(message.get("content"))
     field = next((name for name in REASONING_FIELDS if message.get(name)), None)
     if field is not None and not message.get("refusal") and not (content and content.strip()):

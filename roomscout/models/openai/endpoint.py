@@ -76,10 +76,7 @@ class Answer:
 
 
 class Endpoint:
-    """One URL of a server for `model`. Thread-safe. Requests keep the URL's parameters.
-
-    Raises ModelError for a key that no HTTP header can hold, and for unusable proxies or certificates.
-    """
+    """A URL of a server for `model`, thread-safe; raises ModelError for an unusable key, proxy or certificate."""
 
     def __init__(self, url: str, model: str, options: ServerOptions) -> None:
         if options.key and not re.fullmatch(r"[!-~]+", options.key):

@@ -32,10 +32,7 @@ def use_grouped_sdpa(model: "PreTrainedModel") -> None:
 
 
 def additive_mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """0 where `allowed` (rows, 1, new columns, columns) is True, the minimum of `dtype` elsewhere.
-
-    PyTorch would convert a boolean mask in every attention call. With minus infinity, padding would become NaN.
-    """
+    """0 where `allowed` (rows, 1, new columns, columns), else the minimum of `dtype`: -inf would make padding NaN."""
     *shape, columns = allowed.shape
     aligned = -(-columns // _MASK_ALIGNMENT) * _MASK_ALIGNMENT
     mask = torch.zeros(*shape, aligned, dtype=dtype, device=allowed.device)[..., :columns]

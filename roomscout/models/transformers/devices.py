@@ -67,10 +67,7 @@ def keep_freed_memory() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that a device is out of memory, or was raised while such an error was handled.
-
-    The end of a CUDA graph's capture raises an error of its own, with the one that interrupted the capture as context.
-    """
+    """Whether an error, or one in its context as at the end of a CUDA graph's capture, is one of a device's memory."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in str(error) for words in _OUT_OF_MEMORY):
         return True
     return error.__context__ is not None and is_out_of_memory(error.__context__)

@@ -302,10 +302,7 @@ class ConversationEncoder:
         return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **options)
 
     def _text_after(self, before: str, rendered: str) -> str:
-        """What `rendered` adds after the text `before` it and the reply; raises ModelError if it rewrites `before`.
-
-        Templates may put different whitespace before an earlier reply than before the next one.
-        """
+        """What `rendered` adds after `before` and the reply; raises ModelError if it rewrites `before`."""
         before = before.removesuffix(self._family.reply_opening).rstrip()
         reply_and_rest = rendered.removeprefix(before).lstrip()
         if not rendered.startswith(before) or not reply_and_rest.startswith(_REPLY):

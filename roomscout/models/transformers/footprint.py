@@ -59,10 +59,7 @@ def checkpoint_family(model: str) -> Family:
 
 
 def sees_videos(model: str) -> bool:
-    """Whether a checkpoint takes frames of a video as one input; raises ModelError if it is not available.
-
-    Known checkpoints do if their family does, also before they are downloaded.
-    """
+    """Whether a checkpoint takes a video as one input, known ones also before download; ModelError if unavailable."""
     family = checkpoint_family(model)
     if family.video is None or (model in CHECKPOINTS and not is_here(model, "tokenizer.json")):
         return family.video is not None

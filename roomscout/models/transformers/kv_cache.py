@@ -124,10 +124,7 @@ class CachedRow:
 
 
 class CachedBatch:
-    """Rows that share one cache. `mask` (rows, columns), on the CPU, marks the columns with a row's tokens.
-
-    A released row is None; its memory is freed when the batch is next repacked.
-    """
+    """Rows of one cache, None once released; `mask` (rows, columns), on the CPU, marks those with tokens."""
 
     def __init__(self, rows: Sequence[CachedRow], mask: torch.Tensor, layers: list[GrowingLayer]) -> None:
         self.rows: list[CachedRow | None] = list(rows)

@@ -111,10 +111,7 @@ def checkpoint_processor(model: str) -> "ProcessorMixin":
 
 
 def checkpoint_part(kind: Any, model: str) -> Any:
-    """A checkpoint's configuration, tokenizer or processor, loaded by the transformers class `kind`.
-
-    Raises ModelError for a checkpoint that is missing, gated, unreachable or broken.
-    """
+    """A checkpoint's configuration, tokenizer or processor of class `kind`; raises ModelError without one."""
     source, revision = _located(model)
     try:
         return kind.from_pretrained(source, **revision)
@@ -132,10 +129,7 @@ def is_here(model: str, file: str) -> bool:
 
 
 def _located(model: str) -> tuple[str, dict[str, str]]:
-    """Where `from_pretrained` finds a checkpoint: a folder's expanded path, or a hub id and, if given, its revision.
-
-    Raises ModelError if there is no such checkpoint.
-    """
+    """Where `from_pretrained` finds a checkpoint: a folder, or a hub id and its revision; ModelError for none."""
     source, revision = id_and_revision(existing_source(model))
     if not is_here(model, "config.json"):
         try:  # once: the hub's client would retry for a minute

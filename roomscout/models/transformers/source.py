@@ -44,10 +44,7 @@ def existing_source(checkpoint: str) -> str:
 
 
 def checkpoint_of(model: str, revision: str | None = None) -> str:
-    """The hub id or folder for a value of `--model`; with a value of `--revision`, the hub id as `id@revision`.
-
-    Raises ModelError for a revision of a folder.
-    """
+    """The hub id, with a revision as `id@revision`, or folder; raises ModelError for a folder's revision."""
     if revision is None:
         if id_and_revision(model)[1] is not None:
             raise ModelError(f"there is no checkpoint folder {model}: a hub checkpoint takes --revision")

@@ -139,10 +139,7 @@ class VllmBackend(Backend):
         )
 
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":
-        """Request the reply to a conversation.
-
-        Raises ModelError if the server rejects the request, sends an unexpected response, or crashes repeatedly.
-        """
+        """Request a reply; raises ModelError for a refusal, an unexpected response, or repeated crashes."""
         shots = conversation.shots
         body = {
             "token_ids": prompt_ids(encoded, self._image_id),

@@ -68,10 +68,7 @@ def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:
 
 
 def image_part(shot: Shot, with_pixels: bool) -> dict[str, Any]:
-    """An image under its content hash, because vLLM takes images of the same name for the same image.
-
-    Without pixels the server must have received it before.
-    """
+    """An image under its content hash, by which vLLM knows it; without pixels, the server must have it already."""
     url = "data:image/png;base64," + base64.b64encode(shot.png).decode("ascii") if with_pixels else None
     return {"type": "image_url", "url": url, "uuid": shot.sha256}
 

@@ -91,10 +91,7 @@ class ServerProcess:
         self.collector.start()
 
     def request(self, path: str, body: dict[str, Any] | None = None, limit_s: float = REPLY_LIMIT_S) -> dict[str, Any]:
-        """POST a body, or GET without one, and return the response's JSON object; raises RequestFailed.
-
-        Uses `http.client` because HTTP libraries would send requests to 127.0.0.1 through the environment's proxy.
-        """
+        """POST a body, or GET, and return the JSON; by http.client, since 127.0.0.1 must not go through a proxy."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=limit_s)
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         try:
@@ -181,10 +178,7 @@ class VllmServer:
         self._deaths = 0
 
     def ensure_alive(self, server: ServerProcess) -> None:
-        """Restart the server if a failed request has killed it.
-
-        Raises ServerLost if the restart fails or the limit on restarts is reached, ModelError once closed.
-        """
+        """Restart a server that a request has killed; ServerLost if that fails too often, ModelError once closed."""
         with self._lock:
             if self._closed.is_set():
                 raise ModelError("the run ended before the vLLM server replied")
@@ -294,10 +288,7 @@ def build_of(python: Path) -> Build:
 
 
 def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: Build, port: int) -> list[str]:
-    """The command line of a server; raises ModelError if the build cannot use `--device`.
-
-    https://docs.vllm.ai/en/latest/configuration/engine_args/ documents the flags.
-    """
+    """A server's command (docs.vllm.ai/en/latest/configuration/engine_args); ModelError without `--device`."""
     if (options.device.startswith("cuda") and build.is_cpu) or (options.device == "cpu" and not build.is_cpu):
         kind, other = ("CPUs", "cuda") if build.is_cpu else ("GPUs", "cpu")
         raise ModelError(
@@ -344,10 +335,7 @@ def cpu_kv_bytes(options: ModelOptions) -> int:
 
 
 def server_environment(key: str, model: str, gpu: int | None, gpus: int) -> dict[str, str]:
-    """The environment variables of a server on all GPUs, or on `gpus` GPUs starting with number `gpu`.
-
-    They contain the key, because other users can read command lines.
-    """
+    """The environment of a server on all GPUs, or `gpus` from `gpu` on; with the key, as anybody reads commands."""
     variables = plain_environment() | {"VLLM_API_KEY": key, "VLLM_NO_USAGE_STATS": "1"}
     if Path(model).expanduser().is_dir():
         variables["HF_HUB_OFFLINE"] = "1"

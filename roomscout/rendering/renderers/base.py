@@ -20,10 +20,7 @@ class RenderError(Exception):
 
 
 class Renderer(Protocol):
-    """Renders unlit views of scenes in their scanned colours.
-
-    Keeps what it builds for a scene as long as the scene is alive. Thread-safe.
-    """
+    """Renders unlit views in scanned colours, thread-safe; what it builds for a scene lives as long as the scene."""
 
     @property
     def name(self) -> str:

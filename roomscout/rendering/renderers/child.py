@@ -56,10 +56,7 @@ class ChildRenderer:
     """
 
     def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:
-        """Launch a child with the painter of RENDERERS[name]; `started` waits for it.
-
-        With `cuda_device`, pyrender uses that GPU; see `PyrenderPainter`.
-        """
+        """Launch a child with the painter of RENDERERS[name], pyrender's on `cuda_device`; `started` waits for it."""
         self.name = name
         self._cuda_device = cuda_device
         self.view_limit_s = view_limit_s
