@@ -68,11 +68,8 @@ def main(
     when_judged: Callable[[Path], None] = lambda folder: None,
     parser_of: Callable[[RunReader, bool], Parser] = replies.parser_of,
 ) -> int:
-    """Run the verb; returns 0, or 2 after printing why it cannot.
-
-    `open_judge` opens the judge of --judge, whose marks are kept in the run folder, as is the price of --prices;
-    `when_judged` is then called for it. Raises what the judge raises.
-    """
+    """Run the verb; returns 0, or 2 after printing why it cannot. `open_judge` opens the judge of --judge, for which
+    `when_judged` is called; the marks and the price are kept in the run folder. Raises what the judge raises."""
     parser = _arguments()
     options = parser.parse_intermixed_args(arguments)
     if options.judge is None:

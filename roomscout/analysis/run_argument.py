@@ -30,11 +30,8 @@ def add_log_root(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_run(given: argparse.Namespace) -> Path:
-    """The folder that RUN names, or the newest run below --log-root, which is then printed to stderr.
-
-    --allow-code executes the code that this run, or each run in this folder, names as its benchmark. Raises RunError if
-    there is none.
-    """
+    """The folder that RUN names, or the newest run below --log-root, which is printed to stderr; raises RunError if
+    there is none. --allow-code executes the code that it, or each run in it, names as its benchmark."""
     log_root = given.log_root.expanduser()
     if given.run is not None:
         folder = named_run(given.run, log_root)

@@ -40,11 +40,8 @@ class Seen:
 
 
 def see(reader: RunReader) -> Seen:
-    """Work out what was in view in each finished answer of a run; changes nothing.
-
-    Keeps what seen.jsonl has of the same turns, scan and boxes. Raises RunError for a run without cameras or of grey
-    views, if no answer has turns, and without Open3D.
-    """
+    """Work out what was in view in each finished answer, but for what seen.jsonl has of the same turns, scan and boxes.
+    Raises RunError for grey views, without cameras or turns, and without Open3D."""
     facts = reader.facts
     camera = camera_of(facts, reader.folder)
     kept, known, missing = reader.sights, KnownBoxes(), list[str]()

@@ -39,11 +39,8 @@ def main(arguments: Sequence[str]) -> int:
 def report_wrong(
     reader: RunReader, types: Sequence[str] = (), scenes: Sequence[str] = (), failed: bool = False
 ) -> list[str]:
-    """The wrong and partly right answers of a run as lines, by score, then by number; with `failed`, failed questions.
-
-    Empty `types` and `scenes` mean all. Raises RunError if the folder is not a run, or if a type or a scene is not in
-    it.
-    """
+    """The wrong and partly right answers, and with `failed` the failed questions, as lines, by score, then by number;
+    of all types and scenes if none are given. Raises RunError if the run lacks one."""
     _ = reader.facts  # raises RunError for a folder that is not a run
     chosen = chosen_rows(reader.rows, types, scenes)
     found = [

@@ -13,11 +13,8 @@ LFS_POINTER = b"version https://git-lfs"
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new, empty file beside `path` to write, which then takes its place; an error leaves what was there.
-
-    The draft has a random name and is created exclusively, so that it follows no link and is this process's alone.
-    Raises OSError, which names `path`.
-    """
+    """Yield a new, empty file beside `path`, which then takes its place; an error leaves what was there. Raises
+    OSError. The draft is created exclusively, under a random name, so that it follows no link."""
     draft = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))

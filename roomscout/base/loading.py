@@ -19,11 +19,8 @@ class NotLoadable(Exception):
 
 
 def load_attribute(name: str, what: str = "NAME") -> Any:
-    """The object behind `module:NAME` or `path/to/file.py:NAME`; raises NotLoadable. Messages call it `what`.
-
-    A dotted module may also be in the current folder. A file's own folder becomes importable, so that it can import its
-    neighbours.
-    """
+    """The object behind `module:NAME`, also of the current folder, or `path/to/file.py:NAME`, whose folder becomes
+    importable for its neighbours; raises NotLoadable, which calls it `what`."""
     source, _, attribute = name.rpartition(":")
     if not source or not attribute.isidentifier():
         raise NotLoadable(f"takes module:{what} or path/to/file.py:{what}")

@@ -10,11 +10,8 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _TextLoader(yaml.SafeLoader):
-    """Reads all values except null as text; refuses tags that would make them something else.
-
-    Also refuses keys that are there twice, of which one would be ignored, and aliases of lists and mappings: a few
-    lines of aliases of aliases take gigabytes.
-    """
+    """Reads all values except null as text; refuses tags, keys that are there twice, and aliases of lists and mappings,
+    of which a few lines can take gigabytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """See yaml.SafeLoader."""

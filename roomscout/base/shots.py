@@ -40,11 +40,8 @@ class Shot:
 
 
 def fitting_size(width: int, height: int, most: int, side: int = 1, least: int = 1) -> tuple[int, int]:
-    """The size to which an image of this size is resized, for at most `most` and at least `least` pixels.
-
-    Both sides become multiples of `side`, and the aspect ratio stays as it is as far as that allows. Equal to
-    `smart_resize` of Qwen's image processors with these limits; with `side` 1, small images stay as they are.
-    """
+    """A size with sides that are multiples of `side`, of at most `most` and at least `least` pixels, and the aspect
+    ratio as far as that allows: as Qwen's `smart_resize`; with `side` 1, small images stay as they are."""
     wide, high = (max(side, round(each / side) * side) for each in (width, height))
     if wide * high > most:
         scale = math.sqrt(width * height / most)
@@ -56,11 +53,8 @@ def fitting_size(width: int, height: int, most: int, side: int = 1, least: int =
 
 
 def encode_png(image: np.ndarray) -> bytes:
-    """(H, W, 3) uint8 RGB as a PNG (W3C Portable Network Graphics, third edition): 3 ms for 640x480.
-
-    Pillow takes 19 ms, a quarter of a turn's CPU time, most of it to choose a filter for every row; file sizes are
-    equal.
-    """
+    """(H, W, 3) uint8 RGB as a PNG (W3C Portable Network Graphics, third edition) in 3 ms for 640x480; Pillow takes 19,
+    a quarter of a turn's CPU time, most of it to choose a filter for every row."""
     from isal import isal_zlib  # machines that only run models (benchmarks.gpu) may lack it
 
     height, width, _ = image.shape

@@ -41,11 +41,8 @@ def resolve(values: Mapping[str, Any], probe: Path) -> tuple[RecordSpec, str | N
 
 
 def answer(values: Mapping[str, Any], probe: Path) -> int:
-    """Begin or resume the part that the settings name; returns the status and raises the errors of `plan` and
-    `main_vsi_bench_loop`.
-
-    Waits while a lost worker still holds the lock of the part's folder.
-    """
+    """Begin or resume the part that the settings name, once no lost worker holds its lock; returns the status and
+    raises the errors of `plan` and `main_vsi_bench_loop`."""
     require_visible(probe)
     part, root = Part.parse(values["shard"]), Path(values["log_root"])
     deadline = time.monotonic() + UNLOCKED_WITHIN_S

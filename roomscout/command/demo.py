@@ -24,11 +24,8 @@ DEMO_ROOMS = 4
 
 
 def demo_settings(given: Given) -> Settings:
-    """The given settings over the demo's defaults, as a batch run: the embedded model unless a policy is given, all
-    turns batched, and rooms that `kept_rooms` writes below --log-root or finds there.
-
-    Each room has at most one question of each type. Raises ConfigError if rooms cannot be written.
-    """
+    """The given settings over the demo's: the embedded model unless a policy is given, all turns batched, and rooms of
+    `kept_rooms` with a question of each type at most. Raises ConfigError if those cannot be written."""
     defaults = Settings(demo=True, max_batched_turns="all", model=EMBEDDED)
     settings = changed(defaults, **given.settings)
     if settings.policy is not None and "model" not in given.settings:

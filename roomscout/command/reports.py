@@ -20,11 +20,8 @@ log = logging.getLogger(__name__)
 
 
 def complete(outcome: "Outcome", settings: "Settings") -> int:
-    """Write the marks of --judge and, unless --no-report is given, what was in view and the report.
-
-    Only for a finished run, what was in view and the report only for several answers or --ply. Returns the exit status
-    of the run, also if they cannot be written.
-    """
+    """Write the marks of --judge and, of a finished run, what was in view and the report, unless that is not wanted.
+    Returns the exit status of the run, also if they cannot be written."""
     if outcome.folder is None or outcome.status not in (0, 1):
         return outcome.status
     reported = settings.report and (len(outcome.rows) > 1 or settings.ply is not None)

@@ -90,11 +90,8 @@ def shown_turns(settings: Settings) -> ShowView | None:
 
 
 def ask_repeatedly(settings: Settings, show_view: ShowView | None = None) -> Iterator[Outcome]:
-    """Answer the questions that the user types about --ply, until an empty line or the end.
-
-    Each is a run with its own folder, whose outcome is returned. A question that cannot be asked is refused, and the
-    next one is read. The errors raised are those of `plan` and `main_vsi_bench_loop`.
-    """
+    """Answer the questions that the user types about --ply, each a run of its own, until an empty line or the end; one
+    that cannot be asked is refused. Raises the errors of `plan` and `main_vsi_bench_loop`."""
     if settings.plan or settings.name or settings.moves_of or settings.policy == "human":
         raise ConfigError("--ply needs --question with --plan, --name, --moves-of or --policy human")
     spec = plan(changed(settings, question=NOMINAL_QUESTION))

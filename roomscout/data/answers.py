@@ -80,11 +80,8 @@ class AnswerKind(Protocol):
         """Why a ground truth cannot be one, to follow "the ground truth X is"; None if it can."""
 
     def read_truth(self, value: object, options: Options) -> str:
-        """A ground truth of a question file in plain form; by default a text without blanks around it, or a number.
-
-        A value that `wrong_truth` accepts is unchanged. `options` are those of the question. Raises ValueError
-        for a value that may mean several answers or none, with why it cannot be one.
-        """
+        """A ground truth of a question file, for a question with these `options`, in plain form; raises ValueError,
+        with why, for a value that may mean several answers or none. What `wrong_truth` accepts is unchanged."""
         if isinstance(value, str):
             return value.strip()
         if isinstance(value, Real | Decimal) and not isinstance(value, bool) and math.isfinite(value):

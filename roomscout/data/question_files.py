@@ -37,11 +37,8 @@ JsonReader = Callable[[object, Path], list[Any]]
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A dataset on the Hugging Face hub: its repository, split, and the file that a person can download.
-
-    The rows are those of `files`, in their order, or without them those of `config`. Name the files if the pattern of
-    the configuration may match others: a question that comes twice is refused.
-    """
+    """A dataset on the Hugging Face hub: its repository, split, and the file that a person can download. Its rows are
+    those of `files`, or else of `config`, whose pattern may match others: a question that comes twice is refused."""
 
     repository: str
     split: str

@@ -17,11 +17,8 @@ OWN_QUESTIONS = "own questions"
 
 @dataclass(frozen=True)
 class Source:
-    """Where the questions of a run were chosen from.
-
-    `own` says that its rows are the benchmark's own. `questions` counts all of its rows by type, also those that the
-    run does not ask, and `sha256` is their `content_hash`.
-    """
+    """Where the questions of a run come from, whether those rows are the benchmark's `own`, how many they are by type
+    (also those not asked), and the `sha256` of their `content_hash`."""
 
     name: str
     own: bool
@@ -71,11 +68,8 @@ def content_hash(rows: Iterable[Question]) -> str:
 
 
 def named_by(source: Source, benchmark: Benchmark) -> Benchmark:
-    """The benchmark with labels, title and sizes for the questions of a source.
-
-    Other questions than its own have the name of their file, and none of its references. Of its own rows, as many count
-    as the whole benchmark as the source has.
-    """
+    """The benchmark with labels, title and sizes for the questions of a source: others than its own have the name of
+    their file and no references, and of its own as many count as the source has."""
     if source.own:
         return replace(benchmark, sizes={**benchmark.sizes, **_sizes(source, benchmark)})
     label = f"{re.sub('[^A-Za-z0-9]+', '_', Path(source.name).with_suffix('').as_posix()).strip('_')}_overall"

@@ -96,11 +96,8 @@ def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
 
 
 def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRecord, tuple[Shot, ...]]:
-    """Frames of a video, and which they are; raises VideoError.
-
-    A video has as many frames as can be decoded, as decord counts them, whatever its container says. They are rotated
-    as the file says.
-    """
+    """Frames of a video, and which they are; raises VideoError. As decord, counts the frames that can be decoded,
+    whatever the container says; they are rotated as the file says."""
     with _opened(path) as (video, stream):
         total = sum(1 for packet in video.demux(stream) if packet.size)
         promised, rate = stream.frames, stream.average_rate

@@ -22,11 +22,9 @@ from roomscout.runs.reader import RunReader
 def conditions_of(
     settings: Mapping[str, Any], prompts: Prompts | None, video: VideoProtocol | None = None, native: bool = False
 ) -> dict[str, Any]:
-    """The settings under which a run answers, as resolved, with the words that a model reads and code by their hash.
-
-    `prompts` are those of a model in a scan, None for a policy without one. With a protocol of videos, "video_input"
-    says how the frames are shown: as images ("frames") or, if `native`, as one video.
-    """
+    """The settings under which a run answers, as resolved, with prompts (None without a model in a scan) and code by
+    their hash. "video_input" says whether frames of a video protocol are shown as images or, if `native`, as one
+    video."""
     found = _those_with(Role.ANSWER, settings) | {"prompts": prompts and prompts.sha256}
     found |= _by_hash("actions", settings["actions"], _code_sha256(settings["actions"]))
     if settings["moves_of"] is not None:

@@ -21,11 +21,8 @@ from roomscout.runs.reader import RunReader
 
 @dataclass(frozen=True)
 class DividedRun:
-    """A run that workers answer in parts.
-
-    `settings` are JSON values, `of_worker` those that are others for a worker, and `changed` those that changed since
-    the run in `folder` began. Each worker takes `gpus_each` GPUs.
-    """
+    """A run that workers answer in parts, with its settings as JSON values, those that are others for a worker, the
+    GPUs of each, and what `changed` since the run in `folder` began."""
 
     questions: QuestionSpec
     world: WorldSpec

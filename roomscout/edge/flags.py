@@ -27,11 +27,8 @@ class Given:
 
 
 def parse_command_line(argv: list[str]) -> Given:
-    """Parse flags, and the YAML file of --config if given.
-
-    Raises ConfigError, naming the flag, if a value is wrong or the file cannot be read; ends the process with status 2,
-    as argparse does, if a flag does not exist or lacks its value.
-    """
+    """Parse flags, and the YAML file of --config. Raises ConfigError naming the flag of a wrong value, or the file;
+    ends the process with status 2, as argparse does, for an unknown or incomplete flag."""
     found = vars(flags_parser().parse_args(with_axes(argv)))
     asks_help, config = found.pop("help", False), found.pop("config", None)
     in_file = {} if config is None else _read_yaml(config)

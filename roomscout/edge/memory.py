@@ -138,11 +138,8 @@ class Planner:
     native: bool
 
     def plan(self) -> MemoryPlan:
-        """The plan; loads no weights.
-
-        Raises ModelError if the model's configuration or tokenizer, or a requirement of --constrained or --compile, is
-        missing, and if a GPU is too small for the weights, which --plan only reports.
-        """
+        """The plan, without weights. Raises ModelError without the configuration, tokenizer or a requirement of
+        --constrained or --compile, and if a GPU is too small for the weights, which --plan only reports."""
         from roomscout.models.transformers.footprint import footprint
 
         settings = self.settings
@@ -193,11 +190,8 @@ class Planner:
         return replace(plan, why=why + more, exceeds_memory=True)
 
     def _conversation(self, model: "Footprint") -> ConversationSize:
-        """The size of the longest possible conversation.
-
-        With --plan, estimates the text of a known checkpoint whose tokenizer is not on this machine. Raises ModelError
-        if the tokenizer is needed and cannot be loaded.
-        """
+        """The size of the longest possible conversation; raises ModelError if the tokenizer is needed and cannot be
+        loaded. --plan estimates the text of a known checkpoint that is not on this machine."""
         from roomscout.models.transformers.footprint import count_tokens
         from roomscout.models.transformers.loading import is_here
 

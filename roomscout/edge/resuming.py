@@ -97,11 +97,8 @@ def changed_since(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
 def questions_to_resume(
     folder: Path, file: Path | None, shard: str | None, benchmark: Benchmark, named: bool = False
 ) -> Sequence[Question]:
-    """All questions of the run in `folder`: its own copy, so that their source may be gone or have changed.
-
-    Reads the source again if its `file` was `named` again for this resumption or is another one. Raises RunError if
-    that has other questions.
-    """
+    """All questions of the run in `folder`, from its own copy, or from their source if its `file` was `named` again or
+    is another one; raises RunError if that has other questions."""
     reader, saved = RunReader(folder), saved_settings(folder)
     again = named or file != saved.questions
     whole = questions_asked(vars(saved) | {"questions": file}, benchmark).questions if again else reader.questions

@@ -92,11 +92,8 @@ class CameraMove:
 
 @dataclass(frozen=True)
 class CameraAction(CameraMove):
-    """One turn's decision: a move, and what the turn answers.
-
-    `answer` is a letter, a number as text, or free text for an open question; None while exploring. `done` requires an
-    answer that the question accepts. The environment carries out the move alone.
-    """
+    """A move, and what the turn answers: a letter, a number as text, or free text; None while exploring. `done`
+    requires an answer that the question accepts. The environment carries out the move alone."""
 
     answer: str | None = None
     done: bool = False

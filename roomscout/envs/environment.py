@@ -71,11 +71,8 @@ class Observation:
 
 
 class ExplorationEnv:
-    """Explores the scan of one question with up to `steps` moves. Scans come from a shared library.
-
-    Maps count coordinates from the first pose, or with `in_scan_coordinates` as the scan does. Errors leave the
-    environment unchanged, so that a step can be retried.
-    """
+    """Explores the scan of one question, of a shared library, with up to `steps` moves. Coordinates count from the
+    first pose, or as in the scan. Errors leave it unchanged, so that a step can be retried."""
 
     def __init__(self, library: SceneLibrary, steps: int, in_scan_coordinates: bool = False) -> None:
         self.library = library

@@ -74,11 +74,8 @@ class FilmSettings:
 
 
 class FilmLibrary:
-    """Decodes the frames of each scene once for its questions, the next scenes' in the background. Thread-safe.
-
-    A scene whose file has another hash than the one `recorded` for it cannot be shown. Keeps as many scenes as fit into
-    `cache_bytes`, besides those in use, and at least those that are decoded ahead.
-    """
+    """Decodes the frames of each scene once, the next ones' in the background; thread-safe. Keeps what fits into
+    `cache_bytes`, and what is in use or ahead. A scene needs the hash that is `recorded` for it, if any."""
 
     def __init__(
         self, settings: FilmSettings, cache_bytes: int, recorded: Mapping[tuple[str, str], str] | None = None

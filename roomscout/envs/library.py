@@ -101,11 +101,8 @@ def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSet
 
 
 class ScanLibrary:
-    """Loads scans and renders views of them, one first view for all questions about a scan that have no start.
-
-    Searches for scans below `scan_root`, unless `ply` is the scan file of all questions. Caches up to `cache_bytes` of
-    scans; an evicted scan stays in memory while it is in use.
-    """
+    """Loads scans below `scan_root`, or `ply` for all questions, and renders their views, one first view for all
+    questions about a scan without a start. Caches `cache_bytes` of scans beside those in use."""
 
     def __init__(
         self,

@@ -164,11 +164,9 @@ class Backend(Protocol):
     concurrent: bool
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-        """One reply per conversation, in order; every conversation ends with a user message.
-
-        Either all or none of them have an `origin`. Replies to alternatives are not cached and leave the origin's cache
-        unchanged. Raises OutOfMemory if a smaller batch may work, ModelError if a conversation cannot be answered.
-        """
+        """One reply per conversation, in order; each ends with a user message, and all or none have an `origin`, whose
+        cache they leave unchanged. Raises OutOfMemory if a smaller batch may work, ModelError for an impossible
+        conversation."""
         ...
 
     def release(self, conversation: Conversation) -> None:

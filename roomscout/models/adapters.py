@@ -49,11 +49,8 @@ def adapter_sha256(adapter: Path) -> str:
 
 
 def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrainedModel":
-    """A loaded model, in place, with an adapter's weights merged into its own; `name` is the checkpoint's.
-
-    Merged weights make the model an ordinary one: batches, reuse of keys and values, and compiled steps are as exact as
-    without an adapter. Raises ModelError if there is no such adapter or it does not fit the model.
-    """
+    """A loaded model with an adapter's weights merged into its own, so that all else is as exact as without; `name` is
+    the checkpoint's. Raises ModelError if there is no such adapter or it does not fit."""
     base = require_adapter(adapter, name)
     from peft import PeftModel, get_peft_model_state_dict, load_peft_weights
     from safetensors import SafetensorError

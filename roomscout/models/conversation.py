@@ -69,11 +69,8 @@ class Conversation:
         self.messages.append(message)
 
     def asking_instead(self, text: str) -> "Conversation":
-        """This conversation with another text in its last message, a user message, and with the same images.
-
-        Backends reply to it once, do not cache it, and reuse the origin's cache for the shared prefix. The id is the
-        same, so that it is sampled with the same random numbers.
-        """
+        """This conversation with another text in its last message, a user message. Backends reply to it once, with the
+        origin's cache and random numbers, and do not cache it."""
         *before, last = self.messages
         if last.role != "user":
             raise ValueError(f"conversation {self.id}: only a user message can be replaced")

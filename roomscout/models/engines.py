@@ -21,11 +21,9 @@ def make_backend(
     server: ServerOptions | None = None,
     vllm: VllmOptions | None = None,
 ) -> Backend:
-    """A ready backend for `model`: behind `server`'s URLs, in its own `vllm` server, or loaded in this process.
-
-    "embedded" is the included explorer; anything else is a checkpoint's hub id or folder, or the name under which a
-    server serves it. Raises ModelError if it cannot be loaded or reached.
-    """
+    """A ready backend: behind `server`'s URLs, in its own `vllm` server, or in this process; raises ModelError.
+    "embedded" is the included explorer, anything else a hub id, a folder, or the name under which a server serves
+    it."""
     if server is not None:
         from roomscout.models.openai.backend import OpenAIBackend  # imports the client, which takes a second
 
@@ -61,11 +59,8 @@ class CallableBackend(Backend):
 
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as dicts of `role` ("system", "user" or "assistant"), `text` and `images`.
-
-    `images` are those of a user message, (H, W, 3) uint8 RGB, which come before its text: the view, which
-    others of --see follow, or with `present` "once" those of all turns. Other messages have none.
-    """
+    """Messages as dicts of `role` ("system", "user" or "assistant"), `text` and, of user messages, `images`, (H, W, 3)
+    uint8 RGB: the view, then others of --see; with `present` "once", those of all turns."""
     return [{"role": each.role, "text": each.text, "images": [shot.image for shot in each.shots]} for each in messages]
 
 

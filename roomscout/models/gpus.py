@@ -32,11 +32,8 @@ Samples = dict[str, Any]
 
 @contextmanager
 def sampled_gpus(device: str, count: int, write: Callable[[Samples], None]) -> Iterator[None]:
-    """Sample `count` GPUs, the first of which is `device` ("auto", "cuda:1"), inside this block; none for "cpu".
-
-    About once a minute, and at the end of the block, `write` is given the samples of each GPU. Without a GPU or
-    NVIDIA's package, nothing happens, and run.log says so.
-    """
+    """Sample `count` GPUs from `device` ("auto", "cuda:1") on inside this block, and give the samples to `write` each
+    minute and at the end. Nothing for "cpu"; without a GPU or NVIDIA's package, run.log says so."""
     stop = Event()
     arguments = _sample, chosen_gpus(device, count), write, stop
     thread = Thread(target=copy_context().run, args=arguments, name="gpu-sampler", daemon=True)
@@ -109,11 +106,8 @@ def _sample(entries: Sequence[str], write: Callable[[Samples], None], stop: Even
 
 
 def _handle_of(entry: str, ask: Callable[..., Any]) -> Any:
-    """NVML's handle of an entry of CUDA_VISIBLE_DEVICES, which may be the beginning of a UUID; None if unknown.
-
-    NVML numbers GPUs by PCI bus. So does CUDA if CUDA_DEVICE_ORDER says so; else the fastest is first, so that the
-    numbers of different GPUs are ambiguous.
-    """
+    """NVML's handle of an entry of CUDA_VISIBLE_DEVICES, perhaps the beginning of a UUID; None if unknown, as for
+    numbers of unlike GPUs unless CUDA_DEVICE_ORDER is PCI_BUS_ID, NVML's order."""
     if entry.startswith("MIG-"):
         return ask("nvmlDeviceGetHandleByUUID", entry)
     handles = [ask("nvmlDeviceGetHandleByIndex", number) for number in range(ask("nvmlDeviceGetCount") or 0)]

@@ -20,11 +20,8 @@ Mark = TypeVar("Mark")
 
 
 class Judge:
-    """Asks `model` at the first URL of `server` about prompts without images, AT_ONCE at a time.
-
-    `options` has the temperature, the seed and the longest reply. Raises ModelError for a key that no HTTP header can
-    hold.
-    """
+    """Asks `model` at the first URL of `server` about prompts without images, AT_ONCE at a time; `options` has
+    temperature, seed and the longest reply. Raises ModelError for a key that no HTTP header can hold."""
 
     def __init__(self, model: str, options: ModelOptions, server: ServerOptions) -> None:
         self._endpoint = Endpoint(server.urls[0], model, server)

@@ -73,11 +73,8 @@ def no_faces() -> np.ndarray:
 
 
 def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> Geometry:
-    """Drops invalid vertices and faces, and vertices that no face of a mesh uses; without faces left it is a cloud.
-
-    Invalid are coordinates that are NaN, infinite or at least `max_coordinate_m` in magnitude, and faces that use such
-    a vertex or repeat one. Raises ValueError if a face refers to a vertex that does not exist.
-    """
+    """Drops vertices that are not finite, at least `max_coordinate_m` away or in no face of a mesh, and faces that use
+    such or repeat one; without faces left it is a cloud. Raises ValueError for a vertex that does not exist."""
     finite = (np.abs(geometry.vertices) < max_coordinate_m).all(axis=1)
     faces = geometry.faces
     if len(faces) and (faces.min() < 0 or faces.max() >= len(finite)):

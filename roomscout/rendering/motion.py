@@ -26,11 +26,8 @@ class MoveOutcome:
 
 
 def move(scene: Scene, pose: CameraPose, target: CameraPose) -> MoveOutcome:
-    """Turn to the heading and pitch of `target`, then move towards it as far as bounds and surfaces allow.
-
-    The bounds stop a move where it crosses one of their sides, and clamp its height without shortening the horizontal
-    part. A camera that starts outside the bounds, or within the clearance of a surface, may still move away.
-    """
+    """Turn to the heading and pitch of `target`, then move towards it as far as bounds and surfaces allow. Bounds clamp
+    the height alone. From outside the bounds, or within a surface's clearance, it may move away."""
     start, goal = pose.position, target.position
     within = _clip_to_bounds(scene.bounds, start, goal)
     end = _stop_at_surfaces(scene, start, within)

@@ -17,11 +17,8 @@ class Open3DError(SceneError):
 
 
 def import_open3d() -> ModuleType:
-    """Open3D; raises Open3DError if it cannot be loaded. Defers interrupts, which break the import.
-
-    Open3D imports Dash for `open3d.visualization.draw_plotly_server` and has no option to leave it out. So while Open3D
-    is imported, a stand-in for Dash is in `sys.modules`; that function does not work then.
-    """
+    """Open3D, imported with interrupts deferred, which break that; raises Open3DError. A stand-in takes the place of
+    Dash, which `open3d.visualization.draw_plotly_server` alone needs: that does not work then."""
     with _lock, deferred_interrupts():
         try:
             if "open3d" not in sys.modules and "dash" not in sys.modules:

@@ -98,11 +98,8 @@ class Surface:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One scan, read-only and shared by all questions about it; world z is up.
-
-    `vertices` (N, 3) float32 metres; `faces` (M, 3) int32, M = 0 for a cloud; `colours` (N, 3) uint8, grey for a cloud
-    without colours. Renderers and ray casts use `surface`, and renderers of Gaussian splats `splats`.
-    """
+    """One scan, read-only, z up: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, M = 0 for a cloud, `colours`
+    (N, 3) uint8. Renderers and rays use `surface`, renderers of Gaussian splats `splats`."""
 
     name: str
     vertices: np.ndarray = field(repr=False)
@@ -130,11 +127,8 @@ class Scene:
 
     @cached_property
     def floor_z_m(self) -> float:
-        """Height of the floor, world metres: normally the lower bound.
-
-        If no ray down from half the room's height hits the lower bound and most hit one other height, that is the
-        floor; geometry below it is an artefact of a mirror or a stairwell.
-        """
+        """Height of the floor, world metres: the lower bound, unless no ray down from half the room's height hits it
+        and most hit one other height, with artefacts of a mirror or a stairwell below."""
         x, y = (np.linspace(self.bounds.lower[axis], self.bounds.upper[axis], FLOOR_RAYS) for axis in (0, 1))
         origins = np.stack(np.broadcast_arrays(x[:, None], y, self.bounds.middle[2]), axis=-1).reshape(-1, 3)
         below = self.heights_below(origins)

@@ -22,11 +22,8 @@ PIECES_PER_FACE = 4  # a textured mesh is split into at most this many pieces fo
 
 @dataclass(frozen=True, eq=False)
 class Simplified:
-    """A scan for a viewer: `vertices` (N, 3) float32, `faces` (M, 3) int32, M = 0 for a cloud, `colours` (N, 3) uint8.
-
-    `cell_m` is the side of the grid cells that were merged into one vertex each, 0 if none were; `point_m` the size at
-    which the points of a cloud close its surfaces, 0 for a mesh.
-    """
+    """A scan for a viewer: `vertices` (N, 3) float32, `faces` (M, 3) int32, `colours` (N, 3) uint8; `cell_m` is the
+    side of merged grid cells, 0 for none, `point_m` the size at which the points of a cloud close its surfaces."""
 
     vertices: np.ndarray
     faces: np.ndarray

@@ -101,11 +101,8 @@ def _read_ragged(element: Element, data: bytes, order: str) -> tuple[Table, int]
 
 
 def read_text(elements: Sequence[Element], text: bytes) -> list[Table]:
-    """The table of each element from rows of text, one a line.
-
-    Integer columns with values that their type cannot hold, such as 0.5, become float64. Raises ValueError, which names
-    the row, for a row that is too long, too short or has a word that is not a number, and if rows are missing.
-    """
+    """The table of each element from rows of text; integer columns with other numbers become float64. Raises ValueError
+    naming the row that is too long, too short or has a word that is no number, and if rows are missing."""
     lines, tables = [line for line in text.splitlines() if line.strip()], []
     for element in elements:
         rows, lines = lines[: element.count], lines[element.count :]

@@ -78,11 +78,8 @@ class Texture:
     wrap: tuple[Wrap, Wrap] = ("repeat", "repeat")
 
     def unrolled(self, uv: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """An image and texture coordinates that look like this texture at `uv` (M, 3, 2), but repeat.
-
-        Renderers need not know other modes then. A mirrored image is joined with its mirror image; a clamped one gets a
-        margin of its border's colours, as far as `uv` reaches.
-        """
+        """An image and texture coordinates that look like this texture at `uv` (M, 3, 2) but repeat: a mirrored image
+        beside its mirror image, or a clamped one with a margin of its border as far as `uv` reaches."""
         pixels = self.pixels
         for axis, wrap in enumerate(self.wrap if len(uv) else ()):
             low, high = float(uv[..., axis].min()), float(uv[..., axis].max())
@@ -142,11 +139,9 @@ def decoded(data: bytes) -> Picture:
 
 
 def find_file(scan: Path, name: str) -> Path | None:
-    """The file called `name` in a scan; None if there is none.
-
-    Names may be paths of another machine or system: `C:\\Users\\me\\textures\\wall.png` is searched for relative to the
-    scan, then as `textures/wall.png` and as `wall.png` beside it.
-    """
+    r"""The file called `name` in a scan; None if there is none. A path of another machine,
+    `C:\Users\me\textures\wall.png`, is searched for relative to the scan, then as `textures/wall.png` and as `wall.png`
+    beside it."""
     name = name.replace("\\", "/")
     parts = name.split("/")
     places = [scan.parent / name, *(scan.parent.joinpath(*parts[first:]) for first in range(1, len(parts)))]

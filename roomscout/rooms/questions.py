@@ -277,11 +277,8 @@ def _directions(question_type: str) -> Callable[[_Facts, Generator, int], list[_
 def _unambiguous_triples(
     objects: Sequence[RoomObject], classify: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Index triples (T, 3) of the objects stood by, faced and asked about, and their unambiguous answers (T,).
-
-    The centres are apart, the bearing is not close to a boundary, and the answer is the same for all points in the
-    inner halves of the objects' footprints.
-    """
+    """Index triples (T, 3) of the objects stood by, faced and asked about, with their answers (T,), where centres are
+    apart, the bearing is off its boundaries, and all of the inner halves of the footprints answer alike."""
     n = len(objects)
     triples = np.stack(np.meshgrid(*[np.arange(n)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
     centers = np.array([o.box.plan_center for o in objects]).reshape(n, 2)

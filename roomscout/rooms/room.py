@@ -31,11 +31,8 @@ GLANCES = 6  # parts of the standpoints that are tried one after another, since 
 
 @dataclass(frozen=True)
 class Level:
-    """How rooms are made. Raises ValueError for impossible numbers.
-
-    `objects` are the smallest and the largest number of objects in a room: one with fewer is filled up, one with more
-    thinned out. None takes the furniture as it comes, 10 to 50 objects.
-    """
+    """How rooms are made, with numbers of `objects` from the smallest to the largest, by filling up and thinning out,
+    None as the furniture comes, 10 to 50. Raises ValueError for impossible numbers."""
 
     name: str
     plan: Callable[[Generator], FloorPlan] = draw_plan
@@ -80,11 +77,9 @@ class Room:
 
 
 def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: Level = FURNISHED) -> Room:
-    """Room `index` of the series that `seed` (0 or more) selects. The same arguments give the same bytes.
-
-    The style, by default that of the level, affects only the mesh, not the plan, objects or questions. Raises
-    ValueError for invalid numbers, or if no room of the level has as many objects as it demands.
-    """
+    r"""Room `index` of the series that `seed` (0 or more) selects, to the byte; `style`, by default the level's,
+    affects the\mesh alone. Raises ValueError for invalid numbers, or if no room has as many objects as the level
+    demands."""
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, not {seed}")
     if not 0 <= index < MAX_ROOMS:

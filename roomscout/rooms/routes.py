@@ -98,11 +98,8 @@ class RouteMap:
         return _Robot(target, stop, (stop - robot.point) / walked, plan / np.linalg.norm(plan))
 
     def turn(self, robot: _Robot, target: int) -> str | None:
-        """The turn after which the robot faces the target; None if it is ambiguous.
-
-        The turn must be the same, with a margin, as seen by the robot, between centres on a floor plan, and for every
-        part of the inner half of the target's footprint.
-        """
+        """The turn after which the robot faces the target, None unless it is the same, with a margin, as seen by the
+        robot, between centres, and for every part of the inner half of the target's footprint."""
         box = self._boxes[target]
         inner = box.plan_center + (box.footprint - box.plan_center) / 2
         offsets = np.vstack([box.plan_center, inner]) - robot.point

@@ -77,11 +77,8 @@ def _keeping_in(folder: Path) -> Iterator[None]:
 
 
 def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) -> None:
-    """Make the rooms of these scenes (level and name) that are not in `split_folder(parent)` yet, one process per core.
-
-    Ignores scenes that are not in the split. An interrupted call is continued by the next one, and of several at once
-    one makes rooms while the others wait. Raises SplitError.
-    """
+    """Make those rooms (level and name) of the split that are not in `split_folder(parent)` yet, one process per core;
+    calls at once wait for one, and continue an interrupted one. Raises SplitError."""
     folder = split_folder(parent)
     known = {(row["dataset"], row["scene_name"]) for row in shipped_questions()}
     wanted = sorted(known.intersection(scenes), key=lambda scene: (scene[1].rpartition("_")[2], scene))

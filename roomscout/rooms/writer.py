@@ -21,11 +21,8 @@ MADE_WITH_FILE = "made_with.json"
 
 
 def kept_rooms(parent: Path, rooms: int, seed: int, per_type: Mapping[str, int]) -> Path:
-    """The folder below `parent` with the first `rooms` rooms of a seed; writes it if it does not exist.
-
-    Its name includes a hash of this package's code, so a changed generator writes the rooms again. It appears only when
-    it is complete. Raises what `write_rooms` raises.
-    """
+    """The folder below `parent` with the first `rooms` rooms of a seed, written as a whole if it does not exist; a hash
+    of this package's code is in its name. Raises what `write_rooms` raises."""
     counts = json.dumps(dict(per_type), sort_keys=True)
     sources = (path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.rglob("*.py")))
     version = hashlib.sha256("".join([counts, *sources]).encode()).hexdigest()[:8]

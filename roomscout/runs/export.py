@@ -198,11 +198,8 @@ def _told(facts: RunFacts, types: Mapping[str, TypeScores], benchmark: Benchmark
 
 
 def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
-    """Result rows as the table results.csv, with a column for each of their further scores, of FORCED_COLUMNS,
-    SIGHT_COLUMNS and COST_COLUMNS, and for measurements, if any row has it; options are a JSON list.
-
-    `more` names keys of the rows that are columns too.
-    """
+    r"""Result rows as results.csv, with keys of `more`, and of further scores, FORCED_COLUMNS, SIGHT_COLUMNS,
+    COST_COLUMNS and\measurements those that any row has; options are a JSON list."""
     names = sorted({name for row in rows for name in row.get("scores", ())})
     columns = [*(each.name for each in fields(ResultRow) if each.name not in ("scores", "measurements")), *more]
     columns += [f"scores.{name}" for name in names]

@@ -67,11 +67,8 @@ class Gpus(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware(Record):
-    """What the hardware did. `seconds` is that of the costs.
-
-    `tokens_per_second` counts generated tokens, for an engine that takes batches while it had a call, else over the
-    wall time of the sessions. `bottleneck` is a sentence, empty where it is not known.
-    """
+    """What the hardware did. `tokens_per_second` is of calls for an engine that takes batches, else of the sessions'
+    wall time; `bottleneck` is a sentence, empty where it is not known."""
 
     seconds: dict[str, float]
     turn_seconds: TurnPercentiles

@@ -12,11 +12,8 @@ from roomscout.runs import RunError, RunInUse
 
 
 def locked(path: Path, instead: str, wait: bool = False) -> io.TextIOWrapper:
-    """Take the lock of a folder, a file in it, until that is closed or this process ends. The file names the holder.
-
-    Raises RunInUse, which says what to do `instead`, if another process has it, unless this is to `wait`; RunError if
-    it cannot be taken.
-    """
+    """Lock a folder by a file in it, which names the holder, until that is closed or this process ends. Raises
+    RunInUse, which says what to do `instead`, unless this is to `wait`; RunError if it cannot be taken."""
     folder = path.parent
     try:
         handle = os.fdopen(open_own(str(path), os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+", encoding="utf-8")

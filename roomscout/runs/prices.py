@@ -51,11 +51,8 @@ def name_of_model(model: str) -> str:
 
 
 def read_price(path: Path, model: str) -> Price:
-    """The price of a model, called as the run calls it or, if that is a folder, by the folder's name.
-
-    Without `cached_input`, cached tokens cost what others do. Checks all models of the file. Raises ValueError with a
-    sentence that names the file.
-    """
+    """The price of a model, called as in the run or by its folder's name; `cached_input` is by default that of the
+    others. Checks all models of the file; raises ValueError naming it."""
     from roomscout.base.plain_yaml import read_yaml
 
     try:

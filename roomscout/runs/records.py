@@ -179,11 +179,8 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class ForcedAnswer:
-    """The answer that a model gave when asked as if a turn were the last (--anytime). It never enters the conversation.
-
-    `answer` is None if the reply holds no valid one, and `score` without a ground truth. `batch` has the ids of all
-    questions in the same generate() call.
-    """
+    """What a model answered when asked as if a turn were the last (--anytime), outside the conversation: None if not
+    valid, without a score if without a truth. `batch` are the questions of the generate() call."""
 
     answer: str | None
     score: float | None
@@ -294,11 +291,8 @@ class Baselines(Record):
 
 @dataclass(frozen=True)
 class PartRecord:
-    """Which part of a sharded run this folder holds.
-
-    It is part `number`, from 1, of `of`. `questions` and `questions_sha256` describe the whole run; `settings` names
-    the keys of `config` that must be equal in all parts.
-    """
+    """The part `number`, from 1, `of` how many that this folder holds of a run with these `questions`; `settings` names
+    the keys of `config` that must be equal in all parts."""
 
     number: int
     of: int
@@ -326,11 +320,8 @@ class TypeRecord(Record):
 
 @dataclass(frozen=True)
 class BenchmarkRecord(Record):
-    """A benchmark that is not of this package: the fields of a `Benchmark` that show, label and compare its scores.
-
-    `overall` is what the overall is a mean over ("tasks" or "questions"), empty if a function of the benchmark's own
-    computes it. `brings_questions` says that it has a source of questions.
-    """
+    r"""A benchmark that is not of this package, as far as it shows, labels and compares scores. `overall` is what that
+    is a\mean over ("tasks" or "questions"), empty for a function of its own."""
 
     name: str
     title: str

@@ -38,11 +38,8 @@ class Judge(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Scores):
-    """What a run says at its end; before its first export, its scores alone.
-
-    `errors` are those of the benchmark's own code, without which scores are computed. `warnings` say what makes a score
-    look better than it is.
-    """
+    """What a run says at its end; before its first export, its scores alone. `errors` are those of the benchmark's own
+    code, `warnings` say what makes a score look better than it is."""
 
     protocol: str = ""
     model: str = ""

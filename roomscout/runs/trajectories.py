@@ -54,11 +54,8 @@ class Trajectory:
 
 
 def load_trajectories(folder: str | Path, allow_code: bool = False) -> list[Trajectory]:
-    """The trajectories of the finished questions in a run folder, with --samples K up to K for each; raises RunError.
-
-    Reads no view: each `turn.view` reads its own. `allow_code` executes the Python file or module that the run names as
-    its benchmark.
-    """
+    """The trajectories of the finished questions in a run folder, one for each sample; raises RunError. Reads no view.
+    `allow_code` executes the file or module that the run names as its benchmark."""
     reader = RunReader(Path(folder).expanduser().absolute())
     if allow_code:
         load_code_of([reader.folder])

@@ -53,11 +53,8 @@ MOST_WRITES_AHEAD = 256
 
 
 class RunWriter:
-    """Writes one run folder and holds its lock until closed.
-
-    Opening the folder removes a torn last line from each journal, so that the next append starts a line. Error
-    messages tell people to run `resume_command`.
-    """
+    """Writes one run folder, and holds its lock until closed. Opening cuts a torn last line from each journal. Error
+    messages tell people to run `resume_command`."""
 
     def __init__(self, folder: Path, resume_command: str | None = None):
         self.folder = folder
@@ -187,11 +184,8 @@ class RunWriter:
             self._enqueue(_append, self.folder / HARDWARE_FILE, GpuSamples.from_json(samples).to_json())
 
     def adopt(self, episode: EpisodeId, run: Path) -> bool:
-        """Copy an episode's turns from another run; returns whether its images are hard links rather than copies.
-
-        Hard links need a common file system. Both runs may append to their own journals afterwards, and the other run
-        may still be in progress.
-        """
+        """Copy an episode's turns from another run, which may be in progress; returns whether its images are hard
+        links, which need a common file system."""
         self.flush()
         linked = True
 
@@ -222,11 +216,8 @@ class RunWriter:
             self._written.popleft().result()
 
     def export(self, session: Session | None) -> Summary:
-        """Rewrite results.json, results.csv and summary.json from all rows; returns the summary.
-
-        `session` has the figures of this process, which are appended to those of earlier ones; None if it asked
-        nothing.
-        """
+        """Rewrite results.json, results.csv and summary.json from all rows; returns the summary. `session` has the
+        figures of this process, which follow those of earlier ones; None if it asked nothing."""
         self.flush()
         sessions = [*self._sessions(), *self._added, *([session] if session else [])]
         self._added = []

@@ -13,11 +13,8 @@ from roomscout.scoring.summary import combined, rounded
 
 @dataclass(frozen=True)
 class Guesses:
-    """The most frequent answer for each question, and in which questions it was counted.
-
-    `answers` has each question that counts towards the benchmark's overall, by id. The answer is None if the source has
-    no question of its type in another room. `what` says which answers they are.
-    """
+    """The most frequent answer for each question that counts towards the overall, by id, None without another room's
+    question of its type, the `source` where it was counted, and in words `what` answers they are."""
 
     source: str
     answers: Mapping[str, str | None]

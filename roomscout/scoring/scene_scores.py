@@ -14,11 +14,8 @@ from roomscout.scoring.summary import combined
 
 @dataclass(frozen=True, eq=False)
 class SceneScores:
-    """The scores of a run by room and type, and what they add up to if each room counts as often as its weight.
-
-    `sums` and `counts` are (rooms, types). `scores` and `places` have each score of a type, and the place of its room,
-    for a benchmark with an aggregate of its own.
-    """
+    """The scores of a run by room and type, which add up with weights of rooms: `sums` and `counts` (rooms, types), and
+    of each score of a type its room, for a benchmark with an aggregate of its own."""
 
     benchmark: Benchmark
     rooms: tuple[tuple[str, str], ...]

@@ -40,11 +40,8 @@ class _Place(NamedTuple):
 
 
 class EndlessRooms:
-    """A library of scenes (see `SceneLibrary`) with questions about them: one for each whole number from 0.
-
-    `levels` and `types` are those of the benchmark `rooms`, all types and the furnished level by default. The same
-    number gives the same question about the same room. Raises QuestionError for an unknown level or type.
-    """
+    """A library of scenes (see `SceneLibrary`), and the question about each whole number from 0, always the same; of
+    all types and the furnished level by default. Raises QuestionError for others."""
 
     def __init__(
         self, renderer: Renderer, camera: CameraSettings, levels: Sequence[str] = (), types: Sequence[str] = ()

@@ -30,11 +30,8 @@ IGNORED = -100
 
 
 def chosen(trajectories: Sequence[Trajectory], min_score: float, best_of: int) -> list[Trajectory]:
-    """The conversations to learn from: answered by a model, of a score from `min_score`, the best ones per question.
-
-    Each question keeps at most `best_of` of its samples, 0 for all; equal scores keep the earlier sample. Questions
-    without a score are left out unless `min_score` is 0.
-    """
+    """The conversations to learn from: answered by a model, scored from `min_score` (0: also unscored), the `best_of`
+    best samples of each question, 0 for all; equal scores keep the earlier one."""
     kept: dict[tuple[str, str], list[Trajectory]] = {}
     for each in trajectories:
         if each.status == "answered" and (each.score or 0) >= min_score and each.recorded():

@@ -41,11 +41,8 @@ class Spoken:
 def encoded_episode(
     encoder: ConversationEncoder, conversation: Conversation, end_token: int, truncated: tuple[int, ...] = ()
 ) -> Spoken:
-    """The ids of a conversation that ends with a reply; the encoder forgets it.
-
-    Replies enter as the ids that were generated, or else as those of their texts. The end tokens of `truncated`
-    replies, counted from 0, are not marked as spoken: the model did not say them.
-    """
+    """The ids of a conversation that ends with a reply, which the encoder forgets. Replies enter as generated, or as
+    their texts; the end tokens of `truncated` ones, from 0, are not spoken."""
     *before, last = conversation.messages
     asked = Conversation(conversation.id, before)
     encoded = encoder.encode(asked)

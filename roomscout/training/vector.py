@@ -32,11 +32,8 @@ class VectorEnv:
         seeds: Sequence[int | None] | None = None,
         only: Sequence[int] | None = None,
     ) -> list[list[Message]]:
-        """Begin an episode in each environment, or in the environments `only`; their first messages, in their order.
-
-        `questions` and `seeds` have one entry for each of them, as for `RoomEnv.reset`. The messages of an episode that
-        cannot begin are [], and `failures` says why. Raises EnvError or QuestionError.
-        """
+        """Begin episodes, in all or in `only` these environments, with `questions` and `seeds` as for `RoomEnv.reset`;
+        returns the first messages, [] with `failures` for one that cannot. Raises EnvError or QuestionError."""
         where = list(range(len(self.envs))) if only is None else list(only)
         chosen, drawn = self._each(questions, where, "questions"), self._each(seeds, where, "seeds")
         asked = [

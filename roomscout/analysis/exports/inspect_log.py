@@ -31,11 +31,8 @@ SCORE = "score"
 
 
 def write(run: RunContents, out: Path) -> tuple[int, list[str]]:
-    """Write an .eval file that stands alone: it has the images, the replies and the scores.
-
-    An image that is missing is named in its message. Raises RunError without inspect-ai. Has the images of one answer
-    in memory at a time; the file takes the bytes of all.
-    """
+    """Write an .eval file with images, replies and scores, one answer at a time; a missing image is named in its
+    message. Raises RunError without inspect-ai."""
     with importing("inspect_ai", "--to inspect", RunError):
         from inspect_ai.log import condense_sample, write_eval_log
     missing: list[Path] = []

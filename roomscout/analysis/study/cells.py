@@ -29,11 +29,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Given:
-    """What a command line gives: settings by name, as JSON values, and how this call runs the cells.
-
-    `part` is that of --shard, as its number and how many there are. `retry_failed` also retries the failed questions of
-    finished cells.
-    """
+    """What a command line gives: settings by name, as JSON values, the `part` of --shard as its number and how many
+    there are, and whether failed questions of finished cells are retried."""
 
     settings: dict[str, Any]
     part: tuple[int, int] | None = None
@@ -97,11 +94,8 @@ class Study:
 
 
 def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> Study:
-    """Begin a study, or open the one in a folder with what is `given` over its settings.
-
-    Raises RunError if the folder has another study, if the settings cannot be those of the preset, or if nothing can be
-    written; and what the command raises.
-    """
+    """Begin a study, or open the one in a folder with what is `given` over its settings; raises RunError if that is
+    another study, or cannot be one of the preset or written, and what the command raises."""
     preset, path = PRESETS[name], folder / STUDY_FILE
     begun = _read(path)
     if (folder / "run.json").exists():
@@ -202,11 +196,8 @@ def done_file(run: Path) -> Path:
 
 
 def run_cells(study: Study, given: Given, command: MainCommand) -> int:
-    """Run what is missing of each cell.
-
-    Returns 0, or 1 if a question failed, or else the exit status of the run that stopped. Raises
-    KeyboardInterrupt after the running cell has saved its answers.
-    """
+    """Run what is missing of each cell. Returns 0, 1 if a question failed, or the exit status of the run that stopped;
+    raises KeyboardInterrupt after the running cell has saved its answers."""
     worst, cells = 0, study.preset.cells
     for number, cell in enumerate(cells, start=1):
         run, which = study.run_of(cell, given.part), f"Cell {number} of {len(cells)}, {cell.name}"

@@ -80,11 +80,8 @@ class Dialect:
 
 
 def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
-    """The parameters that an endpoint takes, found with a short conversation that has as many images as the longest.
-
-    Raises ServerError if it refuses all, if the model takes no images or fewer, if there is no such model, or if its
-    reply has no text.
-    """
+    """The parameters that an endpoint takes, found with a short conversation that has as many images as the longest;
+    raises ServerError if it refuses all, lacks the model, or replies without text."""
     dialect = Dialect()
     short = replace(options, max_new_tokens=min(CHECK_TOKENS, options.max_new_tokens))
     while True:

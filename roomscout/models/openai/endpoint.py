@@ -48,11 +48,8 @@ Result = TypeVar("Result")
 
 
 class ServerError(ModelError):
-    """A server could not be reached, refused a request or did not send a reply; the message says what to do.
-
-    `status` is the HTTP status, None without a response; `text` is what the server said; `attempts` counts the
-    requests.
-    """
+    """A server was not reached, refused, or sent no reply; the message says what to do. `status` is None without a
+    response, `text` what the server said, and `attempts` counts the requests."""
 
     def __init__(self, message: str, status: int | None = None, text: str = "", attempts: int = 1) -> None:
         super().__init__(message)
@@ -100,11 +97,8 @@ class Endpoint:
         self._client = openai.OpenAI(base_url=root, api_key=options.key or "none", http_client=http_client)
 
     def post(self, path: str, body: dict[str, Any] | bytes, retries: int | None = None) -> Answer:
-        """Send a request and parse the JSON object in the response. `path` continues the URL; the body is bytes if it
-        is JSON already. The client retries up to `retries` times (None: `options.retries`).
-
-        Raises ServerError; neither its text nor its causes hold the API key.
-        """
+        """POST a body, bytes if it is JSON already, to `path` below the URL; the client retries up to `retries` times
+        (None: `options.retries`). Raises ServerError, which never holds the API key."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         options = self._request_options(self.options.retries if retries is None else retries)
         try:
@@ -217,11 +211,9 @@ def said_in(text: str) -> str:
 
 
 class _HttpClient(openai.DefaultHttpxClient):
-    """An HTTP client whose responses are complete: headers and decompressed body. Thread-safe.
-
-    `send` raises httpx2.TimeoutException for an exchange of more than `timeout_s` seconds, whatever the server sends in
-    between, and OpenAIError, which the official client does not retry, for a body above LARGEST_RESPONSE.
-    """
+    """An HTTP client, thread-safe, whose responses are complete. `send` raises httpx2.TimeoutException after
+    `timeout_s`, whatever the server sends in between, and OpenAIError, which is not retried, for a body above
+    LARGEST_RESPONSE."""
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(

@@ -22,11 +22,8 @@ _MASK_ALIGNMENT = 16
 
 
 def use_grouped_sdpa(model: "PreTrainedModel") -> None:
-    """Switch a model's text layers to `grouped_sdpa`, unless they use "eager".
-
-    With a mask (rows of different lengths, or a prompt after cached columns), transformers' "sdpa" copies keys and
-    values for each query head, in every layer of a prefill.
-    """
+    """Switch a model's text layers to `grouped_sdpa`, unless they use "eager": with a mask, transformers' "sdpa" copies
+    keys and values for each query head, in every layer of a prefill."""
     if model.config.get_text_config()._attn_implementation not in ("eager", _NAME):
         model.set_attn_implementation({TEXT_CONFIG: _NAME})
 

@@ -105,11 +105,8 @@ class TransformersBackend:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str, options: ModelOptions | None = None) -> Self:
-        """Load a checkpoint, given by its hub id or folder, which is also the backend's name.
-
-        Imports torch and transformers. On a CPU, the process keeps freed memory from then on, see `keep_freed_memory`.
-        Raises ModelError if the checkpoint cannot be loaded.
-        """
+        """Load a checkpoint by its hub id or folder, which names the backend; raises ModelError. Imports torch and
+        transformers; on a CPU, the process then keeps freed memory, see `keep_freed_memory`."""
         require_libraries(checkpoint)
         import torch
 
@@ -135,11 +132,8 @@ class TransformersBackend:
         return cls(model, processor, options, name=checkpoint, frozen=True)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-        """One reply per conversation, in order; every conversation ends with a user message.
-
-        Raises OutOfMemory if a smaller batch may work, ModelError for a conversation that cannot be answered or a
-        grammar without xgrammar, ValueError for duplicate conversations.
-        """
+        """One reply per conversation, in order; each ends with a user message. Raises OutOfMemory if a smaller batch
+        may work, ModelError for a conversation or grammar that cannot be served, ValueError for duplicates."""
         from roomscout.models.transformers.grammar import with_thought
 
         if len({conversation.key for conversation in conversations}) < len(conversations):

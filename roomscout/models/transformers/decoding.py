@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
 
 class ReplyStop(StoppingCriteria):
-    """Stops a row at an end token, but not before `min_tokens` tokens.
-
-    `lengths[row]` is a finished row's number of generated tokens, without the end token. `first_token_at` is the
-    `perf_counter` time of the first token.
-    """
+    """Stops a row at an end token after `min_tokens`. `lengths[row]` is a finished row's number of tokens without it,
+    and `first_token_at` the `perf_counter` time of the first."""
 
     def __init__(self, end_ids: Sequence[int], prompt_columns: int, min_tokens: int = 0) -> None:
         self.lengths: dict[int, int] = {}

@@ -54,11 +54,8 @@ def usable_bytes(device: torch.device, memory_fraction: float) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Let the whole process reuse memory that it frees, up to KEPT_BYTES. Does nothing without glibc.
-
-    By default glibc returns large tensors to the system and gets new pages for the next ones, which was a tenth of the
-    CPU time of a run on a CPU.
-    """
+    """Let the process reuse memory that it frees, up to KEPT_BYTES, with glibc: returning large tensors to the system
+    was a tenth of the CPU time of a run on a CPU."""
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)

@@ -24,11 +24,8 @@ _STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
 
 @dataclass(frozen=True)
 class Footprint:
-    """A checkpoint's size on a device, and the bytes that may be used there before it is loaded.
-
-    `image_tokens(width, height)` counts a view's tokens. A conversation takes `kv_bytes_per_token` over all layers,
-    plus a constant `state_bytes`.
-    """
+    """A checkpoint's size on a device, and the bytes that may be used there. `image_tokens(width, height)` counts a
+    view's tokens; a conversation takes `kv_bytes_per_token` over all layers and `state_bytes`."""
 
     device: str
     dtype: str

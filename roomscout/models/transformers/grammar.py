@@ -22,11 +22,8 @@ def require_xgrammar() -> Any:
 
 
 def with_thought(grammar: str | None, opening: str) -> str | None:
-    """The grammar of a reply that begins in the thought which the prompt opened; `opening` is "" if it opened none.
-
-    The thought ends with its closing tag, and may have anything in it but `</`. Raises ModelError for another opening
-    than a tag.
-    """
+    """The grammar of a reply that begins in the thought that the prompt opened ("": none) and that ends with its
+    closing tag, with anything but `</` in it; raises ModelError if the opening is no tag."""
     if grammar is None or not opening:
         return grammar
     tag = re.fullmatch(r"<(\w+)>", opening.strip())

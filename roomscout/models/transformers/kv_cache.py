@@ -30,11 +30,8 @@ def cache_argument(model: torch.nn.Module) -> str:
 
 
 class GrowingLayer(DynamicLayer):
-    """One layer's keys and values, (rows, heads, columns, head size) each, in preallocated buffers.
-
-    Appends in place, whereas transformers' DynamicLayer copies all columns for each token. Buffers are allocated with
-    `planned` columns and reallocated only if more are needed.
-    """
+    """One layer's keys and values, (rows, heads, columns, head size) each, appended in place to buffers of `planned`
+    columns, which grow if they must; transformers' DynamicLayer copies all columns for each token."""
 
     is_initialized: bool
 
@@ -68,11 +65,8 @@ class GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
     def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The key and value buffers, grown to at least this many columns.
-
-        The caller may write to columns after the used ones, then call `set_length`. All unused columns are finite:
-        masked columns must contribute exactly 0, which NaN would not.
-        """
+        """The key and value buffers, grown to this many columns, to write behind the used ones before `set_length`.
+        Unused columns are finite: masked ones must contribute exactly 0."""
         used = self.get_seq_length()
         self._grow(columns)
         self._set_views(used)
@@ -181,11 +175,8 @@ class KVStore:
         self._calls = 0
 
     def reusable(self, encoded: EncodedConversation) -> int:
-        """How many of the conversation's first ids are cached, of an alternative with its origin.
-
-        These are the ones up to the first that differs, or belongs to another view. At least one is always left to
-        compute.
-        """
+        """How many of the first ids are cached (of an alternative, with its origin), up to the first that differs or
+        belongs to another view; at least one is left to compute."""
         row = self._rows.get((encoded.origin or encoded).key)
         if row is None:
             return 0
@@ -201,20 +192,14 @@ class KVStore:
         return same
 
     def arrange(self, conversations: Sequence[EncodedConversation]) -> CachedBatch:
-        """A batch with one row per conversation, in order, each with its `reusable` prefix.
-
-        Returns their current batch if it fits. Otherwise copies these rows into a new batch, and each other row of
-        their current batches into a separate batch.
-        """
+        """A batch with one row per conversation, in order, each with its `reusable` prefix: the current one if it fits,
+        else new; other rows of current batches move to a batch of their own."""
         self._calls += 1
         return self._batch_of([self._row(encoded) for encoded in conversations])
 
     def share(self, alternatives: Sequence[EncodedConversation]) -> CachedBatch:
-        """A batch with one row per alternative, in order, each with its `reusable` prefix, for a single call.
-
-        It has the buffers of the origins' batch, in which all columns of an origin that its alternative lacks are
-        masked. The call appends its own columns behind those: roll them back, and the origins are as before.
-        """
+        """A batch with one row per alternative, in order, over the buffers of the origins' batch, in which all columns
+        that an alternative lacks are masked. Roll back what one call appends, and the origins are as before."""
         self._calls += 1
         batch = self._batch_of([self._row(each.origin, whole=True) for each in alternatives if each.origin])
         mask, rows = batch.mask.clone(), []
@@ -291,11 +276,8 @@ class KVStore:
         return self._regroup([wanted, *([row] for row in others)])[0]
 
     def _regroup(self, groups: Sequence[Sequence[CachedRow]]) -> list[CachedBatch]:
-        """Copy each group of rows into a new batch, right-aligned; invalidates their old batches.
-
-        Copies and frees layer by layer, so that only one layer is ever in memory twice. A failure in between (out of
-        memory) loses all of these rows; they are recomputed.
-        """
+        """Copy each group of rows into a new batch, right-aligned, layer by layer, so that one layer at most is in
+        memory twice. A failure in between (out of memory) loses these rows; they are recomputed."""
         planned = 0
         if self._planned:
             planned = min(self._planned, self._limit_bytes // (len(self._rows) * self._token_bytes))

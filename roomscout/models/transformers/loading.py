@@ -44,11 +44,8 @@ _TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__mod
 def load_checkpoint(
     model: str, dtype: torch.dtype, device: torch.device, quantize: str | None = None
 ) -> tuple[PreTrainedModel, "ProcessorMixin"]:
-    """The model in eval mode and the processor of a checkpoint (hub id or folder).
-
-    `quantize` is a value of this setting. Raises ModelError for a checkpoint that is missing, gated, unreachable,
-    broken or unsupported.
-    """
+    """The model in eval mode and the processor of a checkpoint (hub id or folder), with its weights as `quantize` says;
+    raises ModelError for one that is missing, gated, unreachable, broken or unsupported."""
     source, revision = _located(model)
     config = checkpoint_config(model)
     _require_complete(model)

@@ -59,11 +59,8 @@ class GenerationOptions:
 
 @dataclass(frozen=True)
 class GeneratedRow:
-    """One row's generated ids without the end token; `finished` is False if the token limit truncated it.
-
-    `reused` counts prompt ids cached by earlier calls, `images` those that went through the image encoder in this call.
-    `logprobs` has one number for each of `tokens`, or none.
-    """
+    """A row's generated ids without the end token (`finished`: not cut by the limit), how many prompt ids were cached
+    and `images` encoded in this call, and the log-probabilities of `tokens`, or none."""
 
     tokens: tuple[int, ...]
     finished: bool
@@ -314,11 +311,8 @@ class ModelRunner:
         replies: Sequence[tuple[int, ...]],
         decoded: int,
     ) -> None:
-        """Record the prompts and replies as cached, except newest tokens that no forward pass has seen.
-
-        `prefill_mask` (rows, columns) marks the prompts' new columns. `decoded` columns follow; those after a row's end
-        are masked.
-        """
+        """Record prompts and replies as cached, but newest tokens that no forward pass has seen; `prefill_mask` (rows,
+        columns) marks the prompts' columns, behind which are the `decoded` ones, masked after a row's end."""
         lengths = [min(len(reply), decoded) for reply in replies]
         reply_mask = torch.arange(decoded) < torch.tensor(lengths)[:, None]
         ids = [

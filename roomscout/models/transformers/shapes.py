@@ -9,11 +9,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Sizes of a Qwen3-VL: `hidden`, `layers`, ... of the language model, `vision_...` of the image encoder.
-
-    `deepstack` lists the image encoder's layers (from 0) whose features also enter the language model. `vocab` is the
-    maximum size of the vocabulary, special tokens included. `initial_std` is the standard deviation of initial weights.
-    """
+    """Sizes of a Qwen3-VL's language model and image encoder (`vision_...`). `deepstack` lists the encoder's layers,
+    from 0, whose features enter the language model; `vocab` is the most tokens, `initial_std` that of initial
+    weights."""
 
     hidden: int = 64
     layers: int = 2

@@ -18,11 +18,8 @@ def id_and_revision(checkpoint: str) -> tuple[str, str | None]:
 
 
 def existing_source(checkpoint: str) -> str:
-    """A folder's expanded path, or a hub id, also `id@revision`, unchanged, which may not exist.
-
-    Raises ModelError for a folder without a checkpoint, for a name that is neither a folder nor a hub id, and without
-    the libraries that load checkpoints.
-    """
+    """A folder's expanded path, or a hub id (`id@revision`) as it is, which may not exist. Raises ModelError for a
+    folder without a checkpoint, another name, and without the libraries that load checkpoints."""
     model, _ = id_and_revision(checkpoint)
     require_libraries(model)
     path = EXPLORER if model == EMBEDDED else Path(model).expanduser()

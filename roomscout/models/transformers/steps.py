@@ -52,11 +52,8 @@ def require_compiler(device: torch.device) -> None:
 
 
 def captured(device: torch.device, step: Step) -> Step:
-    """A step as a CUDA graph, once it has run, so that its kernels and workspaces are loaded; raises RuntimeError.
-
-    Each graph has its own memory pool: only one graph exists at a time, and PyTorch 2.11 cannot reuse a pool whose
-    graphs were freed.
-    """
+    """A step as a CUDA graph, once it has run and loaded its kernels; raises RuntimeError. Each graph has a pool of its
+    own, as one exists at a time and PyTorch 2.11 cannot reuse a pool whose graphs were freed."""
     if device.type != "cuda":
         raise RuntimeError(f"the model is on the {device.type}")
     graph = torch.cuda.CUDAGraph()

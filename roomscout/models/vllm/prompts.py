@@ -42,11 +42,8 @@ def processor_settings(family: Family, tiles_per_view: int) -> dict[str, Any]:
 
 
 class LayoutEncoder(ConversationEncoder):
-    """Encodes conversations without their pixels.
-
-    Ids and positions depend on a view's size alone, so the image processor runs once for each size. The server has its
-    own image processor.
-    """
+    """Encodes conversations without pixels: ids and positions depend on a view's size alone, so the image processor
+    runs once for each size. The server has its own."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._by_size: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}

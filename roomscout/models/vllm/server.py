@@ -143,11 +143,8 @@ class ServerProcess:
 
 
 class VllmServer:
-    """A vLLM server on the loopback interface with a random port and key; thread-safe.
-
-    Constructing one starts the server and returns when it accepts requests; raises ModelError if it cannot be started.
-    `close` stops the server, and so does the end of this process, even by SIGKILL.
-    """
+    """A vLLM server on the loopback interface with a random port and key, thread-safe, started when constructed; raises
+    ModelError. It ends with `close`, and with this process, even by SIGKILL."""
 
     def __init__(
         self, model: str, options: ModelOptions, vllm: VllmOptions, processor_settings: Mapping[str, Any]

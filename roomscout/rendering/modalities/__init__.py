@@ -15,11 +15,8 @@ MODALITIES = {each.name: each for each in _RECORDS}  # what may follow the view,
 
 
 def draw_shots(names: Sequence[str], sight: Sight) -> tuple[Shot, ...]:
-    """The images of a turn, by name: the view and those that are drawn beside it. Raises RenderError.
-
-    With the blind renderer all are grey, as the view is: it measures what a model answers without seeing the room.
-    Raises ValueError for a modality whose image has another size than the view, which no plan of memory would count.
-    """
+    """The images of a turn, by name, the view first; raises RenderError. The blind renderer's are all grey. Raises
+    ValueError for a modality of another size than the view, which no plan of memory would count."""
     shots, blind = [], sight.renderer.name == "blind"
     for name in names:
         image = sight.view if name == VIEW or blind else MODALITIES[name].draw(sight)

@@ -17,11 +17,8 @@ DEPTH_WEIGHT, COLOUR_WEIGHT = 0.3, 0.4
 
 
 def marks_of(sight: Sight) -> dict[int, tuple[float, float]]:
-    """The pixel of each mark by its number, counted from the top of the view; none in a blind view.
-
-    Each mark is the place that differs most from those before it in position, depth and colour, so that small and near
-    objects get one beside walls. Surfaces are found by rays, whatever renders the view.
-    """
+    """The pixel of each mark by its number, from the top of the view, by rays; none in a blind view. Each is the place
+    that differs most in position, depth and colour from those before it, so that small and near objects get one."""
     camera, every = sight.camera, max(1, sight.camera.width // ACROSS)
     lattice = Intrinsics(camera.width // every, camera.height // every, camera.focal_px / every)
     if sight.renderer.name == "blind" or min(lattice.width, lattice.height) <= 2 * EDGE:

@@ -49,11 +49,8 @@ class Painter(Protocol):
 
 
 class ChildRenderer:
-    """Renders with a Painter in a child process; see `roomscout.rendering.renderers.base.Renderer`.
-
-    A new child must first render a test image correctly. If it crashes or times out during a view, the view is retried
-    once in another child before it raises RenderError. The next view starts a new child.
-    """
+    """Renders with a Painter in a child process, see `Renderer`. A new child must first render a test image; after a
+    crash or timeout the view is tried once in another child, then raises RenderError."""
 
     def __init__(self, name: str, cuda_device: int | None = None, view_limit_s: float = VIEW_LIMIT_S) -> None:
         """Launch a child with the painter of RENDERERS[name], pyrender's on `cuda_device`; `started` waits for it."""

@@ -16,11 +16,8 @@ _SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
 
 
 class RendererStart:
-    """Starts a renderer in the background: launches its child process, if it needs one, which then tests itself.
-
-    The constructor loads nothing into this process and raises RenderError for an unknown name. `renderer` waits for the
-    result. Always call `close`, which ends the child.
-    """
+    """Starts a renderer in the background, with a child process that tests itself if it needs one. `renderer` waits for
+    it; always `close`. The constructor raises RenderError for an unknown name."""
 
     def __init__(self, name: str, cuda_device: int | None = None) -> None:
         if name not in RENDERER_NAMES:

@@ -20,18 +20,12 @@ _EGL_CUDA_DEVICE_NV = 0x323A
 
 
 class PyrenderPainter:
-    """A Painter based on pyrender.
-
-    Keeps all surfaces in one pyrender scene and shows only the current one: pyrender frees the GPU memory of everything
-    outside the scene that it renders.
-    """
+    """A Painter based on pyrender, with all surfaces in one pyrender scene and the current one visible: pyrender frees
+    the GPU memory of everything outside the scene that it renders."""
 
     def __init__(self, cuda_device: int | None = None) -> None:
-        """Render on the GPU with this CUDA ordinal.
-
-        Uses the first EGL device if `cuda_device` is None or EGL does not offer it. EGL_DEVICE_ID in the environment
-        overrides both; otherwise it is set here for pyrender.
-        """
+        """Render on the GPU with this CUDA ordinal, or on the first EGL device if EGL does not offer it; EGL_DEVICE_ID
+        in the environment overrides both, and is set here for pyrender otherwise."""
         os.environ["PYOPENGL_PLATFORM"] = "egl"
         where = f"EGL device {os.environ.get('EGL_DEVICE_ID', '0')}"
         if cuda_device is not None and "EGL_DEVICE_ID" not in os.environ:

@@ -53,11 +53,8 @@ def observation_of(messages: Sequence[Message], space: gym.spaces.Dict) -> Named
 
 
 class RoomGym(gym.Env[Named, str]):
-    """A `RoomEnv`, or one made with these settings, as a Gymnasium environment.
-
-    `reset(options={"question": ...})` takes what `RoomEnv.reset` does. An episode whose view cannot be drawn is
-    truncated; every other end is a termination. `info` has those facts of `Step.info` that are known.
-    """
+    """A `RoomEnv`, or one of these settings, for Gymnasium. `reset(options={"question": ...})` is that of
+    `RoomEnv.reset`; an episode whose view cannot be drawn is truncated. `info` has the known facts of `Step.info`."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - Gymnasium's name and type
 

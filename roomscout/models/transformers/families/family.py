@@ -39,11 +39,8 @@ class Views(Protocol):
 
 @dataclass(frozen=True)
 class Squares:
-    """Views that enter the model without resizing: each square of `side` pixels becomes one token.
-
-    A view must have a number of squares in the inclusive range `squares` and at most this aspect ratio; the processor
-    would resize any other.
-    """
+    """Views that enter without resizing, a token for each square of `side` pixels: within the inclusive range `squares`
+    and up to this aspect ratio, since the processor would resize any other."""
 
     side: int
     squares: tuple[int, int]

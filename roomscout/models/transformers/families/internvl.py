@@ -11,11 +11,8 @@ if TYPE_CHECKING:
 
 
 class _Tiles:
-    """Views of any size: the processor resizes each to a grid of square tiles.
-
-    The grid has the aspect ratio closest to the view's; a grid of several tiles gets an additional tile with the whole
-    view.
-    """
+    """Views of any size: the processor resizes each to the grid of square tiles with the closest aspect ratio, and
+    several tiles get an additional one with the whole view."""
 
     def why_not(self, width: int, height: int) -> str | None:
         """None: the processor resizes any view."""

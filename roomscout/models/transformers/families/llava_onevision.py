@@ -23,11 +23,8 @@ class _PaddedSquares:
 
 
 def _process(processor: "ProcessorMixin", image: "Image.Image", tiles: int) -> "dict[str, torch.Tensor]":
-    """Process the image as one of two, with `batch_num_images` 2.
-
-    Processor and model split an image into tiles only if it is the only one in its prompt. Conversations have several,
-    so even the first view must not be tiled.
-    """
+    """Process the image as one of two, with `batch_num_images` 2: an image alone would be split into tiles, which the
+    first view of a conversation with several must not be."""
     processed = processor.image_processor(images=[[image, image]], return_tensors="pt")
     first = {name: processed[name][:1] for name in ("pixel_values", "image_sizes")}
     return {**first, "batch_num_images": processed["batch_num_images"]}
