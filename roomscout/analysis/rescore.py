@@ -146,12 +146,9 @@ def rescored(reader: RunReader, parsed: Sequence[Rescored]) -> list[Rescored]:
 def _parsed(
     row: ResultRow, question: Question, turns: Sequence[Turn], steps: int, counted_from: int | None, parse: Parser
 ) -> Rescored:
-    """Parse the replies of an answer up to the first that ends the question; its scores are still those recorded.
-
-    `steps` is how many moves the run allowed, and `counted_from` the first turn whose answer counts; None if only the
-    last one's does, since a control moved the camera. The recorded outcome stays if the question failed, or without
-    replies. If today's parser takes another action, later views would be others: a note says so.
-    """
+    """Parse the replies of an answer up to the first that ends the question, of those that count: from turn
+    `counted_from` on, or the last of `steps` moves alone. The recorded outcome stays if the question failed, or without
+    replies. If today's parser takes another action, later views would be others: a note says so."""
     if row.failed or not any(turn.reply.text or turn.reply.prompt_tokens for turn in turns):
         return Rescored(row, row)
     note, errors = "", 0

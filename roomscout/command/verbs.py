@@ -22,13 +22,10 @@ from roomscout.edge.settings import DEFAULTS, Settings
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb: what it does, two commands as examples, and what runs.
-
-    `flags` makes the flags that the verb stands for from its arguments, and raises ConfigError; `sections` are those
-    whose flags it takes, the main ones first. Any other verb has a `target`, "module:function", which is
-    imported when it is used, takes the arguments itself, and returns the exit status. With `parts`, its first argument
-    names a command that has help of its own.
-    """
+    """One verb: what it does, and two commands as examples. `flags` makes of its arguments the flags that it stands
+    for, or raises ConfigError; `sections` are those that it takes, the main ones first. Any other verb has a `target`,
+    "module:function", which takes the arguments and returns the status. With `parts`, its first argument names a
+    command."""
 
     does: str
     examples: tuple[str, str]

@@ -70,12 +70,9 @@ RESERVED = frozenset(("all", "overall"))
 
 @dataclass(frozen=True)
 class Reference:
-    """A published score: whose, in percent by the label of the overall, where it is published, and how it was measured.
-
-    Compare it with a run only if `protocol`, such as "on video frames", is close to the run's: `frames` is how many, 0
-    if that is not published, and `framework` the code that measured it. `means` has, by label, the mean of the
-    published scores of its tasks, where no such overall is published.
-    """
+    """A published score in percent, by whom and where. Compare a run of a close `protocol`, such as "on video frames",
+    of how many `frames` (0: not published) and in which `framework`. `means` has, by label, the mean of published task
+    scores where no such overall is published."""
 
     name: str
     percent: Mapping[str, float]

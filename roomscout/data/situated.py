@@ -45,12 +45,8 @@ def cleaned(answer: str) -> str:
 
 @dataclass(frozen=True)
 class SituatedText(Text):
-    """A few words, scored 1 if they equal the ground truth after cleaning and 0 otherwise.
-
-    The published accuracies are of classifiers that choose one of the dataset's answers, so that an answer is right if
-    it equals the ground truth. The script for language models (LLM/eval_sqa3d_llm.py) is more lenient; what it counts
-    is the further score `lenient_match`.
-    """
+    """A few words, scored 1 if they equal the ground truth after cleaning and 0 otherwise, as in the published
+    accuracies of classifiers; `lenient_match` is what the script for language models (LLM/eval_sqa3d_llm.py) counts."""
 
     def form(self, letters: object) -> str:
         """As short as the ground truths: mostly one word."""

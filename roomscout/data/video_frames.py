@@ -33,12 +33,8 @@ class VideoNotFound(ScanNotFound):
 
 @dataclass(frozen=True)
 class FramesRecord:
-    """Which frames of a video a model was shown.
-
-    `file` is the video or the folder of frames, `sha256` a hash of its bytes, or of the shown images' names and bytes.
-    The frames count from 0 in the order of presentation, and the video has `total`. `fps` is the video's average rate,
-    None for a folder.
-    """
+    """Which frames, from 0 in the order shown, of how many in `total`, a model saw of a video, or of a folder of frames
+    (without `fps`, the average rate). `sha256` is of the file's bytes, or of the shown images' names and bytes."""
 
     file: str
     sha256: str

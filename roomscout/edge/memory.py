@@ -61,12 +61,9 @@ class ConversationSize:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The batch size of a run, its derivation in words (`why`), and the sizes behind it, None without a model.
-
-    `kv_bytes` is the memory for keys and values, `question_bytes` what a question takes of it. `fits` is False if the
-    weights are too large for their GPU, and `exceeds_memory` is True if the batch size was given and needs more memory
-    than there is for keys and values. `tensor_parallel` is the number of GPUs over which vLLM splits the model.
-    """
+    """The batch size of a run, why in words, and the sizes behind it, None without a model. `question_bytes` is what a
+    question takes of the `kv_bytes` for keys and values. The weights may not be one that `fits`, and a given batch size
+    may be one that `exceeds_memory`. vLLM splits over `tensor_parallel` GPUs."""
 
     batch_size: int
     why: str

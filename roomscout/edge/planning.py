@@ -22,12 +22,9 @@ log = logging.getLogger(__name__)
 def plan(
     settings: Settings, policy: Policy | None = None, asked: Selection | None = None, folder: Path | None = None
 ) -> RunSpec:
-    """The run that these settings ask for, complete and checked: whatever can be refused is refused here.
-
-    `policy` replaces the model that the settings name, `asked` the questions that they name for a new run; `folder` is
-    that of a run to resume. Reads files and the checkpoint's configuration; loads no weights, starts no process and
-    writes nothing. Raises ConfigError, QuestionError, ScanNotFound, ModelError or RunError.
-    """
+    """The run that these settings ask for, complete and checked: whatever can be refused is refused here. `policy`
+    replaces the model, `asked` the questions of a new run; `folder` is that of a run to resume. Loads no weights and
+    writes nothing. Raises ConfigError, QuestionError, ScanNotFound, ModelError or RunError."""
     draft = Draft.of(settings, policy, asked, folder).resolved()
     questions, world, rules = draft.questions, draft.world, draft.rules
     if not world.makes_scans:

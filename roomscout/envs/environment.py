@@ -43,14 +43,10 @@ class Extent:
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """The camera's pose and its `images`, of which the first is the view.
-
-    `move` is the outcome of the previous action, None for turn 0. `turn` counts observations from 0. If `moves_left` is
-    0, the next action must answer. `start` is the pose of turn 0, and `camera` draws all views. `extent` is in the
-    scan's coordinates, `extent_from_start` in those of `start`. `objects` are the boxes that the environment tells, in
-    the scan's coordinates: none, those of all objects, or those of the objects in view so far, as they came into view,
-    of which earlier observations have `told_before`.
-    """
+    """The camera's pose and its `images`, the view first, after the outcome `move` of the previous action, None in turn
+    0, which was at `start`. With no `moves_left`, the next action must answer. `objects` are the boxes that the
+    environment tells, in the scan's coordinates like `extent`, as they came into view; earlier observations have
+    `told_before`."""
 
     images: tuple[Shot, ...]
     pose: CameraPose

@@ -30,12 +30,9 @@ class _Slot:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A colour or a texture, and transparency.
-
-    `factor` (3,) multiplies vertex colours in linear light, and `glow` (3,) uint8 is the least that they become.
-    `constant` (3,) uint8 colours meshes without vertex colours; None if nothing says a colour. `texture` has `factor`
-    and `glow` already; vertex colours multiply it unless it is `emissive`. `cutoff` is None for opaque materials.
-    """
+    """A colour or a texture, and transparency: `factor` (3,) multiplies vertex colours in linear light, to `glow` (3,)
+    uint8 at least; `constant` (3,) uint8, if any, is for meshes without. `texture` has both already, and is multiplied
+    by vertex colours unless `emissive`. `cutoff` is None for opaque materials."""
 
     factor: np.ndarray
     glow: np.ndarray

@@ -26,12 +26,9 @@ _LOOSE_SHARE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class MeshPart:
-    """A mesh with one material, or points if `faces` is empty.
-
-    `vertices` (N, 3) float; `faces` (M, 3) int32; `colours` (N, 3) uint8 or None. With a `texture`, `face_uv` (M, 3, 2)
-    float32 has v up, and colours multiply it. `see_through` (M,) bool or None says which faces are transparent;
-    `partly` that others have some transparency, which is not drawn.
-    """
+    """A mesh with one material, or points if `faces` is empty: `vertices` (N, 3) float, `faces` (M, 3) int32, `colours`
+    (N, 3) uint8 or None, which multiply a `texture` at `face_uv` (M, 3, 2) float32, v up. `see_through` (M,) bool or
+    None are transparent faces; others are `partly` so, which is not drawn."""
 
     vertices: np.ndarray
     faces: np.ndarray

@@ -48,12 +48,9 @@ class _Header:
 
 
 def read_ply(path: Path) -> Geometry:
-    """The mesh or cloud in a PLY file, coloured by `colours_or_greys`, and its Gaussians by `read_splats`.
-
-    Faces are the lists vertex_indices of the element face, polygons as fans. Their colours override those of vertices
-    unless they are the same everywhere. Ignores alpha and, with a warning, textures and other elements. Raises
-    ValueError.
-    """
+    """The mesh or cloud in a PLY file, coloured by `colours_or_greys`, with Gaussians by `read_splats`. Faces are the
+    lists vertex_indices, polygons as fans, whose colours override those of vertices unless all are the same. Ignores
+    alpha and, with a warning, textures and other elements. Raises ValueError."""
     data = np.memmap(path, dtype=np.uint8, mode="r")
     with path.open("rb") as file:
         header = _read_header(file)

@@ -7,13 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RendererEntry:
-    """Where a renderer's class is, as "module:Class" in rendering/renderers/.
-
-    With `in_child`, the class is a Painter that draws in a child process, created with the CUDA device; otherwise it is
-    a Renderer, created with the CUDA device if it is `on_cuda`. `fix` says what to do if the child does not start.
-    `same_views` names the renderer whose views it draws as well, if any: only runs with equal views are comparable.
-    Scans of Gaussian splats are points for renderers without `splats`. `words` say in the help what it draws with.
-    """
+    """Where a renderer's class is, as "module:Class" in rendering/renderers/: a Painter in a child process if
+    `in_child`, else a Renderer, with the CUDA device if `on_cuda`. `fix` is for a child that does not start,
+    `same_views` the renderer of equal views, `words` are the help's. Without `splats`, Gaussians are points."""
 
     target: str
     words: str

@@ -78,12 +78,8 @@ def project(points: np.ndarray, pose: CameraPose, intrinsics: Intrinsics) -> tup
 
 def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
     """(3,) float64 metres: the free position closest to the middle of the room, `camera_height_m` above the floor
-    (lower in a low room).
-
-    A free position has the floor below it, a clearance around it, and an open view: the middle of an L-shaped room may
-    be outside the room, or inside a wardrobe. Reduces the clearance step by step in a narrow room. If no open position
-    has the floor below it, logs a warning and accepts any open position.
-    """
+    (lower in a low room): with the floor below, a clearance around it, smaller in a narrow room, and an open view. If
+    none has the floor below, logs a warning and takes any open one."""
     bounds, shares = scene.bounds, (np.arange(GRID_CELLS + 1) / GRID_CELLS)[:, None, None]
     x = bounds.lower[0] + shares * bounds.extent[0]
     y = bounds.lower[1] + np.swapaxes(shares, 0, 1) * bounds.extent[1]
@@ -122,12 +118,9 @@ _AROUND = np.concatenate([_RING, _ring(-35.0, 8), _ring(35.0, 8)])
 
 
 class SurfaceCoverage:
-    """Counts the sampled points of a scene's surface that the camera has seen, whatever the renderer.
-
-    `points` (K, 3) are evenly spaced among `surface_points`, at most about `samples`. One is seen from a pose if it
-    projects into the image and no surface is more than VISIBLE_TOLERANCE_M in front of it. Points that no camera in the
-    room can see count too, such as those on the underside of a rug: shares stay below 1.
-    """
+    """Counts the sampled points of a scene's surface that the camera has seen: `points` (K, 3), evenly spaced, about
+    `samples`. A seen one projects into the image with no surface more than VISIBLE_TOLERANCE_M in front. Shares stay
+    below 1, since some, as under a rug, cannot be seen."""
 
     def __init__(self, scene: Scene, samples: int = SAMPLE_POINTS) -> None:
         self.scene = scene

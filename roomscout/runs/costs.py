@@ -81,14 +81,9 @@ class ForcedCost(CallCost):
 
 @dataclass(frozen=True, kw_only=True)
 class Cost(CallCost):
-    """The sums over all turns.
-
-    `seconds` by part: those of a batched call and of the wait before it count once, those of render and write add up
-    although they overlap. "replies" are those of calls whose engine does not tell prefill and decoding apart, as
-    servers do not; they overlap too where questions are asked one by one. `batch_fill` is the ratio of `mean_batch` to
-    the batch size, `turn_seconds` has the wall seconds of each turn. Nothing else includes the forced answers of
-    `anytime`.
-    """
+    """The sums over all turns. `seconds` by part: batched calls and waits count once; render and write add up although
+    they overlap, as do "replies", those of calls without prefill and decoding, where questions are asked one by one.
+    `batch_fill` is `mean_batch` over the batch size. Only `anytime` and `tokens` include forced answers."""
 
     turns: int
     batch_fill: float | None

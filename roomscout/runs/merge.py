@@ -50,12 +50,9 @@ class FoundPart:
 
 
 def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> Summary:
-    """Merge parts into the new run folder `out` and return its summary. Does not change the parts.
-
-    `partial` allows missing parts and unfinished questions: the scores are then labelled unfinished, and the run can be
-    resumed. Creates `out` atomically. Raises RunError if the parts do not form one run, or if `out` exists or cannot be
-    written.
-    """
+    """Merge parts into the new run folder `out`, atomically, and return its summary. `partial` allows missing parts and
+    unfinished questions, with scores labelled unfinished, to be resumed. Raises RunError if the parts do not form one
+    run, or if `out` exists or cannot be written."""
     parts = [FoundPart.read(folder) for folder in folders]
     require_one_whole(parts)
     require_each_once(parts)

@@ -5,12 +5,9 @@ from typing import NamedTuple
 
 
 class MoverEntry(NamedTuple):
-    """A mover.
-
-    `target` is its class as module:Class, a `Mover` made with the run's seed, the intrinsics of its views, and whether
-    it may leave its place. `words` say in a protocol what the camera does; `{turning}` is where they say that it only
-    turns with --no-translation. `title` names the mover in titles of runs. With `turns_only` it never leaves its place.
-    """
+    """A mover: its class as module:Class, a `Mover` made with the run's seed, the views' intrinsics, and whether it may
+    leave its place, which it never does with `turns_only`. `words` tell a protocol what the camera does, with
+    `{turning}` where --no-translation is said; `title` is for titles of runs."""
 
     target: str
     words: str

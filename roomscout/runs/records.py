@@ -75,12 +75,9 @@ def _as_marked(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[st
 
 @dataclass(frozen=True)
 class TurnSeconds:
-    """Seconds by part. The first three are of the whole batch's call, `render` and `write` of the question alone.
-
-    `render` is the wall time of the move and of rendering the next view. RunWriter sets `write`. `wait_views` and
-    `wait_other` are of an engine that takes batches: how long it had nothing to do before this call, since views or
-    scans were not there yet or for another reason, such as records. They are of the whole batch, too.
-    """
+    """Seconds by part: the first three and the waits are of the whole batch's call, `render` (the move and the next
+    view) and `write` of the question alone. An engine that takes batches waited for views or scans, or for other
+    reasons."""
 
     preprocess: float
     prefill: float
@@ -190,19 +187,12 @@ class ForcedAnswer:
 
 @dataclass(frozen=True, repr=False)
 class Turn(Record):
-    """A finished turn, and a line of turns.jsonl, which leaves out the images.
-
-    `pose` is the camera's pose before the action. `clamped` names each value outside its range as "name value ->
-    limit". `parse_error` says why the reply could not be parsed; the action is then a small rotation. `move` is the
-    action's outcome, None if the turn ended the question. `reply` is empty for policies without a model. `batch` has
-    the ids of all questions in the same generate() call, including this one. `requested` is what the model asked for,
-    if a control of the run decided otherwise: an `action` is what the camera did. `fields` has what the model wrote,
-    for any action space but the default one, `points` the pixels whose surface its reading needed, and `uses` the tools
-    that it used. Only a recorded turn 0 has `scan`. With --anytime, all turns but the last have `forced`, what would be
-    answered if they were. `see` names the images beside the view. `frames` are those of a video that the model saw
-    instead of the scan (--present video): the pose is then that of no camera, and the one image in the folder shows all
-    frames, small. Turn 0 has `not_shown` if --given path cannot show well what the question needs: that, in words.
-    """
+    """A finished turn, and a line of turns.jsonl, which leaves out the images; docs/run-folder.md describes each key.
+    `pose` is the camera's before the action, and `move` the action's outcome, None if the turn ended the question.
+    `clamped` names values outside their range as "name value -> limit"; after a `parse_error` the action is a small
+    rotation. `reply` is empty for policies without a model. `requested` is what the model asked for if a control
+    decided otherwise. Only a recorded turn 0 has `scan`, and `not_shown` if --given path cannot show well what the
+    question needs. With `frames` of a video, the one image shows all of them."""
 
     turn: int
     pose: CameraPose
@@ -382,15 +372,9 @@ class RecordedPrompts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts(Record):
-    """run.json: the questions, settings and versions of a run.
-
-    `config` is the configuration as JSON values. `conditions` has the settings under which the run answers, with the
-    prompts and the code of others by their hash; only runs with equal ones are comparable. `answerer` has the settings
-    of what answers, `scoring` those of how answers are scored; `flags` give the settings on a command line. The run of
-    a part has `part`. `prompts` are None without a model. `benchmark` describes a benchmark that is not of this
-    package, else None. `source` is where the questions come from. `price` is that of the model's tokens; None without
-    --prices.
-    """
+    """run.json: the questions, settings and versions of a run; docs/run-folder.md describes each key. `config` has the
+    settings as JSON values; only runs with equal `conditions` are comparable. `prompts` are None without a model,
+    `benchmark` for one of this package, and `price` without --prices."""
 
     schema: int
     started: str

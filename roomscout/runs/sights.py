@@ -74,12 +74,9 @@ class SeenObjects(Record):
 
 @dataclass(frozen=True)
 class Sight(Record):
-    """A line of seen.jsonl: what was in view in the turns of an answer.
-
-    `surface` has, for each turn, the share of the scan's surface seen so far. `objects` are those that the question
-    names; `boxes` says whether any boxes of its scan are known. `enough` is the number of pixels at which an object is
-    seen well. `made_of` is a hash of the turns, the scan and the boxes.
-    """
+    """A line of seen.jsonl: what was in view in an answer. `surface` has the share of the scan's surface seen up to
+    each turn; `boxes` says whether any boxes of its scan are known, `enough` at how many pixels an object is seen well.
+    `made_of` is a hash of the turns, the scan and the boxes."""
 
     number: int
     sample: int

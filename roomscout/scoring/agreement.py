@@ -14,12 +14,9 @@ from roomscout.scoring.summary import AggregateError, aggregate, rounded
 
 
 def agreement_of(rows: Iterable[ResultRow], questions: Mapping[str, Question]) -> dict[str, Agreement]:
-    """The mean pairwise agreement of the answers to each question, in percent by the kind of its answer.
-
-    Two answers agree by the score that one would have if the other were the truth, both ways round: 1 for equal letters
-    and texts, for numbers the mean relative accuracy. Where one cannot be a truth (a number of 0), and for kinds that
-    need a judge, 1 if they are equal. Each question with two answers or more counts once. Raises AnswerKindError.
-    """
+    """The mean pairwise agreement of the answers to each question, in percent by kind. Two answers agree by the score
+    of one if the other were the truth, both ways round; where one cannot be (a number of 0, or with a judge), if they
+    are equal. Questions with two answers or more count once. Raises AnswerKindError."""
     answers: dict[str, list[str]] = {}
     for row in rows:
         if row.answer is not None:

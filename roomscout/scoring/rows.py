@@ -39,14 +39,9 @@ class EpisodeId(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultRow(Record):
-    """A line of results.jsonl: the outcome of a question. `sample` counts the question's answers, from 1.
-
-    `seconds` is the wall time of the question's turns with the whole of each batched call. `seconds_share` divides a
-    call by its questions, so that it adds up over a run.
-    `scores` has further scores by name, such as "relative_error"; benchmarks count `score` alone. `measurements` counts
-    the distances that the model measured in the scan. For a question with
-    `options`, the texts are those of the chosen and of the right one. `folder` has the question's views and turns.
-    """
+    """A line of results.jsonl: the outcome of an answer; docs/run-folder.md describes each key. `seconds` has the whole
+    of each batched call, `seconds_share` its share, which adds up over a run. Benchmarks count `score` alone. With
+    `options`, the texts are those of the chosen and the right one."""
 
     number: int
     id: str

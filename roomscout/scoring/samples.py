@@ -17,12 +17,8 @@ MEAN, MAJORITY = "mean", "majority"
 def summarize_samples(
     rows: Iterable[ResultRow], kinds: Mapping[str, AnswerKind], benchmark: Benchmark, samples: int
 ) -> SampleScores:
-    """The scores of the questions with a ground truth that have all of their `samples` answers.
-
-    `kinds` has the kind of each question's
-    answer by id. Scores are the "mean" over the answers, "pass@k" for k = 2, 4, 8, ... and `samples`, see `pass_at`,
-    and "majority", the score of the kind's `vote`.
-    """
+    """The scores of the questions with a ground truth and all of their `samples` answers: the "mean", "pass@k" for k =
+    2, 4, 8, ... and `samples`, see `pass_at`, and "majority" by the kind's `vote`. `kinds` are by question id."""
     by_question: dict[str, list[ResultRow]] = {}
     for row in rows:
         if row.score is not None:

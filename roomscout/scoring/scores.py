@@ -16,13 +16,9 @@ Edges = tuple[float, float]
 @dataclass(frozen=True, kw_only=True)
 class Label(Record):
     """What an overall covers. Overalls are comparable only if their labels, as text, and their questions are equal.
-
-    `benchmark` is the `label` of the benchmark. `tasks` is the number of tasks; None for a mean over questions of the
-    user's own types. `partial` says that tasks or questions of the benchmark are missing: `without` has the missing
-    tasks, or types if only some of a task are missing. `extra` has the types that the benchmark excludes by default.
-    `questions` is the number of questions, and `datasets` are theirs, where they are not all of the benchmark.
-    `part` is the part of a run, such as "part_2_of_8". `measured` says that the model measured in a scan.
-    """
+    `tasks` is None for a mean over questions of the user's own types. A `partial` one lacks the tasks (or types)
+    `without`, or questions; `extra` has types that the benchmark excludes, `datasets` and `part` what is not all of it,
+    and `measured` says that the model measured in a scan."""
 
     benchmark: str
     tasks: int | None
@@ -93,12 +89,8 @@ class Label(Record):
 @dataclass(frozen=True, kw_only=True)
 class Percentages(Record):
     """The scores of all questions of a run, or of some, in percent: per task and `overall`, which `label` names.
-
-    Of the `scored` questions, `scored_own` are of types outside the benchmark and count towards no task or overall (0
-    if all are, since these have a mean of their own); `own_percent` is their mean. `failed` counts the questions of the
-    overall that failed, and `awaiting_judge` the answers that a judge has not marked. `shown` says what a run showed
-    instead of scans.
-    """
+    `scored_own` of the `scored` questions are outside the benchmark, with the mean `own_percent` (0 if all are);
+    `failed` ones count in the overall, and `awaiting_judge` are not marked yet."""
 
     questions: int = 0
     scored: int = 0
@@ -221,12 +213,9 @@ class Baseline(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Scores(Record):
-    """The scores of a run, while `pending` answers are not finished.
-
-    `asked` covers all questions: one without a scan scores 0. `with_scan` covers those with a scan. `finished` covers
-    those that did not fail, if any failed: an error of the scan, the renderer or the model ended the others, which
-    score 0 in `asked` and say nothing of the model. `types` has counts and scores by question type, and for "all".
-    """
+    """The scores of a run, while `pending` answers are not finished: `asked` of all questions, 0 without a scan,
+    `with_scan` of those with one, and `finished` of those without an error of the scan, the renderer or the model, if
+    any failed. `types` has counts and scores by type, and for "all"."""
 
     pending: int
     asked: Percentages = field(default_factory=Percentages)

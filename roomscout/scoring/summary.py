@@ -199,12 +199,8 @@ def _outcomes(rows: Sequence[ResultRow]) -> TypeScores:
 
 
 def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
-    """Scores as lines of text: counts and percent per type, and the labelled overall.
-
-    A task of several types has a line of its own. If questions lack their scan, a table of the tasks compares the
-    percentages with and without them. Known baselines have a column, which has the percent per task, and a line.
-    Intervals have a column if any is known; lines say why others are missing.
-    """
+    """Scores as lines: counts and percent per type, and per task of several types, with intervals and known baselines
+    in columns, the labelled overall, and a table of the tasks with and without questions that lack their scan."""
     known = [name for name in BASELINES if name in scores.baselines]
     has_intervals = scores.intervals is not None and bool(scores.intervals.percent)
     titles = (f"{'interval':>14}" if has_intervals else "") + "".join(f"{BASELINES[name]:>10}" for name in known)

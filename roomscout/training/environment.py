@@ -82,12 +82,9 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Rewards:
-    """What an episode's reward has beside the official score of its answer; each part is off at 0.
-
-    `turn_cost` and `unreadable_cost` are subtracted for each turn, and for each reply that cannot be read. `coverage`
-    times the share of the scan's surface (0 to 1) that a move newly shows is added, and `answer_format` once, for an
-    episode that ends with an answer that can be read. Raises EnvError for a value that is no finite number.
-    """
+    """What an episode's reward has beside its official score, off at 0: `turn_cost` less for each turn and
+    `unreadable_cost` for each reply that cannot be read, `coverage` times the share of surface newly shown, and
+    `answer_format` once for a readable answer. Raises EnvError for a number that is not finite."""
 
     turn_cost: float = 0.0
     unreadable_cost: float = 0.0

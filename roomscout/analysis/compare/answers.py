@@ -37,12 +37,9 @@ class QuestionKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Answers:
-    """The scored answers of a run or of another tool's file.
-
-    `rows` are complete as far as `path` has their values. `conditions` is None if they are not
-    recorded. `about` names what answered: the settings of the model or policy, and "controls" in words, empty for a run
-    without. `summary` is empty without a summary.json. `title` is the name of a run, or what answered.
-    """
+    """The scored answers of a run or of another tool's file; `rows` have what `path` has. `conditions` is None if not
+    recorded. `about` names the settings of what answered, and "controls" in words; `summary` is empty without a
+    summary.json."""
 
     name: str
     title: str

@@ -30,17 +30,10 @@ class Flip:
 
 @dataclass(frozen=True)
 class Pair:
-    """A run against the first one.
-
-    `tasks` and `overall` are differences in percentage points with p-values as they are; `adjusted` has those that
-    Holm's method adjusts for all tasks of all pairs, and for the overalls of all pairs, by name. `differs` has the
-    conditions in which they differ.
-
-    They cover `questions` questions about `scenes` scenes, by default those that both runs finished. `failed` counts
-    the others by run: how many ended in an error. `as_wrong` has the overalls of both runs if these score 0; None if
-    none failed. `uneven` says why intervals are too narrow if few scenes have most of the questions. `label` is that of
-    the overall.
-    """
+    """A run against the first one: differences in percentage points over `questions` that both finished, about
+    `scenes`, with Holm's `adjusted` p-values for all tasks of all pairs, and for the overalls, by name. `failed` counts
+    questions that ended in an error, by run, and `as_wrong` has the overalls if these score 0. `uneven` says why
+    intervals are too narrow, `differs` which conditions are unlike."""
 
     first: Answers
     second: Answers

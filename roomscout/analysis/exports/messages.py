@@ -24,12 +24,8 @@ _TAGS = re.compile(r"<(image|video|audio|bbox|ref-object|cot-process|start-image
 
 
 def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> tuple[int, list[str]]:
-    """Write the conversations, with absolute paths of their images; `content` makes a message of its text
-    and its number of images.
-
-    Leaves out failed questions, and conversations without all of their images. Returns how many it wrote, and remarks.
-    Raises RunError if none is left.
-    """
+    """Write the conversations with absolute paths of images, each message made by `content` of its text and number of
+    images, but those that failed or lack images; returns how many, and remarks. Raises RunError if none is left."""
     if run.facts.frames is not None:
         raise RunError(f"{run.folder} showed frames of videos, of which it has small images alone: export another run")
     written, remarks, without = 0, [], 0

@@ -130,12 +130,8 @@ class AnswerContents:
 
 @dataclass(frozen=True)
 class RunContents:
-    """A run, read for a report.
-
-    `questions` are those by number, in a part also those of the others. `begun` has the answers with a turn, and who
-    reads each: of a run on Ray in progress, `rows` and `begun` include what its `parts` have, except of the answers
-    that are `final` in the run itself. `summary` describes the rows.
-    """
+    """A run, read for a report. `questions` are by number, also those of other parts. `begun` has the answers with a
+    turn and who reads each; on Ray, `rows` and `begun` include those of `parts` that are not `final` in the run."""
 
     reader: RunReader
     parts: tuple[RunReader, ...]

@@ -62,12 +62,9 @@ class Written:
 
 
 def write_report(folder: Path, out: Path | None = None, embed: bool = False) -> Written:
-    """Write the report of a run, by default into its folder; changes nothing else in it.
-
-    Without `embed`, the data are in a folder beside the page, `report_files` for `report.html`, and the views stay in
-    the run folder. With it, everything is in the page, views as JPEG. Raises RunError if `folder` is not a run folder,
-    or one with damaged files, or the report cannot be written.
-    """
+    """Write the report of a run, by default into its folder, and change nothing else there: with the data in a folder
+    beside the page, `report_files` for `report.html`, or with `embed` all in the page. Raises RunError for a folder
+    that is no run, damaged files, or a report that cannot be written."""
     run = RunContents.read(folder.absolute())
     out = (out or run.folder / (EMBEDDED_FILE if embed else REPORT_FILE)).absolute()
     _require_free(out)

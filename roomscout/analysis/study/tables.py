@@ -158,12 +158,8 @@ def never_saw(found: SightSplit | None) -> float | None:
 
 
 def csv_of(results: Results) -> str:
-    """All scores as CSV, a row for each cell and task.
-
-    "moves" is the mean number of moves, "never_saw" the percentage of the answers that never saw an object of their
-    question; these and "failed" are only in the rows of the overall. A ladder has what each cell lacks to the next one,
-    or the last one to 100 percent.
-    """
+    """All scores as CSV, a row for each cell and task, with the mean number of moves, the percentage of answers that
+    never saw an object, and failures in the rows of the overall, and what each cell of a ladder lacks to the next."""
     rows = []
     for place, each in enumerate(results.cells):
         for task, score in each.scores.items():

@@ -36,12 +36,9 @@ def turn_seed(seed: int, conversation: Conversation) -> int:
 
 
 class OpenAIBackend(Backend):
-    """Replies of a model behind one or more OpenAI-compatible URLs.
-
-    Constructing a backend sends each URL a short conversation, so that a wrong key, model or URL, or a server that
-    takes no system message or fewer images, ends the command at once; raises ModelError. With `server.constrained`, a
-    second request checks that replies keep to a JSON schema.
-    """
+    """Replies of a model behind one or more OpenAI-compatible URLs. Constructing it sends each URL a short
+    conversation, and with `server.constrained` one that checks the JSON schema; raises ModelError for a wrong key,
+    model or URL, or a server that takes fewer images."""
 
     concurrent = True
 

@@ -159,12 +159,9 @@ class CachedBatch:
 
 
 class KVStore:
-    """The KV caches of all conversations, batched as in their last calls.
-
-    `limit_bytes` bounds what is kept between calls; beyond it, the least recently used conversations are evicted and
-    later recomputed. Buffers are allocated for conversations of `planned_tokens`, as far as the limit allows for all
-    conversations; `token_bytes` is the size of one token's keys and values in all layers.
-    """
+    """The KV caches of all conversations, batched as in their last calls. Beyond `limit_bytes`, the least recently used
+    are evicted between calls and later recomputed. Buffers are for `planned_tokens`, as far as the limit allows for
+    all; a token takes `token_bytes` in all layers."""
 
     def __init__(self, layers: int, limit_bytes: int, planned_tokens: int = 0, token_bytes: int = 0) -> None:
         self._layers = layers

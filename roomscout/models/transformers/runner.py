@@ -137,12 +137,9 @@ class ModelRunner:
 
     @torch.inference_mode()
     def run(self, batch: Sequence[EncodedConversation], reply_format: ReplyFormat) -> GeneratedBatch:
-        """Generate one reply in this format for each conversation, in order.
-
-        Of alternatives nothing is kept, and of their origins everything stays as it is. Raises ModelError for a
-        conversation that is too long for the model, OutOfMemory if the batch does not fit even after evicting all other
-        conversations.
-        """
+        """Generate one reply in this format for each conversation, in order; alternatives leave nothing, and their
+        origins as they were. Raises ModelError for a conversation too long for the model, OutOfMemory if the batch does
+        not fit after evicting all others."""
         limit = self._model.config.get_text_config().max_position_embeddings
         for encoded in batch:
             if (needed := len(encoded.ids) + self._options.max_new_tokens) > limit:

@@ -15,12 +15,9 @@ def vllm_python() -> Path:
 
 @dataclass(frozen=True)
 class VllmOptions:
-    """How a vLLM server is started.
-
-    `python` is that of `vllm_python`. A conversation has at most `images` images.
-    `max_model_len` is the longest conversation in tokens, including its reply; None is the checkpoint's own limit. On a
-    CPU, keys and values get `ModelOptions.kv_cache_bytes`.
-    """
+    """How a vLLM server is started: with the Python of `vllm_python`, for conversations of at most `images` images and
+    `max_model_len` tokens, reply included (None: the checkpoint's limit). On a CPU, keys and values get
+    `ModelOptions.kv_cache_bytes`."""
 
     images: int
     python: Path = field(default_factory=vllm_python)

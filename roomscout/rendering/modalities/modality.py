@@ -21,12 +21,9 @@ SCAN_ORIGIN = CameraPose(0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, eq=False)
 class Sight:
-    """What the images of a turn are drawn from.
-
-    `path` has the poses of all turns so far, this one's last, and `drawn` is the view from there, if it is known.
-    Coordinates that the model reads count from `origin`, as `CameraPose.relative` does. `kept` is shared by all turns
-    of an episode, for what a later turn would compute again: a resumed episode begins with an empty one.
-    """
+    """What the images of a turn are drawn from: the poses of all turns so far, this one's last, and the view from there
+    if it is `drawn`. Coordinates told count from `origin`, as in `CameraPose.relative`. `kept` is what turns of an
+    episode share so as not to compute it again; empty after a resume."""
 
     renderer: "Renderer"
     scene: "Scene"
