@@ -11,7 +11,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 
 from roomscout.agent.console import console
-from roomscout.base.text import counted
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.runs.records import ResultRow
 from roomscout.scoring.summary import ScoresByType
@@ -97,7 +96,7 @@ class Progress:
     def tell(self) -> None:
         """Log how far the run is, if that is due; call it often.
 
-        A line is "120 of 5130 questions, overall 43.1 %, 812 an hour, 6.2 hours left".
+        A line is "120 of 5130 questions, overall 43.1 %, 812 an hour, 6:10:14 left".
         """
         now, new = self._clock(), self.done - self._logged
         enough = new >= LINE_EVERY_SHARE * self.total and now - self._logged_at >= LINE_REST_S
@@ -108,7 +107,7 @@ class Progress:
         parts = [f"{self.done} of {self.total} questions", self._overall()]
         if finished := self.done - self._done_before:
             hourly = 3600 * finished / max(now - self._began, 1e-3)
-            left = _time_in_words((self.total - self.done) / hourly)
+            left = timedelta(seconds=round(3600 * (self.total - self.done) / hourly))
             parts += [f"{hourly:.0f} an hour" if hourly >= 10 else f"{hourly:.2g} an hour", f"{left} left"]
         log.log(self._level, "%s", ", ".join(filter(None, parts)))
 
@@ -145,11 +144,3 @@ class Progress:
             percents = {}
         overall = f"overall {percents['overall']:.1f} %" if percents else ""
         return ", ".join(filter(None, [overall, f"{self._failed} failed" if self._failed else ""]))
-
-
-def _time_in_words(hours: float) -> str:
-    """A time as "6.2 hours", "12 minutes" or "30 seconds"."""
-    if hours >= 1:
-        return f"{hours:.1f} hours"
-    minutes = round(60 * hours)
-    return counted(minutes, "minute") if minutes else counted(round(3600 * hours), "second")

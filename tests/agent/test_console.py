@@ -15,10 +15,7 @@ from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.runs.records import ResultRow
 from tests.conftest import RoomScans, on_a_terminal, only_run, run_command, run_main
 
-LINE = re.compile(
-    r"(\d+) of (\d+) questions, overall (\d+\.\d) %(, \d+ failed)?, ([\d.]+) an hour, "
-    r"([\d.]+) (hour|minute|second)s? left"
-)
+LINE = re.compile(r"(\d+) of (\d+) questions, overall (\d+\.\d) %(, \d+ failed)?, ([\d.]+) an hour, [\d:]+ left")
 
 
 def row(number: int, score: float, status: str = "answered") -> ResultRow:
@@ -59,7 +56,7 @@ def test_a_line_tells_of_a_share_of_the_questions_or_of_a_minute(clock: Clock, c
         clock.now += 36
         progress.finished(row(5, 0.5))
         progress.tell()
-        assert lines_of(caplog) == ["5 of 100 questions, overall 90.0 %, 500 an hour, 11 minutes left"]
+        assert lines_of(caplog) == ["5 of 100 questions, overall 90.0 %, 500 an hour, 0:11:24 left"]
         clock.now += LINE_REST_S - 1
         for number in range(6, 20):
             progress.finished(row(number, 0.0))
@@ -68,7 +65,7 @@ def test_a_line_tells_of_a_share_of_the_questions_or_of_a_minute(clock: Clock, c
         clock.now += LINE_EVERY_S - LINE_REST_S + 1
         progress.finished(row(20, 0.0, "failed"))
         progress.tell()
-        assert lines_of(caplog) == ["20 of 100 questions, overall 22.5 %, 1 failed, 750 an hour, 6 minutes left"]
+        assert lines_of(caplog) == ["20 of 100 questions, overall 22.5 %, 1 failed, 750 an hour, 0:06:24 left"]
         clock.now += LINE_EVERY_S
         progress.tell()
         assert len(lines_of(caplog)) == 1, "a minute without an answer has its line"
@@ -84,7 +81,7 @@ def test_the_rate_is_that_of_this_start(clock: Clock, caplog):
         for number in range(101, 121):
             progress.finished(row(number, 0.0))
         progress.tell()
-    assert lines_of(caplog) == ["120 of 5130 questions, overall 41.7 %, 600 an hour, 8.3 hours left"]
+    assert lines_of(caplog) == ["120 of 5130 questions, overall 41.7 %, 600 an hour, 8:21:00 left"]
 
 
 def test_lines_beside_a_bar_and_unshown_ones_are_details(clock: Clock, caplog):

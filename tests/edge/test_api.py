@@ -385,10 +385,10 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("own.py", "there is no such policy; there is random and human"),
+        ("own.py", "there is random and human, or your own: it takes module:Class"),
         ("unfinished.py:Turner", r"unfinished.py, line 1 is not Python \(expected ':'\): fix it"),
         ("lacking.py:Turner", r"raises ModuleNotFoundError: .* \(lacking.py, line 1\) when it is imported"),
-        ("Turner", "there is no such policy; there is random and human, or name your own class"),
+        ("Turner", "there is random and human, or your own: it takes module:Class or"),
         ("nowhere:Turner", "nowhere cannot be imported"),
         ("nowhere.py:Turner", "there is no file"),
         ("own.py:Absent", "has no Absent"),

@@ -29,18 +29,13 @@ def find_space(name: str) -> ActionSpace:
 
     A file is read once per process.
     """
-    if not is_users(name):
-        if name in action_spaces():
-            return action_spaces()[name]
-        known = ", ".join(sorted(action_spaces()))
-        raise ConfigError(
-            f"--actions {name}: there is no such action space; there is {known}, or name your own as "
-            "path/to/file.py:NAME"
-        )
+    if name in action_spaces():
+        return action_spaces()[name]
     try:
         found = load_attribute(name)
     except NotLoadable as error:
-        raise ConfigError(f"--actions {name}: {error}") from error
+        why = error if is_users(name) else f"there is {', '.join(sorted(action_spaces()))}, or your own as FILE.py:NAME"
+        raise ConfigError(f"--actions {name}: {why}") from error
     if not isinstance(found, ActionSpace):
         raise ConfigError(f"--actions {name}: {type(found).__name__} is not an ActionSpace")
     return found

@@ -18,21 +18,17 @@ SHOWN_CHARACTERS = 40
 LOOK_AROUND = CameraMove(rotation_angle_degrees=45.0)
 """The move for an unreadable reply: the next view at least shows something new."""
 
+WHILE_WATCHING = (
+    "What follows says how you would move the camera if you controlled it. It is recorded and not carried out:"
+)
+
 
 class Place(Protocol):
     """Where the camera is and was in turn 0, its intrinsics, and what its view shows: live, or what a record has."""
 
-    @property
-    def pose(self) -> CameraPose:
-        """Where it is."""
-
-    @property
-    def start(self) -> CameraPose:
-        """Where it was in turn 0."""
-
-    @property
-    def camera(self) -> Intrinsics:
-        """What draws its views."""
+    pose: CameraPose
+    start: CameraPose
+    camera: Intrinsics
 
     def surface_at(self, x: float, y: float) -> np.ndarray | None:
         """The point of the scan that the view shows at a pixel, (3,) world metres; None in a hole.
@@ -109,18 +105,13 @@ class ActionSpace:
     def at_place(self) -> "ActionSpace":
         """`turning`; raises ConfigError if this has none."""
         if self.turning is None:
-            raise ConfigError(
-                f"--no-translation: the action space {self.name} cannot be used without moving the camera"
-            )
+            raise ConfigError(f"--no-translation: the action space {self.name} always moves the camera")
         return self.turning
 
     @property
     def while_watching(self) -> str:
         """`watching`, or `lines` with an introduction."""
-        said = (
-            "What follows says how you would move the camera if you controlled it. It is recorded and not carried out:"
-        )
-        return self.watching or f"{said}\n{self.lines}"
+        return self.watching or f"{WHILE_WATCHING}\n{self.lines}"
 
     @property
     def while_still(self) -> str:

@@ -45,15 +45,11 @@ def named_policy(name: str, seed: int) -> Policy:
     """The control of this name, or an instance of the class that it names; raises ConfigError if there is none."""
     if name in CONTROLS:
         return make_policy(CONTROLS[name], seed)
-    if ":" not in name:
-        raise ConfigError(
-            f"--policy {name}: there is no such policy; there is {', '.join(CONTROLS)} and human, or name your own "
-            "class as module:Class or path/to/file.py:Class"
-        )
     try:
         found = load_attribute(name, "Class")
     except NotLoadable as error:
-        raise ConfigError(f"--policy {name}: {error}") from error
+        why = error if ":" in name else f"there is {', '.join(CONTROLS)} and human, or your own: it {error}"
+        raise ConfigError(f"--policy {name}: {why}") from error
     if not isinstance(found, type):
         raise ConfigError(f"--policy {name}: {name.rpartition(':')[2]} is not a class")
     return make_policy(found, seed)
@@ -67,9 +63,8 @@ def make_policy(kind: type, seed: int) -> Policy:
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [each.name for each in parameters.values() if each.default is each.empty and each.kind not in optional]
     if unknown := [each for each in required if each != "seed"]:
-        raise ConfigError(
-            f"{kind.__name__}() needs {', '.join(unknown)}: give them defaults, or pass an instance from Python"
-        )
+        needs = f"{kind.__name__}() needs {', '.join(unknown)}"
+        raise ConfigError(f"{needs}: give them defaults, or pass an instance from Python")
     return kind(seed=seed) if "seed" in parameters else kind()
 
 
