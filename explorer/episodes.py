@@ -1,6 +1,7 @@
 """Demonstrations: the teacher's conversations in procedural rooms, generated with the code of real runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +12,12 @@ from explorer.notes import VIEWS, VIEWS_AROUND
 from explorer.reading import asked, family_of
 from explorer.store import Transcript
 from explorer.teacher import PATCH_PX, Teacher
-from roomscout.agent.loop import answer_in_one_batch
+from roomscout.agent.loop import answer_questions
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import checkpoint_prompts
+from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Rules
+from roomscout.agent.turns import VIEW_THREADS, Run
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question
@@ -116,7 +119,10 @@ def _answered(lessons: Sequence[Lesson], scene: Scene) -> MemoryJournal:
         states = [lesson.state for lesson in lessons if lesson.teacher.blind == blind]
         if states:
             library = OneSceneLibrary(scene, starts, renderer, CAMERA)
-            answer_in_one_batch(states, library, policy, journal)
+            turns, total = 1 + max(state.steps for state in states), len(journal.rows) + len(states)
+            with ThreadPoolExecutor(VIEW_THREADS) as pool:
+                run = Run(library, policy, journal, pool)
+                answer_questions(Scheduler(states, len(states), turns), run, total, show_progress=False)
     for row in journal.rows:
         if row.failed:
             raise RuntimeError(f"question {row.id} in {scene.name} failed ({row.failed_part}): {row.error}")

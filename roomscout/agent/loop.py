@@ -9,13 +9,11 @@ from contextvars import copy_context
 from dataclasses import replace
 from threading import Event
 
-from roomscout.agent.policies import Policy
 from roomscout.agent.progress import LINE_EVERY_S, Progress
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import (
     DECIDING,
-    VIEW_THREADS,
     Prefetcher,
     Run,
     complete_question_sequentially,
@@ -27,10 +25,7 @@ from roomscout.base.interrupts import undone_on_failure
 from roomscout.base.text import RESULT, counted
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmark import Benchmark
-from roomscout.data.questions import Question
-from roomscout.envs.library import SceneLibrary
 from roomscout.models import OutOfMemory
-from roomscout.runs.journal import Journal
 from roomscout.runs.records import EpisodeId, ResultRow
 
 log = logging.getLogger(__name__)
@@ -72,19 +67,6 @@ def answer_questions(
                     begin(scheduler, run, progress)
 
 
-def answer_in_one_batch(
-    states: Sequence[QuestionState], library: SceneLibrary, policy: Policy, journal: Journal
-) -> None:
-    """Answer questions (at least one) in lockstep, all in one batch, without a configuration.
-
-    Uses the loop of real runs: a question that fails is a failed row of the journal. Raises PolicyError.
-    """
-    with ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view") as pool:
-        run = Run(library, policy, journal, pool)
-        turns, total = 1 + max(state.steps for state in states), len(journal.rows) + len(states)
-        answer_questions(Scheduler(states, len(states), turns), run, total, show_progress=False)
-
-
 def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:
     """Answer each question on its own thread, at most `batch_size` at a time; the policy's engine batches them."""
     if scheduler.batch_size > 1 and not run.policy.is_blinded:
@@ -116,21 +98,16 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
         scheduler.stop_admitting()
     admitted = scheduler.admit()
     for state in admitted:
-        log_question(state)
+        asked = state.question
+        truth = "unknown" if asked.ground_truth is None else asked.ground_truth
+        form = "[%s] asked in %s %s (%s, id %s): %s" + "\n    %s" * len(asked.options) + "\n    ground truth: %s"
+        about = *asked.scene, asked.question_type, asked.id, asked.question
+        log.debug(form, state.label, *about, *asked.options, truth)
         initialize_question_state(state, run)
     settle(admitted, run, progress)
     if admitted and run.prefetcher is not None:
         run.prefetcher.prepare(scheduler.upcoming())
     return [state for state in admitted if not state.is_final]
-
-
-def log_question(state: QuestionState) -> None:
-    """Log what a question asks, with its options and ground truth."""
-    question = state.question
-    truth = "unknown" if question.ground_truth is None else question.ground_truth
-    form = "[%s] asked in %s %s (%s, id %s): %s" + "\n    %s" * len(question.options) + "\n    ground truth: %s"
-    about = *question.scene, question.question_type, question.id, question.question
-    log.debug(form, state.label, *about, *question.options, truth)
 
 
 class Announcer:
@@ -199,13 +176,6 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
             run_batched_turn([state], run)
 
 
-def in_words(row: ResultRow, question: Question) -> str:
-    """An answer and what it is worth: "1.9 m (distance, truth 1.8, score 0.9, 3 turns)"."""
-    known = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
-    about = ", ".join([row.question_type, *known, counted(row.turns, "turn")])
-    return f"{with_unit(str(row.answer), question.kind.unit)} ({about})"
-
-
 def log_failure(row: ResultRow) -> None:
     """Log why a question failed."""
     # Scenes without a scan are listed before the run; run.log has their questions too.
@@ -227,7 +197,10 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
             log.log(answered, "[%s] No answer by the last turn", state.label)
         else:
             level = logging.DEBUG if run.policy.is_blinded else answered
-            log.log(level, "[%s] Final answer: %s", state.label, in_words(row, state.question))
+            known = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
+            about = ", ".join([row.question_type, *known, counted(row.turns, "turn")])
+            answer = with_unit(str(row.answer), state.question.kind.unit)
+            log.log(level, "[%s] Final answer: %s (%s)", state.label, answer, about)
         run.policy.forget(state)
         state.close()
         progress.finished(row)

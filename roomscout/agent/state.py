@@ -12,7 +12,6 @@ from roomscout.agent.policies import Decision, PolicyError
 from roomscout.agent.policies.messages import hidden_message, message_of_all_turns, system_message, turn_message
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import parse_action, parse_video_answer
-from roomscout.base.shots import Shot
 from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question
 from roomscout.data.video_frames import VideoError
@@ -174,31 +173,23 @@ class QuestionState:
             messages[1 + 2 * turn] = hidden_message(self.rules.prompts, self.question, observation, previous)
         return self.conversation.showing(messages)
 
-    def reset(self, library: SceneLibrary | FilmLibrary) -> None:
-        """Begin at view 0 of the question's scene; raises ScanNotFound, SceneError or RenderError."""
-        self.begin(self.opened(library))
+    def reset(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> None:
+        """Begin at view 0 of the question's scene, or where the `first` turn was that is recorded.
 
-    def opened(self, library: SceneLibrary | FilmLibrary) -> ExplorationEnv:
-        """An environment at view 0 of the question's scene, from which to `begin`; raises what `reset` raises."""
-        env = self._new_env(library)
-        env.reset(self.question)
-        return env
+        Raises ScanNotFound, SceneError or RenderError.
+        """
+        self.begin(self.opened(library, first))
 
-    def _new_env(self, library: SceneLibrary | FilmLibrary) -> ExplorationEnv:
-        """An environment for this question, whose maps have the coordinates that the prompts tell."""
+    def opened(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> ExplorationEnv:
+        """An environment there, from which to `begin`; its maps have the coordinates that the prompts tell."""
         assert not isinstance(library, FilmLibrary), "films are for questions on video"
         in_scan = self.question.kind.in_scan_coordinates or self.rules.prompts.in_scan_coordinates
-        return ExplorationEnv(library, self.steps, in_scan)
-
-    def return_to(self, library: SceneLibrary | FilmLibrary, first: Turn) -> None:
-        """Begin where a recorded turn 0 was; raises what `reset` raises."""
-        env = self._new_env(library)
-        env.reset_at(env.library.scene_of(self.question), first.pose, first.shots)
-        self.begin(env)
-
-    def take_again(self, turn: Turn, following: tuple[Shot, ...]) -> None:
-        """Take a recorded turn again; `following` are the images after its move."""
-        self.record(turn, None if turn.move is None else self.environment.resume(turn.move, following))
+        env = ExplorationEnv(library, self.steps, in_scan)
+        if first is None:
+            env.reset(self.question)
+        else:
+            env.reset_at(library.scene_of(self.question), first.pose, first.shots)
+        return env
 
     def begin(self, env: ExplorationEnv) -> None:
         """Start in an environment that has been reset.
@@ -439,16 +430,15 @@ class VideoState(QuestionState):
         assert self.rules.video is not None, "only questions of a run with --present video are of this kind"
         return self.rules.video
 
-    def reset(self, library: SceneLibrary | FilmLibrary) -> None:
-        """Begin with the frames of the question's scene; raises VideoNotFound or VideoError."""
+    def reset(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> None:
+        """Begin with the frames of the question's scene, or without if its `first` turn is recorded, which is the only
+        one; raises VideoNotFound or VideoError."""
         assert isinstance(library, FilmLibrary), "a run with --present video has a library of films"
-        film = library.film_of(self.question)
-        if self.rules.native and film.record.fps is None:
-            raise VideoError(f"{film.record.file} does not say how many frames it has a second: encode it again")
-        self.film, self.status = film, Status.ACTIVE
-
-    def return_to(self, library: SceneLibrary | FilmLibrary, first: Turn) -> None:
-        """Begin without frames: the recorded turn is the only one."""
+        if first is None:
+            self.film = library.film_of(self.question)
+            if self.rules.native and self.film.record.fps is None:
+                file = self.film.record.file
+                raise VideoError(f"{file} does not say how many frames it has a second: encode it again")
         self.status = Status.ACTIVE
 
     def messages(self) -> Conversation:

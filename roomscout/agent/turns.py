@@ -201,10 +201,11 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
                     state.begin(env)
             run.policy.begin(state)
             return
-        state.return_to(run.library, recorded[0])
+        state.reset(run.library, recorded[0])
         run.policy.begin(state)
         for turn, following in zip_longest(recorded, recorded[1:]):
-            state.take_again(turn, following.shots if following else ())
+            shots = following.shots if following else ()
+            state.record(turn, None if turn.move is None else state.environment.resume(turn.move, shots))
             run.turn_taken()
         run.policy.recall(state)
         at_once = state.rules.at_once or state.rules.video is not None

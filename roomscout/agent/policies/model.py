@@ -33,9 +33,17 @@ class ModelPolicy(Policy):
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         """One decision per question from one `generate()` call."""
-        replies = self.backend.generate([state.messages() for state in states], states[0].rules.form)
+        rules = states[0].rules
+        replies = self.backend.generate([state.messages() for state in states], rules.form)
         decisions = [state.read(reply) for state, reply in zip(states, replies, strict=True)]
-        self._warn_of_unfinished_thoughts(decisions, states[0].rules)
+        cut = [each.reply for each in decisions if each.error and each.reply.finish_reason == "length"]
+        if self._warned is not rules and (unfinished := [each for each in cut if outside_thoughts(each.text)[1]]):
+            self._warned = rules  # once a run
+            log.warning(
+                "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
+                "--max-new-tokens, in a new run, leaves room for both",
+                self.name, unfinished[0].generated_tokens,
+            )  # fmt: skip
         return decisions
 
     def answer_now(self, states: Sequence[QuestionState]) -> list[Decision]:
@@ -47,21 +55,6 @@ class ModelPolicy(Policy):
             return []
         replies = self.backend.generate([state.messages_if_last() for state in states], states[0].rules.form)
         return [state.read(reply, last_turn=True) for state, reply in zip(states, replies, strict=True)]
-
-    def _warn_of_unfinished_thoughts(self, decisions: Sequence[Decision], rules: Rules) -> None:
-        """Log the flag for longer replies once a run, at the first one that reached its limit inside a thought."""
-        if self._warned is rules:
-            return
-        for each in decisions:
-            reply = each.reply
-            if each.error and reply.finish_reason == "length" and outside_thoughts(reply.text)[1]:
-                self._warned = rules
-                log.warning(
-                    "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
-                    "--max-new-tokens, in a new run, leaves room for both",
-                    self.name, reply.generated_tokens,
-                )  # fmt: skip
-                return
 
     def recall(self, state: QuestionState) -> None:
         """Rebuild the conversation from the recorded turns."""
