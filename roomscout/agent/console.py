@@ -53,10 +53,7 @@ console = _Console()
 
 
 class ConsoleHandler(logging.Handler):
-    """Prints log lines from a level on, with outside text escaped, above the progress bar if there is one.
-
-    At level DEBUG they are those of run.log. At INFO, `with_turns` adds each reply and its action.
-    """
+    """Prints log lines from a level on (DEBUG: as in run.log), above the progress bar; `with_turns` adds the turns."""
 
     def __init__(self, level: int) -> None:
         super().__init__()

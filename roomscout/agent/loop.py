@@ -90,10 +90,7 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
 
 
 def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionState]:
-    """Start the questions that may begin now, and prepare the next ones. Returns those in progress.
-
-    Once the run's budget is spent, none may begin any more.
-    """
+    """Start the questions that may begin, none once the budget is spent, and prepare the next; returns those begun."""
     if run.budget is not None and run.budget.is_spent:
         scheduler.stop_admitting()
     admitted = scheduler.admit()

@@ -94,10 +94,7 @@ class Progress:
         self._advance(self._turns_each - row.turns if self._turns_each > 1 else 1, score=self._beside_bar)
 
     def tell(self) -> None:
-        """Log how far the run is, if that is due; call it often.
-
-        A line is "120 of 5130 questions, overall 43.1 %, 812 an hour, 6:10:14 left".
-        """
+        """Log a line such as "120 of 5130 questions, overall 43.1 %, 812 an hour, 6:10:14 left", if that is due."""
         now, new = self._clock(), self.done - self._logged
         enough = new >= LINE_EVERY_SHARE * self.total and now - self._logged_at >= LINE_REST_S
         due = enough or now - max(self._began, self._logged_at) >= LINE_EVERY_S

@@ -364,10 +364,7 @@ def _run_of(spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack, *
 
 
 def _work_of(spec: RunSpec, run: Run) -> Work:
-    """The unfinished episodes, grouped by scan; the samples of a question are neighbours.
-
-    Questions are numbered by their position among those of all parts.
-    """
+    """The unfinished episodes, grouped by scan; questions are numbered by their position among those of all parts."""
     schedule, rules, policy = spec.schedule, spec.rules, run.policy
     number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
@@ -389,10 +386,7 @@ def _cache_bytes() -> int:
 
 
 def _stopped(error: Exception, run_log: RunWriter, facts: SessionFacts) -> Outcome:
-    """Log an unexpected error with its traceback and the command that resumes the run, and export.
-
-    Of an error in a policy, the traceback begins in the policy's code.
-    """
+    """Log an unexpected error, with a traceback that begins in a policy's code, and how to resume the run; export."""
     what = str(error) if isinstance(error, PolicyError) else "Stopped by an unexpected error"
     raised = error.__cause__ if isinstance(error, PolicyError) else error
     if raised is not None:

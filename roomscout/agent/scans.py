@@ -57,10 +57,7 @@ def _warn_of(missing: Mapping[tuple[str, str], str], what: str) -> None:
 
 
 def _require_boxes(questions: Sequence[Question], world: WorldSpec) -> None:
-    """Raise ConfigError, which names the first scan, if no scan of these questions has known boxes of its objects.
-
-    Questions about one without them fail, as do those without a scan.
-    """
+    """Raise ConfigError, which names the first scan, if no scan of these questions has known boxes of its objects."""
     known, errors = KnownBoxes(), list[BoxError]()
     for question in {question.scene: question for question in questions}.values():
         try:

@@ -84,8 +84,7 @@ class Scheduler:
 
     @property
     def cohort(self) -> tuple[int, int] | None:
-        """Which cohort this is, from 1, and how many there are if all others are as large as the next one; None with
-        `refill`."""
+        """Which cohort this is, from 1, and of how many if all are as large as the next one; None with `refill`."""
         later = 0 if self._last_joined else math.ceil(len(self._waiting) / self._most([]))
         return None if self.refill else (self._cohort, self._cohort + later)
 
@@ -113,11 +112,7 @@ class Scheduler:
         return self._fitting(self.begun[: min(self.concurrency or self.batch_size, self.batch_size)])
 
     def shrink(self, failed: Sequence[QuestionState]) -> int:
-        """Halve the size of batches that are as long as `failed`, which ran out of memory; returns the new size, at
-        least 1.
-
-        Sizes that failed are not tried again at the same turn or later ones, so each turn shrinks a few times at most.
-        """
+        """Halve batches as long as `failed`, which ran out of memory, or longer; returns the new size, at least 1."""
         size = self._limits[_latest_turn(failed)] = max(1, len(failed) // 2)
         return size
 

@@ -22,10 +22,7 @@ from roomscout.runs.records import PartRecord
 
 @dataclass(frozen=True)
 class QuestionSpec:
-    """The questions to answer, `samples` times each: `here` are those of `asked`, with --shard those of its part.
-
-    `is_one` says that it is the one question about a scan file.
-    """
+    """The questions of this part, `here`, of all that are `asked`; `is_one` says that it is one about a scan file."""
 
     asked: Selection
     here: Sequence[Question]
@@ -112,10 +109,7 @@ class RecordSpec:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run that may begin, or resume: what `edge.planning.plan` returns, and `agent.running` carries out.
-
-    `gpus` is the number of GPUs over which vLLM splits the model.
-    """
+    """A run that may begin or resume, as `edge.planning.plan` returns it; vLLM splits the model over `gpus`."""
 
     questions: QuestionSpec
     world: WorldSpec

@@ -192,10 +192,7 @@ class QuestionState:
         return env
 
     def begin(self, env: ExplorationEnv) -> None:
-        """Start in an environment that has been reset.
-
-        Raises SceneError if the mover cannot move in this scan, or if its boxes are to be told and are not known.
-        """
+        """Start in an environment that has been reset; raises SceneError if it lacks what the mover or `boxes` need."""
         self.env = env
         if self.rules.boxes:
             env.tell(env.library.boxes_of(self.question), only_in_view=self.rules.boxes == "boxes-seen")

@@ -80,10 +80,7 @@ class Budget:
 
 
 class EngineClock:
-    """Measures the seconds between calls, from its creation on, and which of them are spent on views; for one thread.
-
-    `waited` has those before the last call, as `TurnSeconds` names them.
-    """
+    """Measures how long an engine has `waited` before its last call, for views and else; for one thread."""
 
     def __init__(self) -> None:
         self._since, self._views = time.perf_counter(), 0.0
@@ -260,10 +257,7 @@ def record_turn(state: QuestionState, run: Run, waited: Mapping[str, float]) -> 
 def forced_answers(
     states: Sequence[QuestionState], decisions: Sequence[Decision], run: Run
 ) -> list[ForcedAnswer | None]:
-    """What each question would be answered if this turn were its last; None for one that ends, or without --anytime.
-
-    Raises what `run_batched_turn` raises.
-    """
+    """What each question would be answered if this turn were its last (--anytime); None for one that ends."""
     continuing = [
         state for state, each in zip(states, decisions, strict=True) if run.anytime and not state.ends_with(each.action)
     ]
@@ -369,10 +363,7 @@ def source_of_decisions(policy: Policy, method: str, states: Sequence[QuestionSt
 
 
 def complete_question_sequentially(state: QuestionState, run: Run, stop: Event | None = None) -> None:
-    """Take all remaining turns of a question, each as a batch of one.
-
-    Once `stop` is set, returns after the current turn.
-    """
+    """Take all remaining turns of a question, each as a batch of one, until `stop` is set."""
     with failing(state):
         while not state.is_final and not (stop and stop.is_set()):
             run_batched_turn([state], run)

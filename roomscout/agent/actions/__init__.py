@@ -25,10 +25,7 @@ def is_users(name: str) -> bool:
 
 @cache
 def find_space(name: str) -> ActionSpace:
-    """The space that --actions names, one here or a user's as path/to/file.py:NAME; raises ConfigError.
-
-    A file is read once per process.
-    """
+    """The space that --actions names, one here or a user's as path/to/file.py:NAME; raises ConfigError."""
     if name in action_spaces():
         return action_spaces()[name]
     try:

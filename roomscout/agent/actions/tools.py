@@ -51,10 +51,7 @@ def read(space: ActionSpace, fields: Fields, place: Place) -> Read:
 
 
 def measured(said: object, place: Place) -> ToolUse:
-    """The straight-line distance between two points of the view, to the centimetre; none if one is a hole.
-
-    Raises ValueError, in words for the model, unless both are in the view.
-    """
+    """The distance between two points of the view, to the centimetre, none if one is a hole; ValueError if outside."""
     if isinstance(said, list) and len(said) == 4:
         said = [said[:2], said[2:]]
     if not isinstance(said, list) or len(said) != 2:

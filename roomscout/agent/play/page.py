@@ -1,7 +1,4 @@
-"""The page on which a person sees what a model would see, its controls, and what it asks of its server.
-
-The controls compose a reply. They are made from an action space itself: its keys, and what it reads.
-"""
+"""The page on which a person sees what a model would see and makes a reply, and what it asks of its server."""
 
 import json
 import re

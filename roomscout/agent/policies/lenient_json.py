@@ -112,10 +112,7 @@ def object_spans(text: str, keys: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:
-    """The last object that has one of `keys` among `value` and what is in objects and lists without; None if none has.
-
-    `keys` nested in an object that has one of them belong to that object.
-    """
+    """The last object with one of `keys`, among `value` and what is in objects and lists without; None if none has."""
     waiting = [value]
     while waiting:
         each = waiting.pop()

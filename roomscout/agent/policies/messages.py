@@ -16,10 +16,7 @@ from roomscout.runs.records import Turn
 
 
 def system_message(prompts: Prompts, question: Question, observation: Observation) -> Message:
-    """The first message of a conversation: the available actions and the reply format, and what the camera shows.
-
-    `observation` is that of turn 0, or any other one where the pitch stays the same.
-    """
+    """The first message: the actions, the reply format and what the camera shows; its pitch is the observation's."""
     return Message("system", _system_text(prompts, question, observation.camera, observation.pose.pitch_deg))
 
 
@@ -49,10 +46,7 @@ def hidden_message(prompts: Prompts, question: Question, observation: Observatio
 def message_of_all_turns(
     prompts: Prompts, question: Question, observations: Sequence[Observation], turns: Sequence[Turn]
 ) -> Message:
-    """The user message with all observations; `turns` led from each to the next one.
-
-    It says what the messages of the single turns say, each outcome and position under the number of its view.
-    """
+    """The user message with all observations under the numbers of their views; `turns` led from each to the next."""
     outcomes = ["", *(_outcome(prompts.outcome, turn) for turn in turns)]
     views = [
         _joined(prompts.view.format(number=observation.turn), outcome, _position(prompts, question, observation))

@@ -47,10 +47,7 @@ class ModelPolicy(Policy):
         return decisions
 
     def answer_now(self, states: Sequence[QuestionState]) -> list[Decision]:
-        """One answer per question from one `generate()` call, asked for in the words of the last turn.
-
-        The conversations stay as they are: each is asked in an alternative to it, see `Conversation.asking_instead`.
-        """
+        """One answer per question from one `generate()` call, asked for as in the last turn beside the conversation."""
         if not states:  # asked whether it can answer
             return []
         replies = self.backend.generate([state.messages_if_last() for state in states], states[0].rules.form)

@@ -329,8 +329,7 @@ class Prompts:
         return replace(prompts, system=system, advice=advice, position=position, extent=extent, hidden=hidden, **boxes)
 
     def _for_mover(self, controls: Controls, space: ActionSpace) -> "Prompts":
-        """These prompts in the words for who moves the camera, and by which actions; raises ConfigError if they have
-        their own words for others."""
+        """These prompts in the words for who moves the camera, and how; raises ConfigError if they have no such."""
         variants, outcome, view = self.variants, self.outcome, self.view
         if controls.model_moves:
             if controls.min_turns:

@@ -48,10 +48,7 @@ MOST_IN_LIST = 8
 
 
 def action_format(constrained: bool = False, space: ActionSpace = METRIC) -> ReplyFormat:
-    """The format of a reply: prose and one action object.
-
-    With `constrained`, decoding rules out tokens that would make the object malformed.
-    """
+    """The format of a reply: prose and one action object, which decoding cannot make malformed if `constrained`."""
     return ReplyFormat(space.grammar, space.schema) if constrained else ReplyFormat()
 
 
@@ -165,10 +162,7 @@ def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tupl
 
 @dataclass(frozen=True)
 class RecordedPlace:
-    """Where the camera was in a turn, and in turn 0; `camera` is None if the run does not say what drew its views.
-
-    Of the scan it knows the `points` that the turn recorded.
-    """
+    """Where the camera was in a turn and in turn 0, and the `points` it recorded; `camera` is None if not known."""
 
     pose: CameraPose
     start: CameraPose
