@@ -49,9 +49,7 @@ class Scheduler:
         self._last_joined = False
 
     def admit(self) -> list[QuestionState]:
-        """Admit waiting questions: the next cohort if the one before it is finished; with refill, and of the last
-        cohort, one per free place.
-        """
+        """Admit the next cohort once the last is finished; with refill, and of the last cohort, one per free place."""
         self._begun = self.begun
         joins = self.refill or (self.concurrency is None and len(self._waiting) <= self.batch_size)
         places = self._most(self._begun) - len(self._begun) if joins or not self._begun else 0

@@ -128,10 +128,7 @@ class ActionSpace:
 
     @property
     def grammar(self) -> str:
-        """GBNF for xgrammar: prose without braces, then one object with all keys in the prompt's order, then the end.
-
-        `done` may be true only with an answer.
-        """
+        """GBNF for xgrammar: prose without braces, then one object with all keys; `done` is true only with answers."""
         keys = " ".join(rf'"\"{name}\":" blank {key.grammar} "," blank' for name, key in self.keys.items())
         return rf"""
 root ::= prose "{{" blank {keys} decision blank "}}"
