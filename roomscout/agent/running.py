@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from roomscout.agent.turns import POLICY_CALLERS, VIEW_THREADS, Budget, Run
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
 from roomscout.data.benchmark import Benchmark
-from roomscout.data.questions import fingerprint
+from roomscout.data.questions import Question, fingerprint
 from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256, scene_order
 from roomscout.data.sources import source_of
 from roomscout.envs.films import FilmLibrary
@@ -44,7 +44,7 @@ from roomscout.runs.journal import Journal, MemoryJournal, pending_samples
 from roomscout.runs.prices import in_money
 from roomscout.runs.provenance import current_versions
 from roomscout.runs.reader import RunReader, image_name
-from roomscout.runs.records import SCHEMA, RecordedPrompts, ResultRow, RunFacts
+from roomscout.runs.records import SCHEMA, RecordedPrompts, ResultRow, RunFacts, ScanRecord
 from roomscout.runs.writer import RunWriter, new_run_folder, now
 from roomscout.scoring.baselines import frequent_guesses
 
@@ -303,23 +303,19 @@ def require_same_scans(run: RunWriter, questions: QuestionSpec, world: WorldSpec
     either: their questions fail.
     """
     pending = {each.scene for each in questions.here if pending_samples(run, each.id, questions.samples)}
-    reader, checked = RunReader(run.folder), set()
+    reader, begun = RunReader(run.folder), dict[tuple[str, str], tuple[Question, ScanRecord]]()
     for episode in reader.begun:
         question = questions.asked.questions[episode.number - 1]
-        scene = question.scene
-        if scene not in pending or scene in checked or (recorded := reader.scan(episode)) is None:
-            continue
-        checked.add(scene)
-        try:
+        if question.scene in pending and question.scene not in begun and (scan := reader.scan(episode)):
+            begun[question.scene] = question, scan
+    for question, scan in begun.values():
+        with suppress(ScanNotFound, OSError):
             path = world.ply or scan_of(question, world.scan_root, world.layouts)
-            same = scan_sha256(path) == recorded.sha256
-        except (ScanNotFound, OSError):
-            continue
-        if not same:
-            raise RunError(
-                f"{run.folder} has begun {question.scene_name} with the scan {recorded.file}, and {path} is a "
-                "different scan now: resume with the former, or start a new run"
-            )
+            if scan_sha256(path) != scan.sha256:
+                raise RunError(
+                    f"{run.folder} has begun {question.scene_name} with the scan {scan.file}, and {path} is a "
+                    "different scan now: resume with the former, or start a new run"
+                )
 
 
 def resume_command(folder: Path, flags: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from operator import attrgetter
 from threading import Event, Lock
 from typing import Any
 
@@ -20,7 +21,7 @@ from roomscout.base.text import counted
 from roomscout.data.question import AnswerKindError
 from roomscout.data.scans import ScanNotFound
 from roomscout.data.video_frames import VideoError, VideoNotFound
-from roomscout.envs.actions import LIMITS, CameraAction
+from roomscout.envs.actions import ALL_LIMITS, CameraAction
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
@@ -327,13 +328,10 @@ def _why_not(decision: object, state: QuestionState, final: bool | None) -> str:
     """What a policy returned instead of a valid Decision, in words; empty for a valid one."""
     if not isinstance(decision, Decision):
         return f"{_shown(decision)} instead of a Decision"
+    for name, kind in _TYPES.items():
+        if not isinstance(value := attrgetter(name)(decision), kind):
+            return f"a Decision whose {name} is {_shown(value)} instead of {getattr(kind, '__name__', kind)}"
     action, question = decision.action, state.question
-    for part, kind in (("action", CameraAction), ("reply", Reply)):
-        if not isinstance(value := getattr(decision, part), kind):
-            return f"a Decision whose {part} is {_shown(value)} instead of a {kind.__name__}"
-    for name, allowed in _ACTION_TYPES.items():
-        if not isinstance(value := getattr(action, name), allowed):
-            return f"an action whose {name} is {_shown(value)}"
     if final is None:
         return ""
     if action.answer is None:
@@ -343,10 +341,12 @@ def _why_not(decision: object, state: QuestionState, final: bool | None) -> str:
     return ""
 
 
-_ACTION_TYPES: dict[str, Any] = {
-    **dict.fromkeys((*LIMITS, "pitch_angle_degrees"), int | float),
-    "answer": str | None,
-    "done": bool,
+_TYPES: dict[str, Any] = {
+    "action": CameraAction,
+    "reply": Reply,
+    **{f"action.{name}": int | float for name in ALL_LIMITS},
+    "action.answer": str | None,
+    "action.done": bool,
 }
 """The types that run folders hold; numpy's float32 or bool, for example, cannot be written as JSON."""
 

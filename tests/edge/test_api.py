@@ -213,18 +213,18 @@ def test_a_run_folder_is_read_after_its_question_file_is_gone(rooms: RoomScans, 
         ("1", r"returned '1' \(str\) instead of a list"),
         ([1], r"returned 1 \(int\) instead of a Decision for Q001"),
         ([CameraAction()], r"returned CameraAction\(.+ instead of a Decision for Q001"),
-        ([Decision({"answer": "2"})], r"a Decision whose action is .+ \(dict\) instead of a CameraAction for Q001"),  # type: ignore[arg-type]
-        ([Decision(CameraAction(), "left")], r"a Decision whose reply is 'left' \(str\) instead of a Reply for Q001"),  # type: ignore[arg-type]
+        ([Decision({"answer": "2"})], r"a Decision whose action is .+ \(dict\) instead of CameraAction for Q001"),  # type: ignore[arg-type]
+        ([Decision(CameraAction(), "left")], r"a Decision whose reply is 'left' \(str\) instead of Reply for Q001"),  # type: ignore[arg-type]
         (
             [Decision(CameraAction(answer=2, done=True))],
-            r"an action whose answer is 2 \(int\) for Q001",
+            r"a Decision whose action.answer is 2 \(int\) instead of str \| None for Q001",
         ),  # type: ignore[arg-type]
         ([Decision(CameraAction(done=True))], "an action that is done without an answer for Q001"),
         (
             [Decision(CameraAction(answer=" ", done=True))],
             "an action of which the answer is empty for Q001",
         ),
-        ([Decision(CameraAction(np.float32(9)))], r"rotation_angle_degrees is .+ \(float32\) for Q001"),  # type: ignore[arg-type]
+        ([Decision(CameraAction(np.float32(9)))], r"rotation_angle_degrees is .+ \(float32\) instead of int"),  # type: ignore[arg-type]
     ],
 )
 def test_what_a_policy_returns_instead_of_decisions_is_named(scan: Path, returned: Any, words: str):
