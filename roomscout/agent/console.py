@@ -52,17 +52,12 @@ def discard_output() -> None:
 console = _Console()
 
 
-class ConsoleHandler(logging.Handler):
-    """Prints log lines from a level on (DEBUG: as in run.log), above the progress bar; `with_turns` adds the turns."""
+class _ConsoleHandler(logging.Handler):
+    """Prints log lines, with outside text escaped, above the progress bar if there is one."""
 
-    def __init__(self, level: int) -> None:
-        super().__init__()
-        self.setFormatter(RunLogFormatter() if level == logging.DEBUG else LogFormatter())
-        self._least, self.with_turns = level, False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is printed."""
-        return record.levelno >= self._least or (self.with_turns and record.name == TURNS_LOGGER)
+    def __init__(self, level: int, formatter: LogFormatter) -> None:
+        super().__init__(level)
+        self.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""
@@ -84,15 +79,14 @@ def log_to_console(level: int = logging.INFO) -> None:
     Characters that the output's encoding lacks are printed as escapes.
     """
     replace_unencodable(sys.stdout)
-    logging.getLogger().addHandler(ConsoleHandler(level))
+    formatter = RunLogFormatter() if level == logging.DEBUG else LogFormatter()
+    logging.getLogger().addHandler(_ConsoleHandler(level, formatter))
     logging.getLogger(OUR_LOGGER).setLevel(logging.DEBUG)
 
 
 def log_turns_to_console() -> None:
-    """Also print each reply and its action from now on."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, ConsoleHandler):
-            handler.with_turns = True
+    """Also print each reply and its action from now on; not for a console that prints DEBUG anyway."""
+    logging.getLogger(TURNS_LOGGER).addHandler(_ConsoleHandler(logging.DEBUG, LogFormatter()))
 
 
 class RunLogFormatter(LogFormatter):

@@ -85,7 +85,8 @@ def shown_turns(settings: Settings) -> ShowView | None:
     views and for other runs."""
     if settings.ply is None or settings.log_level == "result":
         return None
-    log_turns_to_console()
+    if settings.log_level != "debug":
+        log_turns_to_console()
     return None if settings.renderer == "blind" else show_turn
 
 
