@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -29,11 +30,13 @@ from planned import run_settings, settings_of
 from scripted_model import ScriptedBackend, random_policy
 from waiting import PATIENCE_S
 
-from roomscout.agent.loop import answer_in_one_batch
+from roomscout.agent.loop import answer_questions
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.running import library_of
+from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState
+from roomscout.agent.turns import Run
 from roomscout.base.errors import ConfigError
 from roomscout.command.runs import look_ahead
 from roomscout.data.scans import ScanNotFound
@@ -372,8 +375,8 @@ def test_questions_with_different_steps_share_one_batch(rooms: RoomScans, tmp_pa
     caplog.set_level("INFO", "roomscout.agent.loop")
     spec, journal = plan(rooms.config(tmp_path)), MemoryJournal()
     states = [QuestionState(number, each, number) for number, each in enumerate(spec.questions.here[:3], start=1)]
-    with closing(library_of(spec.world, make_renderer("raycast"))) as library:
-        answer_in_one_batch(states, library, TurnLeft(), journal)
+    with closing(library_of(spec.world, make_renderer("raycast"))) as library, ThreadPoolExecutor() as pool:
+        answer_questions(Scheduler(states, 3, 4), Run(library, TurnLeft(), journal, pool), 3)
     assert [row.turns for row in journal.rows] == [2, 3, 4]
     assert [len(journal.turns_of(EpisodeId(number))) for number in (1, 2, 3)] == [2, 3, 4]
     assert "BATCHED TURN 3/3" in caplog.text
