@@ -72,7 +72,7 @@ def judge_run(
         for done, ((id, answer), mark) in enumerate(zip(missing, found, strict=True), start=1):
             if mark is not None:
                 line = Mark(id, str(answer), mark, judge, asked)
-                run.save_marks([line]) if of_others and not marked else run.mark(line)
+                run.save(MARKS_FILE, [line]) if of_others and not marked else run.mark(line)
                 marked += 1
             if done % REPORTED_EVERY == 0:
                 log.info("%d of %d answers judged", done, len(missing))

@@ -18,7 +18,7 @@ from roomscout.rendering.scene import SceneError
 from roomscout.rendering.views import SurfaceCoverage
 from roomscout.rendering.visibility import object_pixels
 from roomscout.runs import RunError
-from roomscout.runs.reader import RunReader
+from roomscout.runs.reader import SIGHTS_FILE, RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, ScanRecord, Turn
 from roomscout.runs.sights import SeenObjects, Sight, enough_pixels
 from roomscout.runs.writer import RunWriter
@@ -42,8 +42,12 @@ class Seen:
 def see(reader: RunReader) -> Seen:
     """Work out what was in view in each finished answer, but for what seen.jsonl has of the same turns, scan and boxes.
     Raises RunError for grey views, without cameras or turns, and without Open3D."""
-    facts = reader.facts
-    camera = camera_of(facts, reader.folder)
+    facts, folder = reader.facts, reader.folder
+    if facts.frames is not None:
+        raise RunError(f"{folder} showed frames of videos: where their camera was in the scan is not known")
+    if facts.is_blind:
+        raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
+    camera = facts.intrinsics
     kept, known, missing = reader.sights, KnownBoxes(), list[str]()
     sights: dict[EpisodeId, Sight] = {}
     computed = 0
@@ -85,19 +89,10 @@ def save(folder: Path, seen: Seen) -> None:
     """Write seen.jsonl, and its figures into summary.json and results.csv; raises RunError, RunInUse for a busy run."""
     run = RunWriter(folder)
     try:
-        run.save_sights(list(seen.sights.values()))
+        run.save(SIGHTS_FILE, seen.sights.values())
         run.export(None)
     finally:
         run.close()
-
-
-def camera_of(facts: RunFacts, folder: Path) -> Intrinsics:
-    """The camera of a run's views; raises RunError if they are frames of videos, or grey."""
-    if facts.frames is not None:
-        raise RunError(f"{folder} showed frames of videos: where their camera was in the scan is not known")
-    if facts.is_blind:
-        raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
-    return facts.intrinsics
 
 
 @dataclass(frozen=True)

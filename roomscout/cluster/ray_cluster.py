@@ -43,11 +43,6 @@ class Replicas:
     gpus: int
     cpus: int
 
-    def fit_on(self, node: Mapping[str, Any]) -> bool:
-        """Whether a node, as Ray lists it, is alive and large enough for a worker."""
-        has = node["Resources"]
-        return node["Alive"] and has.get("CPU", 0) >= self.cpus and has.get("GPU", 0) >= self.gpus
-
 
 class Cluster:
     """A connected cluster; its methods raise ClusterLost once no live node can hold a worker, or Ray has ended."""

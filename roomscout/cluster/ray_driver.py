@@ -60,7 +60,8 @@ def serve(ray: Any, connection: Connection) -> None:
             ray.get(here.remote())  # raises if Ray has ended on this machine, where no worker can be called
         if connection.poll():  # nothing is sent while calls are in progress
             raise EOFError
-        if outcomes or any(map(replicas.fit_on, ray.nodes())):
+        alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
+        if outcomes or any(has.get("CPU", 0) >= replicas.cpus and has.get("GPU", 0) >= replicas.gpus for has in alive):
             connection.send(outcomes)
 
 

@@ -63,7 +63,7 @@ def answer_several(given: Given) -> int | None:
         if shows:
             return look_ahead(demo, None)
         return [complete(outcome, demo) for outcome in run_demo(demo)][-1]
-    if not settings.interactive:
+    if settings.ply is None or settings.question is not None or settings.check_data:
         return None
     statuses = [complete(outcome, settings) for outcome in ask_repeatedly(settings, shown_turns(settings))]
     return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question

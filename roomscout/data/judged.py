@@ -45,14 +45,9 @@ def prompt_of(question: Question, answer: str) -> str:
     return _template("mmbench-extra" if extra else "mmbench").format(
         question=question.question,
         answer=question.ground_truth,
-        prediction=until_last_period(answer),
+        prediction=answer[: answer.rfind(".") + 1] or answer,  # as OpenEQA cuts it (evaluate-predictions.py)
         extra_answers=list(extra),
     )
-
-
-def until_last_period(answer: str) -> str:
-    """An answer without what follows its last period, as OpenEQA cuts it (evaluate-predictions.py)."""
-    return answer[: end + 1] if (end := answer.rfind(".")) >= 0 else answer
 
 
 def mark_of(reply: str) -> int | None:

@@ -30,13 +30,10 @@ def source_of(source: QuestionSource, benchmark: Benchmark) -> Source:
     """What a run records of the source of its questions."""
     rows = source.questions
     own = source.of_benchmark or are_own_rows(rows, benchmark)
-    name = source.name if source.of_benchmark else short_name(source.name)
+    name = source.name
+    if not source.of_benchmark:
+        name = OWN_QUESTIONS if name == LIST else "/".join(Path(name).parts[-2:]).lstrip("/")
     return Source(name, own, dict(Counter(each.question_type for each in rows)), content_hash(rows))
-
-
-def short_name(name: str) -> str:
-    """A file's name with that of its folder; "own questions" for a list."""
-    return OWN_QUESTIONS if name == LIST else "/".join(Path(name).parts[-2:]).lstrip("/")
 
 
 def are_own_rows(rows: Sequence[Question], benchmark: Benchmark) -> bool:

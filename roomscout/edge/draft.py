@@ -309,8 +309,8 @@ class Draft:
         """Turns per question, and which questions take theirs together."""
         settings, memory = self.settings, self.memory
         few = None if settings.concurrency == "auto" else settings.concurrency
-        if few is None and memory.model is not None and not memory.model.mixes_turns:
-            few = memory.batch_size
+        if few is None and memory.model is not None and memory.model.device.startswith("cpu"):
+            few = memory.batch_size  # on a CPU, fewer calls are not worth the padding of batches of different turns
         steps = settings.most_moves if settings.on_video else settings.steps
         most, refill = settings.last_batched_turn + 1, settings.refill
         return ScheduleSpec(steps, memory.batch_size, most, refill, few, settings.anytime)

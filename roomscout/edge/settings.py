@@ -44,11 +44,6 @@ class Settings(
         return self.batch or self.demo or asks_one or self.check_data or self.plan or self.continue_from is not None
 
     @property
-    def interactive(self) -> bool:
-        """Whether questions about --ply are typed, one after another."""
-        return self.ply is not None and self.question is None and not self.check_data
-
-    @property
     def asks_model(self) -> bool:
         """Whether a model decides, rather than a policy of code or a person."""
         return self.policy is None

@@ -48,17 +48,13 @@ def srgb(linear: np.ndarray) -> np.ndarray:
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
-def linear_light(encoded: np.ndarray) -> np.ndarray:
-    """Decode sRGB, 0 to 1, to linear light; the inverse of `srgb`."""
-    return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
-
-
 def tinted(colours: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Multiply sRGB colours (..., 3) uint8 in linear light by a material's factor (3,), 0 to 1: glTF 2.0 specification,
     3.9.2 "Metallic-Roughness Material"."""
     if (factor == 1).all():
         return colours
-    table = (255 * srgb(linear_light(_BYTES)[:, None] * factor)).round().astype(np.uint8)
+    linear = np.where(_BYTES <= 0.04045, _BYTES / 12.92, ((_BYTES + 0.055) / 1.055) ** 2.4)  # the inverse of `srgb`
+    table = (255 * srgb(linear[:, None] * factor)).round().astype(np.uint8)
     return np.stack([table[:, channel][colours[..., channel]] for channel in range(3)], axis=-1)
 
 

@@ -5,8 +5,8 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from roomscout.base.wording import flag
 from roomscout.data.answers import AnswerKind
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
@@ -14,7 +14,7 @@ from roomscout.runs.conditions import hash_of
 from roomscout.runs.hardware import Session
 from roomscout.runs.marks import Mark
 from roomscout.runs.provenance import changed_versions
-from roomscout.runs.reader import RunReader
+from roomscout.runs.reader import MARKS_FILE, RunReader
 from roomscout.runs.records import VERSIONS, EpisodeId, MergedPart, PartRecord, ResultRow, RunFacts
 from roomscout.runs.summary import Summary
 from roomscout.runs.writer import RunWriter
@@ -55,7 +55,9 @@ def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> Summary:
     run, or if `out` exists or cannot be written."""
     parts = [FoundPart.read(folder) for folder in folders]
     require_one_whole(parts)
-    require_each_once(parts)
+    for place, part in enumerate(parts):
+        if other := next((each for each in parts[:place] if each.part.number == part.part.number), None):
+            raise RunError(f"{other.folder} and {part.folder} are both {part.part}: leave one out")
     if lacking := what_is_missing(parts):
         if not partial:
             raise RunError(f"{lacking}: finish and name all parts, or merge what is finished with --partial")
@@ -86,7 +88,7 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
         if guesses := merged_guesses(parts):
             run.save_guesses(guesses)
         if marks := merged_marks(parts):
-            run.save_marks(marks)
+            run.save(MARKS_FILE, marks)
         run.describe(merged_facts(parts))
         linked = []
         for part in parts:
@@ -197,10 +199,11 @@ def require_one_whole(parts: Sequence[FoundPart]) -> None:
     """Raise RunError naming the first difference if parts differ in division, questions, settings or conditions."""
     first = parts[0]
     for other in parts[1:]:
+        names = dict.fromkeys((*first.part.settings, *other.part.settings))
         for what, here, there in (
             ("number of parts", first.part.of, other.part.of),
             ("whole question list", first.part.questions_sha256, other.part.questions_sha256),
-            *differing_settings(first, other),
+            *((flag(name), first.facts.setting(name), other.facts.setting(name)) for name in names),
             ("conditions", hash_of(first.facts.conditions), hash_of(other.facts.conditions)),
             ("scoring", hash_of(first.facts.scoring), hash_of(other.facts.scoring)),
         ):
@@ -209,20 +212,6 @@ def require_one_whole(parts: Sequence[FoundPart]) -> None:
                     f"{first.folder} and {other.folder} differ in their {what} ({here} and {there}), so they are "
                     "not parts of one run"
                 )
-
-
-def differing_settings(first: FoundPart, other: FoundPart) -> list[tuple[str, Any, Any]]:
-    """The settings that must be equal but differ: flag, value of `first` and value of `other`."""
-    names = dict.fromkeys((*first.part.settings, *other.part.settings))
-    values = [(name, first.facts.setting(name), other.facts.setting(name)) for name in names]
-    return [("--" + name.replace("_", "-"), here, there) for name, here, there in values if here != there]
-
-
-def require_each_once(parts: Sequence[FoundPart]) -> None:
-    """Raise RunError if a part is given twice."""
-    for place, part in enumerate(parts):
-        if other := next((each for each in parts[:place] if each.part.number == part.part.number), None):
-            raise RunError(f"{other.folder} and {part.folder} are both {part.part}: leave one out")
 
 
 def what_is_missing(parts: Sequence[FoundPart]) -> str:

@@ -45,11 +45,6 @@ class Price:
         )
 
 
-def name_of_model(model: str) -> str:
-    """The name of a model as people know it: a folder by its last part, so that no path of a machine is in it."""
-    return Path(model).name if Path(model).is_absolute() else model
-
-
 def read_price(path: Path, model: str) -> Price:
     """The price of a model, called as in the run or by its folder's name; `cached_input` is by default that of the
     others. Checks all models of the file; raises ValueError naming it."""
@@ -63,7 +58,7 @@ def read_price(path: Path, model: str) -> Price:
         raise ValueError(f"--prices {path}: {reasons(error)}; write each model as MODEL: {EXAMPLE}") from None
     except ValueError as error:
         raise ValueError(f"--prices {path} cannot be read as YAML: {error}") from None
-    name = name_of_model(model)
+    name = Path(model).name if Path(model).is_absolute() else model
     if name not in prices:
         raise ValueError(
             f"--prices {path} has no price of {name}, as the run calls its model, only of {', '.join(prices)}: "

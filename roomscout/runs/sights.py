@@ -63,13 +63,9 @@ class SeenObjects(Record):
             return f"{self.needed} of {self.needed} {name}, each at {most} pixels or more"
         return f"{name} at {most} pixels" if most else f"{name} never in view"
 
-    def at(self, turn: int) -> int:
-        """The pixels of all objects of the category together in the view of a turn."""
-        return sum(each[turn] for each in self.pixels)
-
-    def objects_at(self, turn: int) -> int:
-        """How many objects of the category the view of a turn shows."""
-        return sum(each[turn] > 0 for each in self.pixels)
+    def at(self, turn: int) -> list[int]:
+        """The pixels of each object of the category that the view of a turn shows."""
+        return [each[turn] for each in self.pixels if each[turn]]
 
 
 @dataclass(frozen=True)

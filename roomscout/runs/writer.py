@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.record import Record
 from roomscout.base.shots import Shot
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, saved
@@ -27,7 +28,7 @@ from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
 from roomscout.runs.prices import Price
 from roomscout.runs.provenance import changed_versions, current_versions
-from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, SIGHTS_FILE, RunReader, journal_path
+from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, RunReader, journal_path
 from roomscout.runs.recorded_benchmarks import record_of
 from roomscout.runs.records import (
     Baselines,
@@ -39,7 +40,6 @@ from roomscout.runs.records import (
     Turn,
     image_name,
 )
-from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
 from roomscout.scoring.baselines import Guesses
 
@@ -90,17 +90,13 @@ class RunWriter:
         """Write baselines.json."""
         self._replace(BASELINES_FILE, json.dumps(Baselines(guesses).to_json(), indent=2))
 
-    def save_sights(self, sights: Sequence[Sight]) -> None:
-        """Replace seen.jsonl, which the next export takes into account."""
-        self._replace(SIGHTS_FILE, "".join(json.dumps(sight.to_json()) + "\n" for sight in sights))
-
     def mark(self, mark: Mark) -> None:
         """Append a mark to marks.jsonl, which the next export takes into account."""
         self._write_or_fail(_append, self.folder / MARKS_FILE, mark.to_json(), durable=True)
 
-    def save_marks(self, marks: Sequence[Mark]) -> None:
-        """Replace marks.jsonl."""
-        self._replace(MARKS_FILE, "".join(json.dumps(mark.to_json()) + "\n" for mark in marks))
+    def save(self, name: str, records: Iterable[Record]) -> None:
+        """Replace MARKS_FILE or SIGHTS_FILE, which the next export takes into account."""
+        self._replace(name, "".join(json.dumps(each.to_json()) + "\n" for each in records))
 
     def describe(self, facts: RunFacts) -> None:
         """Replace run.json."""

@@ -77,11 +77,6 @@ class ResultRow(Record):
         return EpisodeId(self.number, self.sample)
 
     @property
-    def awaits_judge(self) -> bool:
-        """Whether a judge has yet to mark the answer."""
-        return self.score is None and self.ground_truth is not None
-
-    @property
     def failed(self) -> bool:
         """Whether an error of the scan, the renderer or the model ended the question."""
         return self.status == "failed"

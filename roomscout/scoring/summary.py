@@ -147,14 +147,13 @@ def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, 
     counted = [row for row in scored if row.question_type in benchmark.by_name]
     own = scores_of(row for row in scored if row.question_type not in benchmark.by_name) if counted else []
     counted = counted or scored
-    awaiting = sum(row.awaits_judge for row in rows)
     found = Percentages(
         questions=len(rows),
         scored=len(scored),
         scored_own=len(own),
         failed=sum(row.failed for row in counted),
         own_percent=rounded(100 * mean(own)) if own else None,
-        awaiting_judge=awaiting,
+        awaiting_judge=sum(row.score is None and row.ground_truth is not None for row in rows),
     )
     if not percents:
         return found
@@ -164,7 +163,7 @@ def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, 
         label_of(types, benchmark, Counter(name for name, _ in questions), bool(pending or part)),
         part=part,
         unfinished=bool(pending),
-        partly_judged=bool(awaiting),
+        partly_judged=bool(found.awaiting_judge),
         measured=any(row.measurements for row in counted),
     )
     percents = {name: rounded(percent) for name, percent in percents.items()}

@@ -226,10 +226,6 @@ class RoomEnv:
         """The question that `reset` would begin with; without a `seed`, the next of a fixed random series."""
         return self._world.question(self._world.draw(seed))
 
-    def draw_number(self, seed: int | None = None) -> int:
-        """The number of the question that `draw` would return, which takes no time."""
-        return self._world.draw(seed)
-
     def reset(self, question: Question | str | int | None = None, seed: int | None = None) -> list[Message]:
         """Begin an episode, and return its first messages: the system's and the user's.
 

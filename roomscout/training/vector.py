@@ -37,7 +37,7 @@ class VectorEnv:
         where = list(range(len(self.envs))) if only is None else list(only)
         chosen, drawn = self._each(questions, where, "questions"), self._each(seeds, where, "seeds")
         asked = [
-            self.envs[place].draw_number(seed) if question is None else question
+            self.envs[place]._world.draw(seed) if question is None else question
             for place, question, seed in zip(where, chosen, drawn, strict=True)
         ]
         return self._map(self._begin, where, asked)

@@ -10,10 +10,9 @@ from roomscout.base.text import listed
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
 from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.envs.object_boxes import require_same_frame
-from roomscout.rendering.camera import Intrinsics
 from roomscout.rendering.scene import Scene, SceneError, load_scene
 from roomscout.runs import RunError
-from roomscout.runs.records import EpisodeId, RunFacts
+from roomscout.runs.records import EpisodeId
 
 IDS_NAMED = 3
 """The most ids that an error suggests."""
@@ -24,7 +23,9 @@ def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Rep
 
     `missing` has what could not be read of it. Raises RunError, ScanNotFound or SceneError if there is nothing to show.
     """
-    answer, intrinsics = find_answer(run, name), intrinsics_of(run.facts)
+    answer = find_answer(run, name)
+    if run.facts.frames is not None:
+        raise RunError("the run showed frames of videos: it has no camera in a scan, and so no replay")
     recorded, setting = answer.turns[0].scan, run.facts.setting
     if recorded is None:
         raise RunError(f"{run.folder} does not record which scan {answer.episode} explored, so it has no replay")
@@ -37,7 +38,7 @@ def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Rep
         raise SceneError(f"{error}, or name the folder that has the run's scans with --scan-root") from None
     scene = load_scene(path, *recorded.frame.over(setting("up_axis"), setting("scale")))
     missing: list[str] = []
-    return Replay(run, answer, scene, intrinsics, _objects_of(answer, path, scene, missing), missing)
+    return Replay(run, answer, scene, run.facts.intrinsics, _objects_of(answer, path, scene, missing), missing)
 
 
 def _objects_of(answer: AnswerContents, scan: Path, scene: Scene, missing: list[str]) -> tuple[ObjectBox, ...]:
@@ -83,10 +84,3 @@ def _episode_of(run: RunContents, name: str) -> EpisodeId:
         f"{run.folder} has no question {name}: give a folder such as q001, or the id of a question, such as "
         f"{listed(near)}"
     )
-
-
-def intrinsics_of(facts: RunFacts) -> Intrinsics:
-    """The camera of a run's views; raises RunError for a run on frames of videos."""
-    if facts.frames is not None:
-        raise RunError("the run showed frames of videos: it has no camera in a scan, and so no replay")
-    return facts.intrinsics

@@ -232,11 +232,11 @@ def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:
     """The needed objects in a turn's view with their pixels, if those are enough, and the percent of surface seen."""
     if sight is None:
         return {"objects": [], "surface": None}
-    pixels = [(each.category, each.at(turn.turn), each.objects_at(turn.turn)) for each in sight.objects]
+    pixels = [(each.category, each.at(turn.turn)) for each in sight.objects]
     return {
         "objects": [
-            [f"{count} × {name}" if count > 1 else name, number, number >= sight.enough]
-            for name, number, count in pixels
+            [f"{len(each)} × {name}" if len(each) > 1 else name, sum(each), sum(each) >= sight.enough]
+            for name, each in pixels
         ],
         "surface": round(100 * sight.surface[turn.turn]),
     }

@@ -273,7 +273,9 @@ def cautions(run: RunContents) -> list[str]:
     found.append(
         "Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup."
     )
-    found += intervals_in_words(summary)
+    if (intervals := summary.intervals) is not None:
+        found += [f"Intervals have a level of {intervals.level} % ({intervals.method})."] if intervals.percent else []
+        found += [f"{capitalized(line)}." for line in no_interval_lines(summary)]
     if asked.label is not None and lacks_scans(summary):
         found.append("Questions without a scan score 0. The column “With scan” leaves them out.")
     known = [(name, summary.baselines[key].source) for key, name in BASELINES.items() if key in summary.baselines]
@@ -285,12 +287,3 @@ def cautions(run: RunContents) -> list[str]:
         found.append("The run was resumed; the revision and the versions shown are those that ran last.")
     lines = part_lines(facts.setting, summary, benchmark) + reference_lines(summary, benchmark, facts.frames)
     return [*found, *(f"{capitalized(line)}." for line in lines)]
-
-
-def intervals_in_words(summary: Summary) -> list[str]:
-    """What the intervals of a summary are, and why others are missing, a sentence each."""
-    if (intervals := summary.intervals) is None:
-        return []
-    method = f"Intervals have a level of {intervals.level} % ({intervals.method})."
-    why_not = [f"{capitalized(line)}." for line in no_interval_lines(summary)]
-    return [method, *why_not] if intervals.percent else why_not

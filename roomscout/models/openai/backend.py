@@ -21,7 +21,7 @@ from roomscout.models.openai.dialect import (
     require_schemas,
     response_format,
 )
-from roomscout.models.openai.endpoint import Endpoint, ServerError, start
+from roomscout.models.openai.endpoint import ABSENT, Endpoint, ServerError, start
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class OpenAIBackend(Backend):
                 reply = self._ask(endpoint, conversation, reply_format)
                 return replace(reply, retries=attempts + reply.retries)
             except ServerError as error:
-                if not error.server_absent:
+                if error.status not in (None, *ABSENT):
                     raise
                 self._router.cool_down(endpoint)
                 # Only one other URL is tried: the request itself may crash servers.

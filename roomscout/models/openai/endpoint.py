@@ -57,11 +57,6 @@ class ServerError(ModelError):
         self.text = text
         self.attempts = attempts
 
-    @property
-    def server_absent(self) -> bool:
-        """Whether another server may reply to the same request."""
-        return self.status is None or self.status in ABSENT
-
 
 @dataclass(frozen=True)
 class Answer:

@@ -37,13 +37,6 @@ class Footprint:
     state_bytes: int = 0
     attention_heads: int = 1
 
-    @property
-    def mixes_turns(self) -> bool:
-        """Whether fewer calls are worth the padding of batches of different turns. Not on a CPU, where the time of a
-        call grows with its rows and columns.
-        """
-        return not self.device.startswith("cpu")
-
 
 def dtype_on(device: str, dtype: str) -> str:
     """The name of the data type that a value of `--dtype` means on a device of this machine; raises ModelError."""
