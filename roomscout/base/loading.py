@@ -25,7 +25,12 @@ def load_attribute(name: str, what: str = "NAME") -> Any:
     if not source or not attribute.isidentifier():
         raise NotLoadable(f"takes module:{what} or path/to/file.py:{what}")
     try:
-        module = _module_of_file(on_disk(Path(source).expanduser())) if source.endswith(".py") else _module(source)
+        if source.endswith(".py"):
+            module = _module_of_file(on_disk(Path(source).expanduser()))
+        else:
+            if str(Path.cwd()) not in sys.path:
+                sys.path.insert(0, str(Path.cwd()))
+            module = importlib.import_module(source)
     except NotLoadable:
         raise
     except SyntaxError as error:
@@ -73,12 +78,6 @@ def raised(error: BaseException) -> str:
 
 def _place(frame: traceback.FrameSummary) -> str:
     return f"{Path(frame.filename).name}, line {frame.lineno}"
-
-
-def _module(source: str) -> ModuleType:
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    return importlib.import_module(source)
 
 
 def _module_of_file(path: Path) -> ModuleType:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.analysis.compare.answers import read_answers
-from roomscout.analysis.compare.comparison import Comparison, compare
+from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.compare.conditions import known_names
 from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
 from roomscout.analysis.outputs import require_writable, write_text
@@ -61,21 +61,15 @@ def main(arguments: Sequence[str]) -> int:
     runs = read_answers(paths)
     even_if = known_names(given.even_if, (each.conditions or {} for each in runs))
     found = compare(runs, even_if, given.failed_as_wrong)
-    for out in given.out:
-        _write(found, out.expanduser())
+    template = templates("roomscout.analysis.compare").get_template("compare.html.j2")
+    for out in (path.expanduser() for path in given.out):
+        kind = out.suffix.lower()
+        if kind == ".json":
+            text = json.dumps(json_of(found), indent=2) + "\n"
+        elif kind == ".md":
+            text = markdown_of(found)
+        else:
+            text = template.render(**page_values(found, out), style=style_of("palette.css", "report.css"))
+        write_text(out, text)
     print_lines([*lines_of(found), *(f"Written: {out}" for out in given.out)])
     return 0
-
-
-def _write(found: Comparison, out: Path) -> None:
-    kind = out.suffix.lower()
-    if kind == ".json":
-        text = json.dumps(json_of(found), indent=2) + "\n"
-    else:
-        text = markdown_of(found) if kind == ".md" else _page(found, out)
-    write_text(out, text)
-
-
-def _page(found: Comparison, out: Path) -> str:
-    template = templates("roomscout.analysis.compare").get_template("compare.html.j2")
-    return template.render(**page_values(found, out), style=style_of("palette.css", "report.css"))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from inspect_ai.model import ChatMessage, ModelUsage
 
 SCORE = "score"
+KEPT = ("turn", "pose", "action", "clamped", "parse_error", "move")
+"""What a log keeps of each turn: where the camera was, and what it did."""
 
 
 def write(run: RunContents, out: Path) -> tuple[int, list[str]]:
@@ -104,12 +106,6 @@ def _id(answer: AnswerContents) -> int | str:
     return escaped(answer.question.id).replace("/", "%2F").replace("\\", "%5C")
 
 
-def _camera_path(answer: AnswerContents) -> list[dict[str, Any]]:
-    """Where the camera was in each turn, and what it did, as JSON values."""
-    kept = ("turn", "pose", "action", "clamped", "parse_error", "move")
-    return [{key: value for key, value in turn.to_json().items() if key in kept} for turn in answer.turns]
-
-
 def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "EvalSample":
     from inspect_ai.log import EvalError, EvalSample
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput
@@ -146,7 +142,7 @@ def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "E
             "status": row.status,
             "parse_errors": row.parse_errors,
             "folder": str(answer.episode),
-            "turns": _camera_path(answer),
+            "turns": [{key: value for key, value in turn.to_json().items() if key in KEPT} for turn in answer.turns],
         },
         model_usage={model: usage},
         total_time=row.seconds,

@@ -168,8 +168,10 @@ def _jpeg_address(image: Image.Image, width: int) -> str:
 def _scan(scene: Scene, most_bytes: int) -> dict[str, Any]:
     """The scan as the page draws it, and what the page says about it. `cut_z` hides the ceiling, world metres."""
     mesh, columns = _fitting(scene, most_bytes)
+    made_of = "triangles" if len(scene.faces) else "points"
+    simpler = f", drawn as {mesh.size:,} in cells of {100 * mesh.cell_m:.1f} cm" if mesh.cell_m else ""
     return {
-        "about": _about(scene, mesh),
+        "about": f"{scene.name}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}",
         "room_lower": _rounded(scene.bounds.lower),
         "room_upper": _rounded(scene.bounds.upper),
         "cut_z": round(cut_z_m(scene), 3),
@@ -189,12 +191,6 @@ def _fitting(scene: Scene, most_bytes: int) -> tuple[Simplified, dict[str, Any]]
         if size <= most_bytes:
             return mesh, columns
         most = int(0.95 * mesh.size * most_bytes / size)
-
-
-def _about(scene: Scene, mesh: Simplified) -> str:
-    made_of = "triangles" if len(scene.faces) else "points"
-    simpler = f", drawn as {mesh.size:,} in cells of {100 * mesh.cell_m:.1f} cm" if mesh.cell_m else ""
-    return f"{scene.name}: {scene.size} m, {len(scene.faces) or len(scene.vertices):,} {made_of}{simpler}"
 
 
 def _base64(content: bytes) -> str:

@@ -38,7 +38,11 @@ def write_rerun(replay: Replay, out: Path) -> None:
         place = rerun.Transform3D(translation=box.center, mat3x3=np.transpose(box.directions))
         recording.log(entity, place, static=True)
         recording.log(entity, rerun.Boxes3D(sizes=[box.size], labels=[name], colors=[OBJECT_RGB]), static=True)
-    recording.log("question", rerun.TextDocument(_about(replay)), static=True)
+    answer, question = replay.answer, replay.answer.question
+    ended = ": ".join(filter(None, [answer.outcome, answer.entry.answer]))
+    truth = [f"truth: {answer.entry.truth}"] if answer.entry.truth else []
+    asked = "\n".join([question.question, *question.options, ended, *truth])
+    recording.log("question", rerun.TextDocument(asked), static=True)
     path = np.array([turn.pose.position for turn in turns])
     for place, turn in enumerate(turns):
         recording.set_time("turn", sequence=turn.turn)
@@ -55,7 +59,7 @@ def write_rerun(replay: Replay, out: Path) -> None:
             place_of_image = "room/camera/view" if shot.name == VIEW else f"images/{shot.name}"
             recording.log(place_of_image, rerun.Image(image).compress(jpeg_quality=85))
         recording.log("room/path", rerun.LineStrips3D([path[: place + 1]], colors=[38, 99, 235]))
-        recording.log("conversation", rerun.TextDocument("\n\n".join(_said(turn, replay.answer))))
+        recording.log("conversation", rerun.TextDocument("\n\n".join(_said(turn, answer))))
     recording.flush()
 
 
@@ -66,10 +70,3 @@ def _said(turn: Turn, answer: AnswerContents) -> list[str]:
     if turn.forced is not None:
         said.append(f"if this turn were the last: {forced_in_words(turn.forced, answer)}")
     return [text for text in said if text]
-
-
-def _about(replay: Replay) -> str:
-    answer, question = replay.answer, replay.answer.question
-    ended = ": ".join(filter(None, [answer.outcome, answer.entry.answer]))
-    truth = [f"truth: {answer.entry.truth}"] if answer.entry.truth else []
-    return "\n".join([question.question, *question.options, ended, *truth])

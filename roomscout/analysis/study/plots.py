@@ -22,7 +22,11 @@ def plot_of(results: Results) -> str:
         return _turn_curves(results)
     if all(each.cell.moves is not None for each in results.cells):
         return _curves(results)
-    return _dots(results)
+    # else a row for each cell, with a dashed line at the first one
+    dots = [_dot(each.overall.estimate, each.cell.name) for each in results.cells if each.overall is not None]
+    left = 16 + NAME_PX * max(len(each.name) for each in dots)
+    label, axis = "The overall of each cell with its interval", f"overall, percent, with {INTERVAL}"
+    return dot_plot(dots, _range(_edges(results)), label, axis, left, 28, (dots[0].value, "ideal"))
 
 
 def _edges(results: Results) -> list[float]:
@@ -33,14 +37,6 @@ def _edges(results: Results) -> list[float]:
 def _range(values: Sequence[float]) -> tuple[float, float]:
     space = 0.08 * (max(values) - min(values)) or 5.0
     return max(0.0, min(values) - space), min(100.0, max(values) + space)
-
-
-def _dots(results: Results) -> str:
-    """A row for each cell, with a dashed line at the first one."""
-    dots = [_dot(each.overall.estimate, each.cell.name) for each in results.cells if each.overall is not None]
-    left = 16 + NAME_PX * max(len(each.name) for each in dots)
-    label, axis = "The overall of each cell with its interval", f"overall, percent, with {INTERVAL}"
-    return dot_plot(dots, _range(_edges(results)), label, axis, left, 28, (dots[0].value, "ideal"))
 
 
 def _curves(results: Results) -> str:

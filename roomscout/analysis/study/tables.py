@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey, read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
@@ -163,42 +162,27 @@ def csv_of(results: Results) -> str:
     rows = []
     for place, each in enumerate(results.cells):
         for task, score in each.scores.items():
-            loss = results.losses[task][place] if results.losses else None
-            rows.append(_csv_row(each, task, score) | (_csv_loss(loss) if loss else {}))
+            gain = score.difference
+            row = {
+                **{"cell": each.cell.name, "task": task},
+                **_cells(score.estimate, "percent", "low", "high"),
+                **_cells(gain, "difference", "difference_low", "difference_high"),
+                **{"p": _rounded(gain.p_value if gain else None), "p_holm": _rounded(score.p_holm)},
+                "scenes": score.estimate.scenes,
+                **dict.fromkeys(("moves", "never_saw", "failed"), ""),
+            }
+            if task == OVERALL:
+                row |= {"moves": _rounded(each.moves), "never_saw": _rounded(each.never_saw), "failed": each.failed}
+            if loss := results.losses[task][place] if results.losses else None:
+                row |= {"step": loss.name, **_cells(loss, "loss", "loss_low", "loss_high")}
+            rows.append(row)
     return Table.of(rows).csv()
 
 
-def _csv_row(of: CellResult, task: str, score: Score) -> dict[str, Any]:
-    estimate, gain, is_overall = score.estimate, score.difference, task == OVERALL
-    return {
-        "cell": of.cell.name,
-        "task": task,
-        "percent": _rounded(estimate.percent),
-        "low": _edge(estimate, 0),
-        "high": _edge(estimate, 1),
-        "difference": _rounded(gain.percent if gain else None),
-        "difference_low": _edge(gain, 0),
-        "difference_high": _edge(gain, 1),
-        "p": _rounded(gain.p_value if gain else None),
-        "p_holm": _rounded(score.p_holm),
-        "scenes": estimate.scenes,
-        "moves": _rounded(of.moves) if is_overall else "",
-        "never_saw": _rounded(of.never_saw) if is_overall else "",
-        "failed": of.failed if is_overall else "",
-    }
-
-
-def _csv_loss(loss: Estimate) -> dict[str, str]:
-    return {
-        "step": loss.name,
-        "loss": _rounded(loss.percent),
-        "loss_low": _edge(loss, 0),
-        "loss_high": _edge(loss, 1),
-    }
-
-
-def _edge(of: Estimate | None, side: int) -> str:
-    return _rounded(of.interval[side] if of and of.interval else None)
+def _cells(of: Estimate | None, *names: str) -> dict[str, str]:
+    """The percent and both edges of the interval, under these names."""
+    low, high = of.interval if of and of.interval else (None, None)
+    return dict(zip(names, map(_rounded, (of.percent if of else None, low, high)), strict=True))
 
 
 def _rounded(value: float | None) -> str:
