@@ -70,30 +70,19 @@ def test_a_run_that_is_killed_repeatedly_equals_an_undisturbed_one(rooms: RoomSc
     assert trajectories(folder) == trajectories(undisturbed)
 
 
-def own_questions(rooms: RoomScans, tmp_path: Path) -> RoomScans:
-    """The same rooms with a question file that a test may change."""
-    return replace(rooms, questions=Path(shutil.copy(rooms.questions, tmp_path / "own.jsonl")))
-
-
-def test_a_killed_run_resumes_without_its_question_file(rooms: RoomScans, tmp_path: Path):
-    own = own_questions(rooms, tmp_path)
+def test_a_killed_run_resumes_without_its_question_file_and_not_with_another(rooms: RoomScans, tmp_path: Path):
+    file = Path(shutil.copy(rooms.questions, tmp_path / "own.jsonl"))
+    own = replace(rooms, questions=file)
     folder = run_in_process(own.config(tmp_path / "logs", num_questions=2))
-    undisturbed = results(folder), trajectories(folder)
-    for change in (lambda file: file.write_text(""), Path.unlink):
-        change(own.questions)
+    undisturbed, named = (results(folder), trajectories(folder)), continued(folder.parent, "--questions", str(file))
+    assert run_main(named).returncode == 0
+    for content in ("".join(json.dumps(row) + "\n" for row in rooms.rows[1:]), ""):
+        file.write_text(content)
         ended = run_main(continued(as_after_a_kill(folder).parent))
         assert ended.returncode == 0, ended.stderr
         assert (results(folder), trajectories(folder)) == undisturbed
-
-
-def test_a_changed_question_file_that_is_named_again_is_refused(rooms: RoomScans, tmp_path: Path):
-    logs, own = tmp_path / "logs", own_questions(rooms, tmp_path)
-    run_settings(own.config(logs, num_questions=1))
-    named = continued(logs, "--questions", str(own.questions))
-    assert run_main(named).returncode == 0
-    own.questions.write_text("".join(json.dumps(row) + "\n" for row in rooms.rows[1:]))
-    refused = run_main(named)
-    assert (refused.returncode, "was begun with other questions" in refused.stderr) == (2, True)
+        refused = run_main(named)
+        assert refused.returncode == 2 and ("was begun with other questions" in refused.stderr or not content)
 
 
 def test_changed_questions_in_the_run_folder_are_refused(rooms: RoomScans, tmp_path: Path):
@@ -342,19 +331,16 @@ def test_a_file_system_without_locks_is_refused(undisturbed: Path, monkeypatch: 
         RunWriter(undisturbed)
 
 
-def test_the_exports_contain_every_row(rooms: RoomScans, undisturbed: Path):
+def test_the_exports_contain_every_row_and_what_a_letter_means(rooms: RoomScans, undisturbed: Path):
     rows = results(undisturbed)
     exported = json.loads((undisturbed / "results.json").read_text())
     assert [row["id"] for row in exported] == [row["id"] for row in rows] == [str(row["id"]) for row in rooms.rows]
-    with (undisturbed / "results.csv").open(newline="") as table:
-        kept = [(row["id"], row["status"], float(row["score"])) for row in csv.DictReader(table)]
+    with (undisturbed / "results.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    kept = [(row["id"], row["status"], float(row["score"])) for row in table]
     assert kept == [(row["id"], row["status"], row["score"]) for row in rows]
-
-
-def test_the_exports_say_what_a_letter_means(rooms: RoomScans, undisturbed: Path):
     asked = {str(row["id"]): row["options"] for row in rooms.rows if row["options"]}
-    with (undisturbed / "results.csv").open(newline="") as table:
-        chosen = {row["id"]: row for row in csv.DictReader(table) if row["options"]}
+    chosen = {row["id"]: row for row in table if row["options"]}
     assert {id: json.loads(row["options"]) for id, row in chosen.items()} == asked
     for row in chosen.values():
         assert f"{row['ground_truth']}. {row['ground_truth_text']}" in asked[row["id"]]
@@ -374,11 +360,6 @@ def test_further_scores_are_exported_and_averaged(undisturbed: Path):
     assert types[COUNTING]["scores"]["relative_error"] == pytest.approx(sum(counted) / len(counted))
 
 
-def test_a_row_without_further_scores_is_written_as_by_older_versions(undisturbed: Path):
-    lines = [json.loads(line) for line in (undisturbed / "results.jsonl").read_text().splitlines()]
-    assert {"scores" in line for line in lines} == {True, False}
-
-
 def test_a_run_of_another_schema_or_without_a_setting_is_refused(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
     facts = json.loads((folder / "run.json").read_text())
@@ -392,17 +373,9 @@ def test_a_run_of_another_schema_or_without_a_setting_is_refused(rooms: RoomScan
             run_settings(rooms.config(tmp_path), folder)
 
 
-def test_settings_that_change_answers_and_other_questions_are_refused(
-    rooms: RoomScans, undisturbed: Path, tmp_path: Path
-):
-    log_root = undisturbed.parent
-    refused = run_main(continued(log_root, "--steps", "3"))
+def test_settings_that_change_answers_are_refused(undisturbed: Path):
+    refused = run_main(continued(undisturbed.parent, "--steps", "3"))
     assert (refused.returncode, "--steps" in refused.stderr) == (2, True)
-    other = tmp_path / "other.jsonl"
-    other.write_text("".join(json.dumps(row) + "\n" for row in rooms.rows[:-1]))
-    config = rooms.config(log_root, questions=other)
-    with pytest.raises(RunError, match="other questions"):
-        run_settings(config, undisturbed)
 
 
 def test_a_second_writer_is_refused_and_the_first_is_named(rooms: RoomScans, undisturbed: Path):
@@ -442,25 +415,16 @@ def test_a_malformed_record_is_named(undisturbed: Path, tmp_path: Path, name: st
     assert Path(name).name in ended.stderr
 
 
-def test_a_folder_in_place_of_a_file_ends_without_a_traceback(undisturbed: Path, tmp_path: Path):
-    folder = copied(undisturbed, tmp_path)
-    (folder / "run.lock").unlink()
-    (folder / "run.lock").mkdir()
-    ended = run_main(continued(tmp_path))
-    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
-
-
 def test_a_closed_output_pipe_does_not_end_the_run(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     run_command(["sh", "-c", '"$@" | head -1', "sh", *rooms.command(tmp_path, "--batch-size", "3")])
     assert results(only_run(tmp_path)) == results(undisturbed)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW)])
 @pytest.mark.parametrize(
-    "imported",
+    ("imported", "how"),
     [
-        "roomscout.agent.running",
-        *(pytest.param(each, marks=SLOW) for each in ("roomscout.agent", "roomscout.edge.settings", "open3d")),
+        ("roomscout.agent.running", signal.SIGINT),
+        *(pytest.param(each, signal.SIGTERM, marks=SLOW) for each in ("roomscout.agent", "open3d")),
     ],
 )
 def test_an_early_interrupt_ends_without_a_traceback(
@@ -499,17 +463,15 @@ def test_a_run_is_not_resumed_in_another_room(rooms: RoomScans, tmp_path: Path):
     assert {path: path.read_bytes() for path in folder.rglob("*.json*")} == before
 
 
-def test_a_scan_may_move_while_a_run_is_interrupted(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
+@pytest.mark.parametrize("fingerprints", [True, False])
+def test_a_scan_may_move_while_a_run_is_interrupted(
+    rooms: RoomScans, undisturbed: Path, tmp_path: Path, fingerprints: bool
+):
     folder, root = begun_run(rooms, tmp_path)
-    assert run_settings(rooms.config(folder.parent, scan_root=root, batch_size=3), folder).status == 0
-    assert trajectories(folder) == trajectories(undisturbed)
-
-
-def test_a_run_without_scan_fingerprints_resumes(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
-    folder, root = begun_run(rooms, tmp_path)
-    for journal in folder.glob("q*/turns.jsonl"):
+    for journal in folder.glob("q*/turns.jsonl") if not fingerprints else ():
         turn = json.loads(journal.read_text())
         del turn["scan"]
         journal.write_text(json.dumps(turn) + "\n")
     assert run_settings(rooms.config(folder.parent, scan_root=root, batch_size=3), folder).status == 0
     assert results(folder) == results(undisturbed)
+    assert not fingerprints or trajectories(folder) == trajectories(undisturbed)
