@@ -88,12 +88,6 @@ def test_the_run_is_the_same_with_and_without_it(rooms: RoomScans, checkpoint: s
     assert results(with_it) == results(without)
 
 
-def test_every_turn_but_the_last_has_a_forced_answer(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, anytime=True, steps=4), scripted())
-    for turns in turns_of(folder).values():
-        assert [turn.forced is not None for turn in turns] == [True] * (len(turns) - 1) + [False]
-
-
 def test_it_is_what_the_model_would_say_if_the_turn_were_its_last(rooms: RoomScans, checkpoint: str, tmp_path: Path):
     """Where the prompts do not count the turns, a run with fewer moves is the same up to its last turn."""
     settings = {"tell": "pose", "num_questions": 4, "batch_size": 4, "max_new_tokens": TOKENS}
@@ -130,29 +124,21 @@ def by_turn(*episodes: tuple[Any, list[Any]], **settings: Any) -> dict[str, Any]
     return found.to_json()
 
 
-class TestSummary:
-    def test_a_question_that_has_ended_keeps_its_answer(self):
-        found = by_turn(episode(1, 0, 1), episode(2, 0, 0, 0.5, 1), episode(3, 0.5))["by_turn"]
-        assert [each["percent"] for each in found] == pytest.approx([50 / 3, 50, 200 / 3, 250 / 3])
-        assert [each["forced"] for each in found] == [2, 1, 1, 0]
+def test_the_summary_by_turn_keeps_the_answers_of_questions_that_have_ended():
+    found = by_turn(episode(1, 0, 1), episode(2, 0, 0, 0.5, 1), episode(3, 0.5))["by_turn"]
+    assert [each["percent"] for each in found] == pytest.approx([50 / 3, 50, 200 / 3, 250 / 3])
+    assert [each["forced"] for each in found] == [2, 1, 1, 0]
 
-    def test_only_an_answer_below_full_score_with_moves_left_may_be_too_early(self):
-        found = by_turn(episode(1, 0, 1), episode(2, 0.5), episode(3, 0, 0, 0, 0), episode(4, 0, 0, status="failed"))
-        assert found["too_early"] == {"with_moves_left": 2, "below_full": 1}
 
-    def test_nothing_is_too_early_if_somebody_else_moves(self):
-        assert "too_early" not in by_turn(episode(1, 0, 1), moves="spin")
-        assert "too_early" not in by_turn(episode(1, 0, 1), moves_of="run")
-
-    def test_an_answer_is_too_late_by_the_turns_since_one_scored_as_much(self):
-        found = by_turn(episode(1, 1, 0, 1, 1), episode(2, 0, 1), episode(3, 0, 0))["too_late"]
-        assert found == {"above_zero": 2, "as_good_earlier": 1, "turns_since_first": 1.5, "turns_since_stable": 0.5}
-
-    def test_an_answer_that_was_better_earlier_is_counted(self):
-        assert by_turn(episode(1, 1, 0), episode(2, 0.5, 1, 1), episode(3, 0))["better_earlier"] == 1
-
-    def test_answers_that_await_a_judge_are_left_out(self):
-        assert by_turn(episode(1, 0, 1), episode(2, None, 1))["answers"] == 1  # type: ignore[arg-type]
+def test_the_summary_says_what_was_too_early_too_late_or_better_before():
+    found = by_turn(episode(1, 0, 1), episode(2, 0.5), episode(3, 0, 0, 0, 0), episode(4, 0, 0, status="failed"))
+    assert found["too_early"] == {"with_moves_left": 2, "below_full": 1}
+    for others in ({"moves": "spin"}, {"moves_of": "run"}):
+        assert "too_early" not in by_turn(episode(1, 0, 1), **others), "somebody else moves"
+    found = by_turn(episode(1, 1, 0, 1, 1), episode(2, 0, 1), episode(3, 0, 0))["too_late"]
+    assert found == {"above_zero": 2, "as_good_earlier": 1, "turns_since_first": 1.5, "turns_since_stable": 0.5}
+    assert by_turn(episode(1, 1, 0), episode(2, 0.5, 1, 1), episode(3, 0))["better_earlier"] == 1
+    assert by_turn(episode(1, 0, 1), episode(2, None, 1))["answers"] == 1, "the other awaits a judge"  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -314,24 +300,46 @@ class TestAlternatives:
         ]
         assert [reply.images_encoded for reply in replies] == [0, 1, 0]
 
-    def test_only_a_user_message_can_be_replaced(self):
+    def test_only_a_user_message_can_be_replaced_and_its_image_is_shared(self):
         conversation = begin(1)
+        assert last_turn(conversation).shots[0] is conversation.shots[0]
         conversation.append(Message("assistant", "I look."))
         with pytest.raises(ValueError, match="q1: only a user message can be replaced"):
             conversation.asking_instead("Answer now.")
 
-    def test_both_share_the_png_of_the_image(self):
-        conversation = begin(1)
-        assert last_turn(conversation).shots[0] is conversation.shots[0]
-
 
 class TestRuns:
-    def test_the_last_turn_has_the_scores_of_the_run(self, rooms: RoomScans, tmp_path: Path):
-        summary = RunReader(run_in_process(rooms.config(tmp_path, anytime=True, steps=4), scripted())).summary.to_json()
-        assert summary is not None
+    def test_each_turn_but_the_last_is_forced_scored_and_exported(self, rooms: RoomScans, tmp_path: Path):
+        folder, plain = (
+            run_in_process(rooms.config(tmp_path / str(on), anytime=on, steps=4), scripted()) for on in (True, False)
+        )
+        turns = turns_of(folder)
+        for each in turns.values():
+            assert [turn.forced is not None for turn in each] == [True] * (len(each) - 1) + [False]
+        summary = RunReader(folder).summary.to_json()
         last, asked = summary["anytime"]["by_turn"][-1], summary["asked"]
         assert (last["percent"], last["forced"]) == (asked[asked["overall_label"]], 0)
         assert last["tasks"].items() >= asked["tasks"].items()
+        with (folder / "results.csv").open() as table:
+            rows = list(csv.DictReader(table))
+        assert [
+            [*zip(json.loads(row["forced_answers"]), json.loads(row["forced_scores"]), strict=True)] for row in rows
+        ] == [
+            [(turn.forced.answer, turn.forced.score) for turn in each if turn.forced is not None]
+            for each in turns.values()
+        ]
+        write_report(folder)
+        assert "Overall if each turn were the last" in (folder / "report.html").read_text()
+        assert '"forced":' in (folder / "report_files" / "data" / "q001.js").read_text()
+        first, second = (each.conditions for each in read_answers([folder, plain]))
+        assert (
+            first == second
+            and first is not None
+            and RunReader(plain).facts.protocol == RunReader(folder).facts.protocol
+        )
+        without = RunReader(plain).summary.to_json()
+        assert "anytime" not in without and "anytime" not in without["cost"]
+        assert not any('"forced"' in path.read_text() for path in plain.glob("q*/turns.jsonl"))
 
     def test_its_cost_is_an_entry_of_its_own(self, rooms: RoomScans, checkpoint: str, tmp_path: Path):
         settings = {"steps": 2, "num_questions": 3}
@@ -347,12 +355,6 @@ class TestRuns:
         assert {**with_it["cost"], **dict.fromkeys(times)} == {**without["cost"], **dict.fromkeys(times)}
         assert (cost["answers"], cost["generate_calls"], cost["images_encoded"]) == (6, 2, 0)
         assert 0 < cost["prefilled_tokens"] < 40 * 6
-
-    def test_a_run_without_it_records_nothing_of_it(self, rooms: RoomScans, tmp_path: Path):
-        folder = run_in_process(rooms.config(tmp_path, steps=2, num_questions=2), scripted())
-        summary = RunReader(folder).summary.to_json()
-        assert summary is not None and "anytime" not in summary and "anytime" not in summary["cost"]
-        assert not any('"forced"' in path.read_text() for path in folder.glob("q*/turns.jsonl"))
 
     @pytest.mark.parametrize("moves", ["spin", "random", "coverage"])
     def test_controls_are_asked_in_their_own_words_of_the_last_turn(self, rooms: RoomScans, tmp_path: Path, moves: str):
@@ -406,31 +408,6 @@ class TestRuns:
             folder = run_in_process(config, scripted())
             with pytest.raises(ConfigError, match="--anytime would change the records of this run: leave out"):
                 run_settings(changed(config, anytime=not on), folder, scripted())
-
-    def test_runs_with_and_without_it_can_be_compared(self, rooms: RoomScans, tmp_path: Path):
-        runs = [
-            run_in_process(rooms.config(tmp_path / str(on), anytime=on, steps=1), scripted()) for on in (True, False)
-        ]
-        first, second = (each.conditions for each in read_answers(runs))
-        assert first == second and first is not None
-        assert RunReader(runs[0]).facts.protocol == RunReader(runs[1]).facts.protocol
-
-    def test_the_report_shows_the_score_by_turn_and_each_forced_answer(self, rooms: RoomScans, tmp_path: Path):
-        folder = run_in_process(rooms.config(tmp_path, anytime=True, steps=3), scripted())
-        write_report(folder)
-        assert "Overall if each turn were the last" in (folder / "report.html").read_text()
-        assert '"forced":' in (folder / "report_files" / "data" / "q001.js").read_text()
-
-    def test_the_csv_has_the_forced_answers_and_scores_of_each_question(self, rooms: RoomScans, tmp_path: Path):
-        folder = run_in_process(rooms.config(tmp_path, anytime=True, steps=3), scripted())
-        with (folder / "results.csv").open() as table:
-            rows = list(csv.DictReader(table))
-        assert [
-            [*zip(json.loads(row["forced_answers"]), json.loads(row["forced_scores"]), strict=True)] for row in rows
-        ] == [
-            [(turn.forced.answer, turn.forced.score) for turn in turns if turn.forced is not None]
-            for turns in turns_of(folder).values()
-        ]
 
     def test_a_replay_shows_what_was_asked_for_and_each_forced_answer(
         self, rooms: RoomScans, tmp_path: Path, browser: Any

@@ -14,14 +14,12 @@ from planned import run_settings, settings_of
 from scripted_model import ScriptedBackend
 from simple_rooms import box, closed_room, scene_of
 
-from roomscout import explore
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.movers import GreedyCoverage
 from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts, load_prompts
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.questions import load_questions
 from roomscout.edge.memory import suited_to_model
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv
@@ -102,8 +100,9 @@ class TestMovers:
             outcome = move(DIVIDED, before, before.moved(0, *_along(before, after)))
             assert outcome.moved_m == pytest.approx(outcome.requested_m) == pytest.approx(step)
 
-    def test_random_moves_without_translation_only_turn(self):
-        poses = moved(DIVIDED, mover("random", translation=False), 6)
+    @pytest.mark.parametrize("name", ["random", "coverage"])
+    def test_movers_without_translation_only_turn(self, name: str):
+        poses = moved(DIVIDED, mover(name, translation=False), 5)
         assert {tuple(pose.position) for pose in poses} == {tuple(START.position)}
 
     def test_coverage_takes_the_reachable_pose_that_shows_the_most_new_surface(self):
@@ -125,24 +124,15 @@ class TestMovers:
             best = np.count_nonzero(coverage.seen_from(chosen, CAMERA.intrinsics) & ~coverage.seen)
             assert best >= max(shown) - 5  # the action is rounded to millimetres
 
-    def test_coverage_finds_the_door_and_sees_what_is_behind_the_wall(self):
-        poses = moved(DIVIDED, mover("coverage"), 8)
-        coverage = SurfaceCoverage(DIVIDED)
-        for pose in poses:
-            coverage.add(pose, CAMERA.intrinsics)
-        behind = coverage.points[:, 0] > 3.2
-        assert coverage.seen[behind].mean() > 0.5
-
-    def test_coverage_shows_more_than_a_spin(self):
-        def share(name: str) -> float:
-            coverage = SurfaceCoverage(DIVIDED)
-            return [coverage.add(pose, CAMERA.intrinsics) for pose in moved(DIVIDED, mover(name), 8)][-1]
-
-        assert share("coverage") > share("spin")
-
-    def test_coverage_without_translation_stays_in_place(self):
-        poses = moved(DIVIDED, mover("coverage", translation=False), 4)
-        assert {tuple(pose.position) for pose in poses} == {tuple(START.position)}
+    def test_coverage_finds_the_door_and_sees_more_than_a_spin(self):
+        seen = {name: SurfaceCoverage(DIVIDED) for name in ("coverage", "spin")}
+        share = {
+            name: [found.add(pose, CAMERA.intrinsics) for pose in moved(DIVIDED, mover(name), 8)][-1]
+            for name, found in seen.items()
+        }
+        assert share["coverage"] > share["spin"]
+        behind = seen["coverage"].points[:, 0] > 3.2
+        assert seen["coverage"].seen[behind].mean() > 0.5
 
 
 class TestWhoMoves:
@@ -157,12 +147,6 @@ class TestWhoMoves:
         ]
         assert poses[0] == poses[1]
 
-    def test_only_the_answer_to_the_last_view_counts(self, rooms: RoomScans, tmp_path: Path):
-        folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=3, **COUNTING), answering())
-        turns = turns_of(folder)
-        assert [turn.action.done for turn in turns] == [False, False, False, True]
-        assert [row["answer"] for row in results(folder)] == ["2"]
-
     def test_what_the_model_asked_for_is_recorded_and_not_carried_out(self, rooms: RoomScans, tmp_path: Path):
         model = answering(answer_from=2, forward_meters=1.0)
         folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=3, **COUNTING), model)
@@ -171,40 +155,23 @@ class TestWhoMoves:
         assert third.requested == CameraAction(forward_meters=1.0, answer="2", done=True)
         assert last.requested is None and len({turn.pose.position.tobytes() for turn in (first, last)}) == 1
 
-    def test_an_answer_that_does_not_count_is_reported_to_the_model(self, rooms: RoomScans, tmp_path: Path):
-        folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=1, **COUNTING), answering())
-        told = RunReader(folder).messages(FIRST)[-2]["text"]
-        assert told.startswith(
-            "Your answer was recorded, but only the answer to the last view counts. Turned 180 degrees left."
-        )
-
     def test_nobody_moves_and_the_first_view_is_the_only_one(self, rooms: RoomScans, tmp_path: Path):
         folder = run_in_process(rooms.config(tmp_path, moves="none", **COUNTING), answering())
         assert len(turns_of(folder)) == 1
         assert "This is the only view" in RunReader(folder).messages(FIRST)[1]["text"]
         assert "0 moves" in RunReader(folder).facts.protocol
 
-    def test_a_model_that_cannot_move_is_not_told_that_it_can(self, rooms: RoomScans, tmp_path: Path):
+    def test_only_the_last_answer_counts_and_the_model_is_told_the_truth(self, rooms: RoomScans, tmp_path: Path):
         folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=2, **COUNTING), answering())
+        assert [turn.action.done for turn in turns_of(folder)] == [False, False, True]
+        assert [row["answer"] for row in results(folder)] == ["2"]
         read = [each["text"] for each in RunReader(folder).messages(FIRST) if each["role"] != "assistant"]
+        assert read[2].startswith(
+            "Your answer was recorded, but only the answer to the last view counts. Turned 120 degrees left."
+        )
         said = "\n".join(read)
         assert not [words for words in ("1 move left", "move again", "that you control", "exploring") if words in said]
         assert "which you do not control" in said
-
-    def test_an_engine_that_batches_itself_gives_the_same_trajectories(self, rooms: RoomScans, tmp_path: Path):
-        config = {"moves": "random", "steps": 3}
-        batched = run_in_process(rooms.config(tmp_path / "1", **config), scripted())
-        concurrent = scripted()
-        concurrent.concurrent = True
-        own_threads = run_in_process(rooms.config(tmp_path / "2", **config), concurrent)
-        assert trajectories(batched) == trajectories(own_threads)
-
-    def test_python_takes_the_same_settings(self, rooms: RoomScans):
-        (found,) = explore(
-            load_questions(rooms.questions)[:1], policy=answering(), scan_root=rooms.root, moves="spin", steps=2,
-            renderer="raycast", image_size=(96, 64), focal=45.0, progress=False,
-        )  # fmt: skip
-        assert [turn.action.rotation_angle_degrees for turn in found.turns[:-1]] == [120.0, 120.0]
 
     def test_policies_without_a_model_are_moved_too(self, rooms: RoomScans, tmp_path: Path):
         folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=2, **COUNTING))
@@ -256,12 +223,6 @@ class TestMovesOf:
         with pytest.raises(ConfigError, match=r"drawn its views with other settings: add --focal 75$"):
             run_settings(rooms.config(tmp_path, moves_of=explored, focal=80.0), policy=scripted())
 
-    def test_a_question_that_the_run_lacks_is_named(self, rooms: RoomScans, tmp_path: Path):
-        few = run_in_process(rooms.config(tmp_path / "few", steps=1, num_questions=2), scripted())
-        missing = rooms.rows[2]["id"]
-        with pytest.raises(ConfigError, match=f"has not asked question {missing}: ask its questions"):
-            run_settings(rooms.config(tmp_path, moves_of=few), policy=scripted())
-
     def test_a_question_that_asks_something_else_is_named(self, rooms: RoomScans, explored: Path, tmp_path: Path):
         rows = rooms.rows
         other = tmp_path / "other.jsonl"
@@ -306,28 +267,13 @@ class TestPresentation:
 
     def test_at_once_the_model_sees_the_images_in_their_order(self, rooms: RoomScans, tmp_path: Path):
         asked: list[Conversation] = []
-
-        def reply(conversation: Conversation) -> str:
-            asked.append(conversation)
-            return '{"answer": "2", "done": true}'
-
-        policy = ModelPolicy(ScriptedBackend(reply), prompts=Prompts())
+        policy = ModelPolicy(ScriptedBackend(lambda each: asked.append(each) or '{"answer": "2", "done": true}'))
         folder = run_in_process(rooms.config(tmp_path, moves="spin", present="once", steps=3, **COUNTING), policy)
         (conversation,) = asked
         shown = turns_of(folder)
         assert [turn.reply.text for turn in shown[:-1]] == ["", "", ""]
         assert len(conversation.images) == len(shown) == 4
         assert all(np.array_equal(a, turn.view) for a, turn in zip(conversation.images, shown, strict=True))
-
-    def test_a_request_to_a_server_has_all_images_before_the_text(self):
-        from roomscout.models.conversation import Message
-        from roomscout.models.openai.dialect import chat_message
-
-        views = [np.full((4, 4, 3), value, np.uint8) for value in (0, 128, 255)]
-        sent = json.loads(chat_message(Message.of_views("look", *views)))
-        kinds = [part["type"] for part in sent["content"]]
-        assert kinds == ["image_url", "image_url", "image_url", "text"]
-        assert len({part["image_url"]["url"] for part in sent["content"][:-1]}) == 3
 
 
 CONTROLS: dict[str, dict[str, Any]] = {
@@ -362,14 +308,13 @@ class TestTell:
         folder = run_in_process(rooms.config(log_root, tell=tell, steps=1, **COUNTING), answering(answer_from=1))
         return "\n".join(message["text"] for message in RunReader(folder).messages(FIRST))
 
-    def test_the_extent_is_not_told_by_default(self, rooms: RoomScans, tmp_path: Path):
-        said = self.said(rooms, tmp_path, "auto")
+    def test_the_extent_is_told_to_the_explorer_alone_and_nothing_can_be_told(self, rooms: RoomScans, tmp_path: Path):
+        said = self.said(rooms, tmp_path / "1", "auto")
         assert "The room spans" not in said
         assert "The camera is at x" in said and "1 move left" in said
-
-    def test_nothing_can_be_told(self, rooms: RoomScans, tmp_path: Path):
-        said = self.said(rooms, tmp_path, "nothing")
+        said = self.said(rooms, tmp_path / "2", "nothing")
         assert not [words for words in ("spans", "is at", "left. ", "Turn 0") if words in said]
+        assert suited_to_model(settings_of(model="embedded"), None, None)["tell"] == ("pose", "extent", "turns")
 
     def test_a_score_of_room_sizes_is_marked_if_the_extent_was_told(self, rooms: RoomScans, tmp_path: Path):
         sizes = {"question_types": ("room_size_estimation",), "steps": 0, "questions": rooms.root / "questions.jsonl"}
@@ -387,9 +332,6 @@ class TestTell:
         run_in_process(rooms.config(tmp_path / "3", tell="pose", **sizes), own_words)
         (warning,) = RunReader(only_run(tmp_path / "3")).summary.to_json()["warnings"]
         assert warning.startswith("The prompts told the camera's position in the scan's coordinates, which often gives")
-
-    def test_the_explorer_is_told_the_extent(self):
-        assert suited_to_model(settings_of(model="embedded"), None, None)["tell"] == ("pose", "extent", "turns")
 
 
 EVERYTHING = ("pose", "extent", "turns")
