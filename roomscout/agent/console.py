@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 OUR_LOGGER = "roomscout"
 TURNS_LOGGER = "roomscout.agent.turns"
 """Logs each reply and its action, at level DEBUG."""
-PICTURE_COLUMNS = 80
-"""The widest picture, in columns of the terminal."""
 
 
 class _Console(Console):
@@ -196,4 +194,4 @@ def show_turn(state: "QuestionState", path: Path) -> None:
     logging.getLogger("textual_image").setLevel(logging.ERROR)  # it warns if a terminal hides its cell size
     print_to_console(f"{what}:")
     view = Image.fromarray(state.observation.view)
-    print_to_console(Picture(view, width=min(PICTURE_COLUMNS, console.width), height="auto"))
+    print_to_console(Picture(view, width=min(80, console.width), height="auto"))

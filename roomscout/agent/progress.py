@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NOTEBOOK_EVERY_S = 0.3
-"""Seconds between two drawings of a notebook's bar."""
 LINE_EVERY_S, LINE_EVERY_SHARE, LINE_REST_S = 60.0, 0.05, 5.0
 """Where there is no bar, a line reports progress after so many seconds or this share of the questions, but not sooner
 than LINE_REST_S after the last line."""
@@ -114,10 +112,10 @@ class Progress:
             self._scores.add(row)
 
     def _advance(self, turns: int, **fields: Any) -> None:
-        """Move the bar on; that of a notebook is drawn again, but not more often than every NOTEBOOK_EVERY_S."""
+        """Move the bar on; that of a notebook is drawn again, but not more often than every 0.3 seconds."""
         self._bar.update(self._task, advance=turns, **fields)
         now = time.monotonic()
-        if self._cell and (now - self._drawn_at >= NOTEBOOK_EVERY_S or self._bar.tasks[0].finished):
+        if self._cell and (now - self._drawn_at >= 0.3 or self._bar.tasks[0].finished):
             self._drawn_at = now
             self._cell.update(self._drawn(), raw=True)
 

@@ -7,7 +7,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,19 +21,22 @@ from roomscout.agent.play.policy import HumanPolicy
 from roomscout.agent.policies import Policy, PolicyError
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
-from roomscout.agent.scans import report_scans
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.agent.state import QuestionState, VideoState
 from roomscout.agent.turns import POLICY_CALLERS, VIEW_THREADS, Budget, Run
+from roomscout.base.errors import ConfigError
 from roomscout.base.interrupts import ignored_interrupts
-from roomscout.base.text import RESULT, counted
+from roomscout.base.text import RESULT, counted, listed
 from roomscout.data.benchmark import Benchmark
+from roomscout.data.boxes import BoxError, KnownBoxes
 from roomscout.data.questions import Question, fingerprint
-from roomscout.data.scans import ScanNotFound, scan_of, scan_sha256, scene_order
+from roomscout.data.scans import ScanNotFound, missing_scans, scan_of, scan_sha256, scan_table, scene_order
 from roomscout.data.sources import source_of
+from roomscout.data.video_frames import VideoNotFound
 from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import ScanLibrary
+from roomscout.envs.object_boxes import known_boxes
 from roomscout.models.engines import make_backend
 from roomscout.models.gpus import sampled_gpus
 from roomscout.rendering.renderers import Renderer, RendererStart
@@ -52,8 +55,6 @@ log = logging.getLogger(__name__)
 
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"]
 """How Python starts the command."""
-SCENE_SHARE = 1 / 8
-"""The share of the machine's memory for scans that no question in progress uses."""
 ShowView = Callable[[QuestionState, Path], None]
 """Called with each question that takes a turn, and with the file that its view is going to be saved to."""
 Work = tuple[Scheduler, Run, int, Benchmark]
@@ -280,6 +281,62 @@ def make_scans(questions: QuestionSpec, world: WorldSpec) -> None:
     report_scans(questions, world, required=False)
 
 
+def report_scans(questions: QuestionSpec, world: WorldSpec, required: bool, boxes: bool = False) -> None:
+    """Log how many scenes have a scan, or a video; if it is `required`, raises ScanNotFound if none has.
+
+    With `boxes`, also raises ConfigError if it is required and no scan has known boxes of its objects.
+    """
+    asked, films = questions.here, world.films
+    if films is not None or world.ply is None:
+        missing = films.missing(asked) if films else missing_scans(asked, world.scan_root, world.layouts)
+        number = len({question.scene for question in asked})
+        if required and len(missing) == number:
+            first, scenes = next(iter(missing.values())), counted(number, "scene")
+            if films is not None:
+                raise VideoNotFound(first)
+            why = f"{world.scan_root} has no scan of {scenes} asked about: --scan-root takes the folder with the scans"
+            raise ScanNotFound(f"{why}. {first}")
+        if missing and films is None:
+            log_scan_table(asked, missing)
+        else:
+            found, what = number - len(missing) if missing else "all", "video" if films else "scan"
+            about = counted(len(asked), "question"), counted(number, "scene")
+            log.info("%s about %s, %s with a %s", *about, found, what)
+            _warn_of(missing, what)
+    if boxes and required:
+        _require_boxes(asked, world)
+
+
+def log_scan_table(
+    questions: Sequence[Question], missing: Mapping[tuple[str, str], str], unusable: Mapping[tuple[str, str], str] = {}
+) -> None:
+    """Log the table of scans per dataset, and the scenes without one with the first reason."""
+    for line in scan_table(questions, {**missing, **unusable}):
+        log.info("%s", line)
+    _warn_of(missing, "scan")
+
+
+def _warn_of(missing: Mapping[tuple[str, str], str], what: str) -> None:
+    if missing:
+        log.warning("no %s, so their questions fail: %s", what, listed(map(" ".join, missing)))
+        log.warning("%s", next(iter(missing.values())))
+
+
+def _require_boxes(questions: Sequence[Question], world: WorldSpec) -> None:
+    """Raise ConfigError, which names the first scan, if no scan of these questions has known boxes of its objects."""
+    known, errors = KnownBoxes(), list[BoxError]()
+    for question in {question.scene: question for question in questions}.values():
+        try:
+            known_boxes(known, world.ply or scan_of(question, world.scan_root, world.layouts), question.scene_name)
+            return
+        except BoxError as error:
+            errors.append(error)
+        except ScanNotFound:
+            continue
+    if errors:
+        raise ConfigError(str(errors[0]))
+
+
 def library_of(world: WorldSpec, renderer: Renderer) -> ScanLibrary:
     """The library of a run's scans."""
     return ScanLibrary(
@@ -377,8 +434,8 @@ def _work_of(spec: RunSpec, run: Run) -> Work:
 
 
 def _cache_bytes() -> int:
-    """The memory for scans that no question in progress uses."""
-    return int(SCENE_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """The memory for scans that no question in progress uses: an eighth of the machine's."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
 
 def _stopped(error: Exception, run_log: RunWriter, facts: SessionFacts) -> Outcome:

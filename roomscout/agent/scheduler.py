@@ -3,10 +3,13 @@
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import InitVar, dataclass
+from itertools import islice
 
 from roomscout.agent.state import QuestionState
 
 
+@dataclass
 class Scheduler:
     """Selects the questions of each batch. Knows nothing of models, prompts or files.
 
@@ -28,25 +31,17 @@ class Scheduler:
     or longer. Questions at earlier turns, such as those of the next cohort, still fill a batch.
     """
 
-    def __init__(
-        self,
-        questions: Iterable[QuestionState],
-        batch_size: int,
-        max_batched_turns: float,
-        refill: bool = False,
-        concurrency: int | None = None,
-        lane: Callable[[QuestionState], tuple[Hashable, int] | None] = lambda state: None,
-    ):
-        self.batch_size = batch_size
-        self.max_batched_turns = max_batched_turns
-        self.refill = refill
-        self.concurrency = concurrency
-        self._lane = lane
+    questions: InitVar[Iterable[QuestionState]]
+    batch_size: int
+    max_batched_turns: float
+    refill: bool = False
+    concurrency: int | None = None
+    lane: Callable[[QuestionState], tuple[Hashable, int] | None] = lambda state: None
+
+    def __post_init__(self, questions: Iterable[QuestionState]) -> None:
         self._waiting = deque(questions)
-        self._begun: list[QuestionState] = []
-        self._limits: dict[int, int] = {}
-        self._cohort = 0
-        self._last_joined = False
+        self._begun, self._limits = list[QuestionState](), dict[int, int]()
+        self._cohort, self._last_joined = 0, False
 
     def admit(self) -> list[QuestionState]:
         """Admit the next cohort once the last is finished; with refill, and of the last cohort, one per free place."""
@@ -62,10 +57,10 @@ class Scheduler:
     def _taken(self, places: int) -> list[QuestionState]:
         """The first waiting questions whose lanes have room, at most `places`; they wait no longer."""
         taken, overtaken = list[QuestionState](), list[QuestionState]()
-        busy = Counter(map(self._lane, self._begun))
+        busy = Counter(map(self.lane, self._begun))
         while self._waiting and len(taken) < places:
             state = self._waiting.popleft()
-            lane = self._lane(state)
+            lane = self.lane(state)
             (taken if lane is None or busy[lane] < lane[1] else overtaken).append(state)
             busy[lane] += 1
         self._waiting.extendleft(reversed(overtaken))
@@ -93,7 +88,7 @@ class Scheduler:
 
     def upcoming(self) -> list[QuestionState]:
         """The questions to be admitted next, at most one batch."""
-        return [self._waiting[i] for i in range(min(self.batch_size, len(self._waiting)))]
+        return list(islice(self._waiting, self.batch_size))
 
     def next_batch(self) -> list[QuestionState]:
         """The questions of the next batched turn; empty once the cohort's batched phase is over."""

@@ -52,8 +52,6 @@ DECIDING = (ModelError, AnswerKindError, ActionSpaceError)
 
 VIEW_THREADS = min(8, os.cpu_count() or 1)
 """The number of views rendered in parallel."""
-QUESTIONS_NAMED = 3
-"""The most questions of a batch that a PolicyError names."""
 POLICY_CALLERS = (__name__, "contextlib")
 """The modules of the frames between the loop and a policy's own code."""
 
@@ -357,8 +355,8 @@ def _shown(value: object) -> str:
 
 def source_of_decisions(policy: Policy, method: str, states: Sequence[QuestionState]) -> str:
     """The method that was called and the first questions of its batch, for error messages."""
-    shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:QUESTIONS_NAMED])
-    more = len(states[QUESTIONS_NAMED:])
+    shown = ", ".join(f"{state.label} (id {state.question.id})" for state in states[:3])
+    more = len(states[3:])
     return f"{type(policy).__name__}.{method}, asked about {shown}{f' and {more} more' if more else ''}"
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from roomscout.agent.console import console, log_to_console, log_turns_to_console, show_turn
-from roomscout.agent.running import Outcome, Session, ShowView, load, main_vsi_bench_loop
-from roomscout.agent.scans import log_scan_table
+from roomscout.agent.running import Outcome, Session, ShowView, load, log_scan_table, main_vsi_bench_loop
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import RESULT, escaped
 from roomscout.cluster.in_parts import answer_in_parts

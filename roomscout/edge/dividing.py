@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from roomscout.agent.running import make_scans
-from roomscout.agent.scans import report_scans
+from roomscout.agent.running import make_scans, report_scans
 from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from roomscout.agent.console import lines_kept_for_log
 from roomscout.agent.policies import Policy
-from roomscout.agent.running import Outcome, main_vsi_bench_loop
-from roomscout.agent.scans import report_scans
+from roomscout.agent.running import Outcome, main_vsi_bench_loop, report_scans
 from roomscout.agent.spec import RunSpec
 from roomscout.base.text import counted
 from roomscout.data.questions import Selection

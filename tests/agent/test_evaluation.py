@@ -472,7 +472,7 @@ class Asleep(ScriptedBackend):
     """An engine that sleeps, so that the views of the next questions are there before it replies."""
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-        time.sleep(0.3)
+        time.sleep(0.1)
         return super().generate(conversations, reply_format)
 
 

@@ -14,7 +14,6 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 if TYPE_CHECKING:
     from roomscout.runs.records import ToolUse
 
-SHOWN_CHARACTERS = 40
 LOOK_AROUND = CameraMove(rotation_angle_degrees=45.0)
 """The move for an unreadable reply: the next view at least shows something new."""
 
@@ -158,8 +157,8 @@ blank ::= [ \n]{{0,8}}
 
 
 def shown(value: object) -> str:
-    """A value as JSON, shortened for a message; only the type of lists and objects, which may be deeply nested."""
+    """A value as JSON of at most 40 characters; only the type of lists and objects, which may be deeply nested."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     text = json.dumps(value)
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -26,8 +26,6 @@ from roomscout.runs.records import EpisodeId
 
 HUMAN = "human"
 """What --policy calls it."""
-QUESTIONS_AHEAD = 2
-"""The questions of a person that are begun: one is answered while the next one is prepared."""
 GAP_S = 5.0
 """The most seconds that count between two requests of a page in use: one that asks later was closed or idle."""
 
@@ -91,8 +89,8 @@ class HumanPolicy(Policy):
             server.server_close()
 
     def lane(self, state: QuestionState) -> tuple[str, int]:
-        """The person whose question this is."""
-        return state.episode.dealt_to(self.annotators, self._samples), QUESTIONS_AHEAD
+        """The person whose question this is, who answers one while another one is prepared."""
+        return state.episode.dealt_to(self.annotators, self._samples), 2
 
     def expect(self, states: Sequence[QuestionState]) -> None:
         """Count what each person is going to be asked."""

@@ -13,7 +13,6 @@ LONGEST = 200_000
 MOST_WORK, WORK_PER_BRACE = 1_000_000, 50
 """The most characters that are read in all; each brace that is tried counts as some. An ordinary text is read about
 once; a hostile one could be read again from each of its braces."""
-SHOWN_CHARACTERS = 40
 
 _OPENING = re.compile(r"""\{(?=\s*+(?:["'“”„‘’]|[^\W\d]|/[/*]|\#))""")
 """A brace that may begin an object. Most braces in prose do not, and an empty object has no keys."""
@@ -154,9 +153,9 @@ class _Reader:
 
     @property
     def error(self) -> str:
-        """What was expected instead of the character at `position`, which ends the quotation."""
+        """What was expected instead of the character at `position`, which ends a quotation of at most 40."""
         read = self._text[self._start : self.position + 1]
-        return f"expected {self._expected}: {read if len(read) <= SHOWN_CHARACTERS else '...' + read[-37:]}"
+        return f"expected {self._expected}: {read if len(read) <= 40 else '...' + read[-37:]}"
 
     def not_to_be_tried(self, keys: Sequence[str]) -> list[int]:
         """Where objects start that are not closed; if one of them has one of `keys`, also all those in them."""

@@ -10,9 +10,6 @@ from roomscout.base.errors import ConfigError
 from roomscout.base.loading import NotLoadable, load_attribute
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
 
-ANSWER_SHARE = 0.2
-"""The probability that the random policy answers in a turn."""
-
 
 class RandomPolicy(Policy):
     """Random moves and answers that depend only on the seed, the episode and the turn, not on batch or resume."""
@@ -27,7 +24,7 @@ class RandomPolicy(Policy):
 
     def _action(self, state: QuestionState) -> CameraAction:
         draw = random.Random(f"{self._seed} {state.conversation.id} {state.turn}")
-        if state.is_last_turn or draw.random() < ANSWER_SHARE:
+        if state.is_last_turn or draw.random() < 0.2:
             return CameraAction(answer=state.question.guess(draw), done=True)
         return CameraAction(
             rotation_angle_degrees=float(draw.randrange(-180, 181, 15)),
@@ -59,13 +56,13 @@ def make_policy(kind: type, seed: int) -> Policy:
     """An instance of a policy class, with the seed if its constructor takes one; raises ConfigError."""
     if Policy not in kind.__mro__ or inspect.isabstract(kind):
         raise ConfigError(f"{kind.__name__} is not a policy: subclass roomscout.Policy and implement `decide`")
-    parameters = inspect.signature(kind).parameters
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = [each.name for each in parameters.values() if each.default is each.empty and each.kind not in optional]
-    if unknown := [each for each in required if each != "seed"]:
-        needs = f"{kind.__name__}() needs {', '.join(unknown)}"
-        raise ConfigError(f"{needs}: give them defaults, or pass an instance from Python")
-    return kind(seed=seed) if "seed" in parameters else kind()
+    signature = inspect.signature(kind)
+    given = {"seed": seed} if "seed" in signature.parameters else {}
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise ConfigError(f"{kind.__name__}() is {error}: give it a default, or pass an instance from Python") from None
+    return kind(**given)
 
 
 def policy_name(policy: Policy) -> str:

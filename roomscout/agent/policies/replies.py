@@ -43,8 +43,6 @@ _TAG = re.compile(
 """What opens and closes a thought: <think> of DeepSeek, Qwen, GLM and many others and its variants, [THINK] of
 Magistral, the diamonds of Kimi, the tokens of Command A, OpenThinker and MedGemma, and the channels of Gemma and
 gpt-oss, also without their special tokens, which some servers leave out."""
-MOST_IN_LIST = 8
-"""Longer lists are recorded by their type alone."""
 
 
 def action_format(constrained: bool = False, space: ActionSpace = METRIC) -> ReplyFormat:
@@ -118,8 +116,8 @@ def _action_in(text: str, space: ActionSpace) -> dict[str, object]:
 
 
 def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:
-    """A value as a record can hold it: short lists, and lists in them; of others and of objects only their type."""
-    if isinstance(value, list) and len(value) <= MOST_IN_LIST and depth:
+    """A value as a record can hold it: lists of up to 8, and lists in them; of others and objects only their type."""
+    if isinstance(value, list) and len(value) <= 8 and depth:
         return [_recorded(each, depth - 1) for each in value]
     if isinstance(value, float | int):
         return value if abs(value) < 1e9 else str(value)[:20]
