@@ -91,8 +91,7 @@ def main_vsi_bench_loop(
     """Answer every question of a run and score it.
 
     With `show_progress`, a terminal has a bar. `loaded` is what an earlier run has loaded, and outlives this one.
-    Raises RenderError, ModelError or RunError if the run cannot begin, and RunError if its folder can no longer be
-    written.
+    Raises RenderError or ModelError if the run cannot begin, and RunError also if its folder can no longer be written.
     """
     session = Session(spec, show_view)
     with session.guarded():
@@ -237,10 +236,10 @@ def report(run_log: RunWriter, facts: SessionFacts | None = None) -> Outcome:
 
 
 def load(spec: RunSpec, stack: ExitStack) -> Loaded:
-    """Load the model unless a policy is given, start the renderer, and make the scans of a benchmark that makes them.
+    """Load the policy, the renderer and the scans of a run; `stack` closes them.
 
-    `stack` closes everything. Open3D is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises
-    RenderError, ModelError or QuestionError.
+    Open3D is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises RenderError, ModelError or
+    QuestionError.
     """
     world, engine, renderer = spec.world, spec.engine, None
     library: ScanLibrary | FilmLibrary
@@ -356,8 +355,7 @@ def opened_again(folder: Path, flags: Sequence[str], retry_failed: bool, stack: 
 def require_same_scans(run: RunWriter, questions: QuestionSpec, world: WorldSpec) -> None:
     """Raise RunError if a pending question would use another scan than the run has recorded for its scene.
 
-    Does not check scenes that the run has not begun or recorded without a fingerprint. Does not check missing scans
-    either: their questions fail.
+    Ignores scenes that the run has not begun or recorded without a fingerprint, and missing scans.
     """
     pending = {each.scene for each in questions.here if pending_samples(run, each.id, questions.samples)}
     reader, begun = RunReader(run.folder), dict[tuple[str, str], tuple[Question, ScanRecord]]()

@@ -183,8 +183,7 @@ def failing(state: QuestionState) -> Iterator[None]:
 def initialize_question_state(state: QuestionState, run: Run) -> None:
     """Place the question in its scene at view 0, and replay the recorded turns, if any.
 
-    An interrupted question resumes after its last complete turn. Fails the question if its scan cannot be loaded or its
-    first view cannot be rendered.
+    Fails the question if its scan cannot be loaded or its first view cannot be rendered.
     """
     with failing(state):
         recorded = run.log.turns_of(state.episode)

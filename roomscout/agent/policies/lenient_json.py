@@ -56,14 +56,11 @@ def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
     Beside JSON, these are read: trailing commas; comments (//, /* */, #); single and typographic quotes; line breaks
     and unknown escapes in strings; keys and single words without quotes; True, False, None; +90, .5, 5. and 05; the
     minus sign U+2212; full-width colons and commas. Closing brackets may be missing at the end of the text if the
-    object has the last of `keys` and does not end in a number or word, which could be cut off. Nothing else is
-    repaired.
+    object has the last of `keys` and does not end in a number or word, which could be cut off.
 
     Objects in lists count, and objects in objects without any of `keys`. An object is tried at each brace outside the
     objects before it. What is nested in a failed one is tried alone, unless an object that is not closed has one of
-    `keys`. An object that the text cuts off hides all that is in it. Work is limited, whatever the text.
-
-    Raises ValueError with "no complete JSON object" and the reason if there is none.
+    `keys`. An object that the text cuts off hides all that is in it. Raises ValueError with the reason if none is.
     """
     text = text[-LONGEST:]
     last, why, why_at = None, "no complete JSON object", -1

@@ -284,8 +284,7 @@ class NeededObjects:
 class RecordedMoves(Mover):
     """Takes each question along the poses that it had in the run of a folder, as recorded there (`--moves-of`).
 
-    A question that answered early has fewer moves. Sample k of a question repeats sample k, or the last one that the
-    run has.
+    Sample k of a question repeats sample k, or the last one that the run has.
     """
 
     def __init__(

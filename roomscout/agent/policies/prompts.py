@@ -125,15 +125,13 @@ class Variants:
     - `count` and `rule`, each with `_watching` and `_turning` or `_early` (--min-turns, `first` is its turn): the two
       parts of `remaining_turns`. A run that does not tell the turns has no count.
     - `last_watching`, `last_one_view`, `last_at_once` and `last_turning`: `last_turn`.
-    - `unreadable`: the outcome of an unreadable reply if the camera did not turn because of it.
-    - `not_counted` and `not_counted_early`: the outcome of an answer before the turn in which it counts.
+    - `unreadable`, `not_counted`, `not_counted_early`: the outcome of a reply that did not turn the camera, or counted
+      for nothing before its turn.
     - `view`: in one message with all views, what precedes the outcome and the position of each.
-    - `boxes`, `boxes_seen`, `no_boxes` and `box`: with --given boxes or boxes-seen, the text of the `objects`, which
-      has a line for each, the text if there is no new one, and such a line.
-    - `kept` and `hidden` (--keep-views): what the system prompt says of it, and what stands for the images of a turn that
-      are no longer shown, before the outcome and the position.
-    - `advice_untold`: advice by what a run lacks of ADVICE_NEEDS, with blanks between if it lacks several, such as
-      "pose" or "pose moves". Of those that apply, the one that names the most counts, else the last in that order.
+    - `boxes` or `boxes_seen`, `no_boxes` and `box` (--given): the text of the `objects`, that of no new ones, a line.
+    - `kept` and `hidden` (--keep-views): what the system prompt says of it, and the note in place of images.
+    - `advice_untold`: advice by what a run lacks of ADVICE_NEEDS, such as "pose" or "pose moves". Of those that apply,
+      the one that names the most counts, else the last in that order.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -228,17 +226,13 @@ class Prompts:
     """The templates of all prompts; raises ValueError, naming the field, for a template that cannot be filled in.
 
     - `system`: the actions and the reply format, with the form of the answer and the advice for the question's type.
-    - `opening` and, if the question has options, `options`: the first part of turn 0.
-    - `outcome`: the first part of every later turn.
+    - `opening` and, if the question has options, `options`: the first part of turn 0; `outcome`: that of later turns.
     - `extent` and `position`: the room's size, and where the camera is. Placeholders that begin with `start_` count
-      from where the camera starts, which is x 0, y 0, heading 0: what a model reads is then the same whatever the scan's
-      coordinates are. Those without are in the scan's coordinates, which often give away the room's size, since many
-      scans have a corner at 0, 0. Questions whose answers are places in the scan read its coordinates in both, and
-      `floor` says where its floor is; it is empty in all others.
+      from where the camera starts (x 0, y 0, heading 0), whatever the scan's coordinates are. Those without are in the
+      scan's coordinates, which often give away the room's size, since many scans have a corner at 0, 0. Questions whose
+      answers are places in the scan read its coordinates in both, and `floor`, else empty, says where its floor is.
     - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
-    - `view`: what precedes each view's outcome and position if all views are in one message; else empty.
-    - `boxes` in turn 0, `boxes_seen` or `no_boxes` in every turn, and `box`: see Variants; empty unless --given.
-    - `hidden`: what precedes the outcome and position of a turn whose images are no longer shown; else empty.
+    - `boxes` in turn 0, `boxes_seen` or `no_boxes` in every turn, `box`, `view` and `hidden`: see Variants; else empty.
     - `advice` by question type, instead of the benchmark's; "default" is for types without any.
     - `variants`: what replaces these in a run with controls. `under` applies them; they are not part of the hash.
 

@@ -135,9 +135,7 @@ def _flag(value: object) -> bool:
 
 
 def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tuple[str, bool]:
-    """A reply without its thoughts, and whether it ends inside one.
-
-    Tags between the start and the end of each of `quoting`, in order, are part of what is quoted there.
+    """A reply without its thoughts, and whether it ends inside one; tags within the spans `quoting` are no tags.
 
     All before a closing tag is a thought if no tag opens it: many chat templates end with the opening tag. A tag that
     is not closed makes all behind it a thought. Tags do not nest: models that mention one while they think still close
