@@ -71,10 +71,8 @@ def log_split(folder: Path) -> None:
 def failure_lines(
     rows: Sequence[ResultRow], seen: Seen, types: Sequence[str] = (), scenes: Sequence[str] = ()
 ) -> list[str]:
-    """The table and the answers below full score as lines, those that never saw an object first.
-
-    Empty `types` and `scenes` mean all. Raises RunError if a type or a scene is not in the run.
-    """
+    """The table and the answers below full score as lines, those that never saw an object first. Empty `types` and
+    `scenes` mean all. Raises RunError if a type or a scene is not in the run."""
     chosen = chosen_rows(rows, types, scenes)
     by_sight = split(chosen, seen.sights)
     missing = [f"Not known: {escaped(sentence)}" for sentence in seen.missing]

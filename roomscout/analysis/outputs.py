@@ -9,10 +9,8 @@ from roomscout.runs import RunError
 
 
 def require_outside_runs(out: Path, prefix: str | None = None) -> None:
-    """Raise RunError if `out` is a folder, or is in a run folder, whose files stay as they are.
-
-    A file directly in a run folder is allowed if its name begins with `prefix`, the name of what the verb writes there.
-    """
+    """Raise RunError if `out` is a folder, or is in a run folder, whose files stay as they are. A file directly in a
+    run folder is allowed if its name begins with `prefix`, the name of what the verb writes there."""
     if out.is_dir():
         raise RunError(f"--out {out} is a folder: name a file in it")
     place = out.parent.resolve()

@@ -17,9 +17,7 @@ REPEATED_S = 3.0
 
 def raise_at_interrupts() -> None:
     """Let SIGINT, unless it is ignored, and SIGTERM raise KeyboardInterrupt; for REPEATED_S, ignore those that follow.
-
-    A second one would interrupt what the first one makes a program do, such as saving its results.
-    """
+    A second one would interrupt what the first one makes a program do, such as saving its results."""
     raised_at = -REPEATED_S
 
     def raise_once(number: int, frame: FrameType | None) -> None:
@@ -35,10 +33,8 @@ def raise_at_interrupts() -> None:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt only at the end of the block, which an interrupt would break.
-
-    For imports and starts of native libraries. If the block raises an error, the interrupt is dropped.
-    """
+    """Raise KeyboardInterrupt only at the end of the block, which an interrupt would break. For imports and starts of
+    native libraries. If the block raises an error, the interrupt is dropped."""
     caught: list[int] = []
     with _handled_by(lambda number, _: caught.append(number)):
         yield

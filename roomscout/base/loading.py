@@ -56,9 +56,7 @@ def code_of_others(
     what: str, refusal: Callable[[str], Exception], passed: type[Exception] | tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
     """Raise `refusal`, with the error and where it is from, for any error of code that is not ours, in this block.
-
-    Errors that are `passed` stay as they are. `what` failed, such as "the score of clock".
-    """
+    Errors that are `passed` stay as they are. `what` failed, such as "the score of clock"."""
     try:
         yield
     except passed:

@@ -60,10 +60,8 @@ class Table:
         return text.getvalue()
 
     def html(self, css: str = "scores", overall: bool = False) -> "Markup":
-        """The table as HTML of this class, with all texts escaped but Markup; `overall` marks the last row.
-
-        On a phone, a table of the class "stack" shows each row as a block, with the heads beside the cells.
-        """
+        """The table as HTML of this class, with all texts escaped but Markup; `overall` marks the last row. On a phone,
+        a table of the class "stack" shows each row as a block, with the heads beside the cells."""
         from markupsafe import Markup
 
         def row_of(row: Sequence[Any], last: bool) -> Markup:

@@ -41,10 +41,8 @@ def escaped_text(text: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """A message of several lines, which keeps its line breaks and tabs and is otherwise `escaped`.
-
-    Indents each later line that is not, so that no line can pass for a message.
-    """
+    """A message of several lines, which keeps its line breaks and tabs and is otherwise `escaped`. Indents each later
+    line that is not, so that no line can pass for a message."""
     return _NOT_INDENTED.sub("\n  ", escaped_text(text))
 
 
@@ -147,10 +145,8 @@ def either(names: Iterable[str]) -> str:
 
 
 def argument_text(argument: str | Path) -> str:
-    """A command's argument or a path as text; bytes that the locale could not decode are decoded as UTF-8.
-
-    Python reads such bytes as surrogates, in an ASCII locale all bytes of "ü". Those that are not UTF-8 either stay.
-    """
+    """A command's argument or a path as text; bytes that the locale could not decode are decoded as UTF-8. Python reads
+    such bytes as surrogates, in an ASCII locale all bytes of "ü". Those that are not UTF-8 either stay."""
     try:
         return str(argument).encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # it has other surrogates, so Python did not decode it

@@ -71,10 +71,8 @@ class Site:
 
 
 def server_on(port: int, site: Site, host: str = ADDRESS, token: str = "") -> ThreadingHTTPServer:
-    """A server that listens on a port of a host, on any free one for 0; raises PortError.
-
-    With a `token`, each request needs it as the parameter `token`; without one, it must name this computer as the host.
-    """
+    """A server that listens on a port of a host, on any free one for 0; raises PortError. With a `token`, each request
+    needs it as the parameter `token`; without one, it must name this computer as the host."""
 
     class Requests(_Requests):
         pages, key = site, token

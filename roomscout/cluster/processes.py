@@ -82,10 +82,8 @@ class Processes:
 
 
 def devices_of(gpus: Sequence[str], device: str, gpus_each: int) -> list[str | None]:
-    """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU.
-
-    Numbers count the GPUs that this process sees, as PyTorch does. Raises ConfigError for too few, and for one twice.
-    """
+    """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU. Numbers count the GPUs that this process sees, as
+    PyTorch does. Raises ConfigError for too few, and for one twice."""
     asked = f"--gpus {','.join(gpus)}"
     if device == "cpu":
         if ALL_GPUS in gpus:

@@ -112,10 +112,8 @@ def ray_cluster(
 
 
 def replicas_of(nodes: Sequence[Mapping[str, Any]], replicas: int | Literal["auto"], gpus_each: int) -> Replicas:
-    """By default as many replicas as the cluster's GPUs allow, or one per machine if no GPU is needed or available.
-
-    A replica has `gpus_each` GPUs of one machine if the cluster has GPUs. Raises ConfigError if there are too few.
-    """
+    """By default as many replicas as the cluster's GPUs allow, or one per machine if no GPU is needed or available. A
+    replica has `gpus_each` GPUs of one machine if the cluster has GPUs. Raises ConfigError if there are too few."""
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     cpus = [int(each.get("CPU", 0)) for each in resources]
     gpus = [int(each.get("GPU", 0)) for each in resources]

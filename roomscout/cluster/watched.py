@@ -19,10 +19,8 @@ END_WITHIN_S = 10.0
 
 
 class WatchedProcess:
-    """`python -m MODULE FD ARGUMENTS`, where FD is its end of `connection`, with further environment variables.
-
-    Its watchdog also ends what it has started. In a session of its own, no Ctrl-C of the terminal reaches it.
-    """
+    """`python -m MODULE FD ARGUMENTS`, where FD is its end of `connection`, with further environment variables. Its
+    watchdog also ends what it has started. In a session of its own, no Ctrl-C of the terminal reaches it."""
 
     def __init__(self, module: str, *arguments: str, **variables: str):
         self.connection, theirs = Pipe()

@@ -10,10 +10,8 @@ from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_
 
 
 def main(argv: list[str]) -> int:
-    """Run the command with these arguments and return its exit status.
-
-    0: all questions finished; 1: some failed; 2: cannot run, write or continue; 3: unexpected error; 130: interrupted.
-    """
+    """Run the command with these arguments and return its exit status. 0: all questions finished; 1: some failed; 2:
+    cannot run, write or continue; 3: unexpected error; 130: interrupted."""
     raise_at_interrupts()  # clusters send SIGTERM, which stops a run like Ctrl-C
     refusals: tuple[type[Exception], ...] = (ConfigError,)
     try:

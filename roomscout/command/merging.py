@@ -52,10 +52,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def out_and_parts(paths: Sequence[Path]) -> tuple[Path, Sequence[Path]]:
-    """The folder to create and those of the parts; raises RunError if there are no parts.
-
-    If the first path is a part as well, the folder has its name without _shard1of8, and _merged.
-    """
+    """The folder to create and those of the parts; raises RunError if there are no parts. If the first path is a part
+    as well, the folder has its name without _shard1of8, and _merged."""
     first, *others = paths
     if (first / "run.json").is_file() and (part := RunReader(first).facts.part) is not None:
         name = first.name.removesuffix(f"_shard{part.number}of{part.of}")

@@ -129,10 +129,8 @@ def _scale(text: str) -> float:
 
 
 def _named_scans(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
-    """The scans that are named, and those in the folders that are; raises ScanNotFound if there are none.
-
-    Among several files, as `scans/*` names, leaves out those that are no scans, and logs them.
-    """
+    """The scans that are named, and those in the folders that are; raises ScanNotFound if there are none. Among several
+    files, as `scans/*` names, leaves out those that are no scans, and logs them."""
     files = [each for named in options.scans for each in (sorted(named.iterdir()) if named.is_dir() else [named])]
     scans = [file for file in files if file.suffix.lower() in SCAN_SUFFIXES]
     if not scans and any(named.is_dir() for named in options.scans):

@@ -39,10 +39,8 @@ NOMINAL_QUESTION = "How many chairs and tables are in this room, and which of th
 
 
 def answer_several(given: Given) -> int | None:
-    """Set what is printed; run --demo, or --ply without a question, each of which has several runs.
-
-    Returns the exit status, None for anything else. Raises ConfigError if there is nothing to do.
-    """
+    """Set what is printed; run --demo, or --ply without a question, each of which has several runs. Returns the exit
+    status, None for anything else. Raises ConfigError if there is nothing to do."""
     settings = read_settings(given.settings)
     if settings.continue_from is None:  # else those of the run count, too
         require_no_conflict(settings)
@@ -119,10 +117,8 @@ def _typed() -> str:
 
 
 def look_ahead(settings: Settings, folder: Path | None) -> int:
-    """Print the size and memory of a run, or which of its scans can be used; returns 1 if some cannot, else 0.
-
-    `folder` is that of a run to resume. Raises the errors of `plan`.
-    """
+    """Print the size and memory of a run, or which of its scans can be used; returns 1 if some cannot, else 0. `folder`
+    is that of a run to resume. Raises the errors of `plan`."""
     require_no_conflict(settings)
     if settings.plan:
         for line in memory_of(settings, folder):

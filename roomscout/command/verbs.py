@@ -283,10 +283,8 @@ def show_help(name: str) -> int:
 
 
 def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]], int] | None]:
-    """The flags that a command line stands for, and None; or the arguments of another command, and that command.
-
-    A command line without a verb stands for itself. Raises ConfigError for an unknown verb or a missing argument.
-    """
+    """The flags that a command line stands for, and None; or the arguments of another command, and that command. A
+    command line without a verb stands for itself. Raises ConfigError for an unknown verb or a missing argument."""
     if not argv or argv[0].startswith("-"):
         return list(argv), _version if "--version" in argv else None
     name, *arguments = argv

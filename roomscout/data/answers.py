@@ -132,10 +132,8 @@ def bare_text(value: object) -> str | None:
 
 
 def first_word(answer: str | float) -> str:
-    """The text before the first space, without trailing periods: all that VSI-Bench's official scorer looks at.
-
-    As there, the first word of an answer that *begins* with a space is empty.
-    """
+    """The text before the first space, without trailing periods: all that VSI-Bench's official scorer looks at. As
+    there, the first word of an answer that *begins* with a space is empty."""
     return str(answer).split(" ")[0].rstrip(".").strip()
 
 

@@ -86,10 +86,8 @@ class ObjectBox:
 
     @property
     def as_standing(self) -> tuple[float, float, float, float]:
-        """The longer and the shorter horizontal side and the height in metres, and the heading of the longer one.
-
-        The height of a tilted box is its side nearest to the vertical. Headings are degrees, counter-clockwise from +x.
-        """
+        """The longer and the shorter horizontal side and the height in metres, and the heading of the longer one. The
+        height of a tilted box is its side nearest to the vertical. Headings are degrees, counter-clockwise from +x."""
         upright = max(range(3), key=lambda axis: abs(self.directions[axis][2]))
         across, along = sorted((axis for axis in range(3) if axis != upright), key=lambda axis: self.size[axis])
         heading = math.degrees(math.atan2(self.directions[along][1], self.directions[along][0]))
@@ -160,10 +158,8 @@ class Needed:
 
 
 def needed_for(question: str, options: Iterable[str], boxes: Sequence[ObjectBox]) -> tuple[Needed, ...]:
-    """The objects that a question and its options name, by category in the order of the boxes.
-
-    A question that begins with "How many" needs all objects of the category that it counts.
-    """
+    """The objects that a question and its options name, by category in the order of the boxes. A question that begins
+    with "How many" needs all objects of the category that it counts."""
     named = named_in(" \n ".join([question, *options]), boxes)
     counts = bool(_ALL_OF_A_KIND.match(question))
     return tuple(
@@ -173,10 +169,8 @@ def needed_for(question: str, options: Iterable[str], boxes: Sequence[ObjectBox]
 
 
 def named_in(text: str, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:
-    """The boxes whose category occurs in a text as whole words, in the singular or the plural, in either case.
-
-    Of overlapping names the longest counts: "table lamp" names no table if there is a category of that name.
-    """
+    """The boxes whose category occurs in a text as whole words, in the singular or the plural, in either case. Of
+    overlapping names the longest counts: "table lamp" names no table if there is a category of that name."""
     boxes = list(boxes)
     forms = {form.lower(): category for category in {box.category for box in boxes} for form in _forms(category)}
     if not forms:

@@ -40,10 +40,8 @@ def letters_of(options: Iterable[str]) -> tuple[str, ...]:
 
 
 def _option_texts(value: object) -> list[str]:
-    """The options of a cell or an argument as a list of texts, with the letters of a mapping before them.
-
-    Takes FORMS, also as JSON in a text, and None for no options. Raises ValueError for anything else.
-    """
+    """The options of a cell or an argument as a list of texts, with the letters of a mapping before them. Takes FORMS,
+    also as JSON in a text, and None for no options. Raises ValueError for anything else."""
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return []
     if isinstance(value, str) and (value.strip()[:1] in ("[", "{") or value == "null"):

@@ -28,9 +28,7 @@ def _three_rows(flat: Sequence[object]) -> Sequence[object]:
 
 class _MetaBox(BaseModel):
     """Open3D's minimal oriented box. The rotation is transposed and flattened, so that its rows are the axes.
-
-    https://github.com/vision-x-nyu/thinking-in-space/issues/35
-    """
+    https://github.com/vision-x-nyu/thinking-in-space/issues/35"""
 
     centroid: Vector
     axesLengths: Size  # noqa: N815 (the file's name)

@@ -77,10 +77,8 @@ class Question:
         return columns | self.frame.columns
 
     def parse_answer(self, value: object) -> str | None:
-        """A value as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer.
-
-        As the other methods about answers, raises AnswerKindError for an error in the code of its kind.
-        """
+        """A value as an answer to this question in plain form ("B", "2.5", text); None if it is not a valid answer. As
+        the other methods about answers, raises AnswerKindError for an error in the code of its kind."""
         with self.kind_code("parse"):
             return self.kind.parse(value, self.letters)
 
@@ -156,10 +154,8 @@ UNDECLARED: Any = _Undeclared()
 
 
 def with_kind(question: Question, benchmark: Benchmark) -> Question:
-    """The question with the kind of answer of its type; raises QuestionError for an unknown type.
-
-    A kind that the question has already is kept, and must be that of the type if the type is known.
-    """
+    """The question with the kind of answer of its type; raises QuestionError for an unknown type. A kind that the
+    question has already is kept, and must be that of the type if the type is known."""
     known = benchmark.type_of(question.question_type)
     if question.kind is UNDECLARED:
         if known is None:

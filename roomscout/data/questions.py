@@ -42,9 +42,7 @@ class Filters(TypedDict, total=False):
 @dataclass(frozen=True)
 class QuestionSource:
     """All questions of a file, a dataset or a list; `as_given` has the ids of those asked even if their type is not.
-
-    `of_benchmark` says that the benchmark itself has them, in its own source or folder.
-    """
+    `of_benchmark` says that the benchmark itself has them, in its own source or folder."""
 
     name: str
     questions: Sequence[Question]
@@ -183,10 +181,8 @@ class Selection(NamedTuple):
 
 
 def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Selection:
-    """The questions that the settings of a run ask for, by the names of Settings; raises QuestionError.
-
-    They come from `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`.
-    """
+    """The questions that the settings of a run ask for, by the names of Settings; raises QuestionError. They come from
+    `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`."""
     if settings["ply"] is not None and settings["question"] is not None:
         scene, own = Path(settings["ply"]).stem, ("options", "ground_truth")
         values = {name: settings[name] for name in own}

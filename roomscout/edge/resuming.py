@@ -21,10 +21,8 @@ from roomscout.runs.reader import RunReader, find_part, find_run
 
 
 def completed(given: Given) -> tuple[Settings, Path | None]:
-    """The settings that a command line gives, also over those of the run that it resumes, and that run's folder.
-
-    Raises ConfigError naming the flags that would change answers, RunError if there is nothing to resume.
-    """
+    """The settings that a command line gives, also over those of the run that it resumes, and that run's folder. Raises
+    ConfigError naming the flags that would change answers, RunError if there is nothing to resume."""
     settings = read_settings(given.settings)
     settings = located(settings)
     if settings.continue_from is None:
@@ -64,10 +62,8 @@ def saved_settings(folder: Path) -> Settings:
 
 
 def as_begun(begun: Settings, wanted: Settings) -> Settings:
-    """`wanted` with absolute paths, and with each "auto" as resolved when the run began.
-
-    Raises ConfigError naming the flags that would change answers or records.
-    """
+    """`wanted` with absolute paths, and with each "auto" as resolved when the run began. Raises ConfigError naming the
+    flags that would change answers or records."""
     if begun.model != wanted.model:
         raise ConfigError(f"the run was begun with {begun.model}, not {wanted.model}: resume it with {begun.model}")
     resolved = [name for name, each in SETTINGS.items() if each.resolved and getattr(wanted, name) == "auto"]

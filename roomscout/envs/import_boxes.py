@@ -72,9 +72,7 @@ def import_scenes(
 
 def _in_scan(published: PublishedScene, scene: Scene, path: Path) -> tuple[ObjectBox, ...]:
     """The boxes in the coordinates of a scan: as published, or moved by the mean of the scan's vertices if that fits.
-
-    VSI-Bench's boxes of ScanNet are those of scans that were centred on that mean. Raises BoxError if neither fits.
-    """
+    VSI-Bench's boxes of ScanNet are those of scans that were centred on that mean. Raises BoxError if neither fits."""
     mean = scene.vertices.mean(axis=0, dtype=float).tolist()
     moved = tuple(box.moved(mean) for box in published.boxes)
     shares = {each: fitting_share(scene, each) for each in (published.boxes, moved)}

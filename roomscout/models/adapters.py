@@ -19,9 +19,7 @@ WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 def require_adapter(adapter: Path, model: str) -> str | None:
     """The base model that a folder's adapter names; raises ModelError unless it is this checkpoint, hub id or folder.
-
-    Names are compared without owners and parent folders, because a checkpoint may be downloaded anywhere.
-    """
+    Names are compared without owners and parent folders, because a checkpoint may be downloaded anywhere."""
     try:
         base: str | None = json.loads((adapter / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (FileNotFoundError, NotADirectoryError):

@@ -47,9 +47,7 @@ def sampled_gpus(device: str, count: int, write: Callable[[Samples], None]) -> I
 
 def chosen_gpus(device: str, count: int) -> list[str]:
     """The entries of CUDA_VISIBLE_DEVICES, by default indices, of `count` GPUs from `device` on, as far as they exist.
-
-    None on the CPU. As in CUDA, the first invalid entry hides all behind it.
-    """
+    None on the CPU. As in CUDA, the first invalid entry hides all behind it."""
     if device == "cpu":
         return []
     first = first_gpu(device) or 0

@@ -97,9 +97,7 @@ def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> G
 
 def coloured(geometry: Geometry) -> Geometry:
     """Gives every vertex of a mesh the colour of its face, or a shade of its normal, so that shapes are visible unlit.
-
-    If faces have colours, each face gets its own three vertices. A cloud without colours keeps None.
-    """
+    If faces have colours, each face gets its own three vertices. A cloud without colours keeps None."""
     if geometry.face_colours is not None:
         return _with_unshared_vertices(geometry, geometry.face_colours)
     if geometry.colours is not None or not len(geometry.faces):

@@ -58,10 +58,8 @@ def transparency(
 
 
 def merged(path: Path, parts: Sequence[MeshPart], has: str) -> Geometry:
-    """All parts as one geometry: a mesh if any is one, with points as discs; else a cloud. Logs what is not drawn.
-
-    If no part has colours, that is logged with what the file `has` instead. Raises ValueError if there is nothing.
-    """
+    """All parts as one geometry: a mesh if any is one, with points as discs; else a cloud. Logs what is not drawn. If
+    no part has colours, that is logged with what the file `has` instead. Raises ValueError if there is nothing."""
     if parts and all(part.colours is None and part.texture is None for part in parts):
         _log.warning("%s: no colours read; it has %s", path, has)
     meshes = [part for part in _without_see_through(path, parts) if len(part.faces)]

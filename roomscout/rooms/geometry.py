@@ -11,10 +11,8 @@ _UNIT_SQUARE = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
 
 @dataclass(frozen=True)
 class OrientedBox:
-    """An upright box: `center` and `size` (width, depth, height) in metres, rotated by `yaw_deg` about +z.
-
-    At yaw 0, the width is along +x and the depth along +y. Positive yaw is counter-clockwise seen from above.
-    """
+    """An upright box: `center` and `size` (width, depth, height) in metres, rotated by `yaw_deg` about +z. At yaw 0,
+    the width is along +x and the depth along +y. Positive yaw is counter-clockwise seen from above."""
 
     center: tuple[float, float, float]
     size: tuple[float, float, float]

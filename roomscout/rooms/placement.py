@@ -22,9 +22,7 @@ _RIVALS = {name: {b if a == name else a for a, b in LOOKALIKES if name in (a, b)
 @dataclass(frozen=True)
 class FloorPlan:
     """An empty room, in metres: counter-clockwise `polygon` (P, 2) with axis-parallel edges, and wall `height`.
-
-    `notches` are the parts of the bounding rectangle outside the room; a rectangular room has none.
-    """
+    `notches` are the parts of the bounding rectangle outside the room; a rectangular room has none."""
 
     polygon: tuple[tuple[float, float], ...]
     height: float

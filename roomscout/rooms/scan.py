@@ -38,9 +38,7 @@ class ScanStyle:
 @dataclass(frozen=True, eq=False)
 class RoomMesh:
     """A scanned surface: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, `colours` (N, 3) uint8. Read-only.
-
-    `object_index` (N,) int32 is the index in `Room.objects` of each vertex's object, -1 for floor and walls.
-    """
+    `object_index` (N,) int32 is the index in `Room.objects` of each vertex's object, -1 for floor and walls."""
 
     vertices: np.ndarray
     faces: np.ndarray

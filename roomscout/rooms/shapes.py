@@ -133,10 +133,8 @@ def basin(lo: Point, hi: Point, rim: float, depth: float, colour: Colour, inside
 
 
 def triangulate(shape: Shape, resolution_m: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Divide every quad into a grid with steps of at most `resolution_m`, two triangles per cell.
-
-    Returns vertices (N, 3) float64, non-degenerate faces (M, 3) int64, and the quad of each vertex (N,).
-    """
+    """Divide every quad into a grid with steps of at most `resolution_m`, two triangles per cell. Returns vertices (N,
+    3) float64, non-degenerate faces (M, 3) int64, and the quad of each vertex (N,)."""
     c = shape.corners
     edge = np.linalg.norm(np.roll(c, -1, axis=1) - c, axis=2)
     longest = np.maximum(edge[:, :2], edge[:, 2:])

@@ -53,10 +53,8 @@ def cache_root() -> Path:
 
 
 def split_folder(parent: Path | None = None) -> Path:
-    """The folder of the split below `parent`, by default `cache_root()`. Raises SplitError.
-
-    It has questions.jsonl, and of the rooms made so far <level>/<scene>.ply and their boxes in <level>/rooms.json.
-    """
+    """The folder of the split below `parent`, by default `cache_root()`. Raises SplitError. It has questions.jsonl, and
+    of the rooms made so far <level>/<scene>.ply and their boxes in <level>/rooms.json."""
     parent = cache_root() if parent is None else parent
     folder = parent / f"rooms_v{VERSION}_{SHA256[:8]}_by_room"
     with _keeping_in(parent):

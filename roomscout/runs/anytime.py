@@ -77,10 +77,8 @@ def scores_by_turn(rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedB
 
 @dataclass(frozen=True, kw_only=True)
 class AtTurn(Record):
-    """The overall, its interval and the tasks in percent, if the answers after this turn were the last.
-
-    `forced` is the number of forced answers; all others are final. The last turn has the scores of the run.
-    """
+    """The overall, its interval and the tasks in percent, if the answers after this turn were the last. `forced` is the
+    number of forced answers; all others are final. The last turn has the scores of the run."""
 
     turn: int
     forced: int
@@ -111,11 +109,8 @@ class TooLate(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Anytime(Record):
-    """What the answers after each turn say, of the `answers` with a score.
-
-    `too_early` is None if the model does not move the camera. `better_earlier` counts the answers that score less than
-    a forced one before.
-    """
+    """What the answers after each turn say, of the `answers` with a score. `too_early` is None if the model does not
+    move the camera. `better_earlier` counts the answers that score less than a forced one before."""
 
     answers: int
     by_turn: tuple[AtTurn, ...]

@@ -26,9 +26,7 @@ def known_baselines(reader: RunReader, benchmark: Benchmark) -> dict[str, Baseli
 
 def with_blind(summary: Summary, reader: RunReader) -> Summary:
     """The summary of a scored run with its blind baseline, also if the blind run was finished later than the summary.
-
-    Reads the other runs beside this one if the summary has no such baseline; raises RunError for this one alone.
-    """
+    Reads the other runs beside this one if the summary has no such baseline; raises RunError for this one alone."""
     facts = reader.facts
     if "blind" in summary.baselines or summary.asked.label is None or facts.of_one_scan:
         return summary

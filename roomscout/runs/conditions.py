@@ -14,8 +14,6 @@ from roomscout.runs.movers import GIVEN_PATH, MOVERS
 if TYPE_CHECKING:
     from roomscout.runs.records import RunFacts
 
-BLIND = "blind"
-"""The renderer that draws every view grey."""
 IN_WORDS = frozenset((
     "renderer", "up_axis", "scale", "image_size", "focal", "camera_height", "camera_pitch", "see", "prompts",
     "max_new_tokens", "temperature", "constrained", "steps", "moves", "moves_of", "present", "frames", "keep_views",

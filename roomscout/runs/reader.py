@@ -80,10 +80,8 @@ class RunReader:
 
     @property
     def benchmark(self) -> Benchmark:
-        """The benchmark of the run, with labels and title for its questions, and its judge in the label.
-
-        Executes no code that the run names, see `benchmark_of`. Raises RunError if it is not known.
-        """
+        """The benchmark of the run, with labels and title for its questions, and its judge in the label. Executes no
+        code that the run names, see `benchmark_of`. Raises RunError if it is not known."""
         found, facts = self._recorded_benchmark, self.facts
         if facts.source is not None and not facts.of_one_scan:
             found = named_by(facts.source, found)

@@ -41,9 +41,7 @@ ImageFile = Annotated[str, Field(pattern=r"^render_\d+(_[a-z][a-z0-9]*)?\.png$")
 
 class RecordedMessage(TypedDict, total=False):
     """A message of messages.json. Its images are files in its folder; `frames` shows those of a video, small.
-
-    `text_in_its_turn` is what a message said that is replaced by a note in later turns.
-    """
+    `text_in_its_turn` is what a message said that is replaced by a note in later turns."""
 
     role: Required[str]
     text: Required[str]

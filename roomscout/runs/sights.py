@@ -26,11 +26,8 @@ def enough_pixels(width: int, height: int) -> int:
 
 @dataclass(frozen=True)
 class SeenObjects(Record):
-    """The objects of one category that a question names.
-
-    It needs `needed` of them: all if it counts them, else one. `pixels` has, for each object, at how many pixels of
-    the view of each turn it was in sight.
-    """
+    """The objects of one category that a question names. It needs `needed` of them: all if it counts them, else one.
+    `pixels` has, for each object, at how many pixels of the view of each turn it was in sight."""
 
     category: str
     needed: int

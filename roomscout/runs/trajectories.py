@@ -34,9 +34,7 @@ class Trajectory:
     @property
     def messages(self) -> list[dict[str, Any]]:
         """What the model read and wrote, in order: dicts of `role`, `text` and `images`, empty without a model.
-
-        `images` are arrays (H, W, 3) uint8 RGB, in user messages alone. With a run folder, reads them from there.
-        """
+        `images` are arrays (H, W, 3) uint8 RGB, in user messages alone. With a run folder, reads them from there."""
         shots = {image_name(turn.turn, shot.name): shot for turn in self.turns for shot in turn.shots}
         return [
             {"role": each["role"], "text": each["text"], "images": [shots[name].image for name in image_files(each)]}

@@ -47,10 +47,8 @@ NO_SPREAD = "resampling scenes shows no spread: all have the same value"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score or a difference in percent, with its interval and standard error; None if they are unknown.
-
-    `scenes` is how many scenes have a question about it. `missing` says why there is no interval.
-    """
+    """A score or a difference in percent, with its interval and standard error; None if they are unknown. `scenes` is
+    how many scenes have a question about it. `missing` says why there is no interval."""
 
     name: str
     percent: float
@@ -62,10 +60,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference(Estimate):
-    """A second run's score minus the first's, in percentage points.
-
-    `p_value` is that of a permutation test that exchanges the two runs scene by scene, so it assumes no distribution.
-    """
+    """A second run's score minus the first's, in percentage points. `p_value` is that of a permutation test that
+    exchanges the two runs scene by scene, so it assumes no distribution."""
 
     first: float = 0.0
     second: float = 0.0
@@ -74,9 +70,7 @@ class Difference(Estimate):
     @property
     def contradicts(self) -> bool:
         """Whether the interval says that runs differ at the 5 % level and the p-value does not, or the other way round.
-
-        `differences` extends intervals to 0 where p is not below 5 %, so what remains are scores with a small p.
-        """
+        `differences` extends intervals to 0 where p is not below 5 %, so what remains are scores with a small p."""
         if self.interval is None:
             return False
         return (self.interval[0] > 0 or self.interval[1] < 0) != (self.p_value < 1 - LEVEL)
@@ -214,9 +208,7 @@ def uneven_scenes(rows: Iterable[ResultRow], benchmark: Benchmark) -> str:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """The p-values adjusted for their number: reject those below 5 %, and any false rejection has at most that chance.
-
-    S. Holm, Scandinavian Journal of Statistics 6 (1979).
-    """
+    S. Holm, Scandinavian Journal of Statistics 6 (1979)."""
     adjusted, least = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))

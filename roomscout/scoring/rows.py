@@ -16,9 +16,7 @@ class EpisodeId(NamedTuple):
 
     def dealt_to(self, people: Sequence[str], samples: int) -> str:
         """Who of several people answers it, if each question has `samples` answers: these are dealt out like cards.
-
-        With as many samples as people, everybody answers each question once; with one, the questions are divided.
-        """
+        With as many samples as people, everybody answers each question once; with one, the questions are divided."""
         return people[((self.number - 1) * samples + self.sample - 1) % len(people)]
 
     def __str__(self) -> str:

@@ -189,9 +189,7 @@ class Agreement(Record):
 @dataclass(frozen=True, kw_only=True)
 class PersonScores(Record):
     """What a person scores: the overall in percent, None if the benchmark's aggregate fails on these answers alone.
-
-    `failed` counts the questions that failed and score 0, and `seconds` is the median of an answer.
-    """
+    `failed` counts the questions that failed and score 0, and `seconds` is the median of an answer."""
 
     answers: int
     failed: int

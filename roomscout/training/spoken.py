@@ -26,10 +26,8 @@ def learning_encoder(processor: "ProcessorMixin", config: "PreTrainedConfig") ->
 
 @dataclass(frozen=True, eq=False)
 class Spoken:
-    """An episode as in evaluation: `ids` (L,), `positions` (axes, L), and its turns, with one image each.
-
-    `spoken` (L,) marks the replies, each with its end token; ids before `first` are the prompt of the first reply.
-    """
+    """An episode as in evaluation: `ids` (L,), `positions` (axes, L), and its turns, with one image each. `spoken` (L,)
+    marks the replies, each with its end token; ids before `first` are the prompt of the first reply."""
 
     ids: torch.Tensor
     positions: torch.Tensor

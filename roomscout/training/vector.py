@@ -43,10 +43,8 @@ class VectorEnv:
         return self._map(self._begin, where, asked)
 
     def step(self, replies: Sequence[str | Reply | None] | Mapping[int, str | Reply]) -> list[Step]:
-        """Take a turn in each environment that has a reply: a list, with None for none, or replies by position.
-
-        The Step of an environment without a reply has no messages and no reward. Raises EnvError as `RoomEnv.step`.
-        """
+        """Take a turn in each environment that has a reply: a list, with None for none, or replies by position. The
+        Step of an environment without a reply has no messages and no reward. Raises EnvError as `RoomEnv.step`."""
         given = [replies.get(place) for place in range(len(self))] if isinstance(replies, Mapping) else replies
         where = list(range(len(self.envs)))
         return self._map(self._step, where, self._each(given, where, "replies"))

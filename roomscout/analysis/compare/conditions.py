@@ -28,20 +28,16 @@ def known_names(names: Iterable[str], runs: Iterable[Conditions]) -> set[str]:
 
 
 def conditions_of(reader: RunReader) -> Conditions:
-    """The conditions of a run, and how its answers are scored, but not which questions it asks.
-
-    "judge" is who marked the answers in free text, and with which prompts; absent if nobody did.
-    """
+    """The conditions of a run, and how its answers are scored, but not which questions it asks. "judge" is who marked
+    the answers in free text, and with which prompts; absent if nobody did."""
     facts, marks = reader.facts, reader.marks
     judge = {} if marks is None else {"judge": f"{marks.judge} {marks.prompts_sha256}"}
     return facts.conditions | facts.scoring | judge
 
 
 def differing(first: Conditions, second: Conditions) -> Differing:
-    """The conditions in which two runs differ, with both values.
-
-    A policy of code reads no prompts, so it differs from no others. Renderers differ if they draw other views.
-    """
+    """The conditions in which two runs differ, with both values. A policy of code reads no prompts, so it differs from
+    no others. Renderers differ if they draw other views."""
     pairs = {name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])}
     return {name: values for name, values in pairs.items() if not _alike(name, *values)}
 

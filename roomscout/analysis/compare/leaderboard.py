@@ -103,10 +103,8 @@ class Standing:
 
 
 def standing_of(folder: Path, prices: Path | None = None) -> Standing:
-    """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored.
-
-    `prices` is a file with the price of its model, instead of that with which it was run.
-    """
+    """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored. `prices` is a file
+    with the price of its model, instead of that with which it was run."""
     reader = RunReader(folder)
     facts, summary = reader.facts, reader.summary
     _ = reader.rows  # refuses a run with damaged results, whose summary may be of others
@@ -132,10 +130,8 @@ def _money_of(facts: RunFacts, summary: Summary, prices: Path | None) -> float |
 
 
 def tables_of(standings: Iterable[Standing], even_if: Container[str] = ()) -> list[list[Standing]]:
-    """The rows in tables of runs that may be compared, the best first; the largest table first.
-
-    `even_if` has settings in which the runs of a table may differ; "protocol" stands for all.
-    """
+    """The rows in tables of runs that may be compared, the best first; the largest table first. `even_if` has settings
+    in which the runs of a table may differ; "protocol" stands for all."""
     tables: list[list[Standing]] = []
     for each in standings:
         table = next((table for table in tables if all(each.may_be_compared(other, even_if) for other in table)), None)

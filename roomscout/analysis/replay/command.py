@@ -44,10 +44,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | None, rrd: bool) -> Path:
-    """Write the replay of an answer, by default into the run folder, whose other files stay as they are.
-
-    Logs where it is, and what could not be shown. Raises RunError, ScanNotFound or SceneError.
-    """
+    """Write the replay of an answer, by default into the run folder, whose other files stay as they are. Logs where it
+    is, and what could not be shown. Raises RunError, ScanNotFound or SceneError."""
     if rrd:
         with importing("rerun", "--rrd", RunError):
             import rerun  # noqa: F401  # before anything is read

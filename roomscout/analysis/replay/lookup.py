@@ -54,10 +54,8 @@ def _objects_of(answer: AnswerContents, scan: Path, scene: Scene, missing: list[
 
 
 def find_answer(run: RunContents, name: str) -> AnswerContents:
-    """The answer with this folder (q012, q012_s2), number (12) or id of its question.
-
-    Raises RunError if there is none, if a number is also the id of another question, or if it has no turn to show.
-    """
+    """The answer with this folder (q012, q012_s2), number (12) or id of its question. Raises RunError if there is none,
+    if a number is also the id of another question, or if it has no turn to show."""
     answer = run.answer(EpisodeId.parse(name) or _episode_of(run, name))
     if answer.turns:
         return answer

@@ -43,9 +43,7 @@ SCRIPTS = ("room.js", "replay.js")
 @dataclass(frozen=True)
 class Replay:
     """What a replay shows: an answer, its scan, the camera of its views, and the boxes of the `objects` that it needs.
-
-    `missing` says what could not be read, a sentence each; making the page appends to it.
-    """
+    `missing` says what could not be read, a sentence each; making the page appends to it."""
 
     run: RunContents
     answer: AnswerContents
@@ -105,10 +103,8 @@ def page_values(replay: Replay) -> dict[str, Any]:
 
 
 def _frustum(pose: CameraPose, intrinsics: Intrinsics, length_m: float) -> dict[str, Any]:
-    """A camera's place, axes and the far corners of its drawing from the upper left clockwise, world metres.
-
-    `half` is half the width and height of its view at distance 1.
-    """
+    """A camera's place, axes and the far corners of its drawing from the upper left clockwise, world metres. `half` is
+    half the width and height of its view at distance 1."""
     matrix, half = pose.camera_to_world, np.array([intrinsics.width, intrinsics.height]) / 2 / intrinsics.focal_px
     signs = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     corners = np.concatenate([signs * half, np.ones((4, 1))], axis=1) * length_m @ matrix[:3, :3].T + pose.position

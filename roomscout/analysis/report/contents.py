@@ -146,10 +146,8 @@ class RunContents:
 
     @classmethod
     def read(cls, folder: Path, earlier: Self | None = None) -> Self:
-        """Read a run folder without its turns; raises RunError naming a file that is missing or damaged.
-
-        Takes the questions, which never change, from an `earlier` reading of the same folder.
-        """
+        """Read a run folder without its turns; raises RunError naming a file that is missing or damaged. Takes the
+        questions, which never change, from an `earlier` reading of the same folder."""
         reader = RunReader(folder)
         facts = reader.facts
         rows = {row.episode: row for row in reader.rows}

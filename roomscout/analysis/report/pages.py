@@ -27,10 +27,8 @@ def script(function: str, *values: Any) -> str:
 
 
 def script_json(value: Any) -> str:
-    """A value as compact JSON in ASCII that cannot end a script element or begin a comment in one.
-
-    All texts in it are escaped for display.
-    """
+    """A value as compact JSON in ASCII that cannot end a script element or begin a comment in one. All texts in it are
+    escaped for display."""
     return json.dumps(_shown(value), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 

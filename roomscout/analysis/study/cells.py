@@ -169,9 +169,7 @@ def _require_same_division(study: Study, part: tuple[int, int] | None) -> None:
 @contextmanager
 def only_one(study: Study, part: tuple[int, int] | None) -> Iterator[None]:
     """Hold the lock of a study, or of a part of it, inside this block: two processes would resume each other's cells.
-
-    Raises RunInUse if another process has it, and RunError if that began another study in the folder meanwhile.
-    """
+    Raises RunInUse if another process has it, and RunError if that began another study in the folder meanwhile."""
     name = "study.lock" if part is None else f"study_shard{part[0]}of{part[1]}.lock"
     with closing(locked(study.folder / name, "name another folder")):
         begun = _read(study.folder / STUDY_FILE)
@@ -224,10 +222,8 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
 
 
 def start(words: Sequence[str]) -> int:
-    """Run a command to its end, on the same terminal; returns its exit status, as a shell gives it after a signal.
-
-    An interrupt ends the command as Ctrl-C does, and is raised when it has ended.
-    """
+    """Run a command to its end, on the same terminal; returns its exit status, as a shell gives it after a signal. An
+    interrupt ends the command as Ctrl-C does, and is raised when it has ended."""
     with subprocess.Popen(words, env=environment()) as process:
         try:
             status = process.wait()

@@ -29,10 +29,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Preset:
-    """A comparison: what it answers, and its cells. All are compared with the first one.
-
-    `steps` name what each cell of a ladder lacks to the next one, and the last one to 100 percent.
-    """
+    """A comparison: what it answers, and its cells. All are compared with the first one. `steps` name what each cell of
+    a ladder lacks to the next one, and the last one to 100 percent."""
 
     does: str
     cells: tuple[Cell, ...]

@@ -33,9 +33,7 @@ class Score:
 @dataclass(frozen=True)
 class CellResult:
     """The scores of a cell by task, with the overall last. `moves` and `never_saw` are None if they are unknown.
-
-    `by_turn` has the overall by turn, if each were the last (--anytime); empty if it is not known.
-    """
+    `by_turn` has the overall by turn, if each were the last (--anytime); empty if it is not known."""
 
     cell: Cell
     answers: Answers
@@ -54,9 +52,7 @@ class CellResult:
 @dataclass(frozen=True)
 class Results:
     """The cells of a study in their order. All scores are over `questions` questions that every cell finished.
-
-    `left_out` counts those that failed in a cell. `losses` are those of a ladder, else empty.
-    """
+    `left_out` counts those that failed in a cell. `losses` are those of a ladder, else empty."""
 
     preset: Preset
     cells: tuple[CellResult, ...]
@@ -224,10 +220,8 @@ def _cell_table(results: Results) -> Table:
 
 
 def turn_table(results: Results) -> Table:
-    """The overall by turn, if each were the last, of each cell that has it.
-
-    The last columns count the answers that came too early or too late, of those that could, and the worsened ones.
-    """
+    """The overall by turn, if each were the last, of each cell that has it. The last columns count the answers that
+    came too early or too late, of those that could, and the worsened ones."""
     rows = []
     for each in results.cells:
         if each.by_turn and (found := each.answers.summary.anytime) is not None:

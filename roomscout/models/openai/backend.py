@@ -58,10 +58,8 @@ class OpenAIBackend(Backend):
                 require_schemas(endpoint, self._dialects[endpoint.url], options)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-        """One reply per conversation, in order, all requested at once. Replies have no token ids.
-
-        Raises ModelError for a conversation that cannot be replied to, and once closed.
-        """
+        """One reply per conversation, in order, all requested at once. Replies have no token ids. Raises ModelError for
+        a conversation that cannot be replied to, and once closed."""
         calls = [start(partial(self._reply, each, reply_format)) for each in conversations]
         for call in calls:
             either: list[Future[Any]] = [call, self._closed]
@@ -129,10 +127,8 @@ class OpenAIBackend(Backend):
         return replace(reply, seconds=ended - started, preprocess_seconds=built_at - started, dropped=dialect.dropped)
 
     def _warn_of_dropped_views(self, conversation: Conversation, reply: Reply, endpoint: Endpoint) -> None:
-        """Warn once of a server that reads no more tokens of a conversation although a view has come in.
-
-        Ollama and llama.cpp drop the beginning of a conversation that is longer than their context, with status 200.
-        """
+        """Warn once of a server that reads no more tokens of a conversation although a view has come in. Ollama and
+        llama.cpp drop the beginning of a conversation that is longer than their context, with status 200."""
         views, tokens = len(conversation.images), reply.prompt_tokens
         views_before, tokens_before = self._read.get(conversation.key, (views, 0))
         self._read[conversation.key] = views, tokens
@@ -147,10 +143,8 @@ class OpenAIBackend(Backend):
 
 
 class EndpointRouter:
-    """The endpoint of each conversation from its first turn until it is released, chosen as the one with the fewest.
-
-    A conversation moves only if its endpoint has stopped answering. If all have, the one that stopped first is next.
-    """
+    """The endpoint of each conversation from its first turn until it is released, chosen as the one with the fewest. A
+    conversation moves only if its endpoint has stopped answering. If all have, the one that stopped first is next."""
 
     def __init__(self, endpoints: Sequence[Endpoint], cool_down_s: float = COOL_DOWN_S) -> None:
         self._cool_down_s = cool_down_s

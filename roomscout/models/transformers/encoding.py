@@ -142,9 +142,7 @@ class ConversationEncoder:
 
     def encode(self, conversation: Conversation) -> EncodedConversation:
         """The encoding of a conversation that ends with a user message; encodes only what changed since the last call.
-
-        Raises ModelError for any other conversation, and for an image size that the family does not accept.
-        """
+        Raises ModelError for any other conversation, and for an image size that the family does not accept."""
         messages = conversation.messages
         if not messages or not messages[-1].shots:
             raise ModelError(f"conversation {conversation.id}: it does not end with a user message that has a view")

@@ -43,10 +43,8 @@ Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """`min_new_tokens` above 0 forces the length of a reply, for measurements; `temperature` 0 is greedy.
-
-    With `frozen`, compiled steps may hold copies of the weights. `logprobs` also returns log-probabilities.
-    """
+    """`min_new_tokens` above 0 forces the length of a reply, for measurements; `temperature` 0 is greedy. With
+    `frozen`, compiled steps may hold copies of the weights. `logprobs` also returns log-probabilities."""
 
     max_new_tokens: int
     min_new_tokens: int = 0

@@ -89,10 +89,8 @@ class VllmBackend(Backend):
         self._longest = self._server.longest_conversation()
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-        """One reply per conversation, in order; all requests are sent at once.
-
-        Raises ModelError for a conversation that cannot be replied to, ServerLost if the server cannot be kept running.
-        """
+        """One reply per conversation, in order; all requests are sent at once. Raises ModelError for a conversation
+        that cannot be replied to, ServerLost if the server cannot be kept running."""
         if len(conversations) == 1:
             return [self._reply(conversations[0], reply_format)]
         if not conversations:

@@ -31,9 +31,7 @@ class Renderer(Protocol):
 
     def depth(self, scene: Scene, pose: CameraPose, intrinsics: Intrinsics) -> np.ndarray:
         """Depth (H, W) float32: metres along the optical axis to the surface at each pixel; inf if there is none.
-
-        Sampled at the pixel's centre, or with anti-aliasing anywhere inside the pixel. Raises RenderError.
-        """
+        Sampled at the pixel's centre, or with anti-aliasing anywhere inside the pixel. Raises RenderError."""
 
     def close(self) -> None:
         """Release all resources; the renderer cannot be used afterwards."""

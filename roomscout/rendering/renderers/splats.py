@@ -193,9 +193,7 @@ def _projected(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) 
 
 def real_harmonics(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     """(K, 16) real spherical harmonics up to degree 3 at unit vectors, in the order and signs of the splats' files.
-
-    P.-P. Sloan, "Efficient Spherical Harmonic Evaluation", JCGT 2013, with the Condon-Shortley phase.
-    """
+    P.-P. Sloan, "Efficient Spherical Harmonic Evaluation", JCGT 2013, with the Condon-Shortley phase."""
     return np.stack(
         [
             np.full_like(x, 0.28209479177387814),
