@@ -112,27 +112,26 @@ class Announcer:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._told: tuple[list[int], tuple[int, int] | None] = [], None
+        self._told: object = None
         self._continuing: set[EpisodeId] = set()
 
     def __call__(self, batch: Sequence[QuestionState]) -> None:
         """Log a batch's turn or phase, if not logged before."""
-        turns = sorted({state.turn for state in batch})
-        most = self._scheduler.max_batched_turns
-        if turns[0] < most:
-            cohort = self._scheduler.cohort
-            if (turns, cohort) != self._told:
-                which = f", cohort {cohort[0]} of {cohort[1]}" if cohort else ""
-                at, last = "-".join(map(str, sorted({turns[0], turns[-1]}))), max(most - 1, turns[-1])
-                log.info("BATCHED TURN %s/%d%s", at, last, which)
-            self._told, self._continuing = (turns, cohort), set()
+        turns, most = sorted({state.turn for state in batch}), self._scheduler.max_batched_turns
+        if turns[0] >= most:
+            if not self._continuing:
+                log.info("SEQUENTIAL PHASE: %d at a time", len(batch))
+            for state in batch:
+                if state.episode not in self._continuing:
+                    log.debug("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
+            self._continuing.update(state.episode for state in batch)
             return
-        if not self._continuing:
-            log.info("SEQUENTIAL PHASE: %d at a time", len(batch))
-        for state in batch:
-            if state.episode not in self._continuing:
-                log.debug("[%s] Continuing sequentially from turn %d...", state.label, state.turn)
-                self._continuing.add(state.episode)
+        cohort = self._scheduler.cohort
+        if (turns, cohort) != self._told:
+            which = f", cohort {cohort[0]} of {cohort[1]}" if cohort else ""
+            at, last = "-".join(map(str, sorted({turns[0], turns[-1]}))), max(most - 1, turns[-1])
+            log.info("BATCHED TURN %s/%d%s", at, last, which)
+        self._told, self._continuing = (turns, cohort), set()
 
 
 @contextmanager

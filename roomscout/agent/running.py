@@ -107,8 +107,7 @@ def answer_in_memory(spec: RunSpec, show_progress: bool = True) -> MemoryJournal
     journal = MemoryJournal()
     with ExitStack() as stack:
         loaded = load(spec, stack)
-        run = _run_of(spec, loaded, journal, stack)
-        answer_questions(*_work_of(spec, run), show_progress)
+        answer_questions(*_work_of(spec, loaded, journal, stack), show_progress)
     return journal
 
 
@@ -202,9 +201,8 @@ def start(session: Session, loaded: Loaded | None = None) -> Work | None:
 
     if record.budget is not None and record.price is not None:
         budget = Budget(record.budget, record.price, RunReader(folder).all_turns())
-    run = _run_of(spec, loaded, session.log, stack, turn_begins=show, budget=budget)
-    work = _work_of(spec, run)
-    session.run, session.started_s, session.done_before = run, time.perf_counter(), len(session.log.rows)
+    work = _work_of(spec, loaded, session.log, stack, turn_begins=show, budget=budget)
+    session.run, session.started_s, session.done_before = work[1], time.perf_counter(), len(session.log.rows)
     return work
 
 
@@ -409,21 +407,18 @@ def begin_folder(record: RecordSpec, questions: QuestionSpec, renderer: str | No
     return run_log
 
 
-def _run_of(spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack, **more: Any) -> Run:
-    pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
-    return Run(loaded.library, loaded.policy, journal, pool, spec.schedule.anytime, **more)
-
-
-def _work_of(spec: RunSpec, run: Run) -> Work:
+def _work_of(spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack, **more: Any) -> Work:
     """The unfinished episodes, grouped by scan; questions are numbered by their position among those of all parts."""
-    schedule, rules, policy = spec.schedule, spec.rules, run.policy
+    pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
+    run = Run(loaded.library, loaded.policy, journal, pool, spec.schedule.anytime, **more)
+    schedule, rules, policy = spec.schedule, spec.rules, loaded.policy
     number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
     kind = QuestionState if rules.video is None else VideoState
     states = [
         kind(number[question.id], question, moves(question, sample, schedule.steps), sample, rules)
         for question in scene_order(spec.questions.here)
-        for sample in pending_samples(run.log, question.id, spec.questions.samples)
+        for sample in pending_samples(journal, question.id, spec.questions.samples)
     ]
     policy.expect(states)
     batches, refill = (schedule.batch_size, schedule.max_batched_turns), schedule.refill or policy.concurrent

@@ -314,7 +314,7 @@ def checked(
     if not isinstance(found, list | tuple) or len(found) != len(states):
         wrong = f"{_shown(found)} instead of a list with a Decision for each of {counted(len(states), 'question')}"
     else:
-        reasons = ((_why_not(each, state, final), state.label) for each, state in zip(found, states, strict=True))
+        reasons = [(_why_not(each, state, final), state.label) for each, state in zip(found, states, strict=True)]
         wrong = next((f"{why} for {label}" for why, label in reasons if why), "")
     if wrong:
         raise PolicyError(f"{source_of_decisions(policy, method, states)}, returned {wrong}")

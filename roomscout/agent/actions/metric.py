@@ -33,23 +33,18 @@ def _read(limits: Mapping[str, float], fields: Fields, place: Place) -> Read:
 
 
 def _finite(name: str, value: object) -> float:
+    """A number, also as a text, alone or with the unit that its name says; raises ValueError for anything else."""
     if value is None:
         return 0.0
     if isinstance(value, str):
-        value = _number_in(name, value)
+        number = NUMBER.match(plain := value.strip().replace("\u2212", "-"))
+        if number and plain[number.end() :].strip().lower() in ("", *UNITS[name.rsplit("_", 1)[1]]):
+            value = float(number[0])
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} must be a number, not {shown(value)}")
     if not abs(value) < math.inf:  # also false for NaN, and an int too large for a float compares without raising
         raise ValueError(f"{name} must be a finite number")
     return float(min(max(value, -1e9), 1e9))
-
-
-def _number_in(name: str, text: str) -> float | str:
-    """The number in a text, alone or with the unit that the name says; the text itself if it is anything else."""
-    number = NUMBER.match(plain := text.strip().replace("\u2212", "-"))
-    if number is None or plain[number.end() :].strip().lower() not in ("", *UNITS[name.rsplit("_", 1)[1]]):
-        return text
-    return float(number[0])
 
 
 def _space(name: str, count: str, limits: Mapping[str, float], more: str = "") -> ActionSpace:

@@ -51,13 +51,19 @@ def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
         messages.append({"role": message.role, "text": escaped_text(message.text), "images": images})
         shots += message.shots
     with question.kind_code("form"):
-        answer: dict[str, Any] = {"form": question.kind.form(question.letters), "unit": question.kind.unit}
-    yes_no = ["yes", "no"] if isinstance(question.kind, YesNo) else []
+        form = question.kind.form(question.letters)
     options = [(each, f"{each}. {escaped_text(question.text_of(each))}") for each in question.letters]
-    turn = {"key": f"{state.episode}-{state.turn}", "turn": state.turn, "last": state.is_last_turn}
-    turn |= {"question": escaped_text(question.question), "messages": messages}
-    answer |= {"options": options or [(each, each) for each in yes_no], "number": isinstance(question.kind, Number)}
-    return turn | {"answer": answer}, shots
+    if not options and isinstance(question.kind, YesNo):
+        options = [("yes", "yes"), ("no", "no")]
+    is_number = isinstance(question.kind, Number)
+    return {
+        "key": f"{state.episode}-{state.turn}",
+        "turn": state.turn,
+        "last": state.is_last_turn,
+        "question": escaped_text(question.question),
+        "messages": messages,
+        "answer": {"form": form, "unit": question.kind.unit, "options": options, "number": is_number},
+    }, shots
 
 
 def controls_of(state: QuestionState) -> dict[str, Any]:
