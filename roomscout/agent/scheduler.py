@@ -48,23 +48,18 @@ class Scheduler:
         self._begun = self.begun
         joins = self.refill or (self.concurrency is None and len(self._waiting) <= self.batch_size)
         places = self._most(self._begun) - len(self._begun) if joins or not self._begun else 0
-        admitted = self._taken(places)
+        admitted, overtaken = list[QuestionState](), list[QuestionState]()
+        busy = Counter(map(self.lane, self._begun))
+        while self._waiting and len(admitted) < places:
+            state = self._waiting.popleft()
+            lane = self.lane(state)
+            (admitted if lane is None or busy[lane] < lane[1] else overtaken).append(state)
+            busy[lane] += 1
+        self._waiting.extendleft(reversed(overtaken))
         self._cohort += bool(admitted) and not self._last_joined
         self._last_joined |= bool(admitted and self._begun)
         self._begun += admitted
         return admitted
-
-    def _taken(self, places: int) -> list[QuestionState]:
-        """The first waiting questions whose lanes have room, at most `places`; they wait no longer."""
-        taken, overtaken = list[QuestionState](), list[QuestionState]()
-        busy = Counter(map(self.lane, self._begun))
-        while self._waiting and len(taken) < places:
-            state = self._waiting.popleft()
-            lane = self.lane(state)
-            (taken if lane is None or busy[lane] < lane[1] else overtaken).append(state)
-            busy[lane] += 1
-        self._waiting.extendleft(reversed(overtaken))
-        return taken
 
     def stop_admitting(self) -> None:
         """Leave out the waiting questions; those in progress go on."""

@@ -30,9 +30,15 @@ _LENS = """\
 The camera's field of view is {horizontal_fov} degrees wide and {vertical_fov} degrees high. {pitch_rule}"""
 _WHITE = "Holes in the scan are white."
 _REPLY = "Reply with a sentence or two about what you see and conclude, then exactly one JSON object"
-_FINAL_ANSWER = """\
-- answer: {answer_form}.
-- done: true, together with your answer."""
+_GIVES_ANSWER = f"""\
+{_REPLY} that gives your answer:
+{{action}}
+
+{{actions}}
+- answer: {{answer_form}}.
+- done: true, together with your answer.
+
+{_LENS} {_WHITE} {{advice}}"""
 
 _FORMS = {
     "system": f"""\
@@ -56,24 +62,10 @@ the room. Each turn shows you the current view. {_REPLY}:
 - done: true only together with your final answer, in the last turn.
 
 {_LENS} {_WHITE} {{advice}}""",
-    "one_view": f"""\
-You see one view of a 3D scan of a room. You have to answer one question about the room from this view alone. {_REPLY} \
-that gives your answer:
-{{action}}
-
-{{actions}}
-{_FINAL_ANSWER}
-
-{_LENS} {_WHITE} {{advice}}""",
-    "at_once": f"""\
-You see views of a 3D scan of a room, in the order in which a camera took them. You have to answer one question about \
-the room. {_REPLY} that gives your answer:
-{{action}}
-
-{{actions}}
-{_FINAL_ANSWER}
-
-{_LENS} {_WHITE} {{advice}}""",
+    "one_view": "You see one view of a 3D scan of a room. You have to answer one question about the room from this view "
+    f"alone. {_GIVES_ANSWER}",
+    "at_once": "You see views of a 3D scan of a room, in the order in which a camera took them. You have to answer one "
+    f"question about the room. {_GIVES_ANSWER}",
     "turning": f"""\
 You are inside a 3D scan of a room and see it through a camera that you can turn in place. You have to answer one \
 question about the room. Each turn shows you the current view. {_REPLY} that either turns the camera or gives your \
@@ -298,14 +290,19 @@ class Prompts:
         """What a model reads in a run with these controls."""
         tell, see = controls.tell, controls.see
         space = find_space(controls.actions)
-        prompts = self._for_mover(controls, space)
+        prompts, variants = self._for_mover(controls, space), self.variants
         if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
-            prompts = replace(prompts, remaining_turns=self._remaining_turns(controls, "turns" in tell))
+            count = variants.count if controls.translation else variants.count_turning
+            early = variants.rule_early.replace("{first}", str(controls.min_turns))
+            rule = early if controls.min_turns else variants.rule
+            if not controls.model_moves:
+                count, rule = variants.count_watching, variants.rule_watching
+            prompts = replace(prompts, remaining_turns=f"{count} {rule}" if "turns" in tell else rule)
         told = {name: name in tell for name in get_args(TellName)}
         given = told | {"translation": controls.model_moves and controls.translation, "moves": controls.model_moves}
         lacking = {name for name in ADVICE_NEEDS if not given[name]}
         advice = dict(prompts.advice)
-        untold = {tuple(names.split()): more for names, more in self.variants.advice_untold.items()}
+        untold = {tuple(names.split()): more for names, more in variants.advice_untold.items()}
         for needs in sorted(untold, key=lambda needs: (len(needs), sorted(map(ADVICE_NEEDS.index, needs)))):
             if lacking.issuperset(needs):
                 advice |= untold[needs]
@@ -315,11 +312,11 @@ class Prompts:
             more.append(space.marked)
         hidden = ""
         if (kept := controls.keep_views) is not None:
-            more.append(self.variants.kept.replace("{turns}", "turn" if kept == 1 else f"{kept} turns"))
-            hidden = self.variants.hidden
+            more.append(variants.kept.replace("{turns}", "turn" if kept == 1 else f"{kept} turns"))
+            hidden = variants.hidden
         system = " ".join([prompts.system, *more])
         used = {"boxes": ("boxes", "box"), "boxes-seen": _GIVEN[1:], "": ()}[controls.boxes]
-        boxes = {name: getattr(self.variants, name) for name in used}
+        boxes = {name: getattr(variants, name) for name in used}
         return replace(prompts, system=system, advice=advice, position=position, extent=extent, hidden=hidden, **boxes)
 
     def _for_mover(self, controls: Controls, space: ActionSpace) -> "Prompts":
@@ -351,17 +348,6 @@ class Prompts:
             )
         system = _in_space(name, form, space)
         return replace(self, system=system, last_turn=last, outcome=outcome, view=view)
-
-    def _remaining_turns(self, controls: Controls, counted: bool) -> str:
-        """The template of turns before the last one, with the number of the turn and of those left if `counted`."""
-        variants = self.variants
-        if not controls.model_moves:
-            count, rule = variants.count_watching, variants.rule_watching
-        else:
-            count = variants.count if controls.translation else variants.count_turning
-            early = variants.rule_early.replace("{first}", str(controls.min_turns))
-            rule = early if controls.min_turns else variants.rule
-        return f"{count} {rule}" if counted else rule
 
     def with_advice_of(self, benchmark: Benchmark) -> "Prompts":
         """These prompts with the benchmark's advice for the types that they have none for."""

@@ -44,6 +44,8 @@ _TAG = re.compile(
 Magistral, the diamonds of Kimi, the tokens of Command A, OpenThinker and MedGemma, and the channels of Gemma and
 gpt-oss, also without their special tokens, which some servers leave out."""
 
+_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
 
 def action_format(constrained: bool = False, space: ActionSpace = METRIC) -> ReplyFormat:
     """The format of a reply: prose and one action object, which decoding cannot make malformed if `constrained`."""
@@ -71,7 +73,10 @@ def parse_action(
                     return Decision(CameraAction(answer=answer, done=True))
         with _code_of(space, "read"):
             read = Read(*space.read(fields, place))
-        answer, done = question.parse_answer(said), _flag(fields.get("done"))
+        answer, flag = question.parse_answer(said), fields.get("done")
+        done = _FLAGS.get("false" if flag is None else str(flag).strip().lower().rstrip("."))
+        if done is None:
+            raise ValueError(f"done must be true or false, not {shown(flag)}")
         if done and answer is None:
             raise ValueError(f"done is true, but {question.why_invalid(shown(said))}")
         written = {} if space is METRIC else {name: _recorded(fields[name]) for name in space.keys if name in fields}
@@ -125,13 +130,6 @@ def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:
         return None
     text = value if isinstance(value, str) else shown(value)
     return text.encode(errors="replace").decode()
-
-
-def _flag(value: object) -> bool:
-    said = "no" if value is None else str(value).strip().lower().rstrip(".")
-    if said not in ("true", "yes", "1", "false", "no", "0"):
-        raise ValueError(f"done must be true or false, not {shown(value)}")
-    return said in ("true", "yes", "1")
 
 
 def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tuple[str, bool]:
