@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roomscout.agent.actions import METRIC, ActionSpace
 from roomscout.agent.actions.points import SeenPlace
@@ -50,8 +50,7 @@ class Status(StrEnum):
     FAILED = "failed"  # scan, renderer or model raised an error
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """Why a question failed. `part` is one of FAILED_PART in agent/turns.py, such as "scan" (not found)."""
 
     part: str
@@ -174,10 +173,7 @@ class QuestionState:
         return self.conversation.showing(messages)
 
     def reset(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> None:
-        """Begin at view 0 of the question's scene, or where the `first` turn was that is recorded.
-
-        Raises ScanNotFound, SceneError or RenderError.
-        """
+        """Begin at view 0 of the scene, or at a recorded turn 0; raises ScanNotFound, SceneError or RenderError."""
         self.begin(self.opened(library, first))
 
     def opened(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> ExplorationEnv:
@@ -428,8 +424,7 @@ class VideoState(QuestionState):
         return self.rules.video
 
     def reset(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> None:
-        """Begin with the frames of the question's scene, or without if its `first` turn is recorded, which is the only
-        one; raises VideoNotFound or VideoError."""
+        """Begin with the frames of the scene, or without if the turn is recorded; raises VideoError."""
         assert isinstance(library, FilmLibrary), "a run with --present video has a library of films"
         if first is None:
             self.film = library.film_of(self.question)

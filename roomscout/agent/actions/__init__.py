@@ -18,11 +18,6 @@ def action_spaces() -> dict[str, ActionSpace]:
     return {each.name: each for each in found}
 
 
-def is_users(name: str) -> bool:
-    """Whether --actions NAME means code of a user's."""
-    return ":" in name
-
-
 @cache
 def find_space(name: str) -> ActionSpace:
     """The space that --actions names, one here or a user's as path/to/file.py:NAME; raises ConfigError."""
@@ -31,11 +26,11 @@ def find_space(name: str) -> ActionSpace:
     try:
         found = load_attribute(name)
     except NotLoadable as error:
-        why = error if is_users(name) else f"there is {', '.join(sorted(action_spaces()))}, or your own as FILE.py:NAME"
+        why = error if ":" in name else f"there is {', '.join(sorted(action_spaces()))}, or your own as FILE.py:NAME"
         raise ConfigError(f"--actions {name}: {why}") from error
     if not isinstance(found, ActionSpace):
         raise ConfigError(f"--actions {name}: {type(found).__name__} is not an ActionSpace")
     return found
 
 
-__all__ = ["METRIC", "ActionSpace", "action_spaces", "find_space", "is_users"]
+__all__ = ["METRIC", "ActionSpace", "action_spaces", "find_space"]

@@ -12,7 +12,6 @@ from roomscout.agent.actions.space import ActionSpace, Fields, Key, Place, Read
 from roomscout.envs.actions import CameraMove
 from roomscout.runs.records import ToolUse
 
-_NO_TWO = "measure must be [[x1, y1], [x2, y2]] in pixels"
 MEASURE = Key(
     example=None,
     still=None,
@@ -55,7 +54,7 @@ def measured(said: object, place: Place) -> ToolUse:
     if isinstance(said, list) and len(said) == 4:
         said = [said[:2], said[2:]]
     if not isinstance(said, list) or len(said) != 2:
-        raise ValueError(f"{_NO_TWO}, not {written(said)}")
+        raise ValueError(f"measure must be [[x1, y1], [x2, y2]] in pixels, not {written(said)}")
     ends = []
     for pixel in [pixel_of("measure", each, place) for each in said]:
         if (surface := place.surface_at(*pixel)) is None:

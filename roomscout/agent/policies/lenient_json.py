@@ -209,7 +209,13 @@ class _Reader:
         self.position = _BLANK.match(self._text, self.position).end()  # type: ignore[union-attr]
         token = _TOKEN.match(self._text, self.position)
         if token is None:
-            raise _NotRead(self._why_no_token())
+            if self._text.startswith(_UNTERMINATED, self.position):
+                self._looked_to = len(self._text)
+                # In prose, a brace and an apostrophe are more likely than a truncated key.
+                begun = any(container for _, container in self._open) or self._text[self.position] == '"'
+            else:
+                begun = self._at_end() or _BEGUN_NUMBER.match(self._text, self.position) is not None
+            raise _NotRead(_CUT_OFF if begun else _INVALID)
         if mark := token["mark"]:
             right = mark in marks
         else:
@@ -218,15 +224,6 @@ class _Reader:
             raise _NotRead(_INVALID)
         self.position, self._last = token.end(), token
         return token
-
-    def _why_no_token(self) -> str:
-        """How to read on in an object with something at `position` that is not a token."""
-        if self._text.startswith(_UNTERMINATED, self.position):
-            self._looked_to = len(self._text)
-            # In prose, a brace and an apostrophe are more likely than a truncated key.
-            begun = any(container for _, container in self._open) or self._text[self.position] == '"'
-            return _CUT_OFF if begun else _INVALID
-        return _CUT_OFF if self._at_end() or _BEGUN_NUMBER.match(self._text, self.position) else _INVALID
 
 
 def _scalar(token: re.Match[str]) -> object:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from roomscout.agent.actions import METRIC, ActionSpace, find_space, is_users
+from roomscout.agent.actions import METRIC, ActionSpace, find_space
 from roomscout.agent.actions.space import ActionSpaceError, Read, shown
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
@@ -187,7 +187,7 @@ def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Ques
             raise RunError(f"{reader.folder}: how its replies are read is in the code of its benchmark: {TRUST}")
         return lambda turn, first, question, last_turn: parse_video_answer(turn.reply.text, question, video)
     name, camera = reader.facts.setting("actions"), reader.facts.intrinsics
-    if is_users(name) and not allow_code:
+    if ":" in name and not allow_code:
         raise RunError(f"{reader.folder} has the actions of {name}, which is code: {TRUST}")
     try:
         space = find_space(name)
