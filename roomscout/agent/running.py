@@ -174,10 +174,7 @@ class Session:
 
 
 def start(session: Session, loaded: Loaded | None = None) -> Work | None:
-    """Load what a run needs, unless it is `loaded`, and begin or resume its folder, whose run.log is written from here.
-
-    Returns what is to be answered, if anything is. Raises RenderError, ModelError, QuestionError or RunError.
-    """
+    """Load what a run needs, unless it is `loaded`, and begin or resume its folder; returns what is to be answered."""
     spec, record, stack = session.spec, session.spec.record, session.stack
     if record.folder is not None:
         session.log = opened_again(record.folder, record.resume_flags, record.retry_failed, stack)

@@ -65,9 +65,8 @@ class Rules:
     turn counts; the policy sees every view as it comes, or `at_once` all of them in the last turn. Without one, the
     policy moves the camera, and its answers count from turn `min_turns` on. Without `translation`, the camera only
     turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `VideoState`; the frames
-    are images, or with `native` one video. `boxes` is "boxes" or "boxes-seen" if the environment tells the boxes of all
-    objects, or of those in view so far.
-    With `keep_views`, the images of the first turn and of that many last ones are shown.
+    are images, or with `native` one video. With `boxes`, "boxes" or "boxes-seen", those of all objects are told, or of
+    those in view so far. With `keep_views`, the images of the first turn and of that many last ones are shown.
     """
 
     prompts: Prompts = field(default_factory=Prompts)

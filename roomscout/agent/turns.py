@@ -109,8 +109,7 @@ class EngineClock:
 class Prefetcher:
     """Environments of questions that have not begun, made on one thread, so that turns keep the threads for views.
 
-    Makes no more once their scans take as much memory as the library's cache. Leaves out questions with recorded turns,
-    which do not begin at view 0. Videos are decoded ahead by their library.
+    Makes no more once their scans fill the library's cache, and none with recorded turns; videos are decoded ahead.
     """
 
     def __init__(self, library: SceneLibrary | FilmLibrary, journal: Journal) -> None:

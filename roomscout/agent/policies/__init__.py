@@ -75,8 +75,7 @@ class Policy(Protocol):
     def answer_now(self, states: "Sequence[QuestionState]") -> list[Decision] | None:
         """What each question would be answered if the current turn were its last, in order (--anytime).
 
-        Called after `decide`, with those of its questions that go on; changes nothing of them. Raises what `decide`
-        raises. By default None, for a policy that cannot tell.
+        Called after `decide`, with those of its questions that go on; changes nothing of them. None if it cannot tell.
         """
         return None
 

@@ -57,11 +57,10 @@ def parse_action(
 ) -> Decision:
     """Parse the last action of a reply; raises ActionSpaceError or AnswerKindError for an error in a user's code alone.
 
-    An action is a JSON object with one of the keys of `space` outside the thoughts of models that reason
-    (`outside_thoughts`); `last_object` says how it is read. Unknown keys are ignored. `place`, a Place, is where the
-    camera is, for spaces that need it. `done` without a valid answer, what the space cannot read, or a missing object
-    give its fallback and an `error`. On the last turn only the answer counts; if it is invalid as a whole, its first
-    word is used, as in the official scoring.
+    An action is a JSON object with one of the keys of `space`, as `last_object` reads it, `outside_thoughts`. Unknown
+    keys are ignored. `place`, a Place, is where the camera is, for spaces that need it. `done` without a valid answer,
+    what the space cannot read, or a missing object give its fallback and an `error`. On the last turn only the answer
+    counts; if it is invalid as a whole, its first word is used, as in the official scoring.
     """
     try:
         fields = _action_in(text, space)
@@ -176,10 +175,9 @@ class RecordedPlace:
 
 
 def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Question, bool], Decision]:
-    """A parser in the action space of a run: it takes a turn, its first turn, the question and whether it must answer.
+    """A parser of replies as a run read them: it takes a turn, its first turn, the question and whether it must answer.
 
-    For a run on frames of videos, a parser by the video protocol of its benchmark. Raises RunError if the space cannot
-    be loaded, or is in a file of a user's, unless `allow_code` lets it be executed.
+    Raises RunError if the space cannot be loaded, or is in a user's file, unless `allow_code` lets it be executed.
     """
     if reader.facts.setting("present") == "video":
         video = reader.benchmark.video
