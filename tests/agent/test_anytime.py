@@ -380,7 +380,7 @@ class TestRuns:
         assert forced_of(runs[0]) == forced_of(runs[1])
 
     def test_a_server_is_asked_a_second_time_with_the_same_beginning(self, rooms: RoomScans, tmp_path: Path):
-        asked = {"anytime": True, "steps": 3, "num_questions": 4}
+        asked = {"anytime": True, "steps": 2, "num_questions": 3}
         config = rooms.config(tmp_path / "1", **asked)
         here = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy())))
         with FaultyServer(served(random_policy()), sometimes(1 / 4)) as server:

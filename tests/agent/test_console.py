@@ -12,6 +12,7 @@ from scripted_model import ScriptedBackend, random_policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.progress import LINE_EVERY_S, LINE_REST_S, Progress
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
+from roomscout.runs.reader import RunReader
 from roomscout.runs.records import ResultRow
 from tests.conftest import RoomScans, on_a_terminal, only_run, run_command, run_main
 
@@ -100,7 +101,10 @@ def test_a_file_has_lines_of_progress_and_a_terminal_a_bar(rooms: RoomScans, tmp
     assert "BATCHED TURN 0/1, cohort 3 of 3" in lines
     shown = on_a_terminal(rooms.command(tmp_path / "terminal", "--steps", "1"))
     assert not any(map(LINE.fullmatch, shown.splitlines()))
-    assert any(map(LINE.search, (only_run(tmp_path / "terminal") / "run.log").read_text().splitlines()))
+    reader = RunReader(only_run(tmp_path / "terminal"))
+    assert any(map(LINE.search, (reader.folder / "run.log").read_text().splitlines()))
+    asked = reader.summary.to_json()["asked"]
+    assert re.findall(r"overall (\d+\.\d) %", shown)[-1] == f"{asked[asked['overall_label']]:.1f}", "as in the table"
 
 
 def test_a_bar_is_only_for_terminals_that_can_draw_it_again():
@@ -120,32 +124,22 @@ def test_quiet_prints_results_and_warnings_alone(rooms: RoomScans, tmp_path: Pat
     assert "[Q001] Final answer" in log and "BATCHED TURN" in log, "the file has all"
 
 
-def test_quiet_prints_the_answer_to_one_question(rooms: RoomScans, tmp_path: Path):
+def test_one_question_prints_each_turn_once_or_the_answer_alone(rooms: RoomScans, tmp_path: Path):
     ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
-    asked = ["ask", str(ply), "How many chairs are in this room?", "--policy", "random", "--log-level", "result"]
-    shown = run_main([*asked, "--log-root", str(tmp_path), "--renderer", "raycast", "--no-report"]).stdout.splitlines()
-    assert len(shown) == 2 and re.match(r"\[Q001\] (Final|No) answer", shown[0])
-    assert shown[1] == f"Run folder: {only_run(tmp_path)}"
+    asked = ["ask", str(ply), "How many chairs are in this room?", "--policy", "random", "--renderer", "raycast"]
+    for level in ("debug", "info"):
+        shown = run_main([*asked, "--log-level", level, "--log-root", str(tmp_path / level), "--no-report"]).stdout
+        assert len(re.findall(r"\[Q001\] turn 0: ", shown)) == 1
+    quiet = run_main([*asked, "--log-level", "result", "--log-root", str(tmp_path / "quiet"), "--no-report"])
+    answer, folder = quiet.stdout.splitlines()
+    assert re.match(r"\[Q001\] (Final|No) answer", answer) and folder == f"Run folder: {only_run(tmp_path / 'quiet')}"
 
 
-def test_verbose_prints_what_run_log_has(rooms: RoomScans, tmp_path: Path):
-    shown = run_main(
-        rooms.flags(tmp_path, "--log-level", "debug", "--num-questions", "2", "--steps", "1")
-    ).stdout.splitlines()
-    assert shown == (only_run(tmp_path) / "run.log").read_text().splitlines()
-    assert any("[Q001] asked in" in line for line in shown)
-
-
-def test_a_turn_of_one_question_is_printed_once(rooms: RoomScans, tmp_path: Path):
-    ply = next(rooms.root.glob("scannet/scans/*/*.ply"))
-    asked = ["ask", str(ply), "How many chairs are in this room?", "--policy", "random", "--log-level", "debug"]
-    shown = run_main([*asked, "--log-root", str(tmp_path), "--renderer", "raycast", "--no-report"]).stdout
-    assert len(re.findall(r"\[Q001\] turn 0: ", shown)) == 1
-
-
-def test_a_resumed_run_prints_as_it_is_told_now(rooms: RoomScans, tmp_path: Path):
-    run_main(rooms.flags(tmp_path, "--log-level", "debug", "--num-questions", "2", "--steps", "1"))
+def test_debug_prints_what_run_log_has_and_a_resumed_run_prints_as_it_is_told_now(rooms: RoomScans, tmp_path: Path):
+    every = run_main(rooms.flags(tmp_path, "--log-level", "debug", "--num-questions", "2", "--steps", "1"))
     folder = only_run(tmp_path)
+    lines = (folder / "run.log").read_text().splitlines()
+    assert every.stdout.splitlines() == lines and any("[Q001] asked in" in line for line in lines)
     (folder / "results.jsonl").unlink()
     ended = run_main(["resume", str(folder), "--log-level", "result", "--no-report"])
     assert (ended.returncode, ended.stderr) == (0, "") and ended.stdout.startswith("type")

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from conftest import (
     RoomScans,
-    on_a_terminal,
     only_run,
     results,
     run_in_process,
@@ -155,13 +154,6 @@ def test_run_log_has_short_prefixes_and_details_that_the_terminal_lacks(rooms: R
     assert said >= {"BATCHED TURN 0/3, cohort 1 of 1", "Processing 2 active questions in batch"}
     assert any(line.startswith("Batch size 2: random needs no memory") for line in said)
     assert "needs no memory" not in shown and shown.startswith("2 questions about 1 scene, all with a scan\n")
-
-
-def test_the_bar_ends_with_the_overall_of_the_table(rooms: RoomScans, tmp_path: Path):
-    shown = on_a_terminal(rooms.command(tmp_path, "--steps", "2"))
-    *_, bar = re.findall(r"overall (\d+\.\d) %", shown)
-    asked = RunReader(only_run(tmp_path)).summary.to_json()["asked"]
-    assert bar == f"{asked[asked['overall_label']]:.1f}"
 
 
 def test_a_missing_or_damaged_scan_is_a_failed_row(rooms: RoomScans, tmp_path: Path):

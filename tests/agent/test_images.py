@@ -77,14 +77,11 @@ def two(rooms: RoomScans, checkpoint: str, tmp_path_factory: pytest.TempPathFact
     return run(rooms, tmp_path_factory.mktemp("two"), checkpoint)
 
 
-def test_batches_reuse_and_forced_answers_change_no_token(rooms: RoomScans, two: Path, checkpoint: str, tmp_path: Path):
+def test_batches_and_reuse_change_no_token(rooms: RoomScans, two: Path, checkpoint: str, tmp_path: Path):
     assert len(tokens(two)) == 3
     alone = run(rooms, tmp_path / "alone", checkpoint, max_batched_turns=0, concurrency=1)
     assert tokens(alone) == tokens(two) and pictures(alone) == pictures(two)
     assert tokens(run(rooms, tmp_path / "fresh", checkpoint, kv_reuse=False)) == tokens(two)
-    anytime = run(rooms, tmp_path / "anytime", checkpoint, anytime=True)
-    assert tokens(anytime) == tokens(two) and pictures(anytime) == pictures(two)
-    assert all(turn.forced for turn in RunReader(anytime).all_turns() if not turn.is_final)
 
 
 def test_a_resumed_run_shows_the_same_images(rooms: RoomScans, two: Path, checkpoint: str, tmp_path: Path):

@@ -59,11 +59,12 @@ def asked_on_a_terminal(scan: Path, logs: Path, *answerer: str) -> str:
     return shown.text
 
 
-def test_questions_are_asked_one_after_another_on_a_terminal(one_scan: Path, tmp_path: Path):
+def test_questions_are_asked_one_after_another_on_a_terminal_that_shows_the_views(one_scan: Path, tmp_path: Path):
     """A question that cannot be asked is refused, and the next one is read."""
-    asked_on_a_terminal(one_scan, tmp_path, "--policy", "random")
+    text = asked_on_a_terminal(one_scan, tmp_path, "--policy", "random")
     asked = [RunReader(folder).rows[0].question for folder in run_folders(tmp_path)]
     assert asked == ["How many lamp(s) are in this room?", "How many chair(s) are in this room?"]
+    assert re.search("turn 0 sees:.*[▀▄].*turn 0: .*Final answer: .*Report: ", text, re.DOTALL)
 
 
 @pytest.mark.slow
@@ -77,13 +78,6 @@ def ask(scan: Path, logs: Path, *flags: str) -> list[str]:
     """Flags that ask one question without loading weights; it is answered in turn 1, after one move."""
     asked = ["--ply", str(scan), "--question", "What is this?", "--policy", "random", "--renderer", "raycast"]
     return [*asked, "--steps", "2", "--log-root", str(logs), *flags]
-
-
-def test_a_terminal_shows_the_view_of_each_turn_before_what_the_camera_does(one_scan: Path, tmp_path: Path):
-    shown = Terminal([sys.executable, str(COMMAND), *ask(one_scan, tmp_path)])
-    assert shown.status() == 0
-    turns = "".join(f"turn {turn} sees:.*[▀▄].*turn {turn}: .*" for turn in range(2))
-    assert re.search(f"{turns}Final answer: .*Report: ", shown.text, re.DOTALL)
 
 
 def test_without_pictures_the_file_of_each_view_is_named(one_scan: Path, tmp_path: Path):

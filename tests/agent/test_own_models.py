@@ -42,41 +42,25 @@ class Counting:
         return turn_then_answer(messages)
 
 
-def test_any_function_can_reply(rooms: RoomScans, tmp_path: Path):
-    policy = load_policy(turn_then_answer)
-    trajectory = ask(scan_of(rooms), QUESTION, policy=policy, log_root=tmp_path, name="own", **LOOKING)
-    assert (trajectory.answer, len(trajectory.turns)) == ("2", 2)
-    assert json.loads((tmp_path / "own" / "run.json").read_text())["config"]["model"] == "turn_then_answer"
-
-
-def test_a_function_gets_the_messages_with_their_views(rooms: RoomScans):
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_any_function_gets_the_messages_with_their_views_and_can_reply(rooms: RoomScans, tmp_path: Path, on_disk: bool):
     model = Counting()
-    trajectory = ask(scan_of(rooms), QUESTION, policy=load_policy(model), **LOOKING)
+    place = {"log_root": tmp_path, "name": "own"} if on_disk else {}
+    trajectory = ask(scan_of(rooms), QUESTION, policy=load_policy(model), **place, **LOOKING)
+    assert (trajectory.answer, len(trajectory.turns)) == ("2", 2)
     first, second = model.calls
-    assert [message["role"] for message in second] == ["system", "user", "assistant", "user"]
+    assert len(first) == 2 and [message["role"] for message in second] == ["system", "user", "assistant", "user"]
     assert QUESTION in second[0]["text"] + second[1]["text"]
     assert [len(message["images"]) for message in second] == [0, 1, 0, 1]
     assert second[1]["images"][0].shape == (24, 32, 3)
     assert np.array_equal(second[3]["images"][0], trajectory.turns[1].view)
-    assert len(first) == 2
-
-
-@pytest.mark.parametrize("on_disk", [False, True])
-def test_a_trajectory_has_the_messages_that_the_model_read(rooms: RoomScans, tmp_path: Path, on_disk: bool):
-    model = Counting()
-    place = {"log_root": tmp_path} if on_disk else {}
-    trajectory = ask(scan_of(rooms), QUESTION, policy=load_policy(model), **place, **LOOKING)
     *read, last = trajectory.messages
-    assert [(each["role"], each["text"]) for each in read] == [(each["role"], each["text"]) for each in model.calls[-1]]
-    assert all(np.array_equal(a["images"], b["images"]) for a, b in zip(read, model.calls[-1], strict=True))
+    assert [(each["role"], each["text"]) for each in read] == [(each["role"], each["text"]) for each in second]
+    assert all(np.array_equal(a["images"], b["images"]) for a, b in zip(read, second, strict=True))
     assert (last["role"], last["text"]) == ("assistant", ANSWER)
     if on_disk:
-        [run] = tmp_path.iterdir()
-        assert load_trajectories(run)[0].messages[-1]["text"] == ANSWER
-
-
-def test_a_trajectory_without_a_model_has_no_messages(rooms: RoomScans):
-    assert ask(scan_of(rooms), QUESTION, policy="random", **LOOKING).messages == []
+        assert json.loads((tmp_path / "own" / "run.json").read_text())["config"]["model"] == "Counting"
+        assert load_trajectories(tmp_path / "own")[0].messages[-1]["text"] == ANSWER
 
 
 def test_a_backend_is_taken_as_it_is(rooms: RoomScans):

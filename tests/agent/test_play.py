@@ -354,17 +354,7 @@ def test_a_question_goes_on_at_its_turn_after_the_server_was_killed(few: RoomSca
     port = free_port()
     session = Session(port, tmp_path)
     flags = ["--questions", str(few.questions), "--scan-root", str(few.root), "--log-root", str(tmp_path)]
-    flags += [
-        "--renderer",
-        "raycast",
-        "--image-size",
-        "160",
-        "96",
-        "--num-questions",
-        "1",
-        "--address",
-        f"127.0.0.1:{port}",
-    ]
+    flags += f"--renderer raycast --image-size 160 96 --num-questions 1 --address 127.0.0.1:{port}".split()
     with served_by_the_command("play", *flags, "--no-report") as (process, said):
         assert f"Open http://127.0.0.1:{port}/ in a browser" in said
         turn = session.turn()
