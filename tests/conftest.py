@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -285,6 +286,15 @@ def pixels(image: Path) -> tuple[tuple[int, int], bytes]:
     """An image file's size and decoded pixels."""
     with Image.open(image) as opened:
         return opened.size, opened.convert("RGB").tobytes()
+
+
+def interrupted(folder: Path, turns: int, copy_to: Path | None = None) -> Path:
+    """A run, or a copy of it, with the first turns of each question and no result, as after an interrupt."""
+    folder = Path(shutil.copytree(folder, copy_to)) if copy_to else folder
+    (folder / "results.jsonl").write_text("")
+    for journal in folder.glob("q*/turns.jsonl"):
+        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:turns]))
+    return folder
 
 
 def trajectories(folder: Path) -> dict[EpisodeId, list[Any]]:

@@ -2,12 +2,11 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RoomScans, results, run_in_process, trajectories
+from conftest import RoomScans, interrupted, results, run_in_process, trajectories
 from planned import run_settings
 from scripted_model import ScriptedBackend
 
@@ -88,10 +87,7 @@ class TestDiscrete:
         assert "The camera turned a little instead. Turned 30 degrees left." in after_jump
 
     def test_an_interrupted_run_ends_like_an_undisturbed_one(self, walked: Path, rooms: RoomScans, tmp_path: Path):
-        cut = Path(shutil.copytree(walked, tmp_path / "cut"))
-        (cut / "results.jsonl").write_text("")
-        journal = cut / "q001" / "turns.jsonl"
-        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
+        cut = interrupted(walked, 3, tmp_path / "cut")
         config = rooms.config(tmp_path, actions="discrete", camera_pitch=0.0, steps=8, **ONE)
         run_settings(config, cut, saying(*WALK))
         assert (results(cut), trajectories(cut)) == (results(walked), trajectories(walked))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RoomScans, run_in_process, scripted, trajectories
+from conftest import RoomScans, interrupted, run_in_process, scripted, trajectories
 from planned import run_settings
 from scripted_model import ScriptedBackend
 from simple_rooms import BLUE, GREEN, RED, box, scene_of
@@ -120,11 +120,7 @@ class TestPath:
         assert [[turn.pose for turn in RunReader(once).turns(each)] for each in begun] == [
             [turn.pose for turn in RunReader(folder).turns(each)] for each in begun
         ]
-        torn = Path(shutil.copytree(folder, tmp_path / "3" / folder.name))
-        (torn / "results.jsonl").write_text("")
-        longest = max(begun, key=lambda each: len(RunReader(torn).turns(each)))
-        turns = torn / str(longest) / "turns.jsonl"
-        turns.write_text("".join(turns.read_text().splitlines(keepends=True)[:1]))
+        torn = interrupted(folder, 1, tmp_path / "3" / folder.name)
         config = rooms.config(torn.parent, **few)
         assert run_settings(config, folder=torn, policy=scripted(1)).status == 0
         assert trajectories(torn) == trajectories(folder)

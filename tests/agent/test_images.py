@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RoomScans, run_in_process, scripted
+from conftest import RoomScans, interrupted, run_in_process, scripted
 from planned import run_settings
 from simple_rooms import box, scene_of
 from untrained_checkpoints import write_untrained_checkpoint
@@ -86,11 +86,8 @@ def test_batches_and_reuse_change_no_token(rooms: RoomScans, two: Path, checkpoi
 
 def test_a_resumed_run_shows_the_same_images(rooms: RoomScans, two: Path, checkpoint: str, tmp_path: Path):
     folder = run(rooms, tmp_path, checkpoint)
-    (folder / "results.jsonl").write_text("")
-    for journal in folder.glob("q*/turns.jsonl"):
-        journal.write_text(journal.read_text().split("\n")[0] + "\n")
-        for later in journal.parent.glob("render_0[1-9]*"):
-            later.unlink()
+    for later in interrupted(folder, 1).glob("q*/render_0[1-9]*"):
+        later.unlink()
     options = ModelOptions(device="cpu", max_new_tokens=8, temperature=1.5)
     policy = ModelPolicy(TransformersBackend.from_checkpoint(checkpoint, options))
     run_settings(config_of(rooms, tmp_path, continue_from=str(folder)), folder, policy)

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, RoomScans, run_command, run_main
+from conftest import COMMAND, RoomScans, interrupted, run_command, run_main
 from waiting import PATIENCE_S
 
 from roomscout.agent.console import console
@@ -98,9 +98,7 @@ def test_no_view_is_shown_of_a_blind_run_nor_of_a_batch(one_scan: Path, rooms: R
 def test_a_resumed_question_shows_the_turns_that_are_left(one_scan: Path, tmp_path: Path):
     run_main(ask(one_scan, tmp_path))
     (run,) = run_folders(tmp_path)
-    (run / "results.jsonl").unlink()
-    turns = run / "q001" / "turns.jsonl"
-    turns.write_text(turns.read_text().splitlines(keepends=True)[0])
+    interrupted(run, 1)
     said = run_main(["--continue", str(run)]).stdout
     assert re.findall(r"turn (\d)( sees|:)", said) == [("1", " sees"), ("1", ":")]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RoomScans, run_in_process, scripted, trajectories
+from conftest import RoomScans, interrupted, run_in_process, scripted, trajectories
 from planned import run_settings
 from untrained_checkpoints import write_untrained_checkpoint
 
@@ -73,9 +73,7 @@ def test_reuse_batches_and_forced_answers_change_no_token(
 def test_a_run_resumes_in_the_middle_of_a_question(rooms: RoomScans, two_kept: Path, checkpoint: str, tmp_path: Path):
     folder = run(rooms, tmp_path, checkpoint)
     before = trajectories(folder)
-    (folder / "results.jsonl").write_text("")
-    for journal in folder.glob("q*/turns.jsonl"):
-        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:4]))
+    interrupted(folder, 4)
     config = config_of(rooms, tmp_path, continue_from=str(folder))
     with pytest.raises(ConfigError, match=r"keep.views"):
         run_settings(changed(config, keep_views=3), folder, policy_of(checkpoint))

@@ -330,11 +330,9 @@ def test_time_away_from_the_page_is_nobodys(few: RoomScans, library: ScanLibrary
 
 
 def test_everybody_gets_as_many_answers_and_no_question_twice():
-    people, dealt = ("a", "b", "c"), {}
-    for number in range(1, 4):
-        dealt[number] = [EpisodeId(number, sample).dealt_to(people, 2) for sample in (1, 2)]
-    assert all(len(set(each)) == 2 for each in dealt.values())
-    assert sorted(name for names in dealt.values() for name in names) == ["a", "a", "b", "b", "c", "c"]
+    dealt = [[EpisodeId(number, sample).dealt_to(("a", "b", "c"), 2) for sample in (1, 2)] for number in (1, 2, 3)]
+    assert all(len(set(each)) == 2 for each in dealt)
+    assert sorted(name for names in dealt for name in names) == ["a", "a", "b", "b", "c", "c"]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RoomScans, results, run_in_process, trajectories
+from conftest import RoomScans, interrupted, results, run_in_process, trajectories
 from planned import run_settings
 from simple_rooms import box, landmark_room, scene_of
 from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turns_of
@@ -175,10 +175,7 @@ def test_a_run_tells_and_records_what_a_point_led_to(walked: Path):
 
 
 def test_an_interrupted_run_ends_like_an_undisturbed_one(walked: Path, rooms: RoomScans, tmp_path: Path):
-    cut = Path(shutil.copytree(walked, tmp_path / "cut"))
-    (cut / "results.jsonl").write_text("")
-    journal = cut / "q001" / "turns.jsonl"
-    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
+    cut = interrupted(walked, 3, tmp_path / "cut")
     run_settings(rooms.config(tmp_path, **STEPS), cut, saying(*WALK))
     assert (results(cut), trajectories(cut)) == (results(walked), trajectories(walked))
     assert [turn.points for turn in turns_of(cut)] == [turn.points for turn in turns_of(walked)]

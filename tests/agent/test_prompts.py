@@ -100,6 +100,9 @@ def test_turn_0_asks_the_question_and_says_where_the_camera_is():
         "heading 0 degrees (0 looks along +x, 90 along +y).\n\n"
         "Turn 0: you have 8 moves left; answer as soon as you are sure."
     )
+    assert turn_message(checkpoint_prompts("embedded"), QUESTION, observation(8, 0), None).text.endswith(
+        'This is the last turn: no more moves. Answer now, with your best guess, and "done": true.'
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,20 +126,10 @@ def test_a_later_turn_reports_the_outcome_of_the_last_action(parsed: Decision, o
     assert last == "Turn 1: you have 7 moves left; answer as soon as you are sure."
 
 
-def test_the_last_turn_must_answer():
-    assert turn_message(checkpoint_prompts("embedded"), QUESTION, observation(8, 0), None).text.endswith(
-        'This is the last turn: no more moves. Answer now, with your best guess, and "done": true.'
-    )
-
-
-def test_the_default_prompt_is_pinned():
+def test_the_default_prompt_is_pinned_and_reads_as_a_whole():
     """Scores of different prompts are not comparable: change it on purpose only."""
     prompts = Prompts().with_advice_of(BENCHMARK)
     assert prompts.sha256 == "f3a3643fe066e5212dece0b6a1b2bad5a08f7e68d254c66ced83357e0b009059"
-
-
-def test_the_default_prompt_reads_as_a_whole():
-    prompts = Prompts().with_advice_of(BENCHMARK)
     counting = vsi_question("1", "scannet", "s", "object_counting", "How many chair(s) are in this room?", (), "3")
     assert system_message(prompts, counting, observation(0, 8)).text == (
         "You are inside a 3D scan of a room and see it through a camera that you control. You have to answer one "

@@ -17,7 +17,17 @@ from threading import Event
 
 import numpy as np
 import pytest
-from conftest import COMMAND, RoomScans, only_run, results, run_command, run_in_process, run_main, trajectories
+from conftest import (
+    COMMAND,
+    RoomScans,
+    interrupted,
+    only_run,
+    results,
+    run_command,
+    run_in_process,
+    run_main,
+    trajectories,
+)
 from huggingface_hub import constants
 from planned import run_settings
 from stopping import continued, stop_after, turns_on_disk
@@ -50,14 +60,6 @@ def copied(undisturbed: Path, log_root: Path) -> Path:
     return Path(shutil.copytree(undisturbed, log_root / undisturbed.name))
 
 
-def as_after_a_kill(folder: Path) -> Path:
-    """Leave only the first turn of each question of a finished run, and no result."""
-    (folder / "results.jsonl").unlink()
-    for journal in folder.glob("q*/turns.jsonl"):
-        journal.write_text(journal.read_text().splitlines(keepends=True)[0])
-    return folder
-
-
 def test_a_run_that_is_killed_repeatedly_equals_an_undisturbed_one(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     flags = rooms.flags(tmp_path, "--batch-size", "3")
     for turns in (1, 12):
@@ -78,7 +80,7 @@ def test_a_killed_run_resumes_without_its_question_file_and_not_with_another(roo
     assert run_main(named).returncode == 0
     for content in ("".join(json.dumps(row) + "\n" for row in rooms.rows[1:]), ""):
         file.write_text(content)
-        ended = run_main(continued(as_after_a_kill(folder).parent))
+        ended = run_main(continued(interrupted(folder, 1).parent))
         assert ended.returncode == 0, ended.stderr
         assert (results(folder), trajectories(folder)) == undisturbed
         refused = run_main(named)
@@ -306,7 +308,7 @@ def test_failed_questions_are_retried_on_request(rooms: RoomScans, undisturbed: 
 
 def test_a_resumed_run_may_repeat_or_negate_earlier_switches(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     settings = {"compile": True, "max_batched_turns": "all"}
-    as_after_a_kill(run_in_process(rooms.config(tmp_path, **settings)))
+    interrupted(run_in_process(rooms.config(tmp_path, **settings)), 1)
     ended = run_main(continued(tmp_path, "--no-compile", "--max-batched-turns", "4"))
     assert ended.returncode == 0, ended.stderr
     assert trajectories(only_run(tmp_path)) == trajectories(undisturbed)
@@ -448,7 +450,7 @@ def test_continue_without_a_run_is_refused(tmp_path: Path, where: str):
 def begun_run(rooms: RoomScans, tmp_path: Path) -> tuple[Path, Path]:
     """A run with all questions in progress, and a copy of its scans."""
     root = Path(shutil.copytree(rooms.root, tmp_path / "moved"))
-    return as_after_a_kill(run_in_process(rooms.config(tmp_path / "logs", batch_size=3))), root
+    return interrupted(run_in_process(rooms.config(tmp_path / "logs", batch_size=3)), 1), root
 
 
 def test_a_run_is_not_resumed_in_another_room(rooms: RoomScans, tmp_path: Path):

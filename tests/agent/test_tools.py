@@ -2,13 +2,12 @@
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RoomScans, results, run_in_process, trajectories
+from conftest import RoomScans, interrupted, results, run_in_process, trajectories
 from planned import run_settings
 from simple_rooms import RED, box, landmark_room, scene_of
 from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turns_of
@@ -179,26 +178,19 @@ def test_measurements_are_told_recorded_counted_and_labelled(marked: Path):
     assert "measure: [[x1, y1], [x2, y2]]" in system and system.endswith(MARKED)
     turns = turns_of(marked)
     assert first.startswith(f"Measured {turns[0].uses[0].result}. Turned 40 degrees left.")
-    assert (
-        second.startswith(f"Measured {turns[1].uses[0].result}. Did not turn.") and "between mark 2 and [100" in second
-    )
+    assert second.startswith(f"Measured {turns[1].uses[0].result}. Did not turn.")
+    assert "between mark 2 and [100" in second and turns[1].points[0].mark == 2
     assert refused.startswith("Your reply could not be used: measure [500, 60] is outside the view")
     assert "Measured" not in moved and not turns[-1].uses  # nobody reads what the last turn measures
-    assert turns[1].points[0].mark == 2
     reader = RunReader(marked)
-    (row,) = reader.rows
-    assert row.measurements == 2
     summary = reader.summary.to_json()
-    assert summary is not None and summary["types"]["all"]["measurements"] == 2
+    assert [row.measurements for row in reader.rows] == [summary["types"]["all"]["measurements"]] == [2]
     assert summary["asked"]["overall_label"].startswith("measured_")
     assert "measured 2 distances in scans for 1 of 1 answers" in "".join(summary["warnings"])
 
 
 def test_a_run_that_measures_resumes_and_is_read_again(marked: Path, rooms: RoomScans, tmp_path: Path, caplog: Any):
-    cut = Path(shutil.copytree(marked, tmp_path / "cut"))
-    (cut / "results.jsonl").write_text("")
-    journal = cut / "q001" / "turns.jsonl"
-    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:1]))
+    cut = interrupted(marked, 1, tmp_path / "cut")
     run_settings(rooms.config(tmp_path, **STEPS), cut, saying_per_turn(*WALK))
     assert (results(cut), trajectories(cut), said_to(cut)) == (results(marked), trajectories(marked), said_to(marked))
     assert [turn.uses for turn in turns_of(cut)] == [turn.uses for turn in turns_of(marked)]
@@ -207,13 +199,12 @@ def test_a_run_that_measures_resumes_and_is_read_again(marked: Path, rooms: Room
     assert "0 of 1 answers change" in caplog.text and "acts differently" not in caplog.text
 
 
-def test_a_run_that_could_measure_and_did_not_has_the_usual_label(rooms: RoomScans, tmp_path: Path):
-    config = rooms.config(tmp_path, **{**STEPS, "see": ("rgb",)})
+def test_without_translation_it_measures_and_turns_and_without_measuring_the_label_is_usual(
+    rooms: RoomScans, tmp_path: Path
+):
+    folder = run_in_process(rooms.config(tmp_path / "1", translation=False, **STEPS), saying_per_turn(*WALK))
+    assert turns_of(folder)[0].uses[0].metres is not None and "forward_meters" not in said_to(folder)[0]
+    config = rooms.config(tmp_path / "2", **{**STEPS, "see": ("rgb",)})
     summary = RunReader(run_in_process(config, saying(act(answer=3)))).summary.to_json()
     assert summary is not None and "measurements" not in summary["types"]["all"]
     assert "measured" not in summary["asked"]["overall_label"]
-
-
-def test_without_translation_it_measures_and_turns(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, translation=False, **STEPS), saying_per_turn(*WALK))
-    assert turns_of(folder)[0].uses[0].metres is not None and "forward_meters" not in said_to(folder)[0]

@@ -98,6 +98,9 @@ def test_a_model_sees_all_frames_with_the_official_words_and_no_others(folder: P
     places = {shade(conversation.images[-1]) for conversation in seen}
     assert [shade(image) for image in seen[0].images] == [0, 3, 7, 11] and places == {11, 29}
     assert seen[0].shots == seen[1].shots, "the questions of a scene share its frames"
+    for system_role in (True, False):
+        content = json.loads(encoded_message(seen[0].messages, 0, system_role))["content"]
+        assert [part["type"] for part in content] == ["image_url"] * 4 + ["text"]
 
 
 def test_answers_are_scored_officially_and_scenes_without_enough_frames_fail(folder: Path, data: Path):
@@ -107,6 +110,8 @@ def test_answers_are_scored_officially_and_scenes_without_enough_frames_fail(fol
     assert rows[1]["answer"] == "B" and {row["failed_part"] for row in rows[4:]} == {"video"}
     assert "short.mp4 has 3 frames, fewer than --frames 4" in rows[4]["error"]
     assert rows[6]["error"].startswith(f"there is no {data / 'videos' / 'scannet' / 'absent.mp4'}")
+    reader = RunReader(folder)
+    assert not any(each.changed or each.note for each in rescored(reader, reparsed(reader, parser_of(reader, False))))
 
 
 def test_a_run_records_which_frames_were_shown_and_one_small_image_of_them(folder: Path, data: Path):
@@ -117,11 +122,8 @@ def test_a_run_records_which_frames_were_shown_and_one_small_image_of_them(folde
     (turn,) = reader.turns(reader.rows[0].episode)
     assert turn.frames is not None and turn.frames.indices == (0, 3, 7, 11) and turn.frames.total == 12
     assert turn.frames.file == str(data / "videos" / "scannet" / "first.mp4") and turn.parse_error is not None
-    assert sorted(path.name for path in (folder / "q001").iterdir()) == [
-        "messages.json",
-        "render_00.png",
-        "turns.jsonl",
-    ]
+    files = {path.name for path in (folder / "q001").iterdir()}
+    assert files == {"messages.json", "render_00.png", "turns.jsonl"}
     assert turn.view.shape == (120, 4 * 160, 3)
     said = json.loads((folder / "q001" / "messages.json").read_text())
     assert [each["role"] for each in said] == ["user", "assistant"] and said[0]["frames"] == "render_00.png"
@@ -135,24 +137,14 @@ def test_the_label_the_title_and_the_report_say_what_was_shown(folder: Path):
     assert not any(line.startswith("blind:") for line in lines)
     contents = RunContents.read(folder)
     setup = dict(facts_in_words(contents))
-    assert setup["Frames"].startswith("4 of each video of ") and not setup.keys() & {
-        "View",
-        "Moves",
-        "Scans",
-        "Renderer",
-    }
+    assert setup["Frames"].startswith("4 of each video of ")
+    assert not setup.keys() & {"View", "Moves", "Scans", "Renderer"}
     page = page_of(contents.answer(reader.rows[0].episode), contents, FloorPlans(folder), str)
     assert page["map"] is None and page["replay_command"] == ""
     assert page["turns"][0]["pose"] == "4 of 12 frames of first.mp4: 0, 3, 7, 11"
     assert page["turns"][0]["read"].startswith("These are frames of a video.")
     write_report(folder)
     assert "video protocol, 4 frames" in (folder / "report.html").read_text()
-
-
-def test_rescoring_reads_replies_by_the_protocol(folder: Path):
-    reader = RunReader(folder)
-    found = rescored(reader, reparsed(reader, parser_of(reader, False)))
-    assert not any(each.changed or each.note for each in found)
 
 
 def test_a_run_resumes_to_the_same_answers(data: Path, folder: Path, tmp_path: Path):
@@ -195,12 +187,6 @@ def test_a_video_that_was_replaced_meanwhile_fails_its_questions(data: Path, tmp
     assert rows[1]["error"] == f"{video} is not what the run began with: restore it, or start a new run"
 
 
-def test_a_message_without_a_system_prompt_reaches_servers_with_all_frames(seen: list[Conversation]):
-    for system_role in (True, False):
-        content = json.loads(encoded_message(seen[0].messages, 0, system_role))["content"]
-        assert [part["type"] for part in content] == ["image_url"] * 4 + ["text"]
-
-
 def test_samples_and_folders_of_frames(data: Path, tmp_path: Path):
     from PIL import Image
 
@@ -225,12 +211,8 @@ def test_without_any_video_a_run_does_not_begin(data: Path, tmp_path: Path):
 
 def test_a_library_decodes_a_scene_once_and_forgets_the_oldest(data: Path):
     settings = FilmSettings(data / "videos", "{dataset}/{scene}.mp4", 1, FrameSize(64 * 48))
-    asked = {
-        each.scene_name: each
-        for each in plan(
-            config_of(data, data / "logs", engine="openai", base_url="http://127.0.0.1:9/v1")
-        ).questions.here
-    }
+    config = config_of(data, data / "logs", engine="openai", base_url="http://127.0.0.1:9/v1")
+    asked = {each.scene_name: each for each in plan(config).questions.here}
     library = FilmLibrary(settings, cache_bytes=0)  # keeps three scenes
     first, absent = library.film_of(asked["first"]), asked["absent"]
     library.load_ahead(asked.values())
