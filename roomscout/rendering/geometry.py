@@ -58,14 +58,6 @@ class Geometry:
     texturing: Texturing | None = None
     splats: "Splats | None" = None
 
-    def with_faces(self, keep: np.ndarray) -> "Geometry":
-        """Keeps the faces that `keep` (a mask or indices) selects, and all vertices."""
-        texturing = self.texturing and replace(
-            self.texturing, face_uv=self.texturing.face_uv[keep], face_image=self.texturing.face_image[keep]
-        )
-        face_colours = None if self.face_colours is None else self.face_colours[keep]
-        return replace(self, faces=self.faces[keep], face_colours=face_colours, texturing=texturing)
-
 
 def no_faces() -> np.ndarray:
     """The (0, 3) int32 faces of a cloud."""
@@ -82,7 +74,10 @@ def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> G
     a, b, c = faces.T
     keep = finite[a] & finite[b] & finite[c] & (a != b) & (b != c) & (c != a)
     if not keep.all():
-        geometry = geometry.with_faces(keep)
+        if texturing := geometry.texturing:
+            texturing = replace(texturing, face_uv=texturing.face_uv[keep], face_image=texturing.face_image[keep])
+        face_colours = None if geometry.face_colours is None else geometry.face_colours[keep]
+        geometry = replace(geometry, faces=faces[keep], face_colours=face_colours, texturing=texturing)
     used = finite
     if len(geometry.faces):
         used = np.zeros(len(finite), dtype=bool)

@@ -15,6 +15,10 @@ from roomscout.scoring.by_dataset import format_by_dataset
 from roomscout.scoring.samples import format_samples
 from roomscout.scoring.summary import format_summary, part_lines, reference_lines
 
+_NO_BASELINE = (
+    "blind: not known; the same command with --renderer blind measures it, and roomscout report then shows it"
+)
+
 
 def closing_lines(
     folder: Path, facts: RunFacts, summary: Summary, rows: Sequence[ResultRow], benchmark: Benchmark
@@ -22,9 +26,12 @@ def closing_lines(
     """The scores of a run in the words of its benchmark, or of a single question, and where the run is."""
     scored = [row for row in rows if row.score is not None]
     if not facts.of_one_scan:
+        lacks_blind = not (
+            "blind" in summary.baselines or facts.is_blind or facts.by_people or facts.frames is not None
+        )
         lines = [
             *format_summary(summary, benchmark),
-            *missing_baseline(summary, facts),
+            *([_NO_BASELINE] if lacks_blind and summary.asked.label is not None else []),
             *format_samples(summary),
             *agreement_lines(summary),
         ]
@@ -34,32 +41,21 @@ def closing_lines(
             *reference_lines(summary, benchmark, facts.frames),
         ]
         lines += [*part_lines(facts.setting, summary, benchmark), *summary.warnings]
-        lines += wrong_line(folder, [row for row in scored if not row.failed])
+        ended = [row.score for row in scored if not row.failed]
+        if below := [score for score in ended if score is not None and score < 1]:
+            wrong, listed = below.count(0), f"to list them: roomscout wrong {shlex.quote(str(folder))}"
+            lines.append(f"Wrong: {wrong} of {len(ended)}, partly right: {len(below) - wrong}; {listed}")
     else:
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
     if summary.cost is not None and facts.setting("engine") == "openai":
-        lines += token_lines(summary.cost)
+        computed, cached, written = summary.cost.tokens
+        of_cache = f" ({cached:,} of them cached)" if cached else ""
+        counts = f", as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"
+        lines.append(f"Tokens{counts if cached + computed + written else ': the server reports none'}")
     lines += money_lines(summary.cost, len(rows), facts.price)
     if not facts.of_one_scan:
         lines.append(f"Identified by: {summary.provenance}")
     return [*lines, f"Run folder: {folder}"]
-
-
-def wrong_line(folder: Path, scored: Sequence[ResultRow]) -> list[str]:
-    """How many answers are wrong, and the command that lists them; none if all are right."""
-    below = [row.score for row in scored if row.score is not None and row.score < 1]
-    wrong = below.count(0)
-    listed = f"to list them: roomscout wrong {shlex.quote(str(folder))}"
-    return [f"Wrong: {wrong} of {len(scored)}, partly right: {len(below) - wrong}; {listed}"] if below else []
-
-
-def token_lines(cost: Cost) -> list[str]:
-    """The tokens that a server counted in a run, as a line."""
-    computed, cached, written = cost.tokens
-    if not cached + computed + written:
-        return ["Tokens: the server reports none"]
-    of_cache = f" ({cached:,} of them cached)" if cached else ""
-    return [f"Tokens, as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"]
 
 
 def money_lines(cost: Cost | None, answers: int, price: Price | None) -> list[str]:
@@ -68,12 +64,3 @@ def money_lines(cost: Cost | None, answers: int, price: Price | None) -> list[st
         return []
     each = f", {in_money(cost.money / answers)} an answer" if answers else ""
     return [f"Cost: {in_money(cost.money)}{each}, at {price}"]
-
-
-def missing_baseline(summary: Summary, facts: RunFacts) -> list[str]:
-    """How to measure the blind baseline of a scored run that has none, as a line."""
-    known = "blind" in summary.baselines or facts.is_blind or facts.by_people
-    if known or facts.frames is not None or summary.asked.label is None:
-        return []
-    how = "the same command with --renderer blind measures it, and roomscout report then shows it"
-    return [f"blind: not known; {how}"]

@@ -1,7 +1,7 @@
 """The costs of a run: time by part, tokens and images, summed over turns.jsonl."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from roomscout.base.record import NotRecorded, OmittedIfEmpty, OmittedIfNone, Record
@@ -108,10 +108,6 @@ class Cost(CallCost):
             sum(each.reused_tokens for each in parts),
             sum(each.generated_tokens for each in parts),
         )
-
-    def priced(self, price: Price | None) -> "Cost":
-        """The costs with their money at a price."""
-        return self if price is None else replace(self, money=round(price.of(*self.tokens), 6), price=price)
 
 
 class _Calls:

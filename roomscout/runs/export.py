@@ -54,11 +54,13 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
         plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
         summary = _scored(reader, facts, rows, plain, forced, str(error))
     spent, scans = dict[EpisodeId, AnswerCost](), set[str]()
-    cost = _costs(reader, facts, sessions, spent, scans)
+    cost, price = _costs(reader, facts, sessions, spent, scans), facts.price
     tasks = ((benchmark.task_of(row.question_type), spent[row.episode]) for row in rows if row.episode in spent)
     summary = replace(
         summary,
-        cost=replace(cost.priced(facts.price), tasks=by_task(tasks)),
+        cost=replace(
+            cost, money=round(price.of(*cost.tokens), 6) if price else None, price=price, tasks=by_task(tasks)
+        ),
         sessions=tuple(sessions),
         hardware=hardware_of(cost, sessions, reader.gpu_samples),
         provenance=hashes_of(facts, scans),
@@ -69,7 +71,7 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
         more.setdefault(episode, {}).update(columns_of(sight))
     for episode, answers in forced.items():
         more[episode].update(answers.columns)
-    for episode, of_it in spent.items() if facts.price else ():
+    for episode, of_it in spent.items() if price else ():
         more.setdefault(episode, {}).update({name: getattr(of_it, name) for name in COST_COLUMNS})
     return Exports(summary, records, [record | more[row.episode] for row, record in zip(rows, records, strict=True)])
 

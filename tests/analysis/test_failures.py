@@ -171,7 +171,7 @@ def test_the_page_of_a_question_has_the_objects_in_each_view(seen_run: Path, tmp
     page = page_of(run.answer(episode), run, FloorPlans(tmp_path), str)
     assert page["sight"].startswith(str(sight.verdict).replace("_", " "))
     for turn, shown in enumerate(page["turns"]):
-        assert [pixels for _, pixels, _ in shown["objects"]] == [each.at(turn) for each in sight.objects]
+        assert [pixels for _, pixels, _ in shown["objects"]] == [sum(each.at(turn)) for each in sight.objects]
         assert shown["surface"] == round(100 * sight.surface[turn])
 
 

@@ -29,12 +29,6 @@ COOL_DOWN_S = 300.0
 """How long a URL that has stopped answering gets no conversations, if another URL answers."""
 
 
-def turn_seed(seed: int, conversation: Conversation) -> int:
-    """A 31-bit seed for the next turn, which depends only on `seed`, the conversation's id and the turn."""
-    stream = f"{seed} {conversation.id} {conversation.views}"
-    return int.from_bytes(hashlib.sha256(stream.encode()).digest()[:4]) >> 1
-
-
 class OpenAIBackend(Backend):
     """Replies of a model behind one or more OpenAI-compatible URLs. Constructing it sends each URL a short
     conversation, and with `server.constrained` one that checks the JSON schema; raises ModelError for a wrong key,
@@ -112,7 +106,9 @@ class OpenAIBackend(Backend):
     def _ask(self, endpoint: Endpoint, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
         started = time.perf_counter()
         dialect = self._dialects[endpoint.url]
-        settings = dialect.settings(self._options, turn_seed(self._options.seed, conversation))
+        stream = f"{self._options.seed} {conversation.id} {conversation.views}"  # a seed for this turn, of 31 bits
+        seed = int.from_bytes(hashlib.sha256(stream.encode()).digest()[:4]) >> 1
+        settings = dialect.settings(self._options, seed)
         rest: dict[str, Any] = {"model": self.name, **settings, **self._server.extra_body}
         if reply_format.schema is not None:
             rest["response_format"] = response_format(reply_format.schema)

@@ -86,7 +86,7 @@ class VllmBackend(Backend):
             write_merged(model, options.adapter, options.dtype, Path(self._merged.name))
             model = self._merged.name  # vLLM's own adapters leave out the image encoder
         self._server = VllmServer(model, options, vllm, processor_settings(family, options.tiles_per_view))
-        self._longest = self._server.longest_conversation()
+        self._longest = int(self._server.current.request("/v1/models")["data"][0]["max_model_len"])
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; all requests are sent at once. Raises ModelError for a conversation

@@ -166,10 +166,6 @@ class VllmServer:
                 raise self._lost
             return self._current
 
-    def longest_conversation(self) -> int:
-        """The longest conversation in tokens, including its reply."""
-        return int(self.current.request("/v1/models")["data"][0]["max_model_len"])
-
     def replied(self) -> None:
         """Reset the restart counter after a successful request."""
         self._deaths = 0
@@ -316,19 +312,13 @@ def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: 
         command += ["--gpu-memory-utilization", str(options.memory_fraction)]
     else:
         command += ["--block-size", str(CPU_BLOCK_TOKENS), "--enforce-eager"]
-        if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
-            # vLLM's default is nearly all memory of the machine.
-            command += ["--kv-cache-memory-bytes", str(cpu_kv_bytes(options))]
+        if "VLLM_CPU_KVCACHE_SPACE" not in os.environ:  # vLLM's default is nearly all memory of the machine
+            if (size := options.kv_cache_bytes) is None:
+                from roomscout.models.transformers.devices import resolve_device, usable_bytes
+
+                size = int(usable_bytes(resolve_device("cpu"), options.memory_fraction) * KV_SHARE)
+            command += ["--kv-cache-memory-bytes", str(size)]
     return command
-
-
-def cpu_kv_bytes(options: ModelOptions) -> int:
-    """Memory for keys and values on a CPU: as planned, else a share of what is usable."""
-    if options.kv_cache_bytes is not None:
-        return options.kv_cache_bytes
-    from roomscout.models.transformers.devices import resolve_device, usable_bytes
-
-    return int(usable_bytes(resolve_device("cpu"), options.memory_fraction) * KV_SHARE)
 
 
 def server_environment(key: str, model: str, gpu: int | None, gpus: int) -> dict[str, str]:
