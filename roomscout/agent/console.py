@@ -71,11 +71,8 @@ def print_to_console(content: RenderableType) -> None:
 
 
 def log_to_console(level: int = logging.INFO) -> None:
-    """Print the package's log lines from a level on to standard output: DEBUG adds the details of run.log, and RESULT
-    leaves out all but results, warnings and errors.
-
-    Characters that the output's encoding lacks are printed as escapes.
-    """
+    """Print log lines of the package from a level on to standard output: DEBUG adds those of run.log, RESULT leaves out
+    all but results, warnings and errors. Characters that the encoding lacks are escaped."""
     replace_unencodable(sys.stdout)
     formatter = RunLogFormatter() if level == logging.DEBUG else LogFormatter()
     logging.getLogger().addHandler(_ConsoleHandler(level, formatter))
@@ -88,10 +85,8 @@ def log_turns_to_console() -> None:
 
 
 class RunLogFormatter(LogFormatter):
-    """Formats the lines of run.log: the time, the level of a warning or an error, and the message.
-
-    If a message begins with a question's label, such as "[Q003] ", all its lines do, so that `grep` finds them.
-    """
+    """Formats the lines of run.log: the time, the level of a warning or an error, and the message. If a message begins
+    with a question's label, such as "[Q003] ", all its lines do, so that `grep` finds them."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text of one line or several."""

@@ -136,12 +136,9 @@ class Announcer:
 
 @contextmanager
 def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> Iterator[None]:
-    """Log the size and the time of a batched turn taken inside this block, and handle its errors.
-
-    After the batched turns, logs only to run.log. Running out of memory halves the batch for conversations of this
-    length; the turn is then still pending. After any other error of DECIDING, asks the questions one at a time, so that
-    only those at fault fail.
-    """
+    """Log the size and the time of a batched turn taken inside this block, after the batched turns only to run.log. Out
+    of memory halves the batch for conversations of this length; after any other error of DECIDING, the questions are
+    asked one at a time, so that only those at fault fail."""
     level = logging.INFO if batch[0].turn < scheduler.max_batched_turns else logging.DEBUG
     log.log(level, "Processing %s in batch", counted(len(batch), "active question"))
     if asking := sum(state.asks for state in batch):

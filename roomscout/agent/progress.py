@@ -26,13 +26,9 @@ than LINE_REST_S after the last line."""
 
 
 class Progress:
-    """Counts turns; on a terminal or in a notebook, shows a bar with the remaining time and the benchmark's overall.
-
-    Elsewhere, as in a file, `tell` logs lines; beside a bar, and if they are not to be `shown`, only run.log has them.
-    A question counts as `turns_each` turns, however few it takes; if that is 1, the bar counts questions. Without a
-    `benchmark` it shows no overall. `total` counts questions; `rows` are those that earlier processes finished, which
-    do not count in the rate.
-    """
+    """Counts turns; on a terminal or in a notebook, shows a bar with the benchmark's overall and the time left.
+    Elsewhere `tell` logs lines, only to run.log beside a bar or if not to be `shown`. A question counts as `turns_each`
+    turns; if that is 1, the bar counts questions. `rows` of earlier processes do not count in the rate."""
 
     def __init__(
         self,

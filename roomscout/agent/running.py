@@ -62,12 +62,9 @@ Work = tuple[Scheduler, Run, int, Benchmark]
 
 
 class Outcome(NamedTuple):
-    """The outcome of a run: its exit status, and the result rows so far, by question number.
-
-    Status 0: all questions finished; 1: some failed, code of a benchmark's scores failed or, with `--check-data`, some
-    have no scan; 3: a fatal error, or the budget ran out; 130: interrupted. After 3 and 130 the run can be resumed from
-    its folder.
-    """
+    """The outcome of a run: its exit status, and the result rows so far, by question number. Status 0: all finished; 1:
+    some failed, or code of scores did, or have no scan with --check-data; 3: a fatal error, or the budget ran out; 130:
+    interrupted. After 3 and 130 the run can be resumed."""
 
     status: int
     rows: list[ResultRow]
@@ -88,11 +85,8 @@ class Loaded:
 def main_vsi_bench_loop(
     spec: RunSpec, show_progress: bool = True, show_view: ShowView | None = None, loaded: Loaded | None = None
 ) -> Outcome:
-    """Answer every question of a run and score it.
-
-    With `show_progress`, a terminal has a bar. `loaded` is what an earlier run has loaded, and outlives this one.
-    Raises RenderError or ModelError if the run cannot begin, and RunError also if its folder can no longer be written.
-    """
+    """Answer every question of a run and score it, with a bar on a terminal if `show_progress`. `loaded` outlives this
+    run. Raises RenderError or ModelError if it cannot begin, and RunError if its folder cannot be written."""
     session = Session(spec, show_view)
     with session.guarded():
         if work := start(session, loaded):
@@ -124,10 +118,8 @@ class Session:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Inside this block, an interrupt or an unexpected error ends the run with what it has, to be resumed.
-
-        RunError is raised, since nothing more can be written, and so is what comes before the run has started.
-        """
+        """Inside this block, an interrupt or an unexpected error ends the run with what it has, to be resumed. RunError
+        is raised, since nothing more can be written, and so is what comes before the run has started."""
         with self.stack:
             try:
                 yield
@@ -231,11 +223,8 @@ def report(run_log: RunWriter, facts: SessionFacts | None = None) -> Outcome:
 
 
 def load(spec: RunSpec, stack: ExitStack) -> Loaded:
-    """Load the policy, the renderer and the scans of a run; `stack` closes them.
-
-    Open3D is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises RenderError, ModelError or
-    QuestionError.
-    """
+    """Load the policy, the renderer and the scans of a run; `stack` closes them. Open3D is loaded after PyTorch, as
+    CUDA requires (see `make_renderer`). Raises RenderError, ModelError or QuestionError."""
     world, engine, renderer = spec.world, spec.engine, None
     library: ScanLibrary | FilmLibrary
     if world.films is not None:
@@ -276,10 +265,8 @@ def make_scans(questions: QuestionSpec, world: WorldSpec) -> None:
 
 
 def report_scans(questions: QuestionSpec, world: WorldSpec, required: bool, boxes: bool = False) -> None:
-    """Log how many scenes have a scan, or a video; if it is `required`, raises ScanNotFound if none has.
-
-    With `boxes`, also raises ConfigError if it is required and no scan has known boxes of its objects.
-    """
+    """Log how many scenes have a scan, or a video; if it is `required`, raises ScanNotFound if none has. With `boxes`,
+    also raises ConfigError if it is required and no scan has known boxes of its objects."""
     asked, films = questions.here, world.films
     if films is not None or world.ply is None:
         missing = films.missing(asked) if films else missing_scans(asked, world.scan_root, world.layouts)
@@ -348,10 +335,8 @@ def opened_again(folder: Path, flags: Sequence[str], retry_failed: bool, stack: 
 
 
 def require_same_scans(run: RunWriter, questions: QuestionSpec, world: WorldSpec) -> None:
-    """Raise RunError if a pending question would use another scan than the run has recorded for its scene.
-
-    Ignores scenes that the run has not begun or recorded without a fingerprint, and missing scans.
-    """
+    """Raise RunError if a pending question would use another scan than the run has recorded for its scene. Ignores
+    scenes that the run has not begun or recorded without a fingerprint, and missing scans."""
     pending = {each.scene for each in questions.here if pending_samples(run, each.id, questions.samples)}
     reader, begun = RunReader(run.folder), dict[tuple[str, str], tuple[Question, ScanRecord]]()
     for episode in reader.begun:

@@ -38,11 +38,9 @@ class QuestionSpec:
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """Where the scans are, and how views of them are drawn; with `films`, frames of videos are shown instead.
-
-    `ply` is the scan file of all questions, else they are searched for below `scan_root` in these `layouts`.
-    `renderer` is None for the best one that works on this machine.
-    """
+    """Where the scans are, and how views of them are drawn, or with `films` frames of videos shown. `ply` is the
+    scan of all questions, else they are below `scan_root` in these `layouts`; `renderer` None is the best that works
+    here."""
 
     scan_root: Path
     ply: Path | None
@@ -82,12 +80,9 @@ class ScheduleSpec:
 
 @dataclass(frozen=True)
 class RecordSpec:
-    """What run.json says of the run, and where its folder goes; `folder` is that of a run to resume.
-
-    `settings`, `conditions`, `answerer` and `scoring` are JSON values as `RunFacts` describes them, with the renderer
-    that was asked for; `flags` give the settings on a command line, and `resume_flags` those that changed since the
-    run began, which `changed` has by name. `prompts` are those that a model reads.
-    """
+    """What run.json says of the run, and where its folder goes; `folder` is that of a run to resume. Settings and
+    conditions are JSON values as in `RunFacts`, with the renderer that was asked for; `resume_flags` give those that
+    `changed`, by name, since it began. `prompts` are those that a model reads."""
 
     folder: Path | None
     log_root: Path

@@ -270,11 +270,9 @@ class QuestionState:
         return replace(decision, action=action, outcome=outcome, requested=requested, clamped=clamped)
 
     def take_turn(self, decision: Decision, batch: tuple[str, ...] = (), forced: ForcedAnswer | None = None) -> Turn:
-        """Move, render the next view, and append the turn, unless the decision ends the question; raises RenderError.
-
-        The decision must be one of `apply_rules`. `batch` are the ids of the questions that were decided together, by
-        default this one; `forced` is what would have been answered if this were the last turn.
-        """
+        """Move, render the next view, and append the turn, unless the decision, one of `apply_rules`, ends the
+        question; raises RenderError. `batch` has the ids decided together, `forced` the answer if this were the last
+        turn."""
         started, after, reply = time.perf_counter(), None, decision.reply
         if not self.ends_with(decision.action):
             env, outcome = self.environment, decision.outcome
@@ -370,11 +368,8 @@ class QuestionState:
         )
 
     def recorded_messages(self) -> list[RecordedMessage]:
-        """The conversation as sent, with the file name of an image in "image", or those of several in "images".
-
-        A note in place of an earlier turn's message has that one's text as "text_in_its_turn".
-        Raises PolicyError if a message shows another image.
-        """
+        """The conversation as sent, with file names in "image", or several in "images", and what a note replaces as
+        "text_in_its_turn". Raises PolicyError if a message shows another image."""
         files = {id(shot.image): image_name(seen.turn, shot.name) for seen in self.observations for shot in seen.images}
         listed = []
         for message, whole in zip(self.shown.messages, self.conversation.messages, strict=True):
@@ -403,10 +398,8 @@ class QuestionState:
 
 @dataclass
 class VideoState(QuestionState):
-    """A question about the frames of a `film` (`--present video`), in the words of a benchmark's video protocol.
-
-    It has one turn, which has no observation: the messages show the frames, and the record has a small image of them.
-    """
+    """A question about the frames of a `film` (`--present video`), in the words of a benchmark's video protocol. It has
+    one turn, which has no observation: the messages show the frames, and the record has a small image of them."""
 
     film: Film | None = None
 

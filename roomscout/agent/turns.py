@@ -108,9 +108,7 @@ class EngineClock:
 
 class Prefetcher:
     """Environments of questions that have not begun, made on one thread, so that turns keep the threads for views.
-
-    Makes no more once their scans fill the library's cache, and none with recorded turns; videos are decoded ahead.
-    """
+    Makes no more once their scans fill the library's cache, and none with recorded turns; videos are decoded ahead."""
 
     def __init__(self, library: SceneLibrary | FilmLibrary, journal: Journal) -> None:
         self._library, self._journal = library, journal
@@ -180,10 +178,8 @@ def failing(state: QuestionState) -> Iterator[None]:
 
 
 def initialize_question_state(state: QuestionState, run: Run) -> None:
-    """Place the question in its scene at view 0, and replay the recorded turns, if any.
-
-    Fails the question if its scan cannot be loaded or its first view cannot be rendered.
-    """
+    """Place the question in its scene at view 0, and replay the recorded turns, if any. Fails the question if its scan
+    cannot be loaded or its first view cannot be rendered."""
     with failing(state):
         recorded = run.log.turns_of(state.episode)
         if not recorded:
@@ -210,11 +206,8 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
 
 
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
-    """Take one turn of all these questions: decide for the batch, then move and render in parallel.
-
-    Raises the errors of DECIDING (including OutOfMemory) before any question has advanced, so the turn can be
-    retried, and PolicyError for any other error of the policy. A RenderError fails only its own question.
-    """
+    """Take one turn of all these questions. Raises the errors of DECIDING (including OutOfMemory) before any has
+    advanced, and PolicyError for any other of the policy; a RenderError fails only its own question."""
     for state in states:
         run.turn_begins(state)
     asked = [state for state in states if state.asks]
@@ -305,11 +298,8 @@ def policy_errors(policy: Policy, method: str, states: Sequence[QuestionState]) 
 def checked(
     found: Any, policy: Policy, method: str, states: Sequence[QuestionState], final: bool | None = None
 ) -> list[Decision]:
-    """What a policy's method returned, if it is a valid decision for each question; else raises PolicyError.
-
-    Answers are not checked if `final` is None. With False, those of decisions that end their question must be valid,
-    with True all.
-    """
+    """What a policy's method returned, if it is a valid decision for each question; else raises PolicyError. Answers
+    are checked if `final` is not None: if False, only those that end their question."""
     if not isinstance(found, list | tuple) or len(found) != len(states):
         wrong = f"{_shown(found)} instead of a list with a Decision for each of {counted(len(states), 'question')}"
     else:

@@ -30,10 +30,8 @@ class Place(Protocol):
     camera: Intrinsics
 
     def surface_at(self, x: float, y: float) -> np.ndarray | None:
-        """The point of the scan that the view shows at a pixel, (3,) world metres; None in a hole.
-
-        Computed when asked for, and recorded with the turn. Raises ValueError if a record lacks it.
-        """
+        """The point of the scan that the view shows at a pixel, (3,) world metres; None in a hole. Computed when asked
+        for, and recorded with the turn. Raises ValueError if a record lacks it."""
 
     def pixel_of_mark(self, number: int) -> tuple[float, float] | None:
         """The pixel of a numbered mark of this turn's images; None if they have no such mark."""
@@ -57,11 +55,8 @@ class ActionSpaceError(Exception):
 
 @dataclass(frozen=True)
 class Key:
-    """A key of the object by which a model moves the camera.
-
-    `example` is its value in the prompt, `still` the one that does not move the camera. `grammar` is the value as GBNF;
-    it may use the rules `number` and `blank` of replies. `schema` is its JSON schema.
-    """
+    """A key of the object by which a model moves the camera: its `example` in the prompt, the value `still` that does
+    not move, its `schema`, and GBNF, which may use the rules `number` and `blank` of replies."""
 
     example: object = 0
     still: object = 0

@@ -41,10 +41,8 @@ KEYS = {
 
 
 def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
-    """The conversation of a turn as JSON values, and its images, which the messages name by their number.
-
-    Has what a model reads, and no more: neither the ground truth nor which scan the question is about.
-    """
+    """The conversation of a turn as JSON values, and its images, which the messages name by their number. Has what a
+    model reads, and no more: neither the ground truth nor which scan the question is about."""
     question, shots, messages = state.question, list[Shot](), []
     for message in state.messages().messages:
         images = [{"name": shot.name, "number": number} for number, shot in enumerate(message.shots, len(shots))]
@@ -67,11 +65,9 @@ def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
 
 
 def controls_of(state: QuestionState) -> dict[str, Any]:
-    """The fields of a reply as JSON values, and the `shortcuts`, which change a field by a button or a key.
-
-    What a shortcut does to the camera is found out by having the space read the reply that it makes; those that it
-    cannot read, or that move by several numbers, are left out. Raises ActionSpaceError.
-    """
+    """The fields of a reply as JSON values, and the `shortcuts`, which change a field by a button or a key. The space
+    reads the reply of each; those that it cannot read, or that move by several numbers, are left out. Raises
+    ActionSpaceError."""
     space = state.rules.space if state.rules.translation else state.rules.space.at_place
     fields = [_field(name, key) for name, key in space.keys.items()]
     shortcuts: list[dict[str, Any]] = []

@@ -50,10 +50,8 @@ class Asked:
 
 
 class HumanPolicy(Policy):
-    """Shows each question to the person that it is dealt to, on a page, and reads the replies like a model's.
-
-    `samples` is how many answers each question has. Thread-safe.
-    """
+    """Shows each question to the person that it is dealt to, on a page, and reads the replies like a model's. `samples`
+    is how many answers each question has. Thread-safe."""
 
     concurrent, reads_prompts, is_blinded = True, True, True
 
@@ -144,10 +142,8 @@ class HumanPolicy(Policy):
         return (None if asked is None or asked.replied.is_set() else asked), self._left.get(annotator)
 
     def reply(self, asked: Asked, values: dict[str, Any], answer: object) -> str:
-        """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing.
-
-        It is written as a model would write it, and read in the same way. What cannot be read takes no turn.
-        """
+        """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing. It is
+        written as a model would write it, and read in the same way. What cannot be read takes no turn."""
         question, done = asked.state.question, answer is not None
         moves = {name: values.get(name, key.still) for name, key in asked.state.rules.space.keys.items()}
         text = json.dumps({**moves, "answer": answer, "done": done}, ensure_ascii=False)

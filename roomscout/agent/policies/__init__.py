@@ -65,18 +65,13 @@ class Policy(Protocol):
 
     @abstractmethod
     def decide(self, states: "Sequence[QuestionState]") -> list[Decision]:
-        """One decision per question, in order; `state.observation` is the question's current observation.
-
-        Raises OutOfMemory if fewer questions may fit, ModelError if one of them cannot be decided. The same turn may
-        then be requested again.
-        """
+        """One decision per question, in order. Raises OutOfMemory if fewer questions may fit, ModelError if one of them
+        cannot be decided; the same turn may then be requested again."""
         ...
 
     def answer_now(self, states: "Sequence[QuestionState]") -> list[Decision] | None:
-        """What each question would be answered if the current turn were its last, in order (--anytime).
-
-        Called after `decide`, with those of its questions that go on; changes nothing of them. None if it cannot tell.
-        """
+        """What each question would be answered if the current turn were its last, in order (--anytime). Called after
+        `decide`, with those of its questions that go on; changes nothing of them. None if it cannot tell."""
         return None
 
     def moves(self, question: Question, sample: int, most: int) -> int:

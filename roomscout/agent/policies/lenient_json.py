@@ -122,10 +122,8 @@ def with_any(value: object, keys: Sequence[str]) -> dict[str, object] | None:
 
 
 class _Reader:
-    """Reads one object, from its opening brace to its end, to the end of the text, or to what is not JSON.
-
-    `position` is the index behind what was read, and `value` the object as far as it was read.
-    """
+    """Reads one object, from its opening brace to its end, to the end of the text, or to what is not JSON. `position`
+    is the index behind what was read, and `value` the object as far as it was read."""
 
     def __init__(self, text: str, start: int) -> None:
         self.position = start

@@ -142,9 +142,7 @@ def _position(prompts: Prompts, question: Question, observation: Observation) ->
 
 def _boxes(prompts: Prompts, template: str, question: Question, observation: Observation, known: int = 0) -> str:
     """The objects told but the `known` first ones, by name, in the coordinates of the position that the model reads.
-
-    Empty without a template. Objects of one name are numbered in the order in which they are told.
-    """
+    Empty without a template. Objects of one name are numbered in the order in which they are told."""
     if not template or not observation.objects[known:]:
         return prompts.no_boxes.format() if template else ""
     in_scan = question.kind.in_scan_coordinates or prompts.in_scan_coordinates

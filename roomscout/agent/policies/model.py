@@ -13,11 +13,8 @@ log = logging.getLogger(__name__)
 
 
 class ModelPolicy(Policy):
-    """Sends the messages of each question to a model; the question reads the reply, by the rules of its run.
-
-    A run makes its rules from `prompts`, by default those of the backend's checkpoint folder, if it has any, and from
-    `reply_format`.
-    """
+    """Sends the messages of each question to a model; the question reads the reply by the rules of its run, made from
+    `prompts`, by default those of the backend's checkpoint folder, and from `reply_format`."""
 
     reads_prompts = True
 

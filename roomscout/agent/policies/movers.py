@@ -87,10 +87,8 @@ class Spin(Mover):
 
 
 class RandomMoves(Mover):
-    """Moves drawn uniformly from those that the scan does not stop, by the seed, the episode and the turn.
-
-    Draws whole degrees and centimetres from all that an action allows, until nothing blocks or clips the move.
-    """
+    """Moves drawn uniformly from those that the scan does not stop, by the seed, the episode and the turn. Draws whole
+    degrees and centimetres from all that an action allows, until nothing blocks or clips the move."""
 
     MOST_DRAWS = 200
     """After this many stopped moves, the camera turns in place."""
@@ -282,19 +280,15 @@ class NeededObjects:
 
 
 class RecordedMoves(Mover):
-    """Takes each question along the poses that it had in the run of a folder, as recorded there (`--moves-of`).
-
-    Sample k of a question repeats sample k, or the last one that the run has.
-    """
+    """Takes each question along the poses that it had in the run of a folder, as recorded there (`--moves-of`). Sample
+    k of a question repeats sample k, or the last one that the run has."""
 
     def __init__(
         self, folder: Path, views: Mapping[str, Any], questions: Sequence[Question], samples: int, steps: int
     ) -> None:
-        """The moves for `questions`, as many times as `samples`, at most `steps` of each.
-
-        `views` are the settings of the new run that decide its views, as JSON values. Raises RunError if the folder
-        cannot be read, and ConfigError if it is not a run, has drawn other views or has not finished a question.
-        """
+        """The moves for `questions`, as many times as `samples`, at most `steps` of each; `views` are the settings that
+        decide views. Raises RunError for a damaged folder, ConfigError for no run, other views or an unfinished
+        question."""
         if not (folder / "run.json").is_file():
             raise ConfigError(f"--moves-of {folder}: this is not a run folder, it has no run.json")
         reader = RunReader(folder)

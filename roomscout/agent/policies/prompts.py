@@ -191,11 +191,8 @@ class OutcomePrompts:
 
 @dataclass(frozen=True)
 class Controls:
-    """Who moves the camera, and what the model is shown and told.
-
-    `moves` is "model", a name of MOVERS, "recorded" or "given path". `tell` is what the prompts reveal, `see` names the
-    images of each turn, and `boxes` says which boxes of objects the model reads, "boxes", "boxes-seen" or none.
-    """
+    """Who moves the camera ("model", a name of MOVERS, "recorded" or "given path"), what prompts reveal (`tell`), which
+    images a turn has (`see`), and which `boxes` the model reads: "boxes", "boxes-seen" or none."""
 
     moves: str = "model"
     at_once: bool = False
@@ -389,10 +386,8 @@ def _placeholders(template: str) -> dict[str, Any]:
 
 
 def _check(record: Prompts | OutcomePrompts | Variants, prefix: str) -> None:
-    """Raise ValueError, naming the field, for a template that cannot be filled in.
-
-    A checkpoint of others may bring templates: they must neither look into objects nor ask for gigabytes of padding.
-    """
+    """Raise ValueError, naming the field, for a template that cannot be filled in. A checkpoint of others may bring
+    templates: they must neither look into objects nor ask for gigabytes of padding."""
     for each in fields(record):
         template = getattr(record, each.name)
         if not isinstance(template, str):

@@ -176,9 +176,7 @@ class RecordedPlace:
 
 def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Question, bool], Decision]:
     """A parser of replies as a run read them: it takes a turn, its first turn, the question and whether it must answer.
-
-    Raises RunError if the space cannot be loaded, or is in a user's file, unless `allow_code` lets it be executed.
-    """
+    Raises RunError if the space cannot be loaded, or is in a user's file, unless `allow_code` lets it be executed."""
     if reader.facts.setting("present") == "video":
         video = reader.benchmark.video
         if video is None:
