@@ -29,8 +29,7 @@ from roomscout.analysis.compare.leaderboard import markdown_of, standing_of
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.serve import runs as serve_runs
 from roomscout.analysis.serve.live import LiveRun
-from roomscout.analysis.serve.runs import RunList
-from roomscout.analysis.serve.site import MOST_OPENED, FolderSite
+from roomscout.analysis.serve.runs import MOST_OPENED, RunList
 from roomscout.analysis.study.cells import Study, only_one
 from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import csv_cell, in_markdown
@@ -193,10 +192,10 @@ def test_no_view_outside_a_run_is_shown(copied: Path, tmp_path: Path, linked: st
     (copied / linked).rename(outside)
     (copied / linked).symlink_to(outside)
     read, live = RunContents.read(copied), LiveRun(copied, tmp_path / "maps")
-    live.page()
-    assert live.view("q001", "render_00.png") is None
+    live.report()
+    assert live.page(["views", "q001", "render_00.png"], {}) is None
     assert RunReader(copied).turns(EpisodeId(1))[0].shots[0].load() is None
-    assert live.view("q002", "render_00.png") is not None
+    assert live.page(["views", "q002", "render_00.png"], {}) is not None
     with pytest.raises(Exception, match="is a link out of the run folder"):
         read.images(EpisodeId(1), {"role": "user", "text": "", "image": "render_00.png"})
 
@@ -204,10 +203,9 @@ def test_no_view_outside_a_run_is_shown(copied: Path, tmp_path: Path, linked: st
 @pytest.mark.parametrize("name", ["q" + "9" * 5000, "q001_s" + "9" * 5000, "x" * 5000, "q\u0661"])
 def test_long_names_and_versions_are_not_found(one_run: Path, tmp_path: Path, name: str):
     live = LiveRun(one_run, tmp_path)
-    assert live.question(name) is None
-    assert live.view(name, "render_00.png") is None
-    assert live.view("q001", f"render_{'0' * 5000}.png") is None
-    assert live.map("0" * 5000 + ".png") is None
+    views = (name, "render_00.png"), ("q001", f"render_{'0' * 5000}.png")
+    for path in (["data", f"{name}.js"], *(["views", *view] for view in views), ["maps", "0" * 5000 + ".png"]):
+        assert live.page(path, {}) is None
     begun = live.changes("")["version"].partition(".")[0]
     assert live.changes(f"{begun}.{'9' * 5000}")["answers"]["rows"]
 
@@ -215,12 +213,13 @@ def test_long_names_and_versions_are_not_found(one_run: Path, tmp_path: Path, na
 # The server
 
 
-def test_a_list_of_runs_keeps_no_questions(one_run: Path, monkeypatch: pytest.MonkeyPatch):
-    runs = RunList(one_run.parent)
-    first = runs.page()
+def test_a_list_of_runs_keeps_no_questions(one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    runs = RunList(one_run.parent, tmp_path)
+    first = runs.runs()
     monkeypatch.setattr(serve_runs, "RunContents", None)  # what has not changed is not read again
-    assert runs.page() == first
-    assert not [each for known in runs._read.values() for each in vars(known).values() if isinstance(each, RunContents)]
+    assert runs.runs() == first
+    kept = [*runs._read.values()]
+    assert not [each for _, *known, progress in kept for each in (*known, *progress.args) if hasattr(each, "questions")]
 
 
 def test_a_folder_keeps_few_runs_in_memory(one_run: Path, tmp_path: Path):
@@ -229,10 +228,10 @@ def test_a_folder_keeps_few_runs_in_memory(one_run: Path, tmp_path: Path):
         folder.mkdir(parents=True)
         for name in ("run.json", "results.jsonl", "summary.json", "questions.jsonl"):
             shutil.copy(one_run / name, folder)
-    site = FolderSite(RunList(tmp_path / "runs"), tmp_path / "drafts")
+    site = RunList(tmp_path / "runs", tmp_path / "drafts")
     for number in range(MOST_OPENED + 2):
         assert site.page(["runs", f"run{number}", ""], {}) is not None
-    assert site._site.cache_info().currsize == MOST_OPENED
+    assert site._report.cache_info().currsize == MOST_OPENED
 
 
 def test_a_server_out_of_descriptors_rests(one_run: Path):

@@ -21,10 +21,8 @@ from browsing import PHONE, OpenPage
 from conftest import COMMAND, RoomScans, run_in_process
 from waiting import PATIENCE_S, wait_until
 
-from roomscout.analysis.serve.live import LiveRun
-from roomscout.analysis.serve.progress import QUIET_S
-from roomscout.analysis.serve.runs import RunList
-from roomscout.analysis.serve.site import site_of
+from roomscout.analysis.serve.live import QUIET_S, LiveRun
+from roomscout.analysis.serve.runs import RunList, site_of
 from roomscout.base.web import server_on
 from roomscout.command.main import main
 from roomscout.runs.reader import RunReader
@@ -205,8 +203,9 @@ def test_a_run_on_ray_shows_what_its_parts_have(six_rooms: RoomScans, one_run: P
     live = LiveRun(run, tmp_path / "maps")
     finished = [row[0] for row in live.index()["rows"] if row[4] < 3]
     assert finished == answered and len(answered) < 21
-    assert live.view(answered[0], "render_00.png") == part / answered[0] / "render_00.png"
-    assert live.question(answered[0])["turns"][0]["view"] == f"views/{answered[0]}/render_00.png"
+    view = f"views/{answered[0]}/render_00.png"
+    assert live.page(view.split("/"), {}).content == (part / answered[0] / "render_00.png").read_bytes()
+    assert f'"view":"{view}"' in live.page(["data", f"{answered[0]}.js"], {}).content.decode()
 
 
 @pytest.mark.slow
@@ -382,7 +381,7 @@ def test_the_list_of_runs_calls_each_by_its_name_or_model_and_marks_controls(one
         shutil.copytree(one_run, tmp_path / name)
         facts = json.loads((tmp_path / name / "run.json").read_text())
         (tmp_path / name / "run.json").write_text(json.dumps(facts | {"config": facts["config"] | settings}))
-    listed = {each.name: each for each in RunList(tmp_path)._runs()}
+    listed = {each.name: each for each in RunList(tmp_path, tmp_path / "drafts").runs()}
     assert (listed["free"].title, listed["free"].badges) == ("free", ())
     assert listed["turned"].title.startswith("random · ")
     assert listed["turned"].badges == ("spin", "turning only")

@@ -80,7 +80,7 @@ def test_a_run_of_another_version_is_refused(run: Path):
 def test_a_list_of_runs_shows_the_others_beside_a_damaged_one(run: Path):
     bad = Path(shutil.copytree(run, run.parent / "bad"))
     (bad / "run.json").write_text("{}")
-    page = RunList(run.parent).page()
+    page = RunList(run.parent, run.parent).page([""], {}).content.decode()
     assert "missing keys" in page and "3 questions" in page
 
 

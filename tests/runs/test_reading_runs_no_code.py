@@ -111,7 +111,7 @@ def test_no_reading_verb_executes_what_a_run_names(
     for flags in VERBS.values():
         ended = run_main(flags(str(ran)))
         assert ended.returncode in (0, 2), ended.stderr
-    RunList(ran.parent).page()
+    RunList(ran.parent, ran.parent).runs()
     assert not (own.parent / "executed").exists()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roomscout.analysis.run_argument import add_run, chosen_run
-from roomscout.analysis.serve.site import site_of
+from roomscout.analysis.serve.runs import site_of
 from roomscout.base.text import log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.base.web import ADDRESS, PortError, server_on

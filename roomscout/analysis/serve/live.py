@@ -4,8 +4,10 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass
+from datetime import datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,13 +15,15 @@ from urllib.parse import quote
 from roomscout.analysis.replay.lookup import replay_of
 from roomscout.analysis.replay.page import page as replay_page
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
-from roomscout.analysis.report.pages import index_of, page_of
-from roomscout.analysis.report.writer import SCRIPTS, page_values, plans_of, style_addresses, template
-from roomscout.analysis.serve.progress import Progress, stamps_of, turn_stamps
+from roomscout.analysis.report.pages import index_of, page_of, script
+from roomscout.analysis.report.writer import SCRIPTS, STYLES, assets, page_values, plans_of, style_addresses, template
+from roomscout.base.text import counted
+from roomscout.base.web import JAVASCRIPT, PNG, Page, Site
 from roomscout.data.scans import ScanNotFound
 from roomscout.rendering.scene import SceneError
 from roomscout.runs import RunError
-from roomscout.runs.reader import journal_path
+from roomscout.runs.hardware import HARDWARE_FILE
+from roomscout.runs.reader import MARKS_FILE, PARTS_FOLDER, SIGHTS_FILE, journal_path, run_folders
 from roomscout.runs.records import EpisodeId, SavedShot
 
 BLOCKS = ("title", "about", "missing", "scores", "cautions", "hardware", "plots")
@@ -28,6 +32,65 @@ REST_S = 1.0
 """The shortest time between two looks at the disk."""
 LOOKING_SHARE = 0.1
 """The largest share of the time that looking at the disk may take, so that it does not slow down the run."""
+VIEW_FILE = re.compile(r"render_[0-9]{2,6}(_[a-z][a-z0-9]{0,39})?\.png")
+QUIET_S = 120.0
+"""A run that has written nothing for so long is reported as quiet."""
+FILES = ("run.json", "results.jsonl", "summary.json", SIGHTS_FILE, MARKS_FILE, HARDWARE_FILE)
+"""What tells whether a run has changed, apart from the turns of unfinished answers."""
+
+Stamp = tuple[int, int] | None
+"""A file's size and its time of modification in ns; None if it is missing."""
+
+
+def stamp_of(path: Path) -> Stamp:
+    """What changes when a file is appended to or replaced."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def stamps_of(folder: Path, names: Iterable[str] = FILES) -> dict[Path, Stamp]:
+    """The stamps of files of a run and of its parts."""
+    runs = [folder, *run_folders(folder / PARTS_FOLDER)]
+    return {run / name: stamp_of(run / name) for run in runs for name in names}
+
+
+def turn_stamps(run: RunContents) -> dict[Path, Stamp]:
+    """The stamps of the journals of the answers that have begun and not finished."""
+    unfinished = [(episode, reader) for episode, reader in run.begun.items() if episode not in run.rows]
+    return {path: stamp_of(path) for path in (journal_path(reader.folder, each) for each, reader in unfinished)}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`state` is "finished", "running" or "quiet"; `words` say it in a sentence."""
+
+    state: str
+    words: str
+
+    @classmethod
+    def of(cls, folder: Path, answers: int, pending: int, journals: Iterable[Path]) -> "Progress":
+        """The progress of a run of so many answers, of which some are pending; `journals` are those in progress."""
+        done, asked = answers - pending, counted(answers, "answer")
+        if pending == 0:
+            return cls("finished", f"Finished: {asked}.")
+        stamps = [*stamps_of(folder, (*FILES, "run.log")).values(), *map(stamp_of, journals)]
+        written = max(stamp[1] for stamp in stamps if stamp is not None) / 1e9
+        if time.time() - written < QUIET_S:
+            return cls("running", f"In progress: {done:,} of {asked}.")
+        at = datetime.fromtimestamp(written).strftime("%Y-%m-%d %H:%M")
+        why = "the run was stopped, or a turn is taking long"
+        return cls("quiet", f"{done:,} of {asked}. Nothing written since {at}: {why}.")
+
+
+def asset(name: str) -> Page | None:
+    """A file that the pages load; None if they load none of this name."""
+    files = {Path(known).name: assets() / known for known in (*STYLES, *SCRIPTS)}
+    files["live.js"] = resources.files("roomscout.analysis.serve") / "assets" / "live.js"
+    kind = JAVASCRIPT if name.endswith(".js") else "text/css; charset=utf-8"
+    return Page(files[name].read_bytes(), kind) if name in files else None
 
 
 @dataclass
@@ -39,8 +102,10 @@ class _Known:
     version: int
 
 
-class LiveRun:
+class LiveRun(Site):
     """A run and its report. Its methods may be called from several threads, and raise RunError."""
+
+    errors = (RunError,)
 
     def __init__(self, folder: Path, maps: Path, home: str = ""):
         """`maps` is a folder for the floor plans, `home` the address of a page with all runs; raises RunError."""
@@ -53,7 +118,45 @@ class LiveRun:
         self._begun, self._version = secrets.token_hex(4), 0
         self._look_at = 0.0
 
-    def page(self) -> str:
+    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+        """See `Site`. No address is a path on the disk."""
+        match path:
+            case [""]:
+                return Page(self.report().encode())
+            case ["state.json"]:
+                return Page.of_json(self.changes(query.get("since", [""])[0]))
+            case ["data", "index.js"]:
+                return Page(script("index", self.index()).encode(), JAVASCRIPT)
+            case ["assets", file]:
+                return asset(file)
+            case ["maps", file] if re.fullmatch(r"[0-9a-f]{16}\.png", file) and (self._maps / file).is_file():
+                return Page((self._maps / file).read_bytes(), PNG)
+            case ["data" | "replays" | "views", name, *_]:
+                run, episode = self._find(name.partition(".")[0])
+                return None if episode is None else self._page_of(path, run, episode)
+        return None
+
+    def _page_of(self, path: list[str], run: RunContents, episode: EpisodeId) -> Page | None:
+        """The data, the replay or a view of an answer. Draws the floor plan if there is none yet."""
+        name = str(episode)
+        if path == ["data", f"{name}.js"]:
+            with self._drawing:
+                values = page_of(run.answer(episode), run, self._plans, self._address)
+            values["replay"] = f"replays/{name}.html" if values["turns"] else None
+            return Page(script("question", name, values).encode(), JAVASCRIPT)
+        if path == ["replays", f"{name}.html"]:
+            try:
+                with self._drawing:
+                    return Page(replay_page(replay_of(run, name)).encode())
+            except (SceneError, ScanNotFound) as error:
+                raise RunError(str(error)) from None
+        match path:
+            case ["views", each, file] if each == name and VIEW_FILE.fullmatch(file):
+                view = SavedShot(file, run.folder_of(episode) / file).file
+                return Page(view.read_bytes(), PNG) if view else None
+        return None
+
+    def report(self) -> str:
         """The page of the report."""
         with self._lock:
             self._look()
@@ -71,26 +174,6 @@ class LiveRun:
             self._look()
             return index_of(self._entries())
 
-    def question(self, name: str) -> dict[str, Any] | None:
-        """The page of an answer; None if the run has none of this name. Draws the floor plan if there is none yet."""
-        run, episode = self._find(name)
-        if episode is None:
-            return None
-        with self._drawing:
-            values = page_of(run.answer(episode), run, self._plans, self._address)
-        return values | {"replay": f"replays/{name}.html" if values["turns"] else None}
-
-    def replay(self, name: str) -> str | None:
-        """The page of an answer in 3D; None if the run has none of this name. Raises RunError without a scan."""
-        run, episode = self._find(name)
-        if episode is None:
-            return None
-        try:
-            with self._drawing:
-                return replay_page(replay_of(run, name))
-        except (SceneError, ScanNotFound) as error:
-            raise RunError(str(error)) from None
-
     def changes(self, since: str) -> dict[str, Any]:
         """The rows and the blocks of the table that have changed since a version, all for an unknown one."""
         with self._lock:
@@ -106,18 +189,6 @@ class LiveRun:
             context = page.new_context(self._values())
             blocks = {name: "".join(page.blocks[name](context)) for name in BLOCKS}
             return news | {"answers": index_of(self._entries(known)), "blocks": blocks}
-
-    def view(self, name: str, file: str) -> Path | None:
-        """The file of an image; None if it is not one of this run's."""
-        run, episode = self._find(name)
-        if episode is None or not re.fullmatch(r"render_[0-9]{2,6}(_[a-z][a-z0-9]{0,39})?\.png", file):
-            return None
-        return SavedShot(file, run.folder_of(episode) / file).file
-
-    def map(self, file: str) -> Path | None:
-        """The file of a floor plan; None if it is not drawn."""
-        path = self._maps / file
-        return path if re.fullmatch(r"[0-9a-f]{16}\.png", file) and path.is_file() else None
 
     def _find(self, name: str) -> tuple[RunContents, EpisodeId | None]:
         """The run as it is now, and its answer of a name; None if it has none."""

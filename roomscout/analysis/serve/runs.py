@@ -1,8 +1,10 @@
-"""The list of the runs in a folder, with their scores."""
+"""The list of the runs in a folder, with their scores, and the report of each, which is read when it is opened."""
 
 import hashlib
 import threading
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,11 +12,15 @@ from urllib.parse import quote
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import about_in_words
 from roomscout.analysis.report.writer import style_addresses, templates
-from roomscout.analysis.serve.progress import Progress, Stamp, stamps_of, turn_stamps
+from roomscout.analysis.serve.live import LiveRun, Progress, Stamp, asset, stamps_of, turn_stamps
 from roomscout.analysis.titles import answering, asked_in_words, controls_of
 from roomscout.base.tables import interval_in_words
+from roomscout.base.web import Page, Site
 from roomscout.runs import RunError
 from roomscout.runs.reader import run_folders
+
+MOST_OPENED = 4
+"""The most runs of a folder whose questions and answers are kept in memory; others are read again."""
 
 
 @dataclass(frozen=True)
@@ -35,62 +41,72 @@ class ListedRun:
     progress: Progress | None = None
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What the list keeps of a run that it has read: not its questions and answers, which may take gigabytes."""
-
-    stamps: dict[Path, Stamp]
-    listed: ListedRun
-    episodes: int
-    pending: int
-    journals: tuple[Path, ...]
-
-
-class RunList:
+class RunList(Site):
     """The runs directly below a folder, newest first. Its methods may be called from several threads."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self._lock = threading.Lock()
-        self._read: dict[Path, _Known] = {}
+    errors = (RunError,)
 
-    def page(self) -> str:
-        """The page that lists them."""
-        found = self._runs()
-        return _template().render(title=self.folder.name, runs=found, live=_version(found), styles=style_addresses())
+    def __init__(self, folder: Path, drafts: Path):
+        """`drafts` is a folder for the floor plans of the reports."""
+        self._folder, self._lock, numbers = folder, threading.Lock(), count()
+        # neither questions nor answers of a run, which may take gigabytes
+        self._read: dict[Path, tuple[dict[Path, Stamp], ListedRun, partial[Progress]]] = {}
+        self._report = lru_cache(MOST_OPENED)(
+            lambda folder: LiveRun(folder, drafts / str(next(numbers)), home="../../")
+        )
 
-    def changes(self, since: str) -> dict[str, Any]:
+    def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
+        """See `Site`. No address is a path on the disk."""
+        match path:
+            case [""]:
+                found = self.runs()
+                values = {"title": self._folder.name, "runs": found, "live": _version(found)}
+                return Page(_template().render(**values, styles=style_addresses()).encode())
+            case ["state.json"]:
+                return Page.of_json(self._changes(query.get("since", [""])[0]))
+            case ["assets", file]:
+                return asset(file)
+            case ["runs", name, *rest]:
+                folder = next((each for each in run_folders(self._folder) if each.name == name), None)
+                if folder is None:
+                    return None
+                return self._report(folder).page(rest, query) if rest else Page(moved=f"{_address_of(folder)}/")
+        return None
+
+    def runs(self) -> list[ListedRun]:
+        """The runs as they are now."""
+        with self._lock:
+            found = [self._listed(folder) for folder in run_folders(self._folder)]
+        return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
+
+    def _changes(self, since: str) -> dict[str, Any]:
         """The list, if it is not that of a version; see `LiveRun.changes`."""
-        found = self._runs()
+        found = self.runs()
         version, page = _version(found), _template()
         news: dict[str, Any] = {"version": version, "state": "", "words": ""}
         if version != since:
             news["blocks"] = {"runs": "".join(page.blocks["runs"](page.new_context({"runs": found})))}
         return news
 
-    def _runs(self) -> list[ListedRun]:
-        with self._lock:
-            found = [self._listed(folder) for folder in run_folders(self.folder)]
-        return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
-
     def _listed(self, folder: Path) -> ListedRun:
         """A run as it is now; reads it only if it has changed."""
-        stamps, known = stamps_of(folder), self._read.get(folder)
-        if known is None or known.stamps != stamps:
+        stamps, address = stamps_of(folder), f"runs/{_address_of(folder)}/"
+        if folder not in self._read or self._read[folder][0] != stamps:
             try:
-                known = _read(folder, stamps)
+                run = RunContents.read(folder)
             except RunError as error:
-                return ListedRun(folder.name, f"runs/{address_of(folder)}/", str(error))
-            self._read[folder] = known
-        return replace(known.listed, progress=Progress.of(folder, known.episodes, known.pending, known.journals))
+                return ListedRun(folder.name, address, str(error))
+            progress = partial(Progress.of, folder, run.facts.episodes, run.pending, tuple(turn_stamps(run)))
+            self._read[folder] = stamps, _row_of(run, address), progress
+        _, listed, progress = self._read[folder]
+        return replace(listed, progress=progress())
 
 
-def _read(folder: Path, stamps: dict[Path, Stamp]) -> _Known:
-    run = RunContents.read(folder)
+def _row_of(run: RunContents, address: str) -> ListedRun:
     facts, asked, interval = run.facts, run.summary.asked, run.summary.interval("overall")
-    listed = ListedRun(
-        folder.name,
-        f"runs/{address_of(folder)}/",
+    return ListedRun(
+        run.folder.name,
+        address,
         title=facts.name or f"{answering(facts)} · {asked_in_words(facts, run.benchmark)}",
         about=about_in_words(run),
         badges=tuple(filter(None, (*controls_of(facts), str(facts.part or "")))),
@@ -100,11 +116,16 @@ def _read(folder: Path, stamps: dict[Path, Stamp]) -> _Known:
         interval=interval_in_words(interval) if interval else "",
         label=str(asked.label or ""),
     )
-    return _Known(stamps, listed, facts.episodes, run.pending, tuple(turn_stamps(run)))
 
 
-def address_of(folder: Path) -> str:
-    """A folder's name in an address."""
+def site_of(folder: Path, drafts: Path) -> Site:
+    """The report of a run, or the list of the runs in a folder, with floor plans below `drafts`; raises RunError."""
+    if not (folder / "run.json").exists() and run_folders(folder):
+        return RunList(folder, drafts)
+    return LiveRun(folder, drafts)
+
+
+def _address_of(folder: Path) -> str:
     return quote(bytes(Path(folder.name)), safe="")
 
 
