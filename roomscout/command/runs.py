@@ -121,15 +121,14 @@ def look_ahead(settings: Settings, folder: Path | None) -> int:
     is that of a run to resume. Raises the errors of `plan`."""
     require_no_conflict(settings)
     if settings.plan:
-        for line in memory_of(settings, folder):
-            log.info("%s", line)
+        _log_lines(memory_of(settings, folder))
         if settings.ray or settings.on_gpus:
             log.info("With --ray or --gpus, all of this is for one worker; they share the questions")
         return 0
     benchmark = find_benchmark(settings.benchmark)
     origins = benchmark if settings.questions is None else replace(benchmark, questions_from=None)
     try:
-        here = part_of(asked_by(vars(settings)).questions, settings.shard)
+        here = part_of(asked_by(vars(settings)).questions, settings.part)
     except QuestionError:
         if settings.questions is None:
             _log_lines(origin_lines(origins, list(benchmark.scans_from)))  # what can be prepared meanwhile
@@ -140,22 +139,20 @@ def look_ahead(settings: Settings, folder: Path | None) -> int:
     missing = missing_scans(here, root, layouts)
     # The units of published datasets and of benchmarks with their own scans are known.
     known = {*layouts} if OWN_ROOTS not in layouts else {question.dataset for question in here}
-    scenes = {each.scene: each for each in here if each.scan or each.dataset not in known}
+    checked = {each.scene: each for each in here if each.scan or each.dataset not in known}
     unusable = {}
-    for scene, question in scenes.items():
-        if scene not in missing:
-            try:
-                path = scan_of(question, root, layouts)
-                load_scene(path, *question.frame.over(settings.up_axis, settings.scale))
-            except SceneError as error:
-                unusable[scene] = str(error)
+    for scene, question in checked.items():
+        if scene in missing:
+            continue
+        try:
+            load_scene(scan_of(question, root, layouts), *question.frame.over(settings.up_axis, settings.scale))
+        except SceneError as error:
+            unusable[scene] = str(error)
     log_scan_table(here, missing, unusable)
     for why in unusable.values():
         log.warning("%s", why)
     if unusable:
-        log.warning(
-            "To give a scan a unit or an up axis of its own, add columns scale and up_axis to the question file"
-        )
+        log.warning("To give a scan its own unit or up axis, add columns scale and up_axis to the question file")
     _log_lines(origin_lines(origins, list(dict.fromkeys(each.dataset for each in here))))
     return 1 if missing or unusable else 0
 

@@ -11,7 +11,6 @@ from roomscout.analysis.study.cells import Given
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
 from roomscout.command.demo import demo_settings
-from roomscout.data.parts import Part
 from roomscout.data.questions import QuestionError, fingerprint
 from roomscout.edge import flags as edge_flags
 from roomscout.edge.conflicts import require_no_conflict
@@ -32,9 +31,7 @@ class StudiedCommand:
         """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError."""
         given = edge_flags.parse_command_line(list(flags))
         if unused := [flag(name) for name in given.settings if SETTINGS[name].study == "never"]:
-            raise ConfigError(
-                f"a study answers many questions, in runs in its own folder: leave out {', '.join(unused)}"
-            )
+            raise ConfigError(f"a study has many questions, in runs in its own folder: leave out {', '.join(unused)}")
         settings, names = read_settings(given.settings), set(given.settings)
         if settings.demo:
             in_folder = {**given.settings, "log_root": folder, "retry_failed": False}
@@ -42,7 +39,7 @@ class StudiedCommand:
             names |= {"model", "max_batched_turns", "questions", "scan_root"}
         else:
             settings = located(settings)
-        values, part = settings.as_json, Part.parse(settings.shard) if settings.shard is not None else None
+        values, part = settings.as_json, settings.part
         return Given(
             {name: values[name] for name in names if SETTINGS[name].study == "cell"},
             (part.number, part.of) if part else None,

@@ -163,11 +163,8 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     if not is_named and processor is None and not is_torch_module(model):
         if unused := [name for name in settings if name != "prompts"]:
             raise ConfigError(f"{flag(unused[0])} would have no effect on {_shown(model)}: set it in your own code")
-        backend = backend_from(model)
         chosen = settings_in_python({}, settings)
-        policy = ModelPolicy(backend, action_format(False), model_prompts(chosen.prompts, chosen.model))
-        policy.name = backend.name
-        return policy
+        return ModelPolicy(backend_from(model), action_format(False), model_prompts(chosen.prompts, chosen.model))
     if is_named == (processor is not None):
         raise ConfigError("load_policy takes the processor of a loaded model, and of no other")
     name = str(model) if is_named else getattr(model, "name_or_path", "") or _shown(model)
@@ -177,15 +174,10 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     options = model_options(chosen, MemoryPlan(1, "memory is planned per run"))
     if is_named:
         openai = chosen.engine == "openai"
-        server = server_options(chosen, chosen.constrained, chosen.most_shown) if openai else None
-        policy = ModelPolicy(
-            make_backend(chosen.model, options, server),
-            action_format(chosen.constrained),
-            model_prompts(chosen.prompts, chosen.model),
-        )
+        backend = make_backend(chosen.model, options, server_options(chosen) if openai else None)
     else:
         backend = TransformersBackend(model, processor, options, name=name)
-        policy = ModelPolicy(backend, action_format(chosen.constrained), model_prompts(chosen.prompts, chosen.model))
+    policy = ModelPolicy(backend, action_format(chosen.constrained), model_prompts(chosen.prompts, chosen.model))
     policy.name = chosen.model
     names = {*MODEL_SETTINGS, "engine", *(names_in(ServerSettings) if chosen.engine == "openai" else ())} - {"model"}
     policy.settings = {name: getattr(chosen, name) for name in names}
@@ -240,5 +232,4 @@ def settings_in_python(
             raise ConfigError(f"{flag(name)} is of a run with a folder: add log_root, where to create it")
     named = {"policy": policy} if isinstance(policy, str) else {}
     root = {} if log_root is None else {"log_root": log_root}
-    read = read_settings({**values, **named, **root, **settings})
-    return located(read)
+    return located(read_settings({**values, **named, **root, **settings}))

@@ -8,7 +8,6 @@ from typing import Any
 
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
-from roomscout.edge.declaring import Rules
 from roomscout.edge.settings import DEFAULTS, SETTINGS, Settings
 
 OTHERS: tuple[tuple[Callable[[Settings], object], str], ...] = (
@@ -37,7 +36,8 @@ class Conflicts:
         """Each conflict in a sentence."""
         for name, declared in SETTINGS.items():
             shown = self._shown(name)
-            for rules in self._rules_of(name):
+            of_value = [rules for value, rules in declared.when.items() if self._holds(f"{name}={value}")]
+            for rules in [declared.rules, *of_value] if self._is_given(name) else of_value:
                 for need in rules.needs:
                     if not any(map(self._holds, need.split("|"))):
                         yield f"{shown} needs {' or '.join(map(_typed, need.split('|')))}"
@@ -46,12 +46,6 @@ class Conflicts:
             if declared.engines and self.settings.engine not in declared.engines and self._is_given(name):
                 yield f"{shown} needs {' or '.join(f'--engine {each}' for each in declared.engines)}"
         yield from (why for conflicts, why in OTHERS if conflicts(self.settings))
-
-    def _rules_of(self, name: str) -> Iterator[Rules]:
-        """What a setting needs and excludes with the value that it has."""
-        if self._is_given(name):
-            yield SETTINGS[name].rules
-        yield from (rules for value, rules in SETTINGS[name].when.items() if self._holds(f"{name}={value}"))
 
     def _is_given(self, name: str) -> bool:
         """Whether a setting has another value than its default; when a run resumes, "auto" was resolved by the run."""

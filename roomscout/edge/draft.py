@@ -23,7 +23,6 @@ from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.base.text import counted
 from roomscout.data.benchmarks import benchmark_names, find_benchmark
-from roomscout.data.parts import Part
 from roomscout.data.questions import Question, Selection, fingerprint
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.conditions import answerer_of, conditions_of, scoring_of
@@ -100,14 +99,14 @@ class Draft:
         benchmark = find_benchmark(settings.benchmark)
         if folder is not None:
             settings = as_begun(saved_settings(folder), settings)
-            asked = Selection.all_of(questions_to_resume(folder, settings.questions, settings.shard, benchmark))
+            asked = Selection.all_of(questions_to_resume(folder, settings, benchmark))
         if settings.ply is not None:
             try:
                 reader_of(settings.ply)
             except SceneError as error:
                 raise ConfigError(f"--ply {error}") from None
         asked = asked or asked_by(vars(settings))
-        here = part_of(asked.questions, settings.shard)
+        here = part_of(asked.questions, settings.part)
         questions = QuestionSpec(asked, here, settings.samples, benchmark, settings.ply is not None)
         draft = cls(settings, policy, questions, folder)
         draft._require_answers()
@@ -143,10 +142,7 @@ class Draft:
         benchmark = self.questions.benchmark
         if self.settings.on_video and benchmark.video is None:
             known = ", ".join(name for name in benchmark_names() if find_benchmark(name).video)
-            raise ConfigError(
-                f"--present video: {benchmark.title} has no protocol on videos; those that have one are {known}, and a "
-                "Benchmark record of yours whose field video is set"
-            )
+            raise ConfigError(f"--present video: {benchmark.title} has no field video; those that have one are {known}")
         return benchmark.video if self.settings.on_video else None
 
     @cached_property
@@ -199,10 +195,9 @@ class Draft:
         settings = self.settings
         if self.video is not None:
             return Rules(video=self.video, native=self.native)
-        form = action_format(settings.constrained) if self.policy is None else ReplyFormat()
-        form = self._model.reply_format if self._model is not None else form
         space = find_space(settings.actions)
-        if form.grammar is not None:
+        form = self._model.reply_format if self._model is not None else ReplyFormat()
+        if form.grammar is not None or (self.policy is None and settings.constrained):
             form = action_format(True, space if settings.translation else space.at_place)
         return Rules(
             prompts=self._prompts,
@@ -298,7 +293,7 @@ class Draft:
         if self.policy is not None:
             return EngineSpec(settings.model, self.policy)
         if settings.engine == "openai":
-            server = server_options(settings, settings.constrained, settings.most_shown)
+            server = server_options(settings)
         elif settings.engine == "vllm":
             vllm = VllmOptions(images=settings.most_shown, tensor_parallel_size=memory.tensor_parallel)
         options = model_options(settings, memory)
@@ -326,6 +321,7 @@ class Draft:
         values = settings.as_json | (of_one(self.questions.here[0]) if self.questions.is_one else {})
         facts = RunReader(self.folder).facts if self.folder is not None else None
         changes = {} if facts is None else changed_since(facts.config, values)
+        part, whole = settings.part, self.questions.asked.questions
         return RecordSpec(
             folder=self.folder,
             log_root=settings.log_root,
@@ -337,21 +333,13 @@ class Draft:
             scoring=scoring_of(values),
             changed=changes,
             resume_flags=flags_of(changes),
-            part=self._part,
+            part=PartRecord(part.number, part.of, len(whole), fingerprint(whole), OF_PART) if part else None,
             prompts=prompts,
             revision=revision,
             price=self._price(facts.price if facts is not None else None),
             budget=settings.budget,
             retry_failed=settings.retry_failed,
         )
-
-    @property
-    def _part(self) -> PartRecord | None:
-        """The part of all questions that --shard selects."""
-        if self.settings.shard is None:
-            return None
-        part, whole = Part.parse(self.settings.shard), self.questions.asked.questions
-        return PartRecord(part.number, part.of, len(whole), fingerprint(whole), OF_PART)
 
     def _price(self, recorded: Price | None) -> Price | None:
         """The price of the model by --prices, whose file may be gone when a run resumes; raises ConfigError."""
@@ -384,14 +372,11 @@ class Draft:
             raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")
 
     def _require_new(self) -> None:
-        """Raise ConfigError if the benchmark of a new run has its own scans and others are given, RunError if the name
-        of the run is taken."""
-        settings = self.settings
-        own_scans = self.questions.benchmark.folder is not None and not Path(settings.benchmark).is_dir()
-        if own_scans and settings.questions is None and settings.scan_root != DEFAULTS["scan_root"].absolute():
-            raise ConfigError(
-                f"--benchmark {settings.benchmark} has its own scans: leave out --scan-root {settings.scan_root}"
-            )
+        """Raise ConfigError for other scans than a benchmark's own, RunError if the name of the run is taken."""
+        settings, benchmark, root = self.settings, self.settings.benchmark, self.settings.scan_root
+        own_scans = self.questions.benchmark.folder is not None and not Path(benchmark).is_dir()
+        if own_scans and settings.questions is None and root != DEFAULTS["scan_root"].absolute():
+            raise ConfigError(f"--benchmark {benchmark} has its own scans: leave out --scan-root {root}")
         if settings.name is not None:
-            part = Part.parse(settings.shard) if settings.shard is not None else None
+            part = settings.part
             named_folder(settings.log_root, settings.name, (part.number, part.of) if part else None)

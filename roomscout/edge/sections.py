@@ -20,27 +20,8 @@ from roomscout.agent.actions import action_spaces
 from roomscout.agent.policies.named import CONTROLS
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmarks import DEFAULT, benchmark_names
+from roomscout.edge import types
 from roomscout.edge.declaring import EngineName, Role, Rules, Section, setting
-from roomscout.edge.types import (
-    NO_GPUS,
-    Address,
-    Annotators,
-    Count,
-    Device,
-    ExtraBody,
-    Given,
-    Gpus,
-    ImageSize,
-    PartName,
-    RevisionName,
-    RunName,
-    Seconds,
-    See,
-    ServerUrl,
-    Share,
-    Tell,
-    VariableName,
-)
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.vllm import VllmOptions
 from roomscout.rendering.modalities import MODALITIES
@@ -118,9 +99,9 @@ class QuestionSettings(Section):
     """Only questions of these scenes."""
     ids: tuple[str, ...] = setting((), Role.QUESTION, "ID")
     """Only questions with these ids."""
-    num_questions: Count | None = setting(None, Role.QUESTION, "N")
+    num_questions: types.Count | None = setting(None, Role.QUESTION, "N")
     """Only the first N questions that pass the other filters."""
-    samples: Count = setting(1, Role.SCORING, "K")
+    samples: types.Count = setting(1, Role.SCORING, "K")
     """Answer every question K times with different random seeds; the summary adds pass@k and the majority vote."""
 
 
@@ -141,11 +122,10 @@ class RenderSettings(Section):
     """Renderer of the views: {choices}; auto is pyrender if it finds a GPU, else raycast; for Gaussian splats, gsplat
     or, on the CPU, splats."""
     up_axis: UpAxis = setting("auto", Role.ANSWER, unless=VIDEO)
-    """The axis of the scan files that points up, -y if y points down; auto is y for GLB and glTF and z for all others.
-    """
+    """The axis of the scan files that points up, -y if y points down; auto is y for GLB and glTF, z for others."""
     scale: Annotated[float, Gt(0)] = setting(1.0, Role.ANSWER, unless=VIDEO)
     """Metres per unit of the scan files, such as 0.001 if they are in millimetres."""
-    image_size: ImageSize = setting("auto", Role.ANSWER, "PIXELS", resolved=True)
+    image_size: types.ImageSize = setting("auto", Role.ANSWER, "PIXELS", resolved=True)
     """Width and height of the views in pixels; auto is the checkpoint's own from its views.json, else a size that suits
     its family, 640 480 for Qwen3-VL. Frames of a video have at most as many pixels."""
     focal: Annotated[float, Ge(1)] | Literal["auto"] = setting(
@@ -157,7 +137,7 @@ class RenderSettings(Section):
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(-15.0, Role.ANSWER, unless=VIDEO)
     """Pitch of the camera in degrees; negative looks down."""
     # A level camera at eye height sees the floor only beyond 2 m, and in small rooms mostly walls.
-    see: See = setting((VIEW,), Role.ANSWER, "NAME", choices=lambda: MODALITIES, unless=VIDEO)
+    see: types.See = setting((VIEW,), Role.ANSWER, "NAME", choices=lambda: MODALITIES, unless=VIDEO)
     """The images of each turn: the view (rgb), always the first, and {choices}, in the order given."""
 
 
@@ -172,7 +152,7 @@ class ModelSettings(Section):
     engine: EngineName = setting("transformers", Role.ANSWERER, when={"openai": Rules(needs=("base_url",))})
     """Run the model in this process (transformers), ask servers at --base-url (openai), or start a vLLM server for the
     run (vllm)."""
-    revision: RevisionName | None = setting(None, Role.ANSWERER, "NAME", engines=HERE_OR_VLLM, unless=("policy",))
+    revision: types.RevisionName | None = setting(None, Role.ANSWERER, "NAME", engines=HERE_OR_VLLM, unless=("policy",))
     """The branch, tag or commit of a hub checkpoint, for weights, configuration, tokenizer and chat template."""
     adapter: Path | None = setting(None, Role.ANSWERER, "FOLDER", engines=HERE_OR_VLLM, unless=("policy",))
     """A PEFT adapter of the model, as "roomscout train" writes it, whose weights are added to those of the model."""
@@ -198,9 +178,9 @@ class ModelSettings(Section):
     )
     """Quantize the weights as they are loaded, to a quarter or half of bfloat16 (needs bitsandbytes); saves memory, not
     time."""
-    device: Device = setting("auto", Role.SPEED, "DEVICE")
+    device: types.Device = setting("auto", Role.SPEED, "DEVICE")
     """The device of the model: auto, cpu, cuda or cuda:N."""
-    max_new_tokens: Count | Literal["auto"] = setting("auto", Role.ANSWER, "N|auto", resolved=True)
+    max_new_tokens: types.Count | Literal["auto"] = setting("auto", Role.ANSWER, "N|auto", resolved=True)
     """Maximum length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512, and with
     --present video that of the benchmark's official code, 16 for VSI-Bench."""
     temperature: Annotated[float, Ge(0)] = setting(ModelOptions.temperature, Role.ANSWER)
@@ -209,12 +189,12 @@ class ModelSettings(Section):
     """Random seed of sampling, of --demo's rooms and of --policy random."""
     constrained: bool = setting(ServerOptions.constrained, Role.ANSWER, unless=VIDEO)
     """Constrain replies to well-formed actions, by xgrammar in this process or by a JSON schema at a server."""
-    memory_fraction: Share = setting(ModelOptions.memory_fraction, Role.SPEED, "FLOAT", engines=HERE_OR_VLLM)
+    memory_fraction: types.Share = setting(ModelOptions.memory_fraction, Role.SPEED, "FLOAT", engines=HERE_OR_VLLM)
     """The fraction of each GPU's memory that the run may take in all; on a CPU, of the machine's memory."""
     compile: bool = setting(ModelOptions.compile, Role.SPEED, engines=("transformers",))
     """Compile decoding steps, which can take minutes and pays off in long runs; needs a C++ compiler, and Triton on
     CUDA."""
-    tiles_per_view: Count = setting(ModelOptions.tiles_per_view, Role.ANSWERER)
+    tiles_per_view: types.Count = setting(ModelOptions.tiles_per_view, Role.ANSWERER)
     """Maximum number of tiles into which InternVL cuts a view, at 256 tokens each."""
     logprobs: bool = setting(ModelOptions.logprobs, Role.RECORD, engines=("transformers",), unless=("policy",))
     """Record the log-probability of each token of a reply, as the model gives it before --temperature and grammars."""
@@ -229,14 +209,14 @@ class ScheduleSettings(Section):
     """Maximum number of moves per question; the turn after the last one must answer."""
     max_batched_turns: Annotated[int, Ge(0)] | Literal["all"] = setting(4, Role.SPEED, "N|all")
     """Number of turns in lockstep batches; later turns run --concurrency questions at a time."""
-    batch_size: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", engines=("transformers",))
+    batch_size: types.Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", engines=("transformers",))
     """Questions per batch; auto is as many as fit in memory, at most --max-batch-size."""
-    max_batch_size: Count = setting(64, Role.SPEED, "N", engines=("transformers",), unless=("batch_size",))
+    max_batch_size: types.Count = setting(64, Role.SPEED, "N", engines=("transformers",), unless=("batch_size",))
     """The largest batch that --batch-size auto makes."""
     # Larger ones gain little, since a turn lasts as long as its longest reply.
     refill: bool = setting(False, Role.SPEED, engines=("transformers",), needs=("max_batched_turns=all",))
     """Replace each finished question of a batch with a waiting one."""
-    concurrency: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto")
+    concurrency: types.Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto")
     """Questions at a time after the batched turns (auto is the whole batch), or at every turn with --engine openai or
     vllm (auto is 32)."""
 
@@ -259,23 +239,24 @@ class ControlSettings(Section):
     present: Literal["turns", "once", "video"] = setting(
         "turns",
         Role.ANSWER,
-        when={
-            "once": Rules(needs=("moves!=none|moves_of|given=path",)),
-            "video": Rules(needs=("videos",)),
-        },
+        when={"once": Rules(needs=("moves!=none|moves_of|given=path",)), "video": Rules(needs=("videos",))},
     )
     """Present one view per turn, all views in one message after the last move (once), or instead of views of the scan
     frames of the benchmark's video, with its official prompt (video)."""
     videos: Path | None = setting(None, Role.PLACE, "DIR", needs=("present=video",))
     """With --present video, the folder of the benchmark's videos, such as <dataset>/<scene>.mp4, or of their frames:
     the images in <dataset>/<scene>/, by natural order of their names."""
-    frames: Count | Literal["auto"] = setting("auto", Role.ANSWER, "N|auto", resolved=True, needs=("present=video",))
+    frames: types.Count | Literal["auto"] = setting(
+        "auto", Role.ANSWER, "N|auto", resolved=True, needs=("present=video",)
+    )
     """With --present video, how many frames are shown, evenly spaced with the first and the last; auto is as many as
     the benchmark's official code shows, 32 for VSI-Bench."""
-    keep_views: Count | None = setting(None, Role.ANSWER, "K", unless=(*WITHOUT_MODEL, *ONE_TURN))
+    keep_views: types.Count | None = setting(None, Role.ANSWER, "K", unless=(*WITHOUT_MODEL, *ONE_TURN))
     """Show the images of the first turn and of the last K turns only; of earlier turns, say what the move did and where
     the camera was."""
-    given: Given = setting((), Role.ANSWER, "NAME", unless=VIDEO, when={"path": Rules(unless=("moves", "moves_of"))})
+    given: types.Given = setting(
+        (), Role.ANSWER, "NAME", unless=VIDEO, when={"path": Rules(unless=("moves", "moves_of"))}
+    )
     """Replace parts of the task by the truth: the camera's path, which shows what each question needs (path), and as
     text the boxes of the objects in view so far (boxes-seen) or of all (boxes); needs known boxes."""
     min_turns: Annotated[int, Ge(0)] = setting(0, Role.ANSWER, "N", unless=("moves", "moves_of", "given=path", *VIDEO))
@@ -288,7 +269,7 @@ class ControlSettings(Section):
         True, Role.ANSWER, unless=("moves_of", *(f"moves={name}" for name in sorted(TURNS_ONLY)), *VIDEO)
     )
     """Let the camera move; --no-translation lets it only turn in place."""
-    tell: Tell = setting("auto", Role.ANSWER, "NAME", resolved=True, unless=VIDEO)
+    tell: types.Tell = setting("auto", Role.ANSWER, "NAME", resolved=True, unless=VIDEO)
     """What the prompts reveal: some of pose, extent (of the room) and turns (left), or nothing; auto is the
     checkpoint's own from its views.json, else pose turns."""
     anytime: bool = setting(False, Role.RECORD, unless=ONE_TURN)
@@ -302,15 +283,15 @@ class ServerSettings(Section):
 
     title: ClassVar = "server"
     advice: ClassVar = "Advanced: only with --engine openai or vllm."
-    base_url: tuple[ServerUrl, ...] = setting((), Role.PLACE, "URL", engines=("openai",))
+    base_url: tuple[types.ServerUrl, ...] = setting((), Role.PLACE, "URL", engines=("openai",))
     """With --engine openai, base URLs of one or more servers, such as http://localhost:8000/v1."""
-    api_key_env: VariableName = setting(ServerOptions.key_env, Role.PLACE, "NAME")
+    api_key_env: types.VariableName = setting(ServerOptions.key_env, Role.PLACE, "NAME")
     """With --engine openai, the environment variable that holds the API key, if the server needs one."""
-    request_timeout: Seconds = setting(ServerOptions.timeout_s, Role.SPEED, "SECONDS")
+    request_timeout: types.Seconds = setting(ServerOptions.timeout_s, Role.SPEED, "SECONDS")
     """With --engine openai, seconds after which a request is retried."""
-    extra_body: ExtraBody = setting("", Role.ANSWER, "JSON", engines=("openai",))
+    extra_body: types.ExtraBody = setting("", Role.ANSWER, "JSON", engines=("openai",))
     """With --engine openai, further parameters of each request as a JSON object, such as {"enable_thinking": false}."""
-    tensor_parallel_size: Count | Literal["auto"] = setting(
+    tensor_parallel_size: types.Count | Literal["auto"] = setting(
         VllmOptions.tensor_parallel_size,
         Role.SPEED,
         "N|auto",
@@ -326,10 +307,10 @@ class PlaySettings(Section):
 
     title: ClassVar = "people"
     advice: ClassVar = "Only with --policy human."
-    annotator: Annotators = setting((), Role.ANSWERER, "NAME", study="never", needs=("policy=human",))
+    annotator: types.Annotators = setting((), Role.ANSWERER, "NAME", study="never", needs=("policy=human",))
     """The people who answer, by names without blanks, such as initials. The answers are dealt out to them: with as many
     --samples as people, everybody answers each question; with 1, each question goes to one of them."""
-    address: Address = setting("127.0.0.1:8766", Role.PLACE, "HOST:PORT", study="never", needs=("policy=human",))
+    address: types.Address = setting("127.0.0.1:8766", Role.PLACE, "HOST:PORT", study="never", needs=("policy=human",))
     """The address at which the page is served; port 0 is any free one. At an address such as 0.0.0.0, for all of this
     computer's, the page needs a token, which is in the address that is printed."""
 
@@ -341,11 +322,10 @@ class OutputSettings(Section):
     title: ClassVar = "output"
     log_root: Path = setting(LOG_ROOT, Role.OUTPUT, "DIR", study="never")
     """The folder in which to create run folders."""
-    name: RunName | None = setting(None, Role.OUTPUT, "NAME", study="never", unless=("demo",))
+    name: types.RunName | None = setting(None, Role.OUTPUT, "NAME", study="never", unless=("demo",))
     """Name the run: its folder below --log-root, and its title in pages; by default the folder is named by the time."""
     report: bool = setting(True, Role.OUTPUT)
-    """At the end of a run of several questions or of --ply, write report.html into its folder, to look at in a browser.
-    """
+    """At the end of a run of several questions or of --ply, write report.html into its folder, for a browser."""
     judge: str | None = setting(None, Role.OUTPUT, "MODEL")
     """At the end of the run, have this model mark the answers in free text that have no mark yet, at the server that
     the environment variable OPENAI_BASE_URL names, else at OpenAI's; "roomscout rescore" does so later, at any."""
@@ -367,14 +347,16 @@ class ClusterSettings(Section):
 
     title: ClassVar = "cluster"
     advice: ClassVar = "Advanced: for runs on several machines."
-    shard: PartName | None = setting(None, Role.QUESTION, "I/N", study="call", unless=("ply", "demo"))
+    shard: types.PartName | None = setting(None, Role.QUESTION, "I/N", study="call", unless=("ply", "demo"))
     """Answer only part I of N, which consists of whole scenes; "roomscout merge" makes one run of the parts."""
-    gpus: Gpus = setting((NO_GPUS,), Role.SPEED, "GPU", unless=("ray", "ply", "demo", "shard", "device=cuda:*"))
+    gpus: types.Gpus = setting(
+        (types.NO_GPUS,), Role.SPEED, "GPU", unless=("ray", "ply", "demo", "shard", "device=cuda:*")
+    )
     """Answer parts of the run in one process for each of these GPUs (by number, as PyTorch counts, or UUID), or with
     --device cpu in as many processes on the CPU, and merge them."""
     ray: bool = setting(False, Role.SPEED, unless=("ply", "demo", "shard", "device=cuda:*"))
     """Answer the parts of the run on a Ray cluster that shares --log-root and the scans: the one that the environment
     variable RAY_ADDRESS names, else one that is started on this machine; needs the extra "ray"."""
-    replicas: Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", needs=("ray",))
+    replicas: types.Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", needs=("ray",))
     """With --ray, the number of workers; auto is one per GPU (per --tensor-parallel-size GPUs), or per machine if the
     model needs none."""

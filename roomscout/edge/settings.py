@@ -10,6 +10,7 @@ from pydantic import ConfigDict
 
 from roomscout.base.text import argument_text
 from roomscout.base.wording import flag
+from roomscout.data.parts import Part
 from roomscout.edge import sections as of
 from roomscout.edge.declaring import Role, Section, Setting, alternatives
 from roomscout.edge.types import NO_GPUS
@@ -44,19 +45,14 @@ class Settings(
         return self.batch or self.demo or asks_one or self.check_data or self.plan or self.continue_from is not None
 
     @property
-    def asks_model(self) -> bool:
-        """Whether a model decides, rather than a policy of code or a person."""
-        return self.policy is None
+    def part(self) -> Part | None:
+        """The part of all questions that --shard selects."""
+        return Part.parse(self.shard) if self.shard is not None else None
 
     @property
     def loads_weights(self) -> bool:
         """Whether a checkpoint is loaded on this machine, in this process or by vLLM."""
-        return self.asks_model and self.engine != "openai"
-
-    @property
-    def model_moves(self) -> bool:
-        """Whether the model moves the camera."""
-        return self.moves == "model" and self.moves_of is None and "path" not in self.given
+        return self.policy is None and self.engine != "openai"
 
     @property
     def boxes(self) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -88,11 +88,8 @@ def _split(value: Any) -> Any:
     return tuple(name for text in texts for name in str(text).replace(",", " ").split())
 
 
-def _in_order(order: Sequence[str]) -> Callable[[Any], Any]:
-    def sort(names: Any) -> Any:
-        return tuple(name for name in order if name in names) if isinstance(names, tuple) else names
-
-    return sort
+def _in_order(order: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in order if name in names)
 
 
 def _see(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,13 +107,13 @@ def _told(value: Any) -> Any:
         return value
     if not value or (NOTHING in value and len(value) > 1):
         raise ValueError(f"takes some of {', '.join(TELL_NAMES)}, or {NOTHING}, or auto")
-    return _in_order((NOTHING, *TELL_NAMES))(value)
+    return _in_order((NOTHING, *TELL_NAMES), value)
 
 
 def _given(names: tuple[str, ...]) -> tuple[str, ...]:
     if {"boxes", "boxes-seen"} <= set(names):
         raise ValueError("takes boxes or boxes-seen, not both")
-    return names
+    return _in_order(GIVEN_NAMES, names)
 
 
 def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -179,7 +176,6 @@ See = Annotated[
 Given = Annotated[
     tuple[Literal[*GIVEN_NAMES], ...],  # type: ignore[valid-type]
     BeforeValidator(_split),
-    AfterValidator(_in_order(GIVEN_NAMES)),
     AfterValidator(_given),
 ]
 Annotators = Annotated[tuple[_Person, ...], AfterValidator(_each_once)]
