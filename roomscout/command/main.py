@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
             return command(flags)
         given = parse_command_line(flags)
         if given.help:
-            return show_all_flags(read_settings(given.settings))
+            return show_all_flags(vars(read_settings(given.settings)))
         with deferred_interrupts():  # imported here, so that --help stays instant
             from roomscout.agent.console import lines_kept_for_log
             from roomscout.agent.loop import answer_questions

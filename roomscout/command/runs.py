@@ -128,7 +128,7 @@ def look_ahead(settings: Settings, folder: Path | None) -> int:
     benchmark = find_benchmark(settings.benchmark)
     origins = benchmark if settings.questions is None else replace(benchmark, questions_from=None)
     try:
-        here = part_of(asked_by(vars(settings)).questions, settings.part)
+        here = part_of(asked_by(vars(settings)).questions, settings.shard)
     except QuestionError:
         if settings.questions is None:
             _log_lines(origin_lines(origins, list(benchmark.scans_from)))  # what can be prepared meanwhile

@@ -7,9 +7,10 @@ import importlib
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from roomscout import SCRIPT, __version__
 from roomscout.base.errors import ConfigError
@@ -17,7 +18,7 @@ from roomscout.base.text import did_you_mean, either
 from roomscout.edge import sections as of
 from roomscout.edge.declaring import Section
 from roomscout.edge.flags import flags_parser
-from roomscout.edge.settings import DEFAULTS, Settings
+from roomscout.edge.settings import DEFAULTS
 
 
 @dataclass(frozen=True)
@@ -264,9 +265,9 @@ def overview() -> str:
     return "\n".join([*lines, "", "Examples:", *(f"  {command}{each.removeprefix('roomscout')}" for each in EXAMPLES)])
 
 
-def show_all_flags(defaults: Settings) -> int:
+def show_all_flags(defaults: Mapping[str, Any]) -> int:
     """Print the verbs and the help of all flags, with these defaults; returns the exit status."""
-    flags_parser(description=f"{ABOUT}\n\n{overview()}", defaults=vars(defaults)).print_help()
+    flags_parser(description=f"{ABOUT}\n\n{overview()}", defaults=defaults).print_help()
     return 0
 
 

@@ -174,7 +174,9 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     options = model_options(chosen, MemoryPlan(1, "memory is planned per run"))
     if is_named:
         openai = chosen.engine == "openai"
-        backend = make_backend(chosen.model, options, server_options(chosen) if openai else None)
+        backend = make_backend(
+            chosen.model, options, server_options(chosen, chosen.constrained, chosen.most_shown) if openai else None
+        )
     else:
         backend = TransformersBackend(model, processor, options, name=name)
     policy = ModelPolicy(backend, action_format(chosen.constrained), model_prompts(chosen.prompts, chosen.model))

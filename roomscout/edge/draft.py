@@ -99,14 +99,14 @@ class Draft:
         benchmark = find_benchmark(settings.benchmark)
         if folder is not None:
             settings = as_begun(saved_settings(folder), settings)
-            asked = Selection.all_of(questions_to_resume(folder, settings, benchmark))
+            asked = Selection.all_of(questions_to_resume(folder, settings.questions, settings.shard, benchmark))
         if settings.ply is not None:
             try:
                 reader_of(settings.ply)
             except SceneError as error:
                 raise ConfigError(f"--ply {error}") from None
         asked = asked or asked_by(vars(settings))
-        here = part_of(asked.questions, settings.part)
+        here = part_of(asked.questions, settings.shard)
         questions = QuestionSpec(asked, here, settings.samples, benchmark, settings.ply is not None)
         draft = cls(settings, policy, questions, folder)
         draft._require_answers()
@@ -293,7 +293,7 @@ class Draft:
         if self.policy is not None:
             return EngineSpec(settings.model, self.policy)
         if settings.engine == "openai":
-            server = server_options(settings)
+            server = server_options(settings, settings.constrained, settings.most_shown)
         elif settings.engine == "vllm":
             vllm = VllmOptions(images=settings.most_shown, tensor_parallel_size=memory.tensor_parallel)
         options = model_options(settings, memory)

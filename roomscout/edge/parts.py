@@ -14,7 +14,7 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, Selection, questions_asked
 from roomscout.data.scans import LAYOUTS, OWN_ROOTS, Layouts, ScanNotFound, scan_of
 from roomscout.edge.memory import MemoryPlan
-from roomscout.edge.settings import Settings
+from roomscout.edge.sections import ModelSettings, ServerSettings
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.rendering.ply import has_splats
 from roomscout.rendering.renderers.splats import why_no_gsplat
@@ -45,15 +45,16 @@ def renderer_of(
     return None
 
 
-def model_options(settings: Settings, memory: MemoryPlan) -> ModelOptions:
+def model_options(settings: ModelSettings, memory: MemoryPlan) -> ModelOptions:
     """The options of a model, which have the names of their settings, with the planned memory."""
     options = {each.name: getattr(settings, each.name) for each in fields(ModelOptions) if hasattr(settings, each.name)}
     tokens = memory.conversation.tokens if memory.conversation else 0
     return ModelOptions(**options, kv_cache_bytes=memory.kv_bytes, planned_tokens=tokens)
 
 
-def server_options(settings: Settings) -> ServerOptions:
-    """The servers of --engine openai, with the API key of the environment; raises ConfigError if it is not set."""
+def server_options(settings: ServerSettings, constrained: bool, images: int) -> ServerOptions:
+    """The servers of --engine openai with the API key from the environment; raises ConfigError if its variable is not
+    set."""
     key = os.environ.get(settings.api_key_env, "").strip()
     if not key and settings.api_key_env != ServerOptions.key_env:
         raise ConfigError(
@@ -64,9 +65,9 @@ def server_options(settings: Settings) -> ServerOptions:
         key=key or None,
         key_env=settings.api_key_env,
         timeout_s=settings.request_timeout,
-        constrained=settings.constrained,
+        constrained=constrained,
         extra_body=json.loads(settings.extra_body or "{}"),
-        images=settings.most_shown,
+        images=images,
     )
 
 

@@ -23,10 +23,11 @@ from roomscout.runs.reader import RunReader, find_part, find_run
 def completed(given: Given) -> tuple[Settings, Path | None]:
     """The settings that a command line gives, also over those of the run that it resumes, and that run's folder. Raises
     ConfigError naming the flags that would change answers, RunError if there is nothing to resume."""
-    settings = located(read_settings(given.settings))
+    settings = read_settings(given.settings)
+    settings = located(settings)
     if settings.continue_from is None:
         return settings, None
-    folder = _folder_to_resume(settings, settings.continue_from)
+    folder = _folder_to_resume(settings.continue_from, settings.log_root, settings.shard, settings.name, settings.batch)
     if folder is None:
         return changed(settings, continue_from=None, retry_failed=False), None
     saved = saved_settings(folder)
@@ -35,17 +36,18 @@ def completed(given: Given) -> tuple[Settings, Path | None]:
         raise ConfigError(f"--name {name} names a new run: leave it out to resume one")
     settings = as_begun(saved, changed(saved, **now))
     if "questions" in now:  # refuses a file that has changed
-        questions_to_resume(folder, settings, find_benchmark(settings.benchmark), named=True)
+        benchmark = find_benchmark(settings.benchmark)
+        questions_to_resume(folder, settings.questions, settings.shard, benchmark, named=True)
     return settings, folder
 
 
-def _folder_to_resume(settings: Settings, wanted: str) -> Path | None:
+def _folder_to_resume(wanted: str, root: Path, shard: str | None, name: str | None, batch: bool) -> Path | None:
     """The folder that --continue names; None if --batch should begin a part that has no run yet."""
-    part, root = settings.part, settings.log_root
-    if part is None or wanted != NEWEST:
-        return find_run(wanted, root, batched_only=settings.batch)
-    folder = find_part(root, part.number, part.of, settings.name)
-    if folder is None and not settings.batch:
+    if shard is None or wanted != NEWEST:
+        return find_run(wanted, root, batched_only=batch)
+    part = Part.parse(shard)
+    folder = find_part(root, part.number, part.of, name)
+    if folder is None and not batch:
         raise RunError(f"--continue: no run of --shard {part} below {root}; begin it with --batch")
     return folder
 
@@ -68,15 +70,16 @@ def as_begun(begun: Settings, wanted: Settings) -> Settings:
     wanted = changed(located(wanted), **{name: getattr(begun, name) for name in resolved})
     begun = located(begun)
     for names, what in ((ANSWER_SETTINGS, "answers"), (names_of(Role.RECORD), "the records")):
-        if differing := [flag(name) for name in names if _compared(name, begun) != _compared(name, wanted)]:
-            flags = ", ".join(differing)
+        if differing := [
+            name for name in names if _compared(name, getattr(begun, name)) != _compared(name, getattr(wanted, name))
+        ]:
+            flags = ", ".join(map(flag, differing))
             raise ConfigError(f"{flags} would change {what} of this run: leave out to resume it, or start a new run")
     return wanted
 
 
-def _compared(name: str, settings: Settings) -> Any:
+def _compared(name: str, value: Any) -> Any:
     """A setting's value; filters compare as sets, since questions are asked in the order of their source."""
-    value = getattr(settings, name)
     return frozenset(value) if name in FILTERS and isinstance(value, tuple) else value
 
 
@@ -88,15 +91,14 @@ def changed_since(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
 
 
 def questions_to_resume(
-    folder: Path, settings: Settings, benchmark: Benchmark, named: bool = False
+    folder: Path, file: Path | None, shard: str | None, benchmark: Benchmark, named: bool = False
 ) -> Sequence[Question]:
-    """All questions of the run in `folder`: its own copy, so that their source may be gone or have changed. Reads the
-    source again if its file was `named` again or is another one; raises RunError if that has other questions."""
+    """All questions of the run in `folder`, from its own copy, or from their source if its `file` was `named` again or
+    is another one; raises RunError if that has other questions."""
     reader, saved = RunReader(folder), saved_settings(folder)
-    again = named or settings.questions != saved.questions
-    source = vars(saved) | {"questions": settings.questions}
-    whole = questions_asked(source, benchmark).questions if again else reader.questions
-    reader.require_questions(part_of(whole, settings.part), whole)
+    again = named or file != saved.questions
+    whole = questions_asked(vars(saved) | {"questions": file}, benchmark).questions if again else reader.questions
+    reader.require_questions(part_of(whole, shard), whole)
     return whole
 
 
@@ -109,10 +111,11 @@ def saved_prompts(folder: Path) -> Prompts:
         raise RunError(f"{folder / 'run.json'}: its prompts are damaged ({error}); start a new run") from None
 
 
-def part_of(whole: Sequence[Question], part: Part | None) -> Sequence[Question]:
+def part_of(whole: Sequence[Question], shard: str | None) -> Sequence[Question]:
     """The questions of `whole` to ask: all, or those of --shard; raises ConfigError if there are too few scenes."""
-    if part is None:
+    if shard is None:
         return whole
+    part = Part.parse(shard)
     try:
         return cut(whole, part.of)[part.number - 1]
     except ValueError as error:
