@@ -7,10 +7,10 @@ from statistics import median
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
-from roomscout.scoring.intervals import intervals_of
+from roomscout.scoring.intervals import scored_alone
 from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.scores import Agreement, PersonScores, Scores
-from roomscout.scoring.summary import AggregateError, aggregate, rounded
+from roomscout.scoring.summary import rounded
 
 
 def agreement_of(rows: Iterable[ResultRow], questions: Mapping[str, Question]) -> dict[str, Agreement]:
@@ -46,10 +46,7 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
     found = {}
     for name in dict.fromkeys(name for name, _ in rows):
         own = [row for each, row in rows if each == name]
-        try:
-            percents, intervals = aggregate(own, benchmark), intervals_of(own, benchmark)
-        except AggregateError:  # it may need types that this person was not asked about
-            percents, intervals = {}, None
+        percents, intervals = scored_alone(own, benchmark)
         found[name] = PersonScores(
             answers=sum(row.answer is not None for row in own),
             failed=sum(row.failed for row in own),

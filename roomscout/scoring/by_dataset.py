@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable
 
-from roomscout.base.tables import decimal
+from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark
-from roomscout.scoring.intervals import intervals_of
+from roomscout.scoring.intervals import scored_alone
 from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import DatasetScores, Scores
-from roomscout.scoring.summary import AggregateError, aggregate, rounded
-
-NAME_WIDTH, WIDTH = 28, 14
+from roomscout.scoring.summary import rounded
 
 
 def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, DatasetScores]:
@@ -25,10 +23,7 @@ def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[s
     found = {}
     for name in [*known, *sorted(by_name.keys() - set(known))]:
         of_name = by_name[name]
-        try:
-            percents, intervals = aggregate(of_name, benchmark), intervals_of(of_name, benchmark)
-        except AggregateError:  # it may need types that this dataset lacks
-            percents, intervals = {}, None
+        percents, intervals = scored_alone(of_name, benchmark)
         percents = {task: rounded(percent) for task, percent in percents.items()}
         overall = percents.pop("overall", None)
         found[name] = DatasetScores(
@@ -47,16 +42,12 @@ def format_by_dataset(scores: Scores) -> list[str]:
     if not (found := scores.datasets):
         return []
     each_of = list(found.values())
-    rows = [(task, [decimal(each.tasks.get(task)) for each in each_of]) for task in scores.asked.tasks]
-    rows.append(("overall", [decimal(each.overall) for each in each_of]))
+    rows = [[task, *(decimal(each.tasks.get(task)) for each in each_of)] for task in scores.asked.tasks]
+    rows.append(["overall", *(decimal(each.overall) for each in each_of)])
     edges = [each.interval for each in each_of]
     if any(edges):
-        rows.append(("95 % interval", [f"{each[0]:.1f}-{each[1]:.1f}" if each else "-" for each in edges]))
-    rows.append(("scored", [str(each.scored) for each in each_of]))
+        rows.append(["95 % interval", *(f"{each[0]:.1f}-{each[1]:.1f}" if each else "-" for each in edges)])
+    rows.append(["scored", *(str(each.scored) for each in each_of)])
     if any(each.failed for each in each_of):
-        rows.append(("failed, scored 0", [str(each.failed) for each in each_of]))
-    width = max(WIDTH, *(2 + len(name) for name in found))
-    head = f"{'percent by dataset':<{NAME_WIDTH}}" + "".join(f"{name:>{width}}" for name in found)
-    return [
-        "", head, *(f"{name:<{NAME_WIDTH}}" + "".join(f"{cell:>{width}}" for cell in cells) for name, cells in rows)
-    ]  # fmt: skip
+        rows.append(["failed, scored 0", *(str(each.failed) for each in each_of)])
+    return ["", *Table(["percent by dataset", *found], rows).lines()]

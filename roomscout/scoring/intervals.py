@@ -21,7 +21,7 @@ from roomscout.data.benchmark import Benchmark, BenchmarkError, mean_over_questi
 from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.scene_scores import SceneScores
 from roomscout.scoring.scores import Intervals
-from roomscout.scoring.summary import rounded
+from roomscout.scoring.summary import AggregateError, aggregate, rounded
 
 Interval = tuple[float, float]
 Statistic = Callable[[np.ndarray], np.ndarray]
@@ -128,6 +128,14 @@ def intervals_of(rows: Iterable[ResultRow], benchmark: Benchmark) -> Intervals |
         percent={each.name: in_percent(each.interval) for each in found if each.interval},
         missing={each.name: each.missing for each in found if each.missing},
     )
+
+
+def scored_alone(rows: Sequence[ResultRow], benchmark: Benchmark) -> tuple[dict[str, float], Intervals | None]:
+    """`aggregate` and `intervals_of` a part of a run; {} and None if the aggregate needs types that it lacks."""
+    try:
+        return aggregate(rows, benchmark), intervals_of(rows, benchmark)
+    except AggregateError:
+        return {}, None
 
 
 def in_percent(interval: Interval) -> Interval:

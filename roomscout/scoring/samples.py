@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import comb
 
+from roomscout.base.tables import Table, decimal
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import kind_code
 from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import SampleScores, Scores
 from roomscout.scoring.summary import aggregate
-
-MEAN, MAJORITY = "mean", "majority"
 
 
 def summarize_samples(
@@ -26,27 +25,30 @@ def summarize_samples(
     complete = [
         sorted(answers, key=lambda row: row.sample) for answers in by_question.values() if len(answers) == samples
     ]
-    scored: dict[str, list[ResultRow]] = {name: [] for name in columns(samples)}
+    present = dict.fromkeys(answers[0].question_type for answers in complete)
+    scored: dict[str, list[ResultRow]] = {"mean": []}
+    scored |= {f"pass@{k}": [] for k in _ks(samples)} | {"majority": []}
     for answers in complete:
         first, scores = answers[0], scores_of(answers)
-        scored[MEAN].append(replace(first, score=mean(scores)))
+        scored["mean"].append(replace(first, score=mean(scores)))
         for k in _ks(samples):
             scored[f"pass@{k}"].append(replace(first, score=pass_at(k, scores)))
-        scored[MAJORITY].append(replace(first, score=majority_score(answers, kinds[first.id])))
+        scored["majority"].append(replace(first, score=majority_score(answers, kinds[first.id])))
     percents = {name: aggregate(of_name, benchmark) for name, of_name in scored.items()}
-    tasks = [name for name in percents[MEAN] if name != "overall"]
+    tasks = [name for name in percents["mean"] if name != "overall"]
     return SampleScores(
         of_each=samples,
         questions=len(complete),
-        types={name: _of_type(name, scored) for name in dict.fromkeys(row.question_type for row in scored[MEAN])},
+        types={
+            kind: {
+                name: 100 * mean(scores_of(row for row in of_name if row.question_type == kind))
+                for name, of_name in scored.items()
+            }
+            for kind in present
+        },
         tasks={task: {name: found[task] for name, found in percents.items()} for task in tasks},
-        overall={name: found["overall"] for name, found in percents.items()} if percents[MEAN] else None,
+        overall={name: found["overall"] for name, found in percents.items()} if percents["mean"] else None,
     )
-
-
-def columns(samples: int) -> list[str]:
-    """The names of the figures that a summary has for this number of answers, in order."""
-    return [MEAN, *(f"pass@{k}" for k in _ks(samples)), MAJORITY]
 
 
 def _ks(samples: int) -> list[int]:
@@ -86,15 +88,6 @@ def format_samples(scores: Scores) -> list[str]:
         return []
     title = f"percent of {found.questions} questions, {found.of_each} answers each"
     named = found.tasks | {"overall": found.overall} if found.overall else found.types
-    width = 2 + max(map(len, (title, *named)))
-    lines = ["", f"{title:<{width}}" + "".join(f"{name:>10}" for name in columns(found.of_each))]
-    for name, values in named.items():
-        lines.append(f"{name:<{width}}" + "".join(f"{value:>10.1f}" for value in values.values()))
-    return lines
-
-
-def _of_type(question_type: str, scored: Mapping[str, Sequence[ResultRow]]) -> dict[str, float]:
-    return {
-        name: 100 * mean(scores_of(row for row in rows if row.question_type == question_type))
-        for name, rows in scored.items()
-    }
+    rows = [[name, *map(decimal, values.values())] for name, values in named.items()]
+    heads = next(iter(named.values()))
+    return ["", *Table([title, *heads], rows).lines()]

@@ -4,11 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from roomscout.base.loading import code_of_others
-from roomscout.base.tables import decimal
+from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean
 from roomscout.scoring.rows import ResultRow, scores_of
 from roomscout.scoring.scores import Label, Percentages, Scores, TypeScores
@@ -24,22 +25,19 @@ class ScoresByType:
     def __init__(self, benchmark: Benchmark):
         self._benchmark = benchmark
         self._scores: dict[str, list[float]] = {name: [] for name in benchmark.by_name}
-        self._own: dict[str, list[float]] = {}
 
     def add(self, row: ResultRow) -> None:
         """Count a row, if it has a score."""
         if row.score is not None:
-            known = self._scores if row.question_type in self._scores else self._own
-            known.setdefault(row.question_type, []).append(row.score)
+            self._scores.setdefault(row.question_type, []).append(row.score)
 
     def percents(self) -> dict[str, float]:
         """Percent per task and "overall"; {} if no row counted. Raises BenchmarkError."""
-        if present := {name: values for name, values in self._scores.items() if values}:
-            return combined(self._benchmark, present)
-        if not self._own:
-            return {}
-        every = [each for values in self._own.values() for each in values]
-        return {name: 100 * mean(values) for name, values in self._own.items()} | {"overall": 100 * mean(every)}
+        present = {name: scores for name, scores in self._scores.items() if scores}
+        if known := {name: scores for name, scores in present.items() if name in self._benchmark.by_name}:
+            return combined(self._benchmark, known)
+        percents = {name: 100 * mean(scores) for name, scores in present.items()}
+        return percents | {"overall": 100 * mean(list(chain(*present.values())))} if present else {}
 
 
 def aggregate(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, float]:
@@ -82,9 +80,11 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
     own = [name for name in present if name not in benchmark.by_name]
     for name in [*(name for name in benchmark.by_name if name in present), *own]:
         of_type = [row for row in rows if row.question_type == name]
-        scores = scores_of(of_type)
+        scores, more = scores_of(of_type), dict.fromkeys(each for row in of_type for each in row.scores)
         types[name] = replace(
-            _outcomes(of_type), percent=rounded(100 * mean(scores)) if scores else None, scores=_more_scores(of_type)
+            _outcomes(of_type),
+            percent=rounded(100 * mean(scores)) if scores else None,
+            scores={each: mean([row.scores[each] for row in of_type if each in row.scores]) for each in more},
         )
     types["all"] = _outcomes(rows)
     finished = [row for row in rows if not row.failed]
@@ -175,14 +175,6 @@ def rounded(percent: float) -> float:
     return round(percent, 10)
 
 
-def _more_scores(rows: Sequence[ResultRow]) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row.scores.items():
-            values.setdefault(name, []).append(value)
-    return {name: mean(of_name) for name, of_name in values.items()}
-
-
 def _outcomes(rows: Sequence[ResultRow]) -> TypeScores:
     statuses = Counter(row.status for row in rows)
     turns = [row.turns for row in rows if not row.failed]
@@ -202,57 +194,50 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     in columns, the labelled overall, and a table of the tasks with and without questions that lack their scan."""
     known = [name for name in BASELINES if name in scores.baselines]
     has_intervals = scores.intervals is not None and bool(scores.intervals.percent)
-    titles = (f"{'interval':>14}" if has_intervals else "") + "".join(f"{BASELINES[name]:>10}" for name in known)
+    titles = [*(["interval"] if has_intervals else []), *(BASELINES[name] for name in known)]
 
-    def beside(task: str) -> str:
-        percents = (scores.baselines[name].tasks.get(task) for name in known)  # none for a type that is no task
+    def beside(task: str) -> list[str]:
+        """The cells of a task's interval and of its baselines, which have none for a type that is no task."""
         edges = scores.interval(task)
-        interval = f"{f'{edges[0]:.1f}-{edges[1]:.1f}' if edges else '-':>14}" if has_intervals else ""
-        return interval + "".join(f"{decimal(percent):>10}" for percent in percents)
+        interval = [f"{edges[0]:.1f}-{edges[1]:.1f}" if edges else "-"] if has_intervals else []
+        return [*interval, *(decimal(scores.baselines[name].tasks.get(task)) for name in known)]
 
-    columns = ("type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent")
-    lines = [_TYPE_LINE.format(*columns) + titles]
-    for name, counts in scores.types.items():
-        cells = [counts.questions, counts.answered, counts.exhausted, counts.failed, counts.without_scan]
-        numbers = [decimal(counts.mean_turns), decimal(counts.percent)]
-        lines.append(_TYPE_LINE.format(name, *cells, *numbers) + beside(name))
+    rows: list[list[Any]] = []
+    for name, each in scores.types.items():
+        counts = [each.questions, each.answered, each.exhausted, each.failed, each.without_scan]
+        rows.append([name, *counts, decimal(each.mean_turns), decimal(each.percent), *beside(name)])
     asked, with_scan = scores.asked, scores.with_scan
-    answers = "answers" if scores.samples else "questions"
-    if asked.questions == with_scan.questions:
-        for task, percent in asked.tasks.items():
-            if task not in scores.types:
-                lines.append(f"{f'{task}, mean of its types':<80}{percent:>9.1f}{beside(task)}")
-        lines += ["", _overall_line(asked, benchmark, answers, _overall_interval(scores)) + _failed_words(scores)]
-        return [*lines, *_judge_lines(scores), *no_interval_lines(scores), *_baseline_lines(scores)]
-    lines += ["no scan: failed because the scan was not found, scored 0", ""]
-    lines += [_TASK_LINE.format("percent per task", "asked", "with scan") + titles]
-    for task, percent in asked.tasks.items():
-        percents = decimal(percent), decimal(with_scan.tasks.get(task))
-        lines.append(_TASK_LINE.format(task, *percents) + beside(task))
-    denominator = f"{answers} asked (those without a scan score 0)"
-    also_failed = scores.types["all"].failed > scores.types["all"].without_scan
-    words = _failed_words(scores) if also_failed else ""
-    lines += ["", _overall_line(asked, benchmark, denominator, _overall_interval(scores)) + words]
-    lines += [_overall_line(with_scan, benchmark, f"{answers} with a scan"), *_judge_lines(scores)]
+    lack_scan = asked.questions != with_scan.questions
+    for task, percent in {} if lack_scan else asked.tasks.items():
+        if task not in scores.types:
+            rows.append([f"{task}, mean of its types", *[""] * 6, decimal(percent), *beside(task)])
+    heads = ["type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent", *titles]
+    lines = Table(heads, rows).lines()
+    answers, failed = "answers" if scores.samples else "questions", _failed_words(scores)
+    denominator = answers
+    if lack_scan:
+        lines += ["no scan: failed because the scan was not found, scored 0", ""]
+        per_task = [
+            [task, decimal(percent), decimal(with_scan.tasks.get(task)), *beside(task)]
+            for task, percent in asked.tasks.items()
+        ]
+        lines += Table(["percent per task", "asked", "with scan", *titles], per_task).lines()
+        denominator = f"{answers} asked (those without a scan score 0)"
+        failed = failed if scores.types["all"].failed > scores.types["all"].without_scan else ""
+    interval = ""
+    if scores.intervals is not None and (edges := scores.interval("overall")) is not None:
+        over = f"the {scores.intervals.level} % interval over {scores.intervals.scenes['overall']} scenes"
+        interval = f" ({edges[0]:.1f} to {edges[1]:.1f}, {over})"
+    lines += ["", _overall_line(asked, benchmark, denominator, interval) + failed]
+    if lack_scan:
+        lines.append(_overall_line(with_scan, benchmark, f"{answers} with a scan"))
+    if awaiting := asked.awaiting_judge:
+        lines.append(f"{awaiting} not scored yet: a judge scores them, with roomscout rescore RUN --judge MODEL")
     return [*lines, *no_interval_lines(scores), *_baseline_lines(scores)]
-
-
-def _judge_lines(scores: Scores) -> list[str]:
-    """How to score the answers that await a judge; none if there are none."""
-    if not (awaiting := scores.asked.awaiting_judge):
-        return []
-    return [f"{awaiting} not scored yet: a judge scores them, with roomscout rescore RUN --judge MODEL"]
 
 
 BASELINES = {"blind": "blind", "most_frequent": "frequent"}
 """The baselines of a summary, and their columns."""
-
-
-def _overall_interval(scores: Scores) -> str:
-    if scores.intervals is None or (edges := scores.interval("overall")) is None:
-        return ""
-    scenes = scores.intervals.scenes["overall"]
-    return f" ({edges[0]:.1f} to {edges[1]:.1f}, the {scores.intervals.level} % interval over {scenes} scenes)"
 
 
 def no_interval_lines(scores: Scores) -> list[str]:
@@ -280,10 +265,6 @@ def _baseline_lines(scores: Scores) -> list[str]:
             without = ", ".join(task for task in scores.asked.tasks if task not in baseline.tasks)
             lines.append(f"{column}: no overall, since {without} has no questions elsewhere ({baseline.source})")
     return lines
-
-
-_TYPE_LINE = "{:<28}{:>7}{:>10}{:>11}{:>8}{:>9}{:>7}{:>9}"
-_TASK_LINE = "{:<28}{:>7}{:>11}"
 
 
 def _overall_line(part: Percentages, benchmark: Benchmark, denominator: str, interval: str = "") -> str:
