@@ -1,7 +1,6 @@
 """Action spaces: what a model may write, what the camera then does, and what verbs make of it afterwards."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ from conftest import RoomScans, interrupted, results, run_in_process, trajectori
 from planned import run_settings
 from scripted_model import ScriptedBackend
 
-from roomscout.agent.actions import METRIC, ActionSpace, action_spaces, find_space
+from roomscout.agent.actions import ActionSpace, action_spaces, find_space
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts
 from roomscout.agent.policies.replies import parse_action
-from roomscout.analysis.report.maps import map_of
 from roomscout.analysis.rescore import main as rescore
 from roomscout.base.errors import ConfigError
 from roomscout.envs.actions import CameraMove
@@ -81,9 +79,7 @@ class TestDiscrete:
         assert "Its pitch is 0 degrees at the start" in system and "always" not in system
         assert turned.startswith("Turned 30 degrees left. Moved 0.25 m.")
         assert looked.startswith("Did not turn. Looks 30 degrees down. Did not move.")
-        assert after_jump.startswith(
-            'Your reply could not be used: there is no action "jump": actions are move_forward,'
-        )
+        assert after_jump.startswith('Your reply could not be used: there is no action "jump": actions are')
         assert "The camera turned a little instead. Turned 30 degrees left." in after_jump
 
     def test_an_interrupted_run_ends_like_an_undisturbed_one(self, walked: Path, rooms: RoomScans, tmp_path: Path):
@@ -91,13 +87,6 @@ class TestDiscrete:
         config = rooms.config(tmp_path, actions="discrete", camera_pitch=0.0, steps=8, **ONE)
         run_settings(config, cut, saying(*WALK))
         assert (results(cut), trajectories(cut)) == (results(walked), trajectories(walked))
-
-    def test_its_moves_are_repeated_only_with_its_actions(self, walked: Path, rooms: RoomScans, tmp_path: Path):
-        again: dict[str, Any] = {"camera_pitch": 0.0, "steps": 8, "moves_of": walked, **ONE}
-        folder = run_in_process(rooms.config(tmp_path, actions="discrete", **again), saying(*WALK[::-1]))
-        assert [turn.pose for turn in turns_of(folder)] == [turn.pose for turn in turns_of(walked)]
-        with pytest.raises(ConfigError, match="add --actions discrete"):
-            run_in_process(rooms.config(tmp_path, **again), saying(*WALK))
 
     def test_without_translation_steps_only_turn_and_look(self, rooms: RoomScans, tmp_path: Path):
         config = rooms.config(tmp_path, actions="discrete", translation=False, steps=8, **ONE)
@@ -107,28 +96,9 @@ class TestDiscrete:
         assert turns[1].pose.heading_deg == pytest.approx((turns[0].pose.heading_deg + 30) % 360)
         assert "move_forward" not in said_to(folder)[0] and "look_down" in said_to(folder)[0]
 
-    def test_a_mover_moves_and_the_actions_are_recorded(self, rooms: RoomScans, tmp_path: Path):
-        folder = run_in_process(rooms.config(tmp_path, actions="discrete", moves="spin", steps=2, **ONE), saying(*WALK))
-        first = turns_of(folder)[0]
-        assert first.requested is not None and first.requested.in_words == "left 30°, forward 0.25 m"
-        assert first.action.in_words == "left 120°"
-        assert DISCRETE.while_watching in said_to(folder)[0]
-
-    def test_maps_and_rescoring_follow_the_space(self, walked: Path, caplog: pytest.LogCaptureFixture):
-        caplog.set_level("INFO")
-        drawn = map_of(turns_of(walked), None, (), 60.0)
-        assert drawn is not None and len(drawn["stops"]) == sum(turn.stopped for turn in turns_of(walked))
-        assert rescore([str(walked)]) == 0
-        assert "0 of 1 answers change" in caplog.messages[0] and "acts differently" not in caplog.text
-
     @pytest.mark.parametrize(
         ("actions", "why"),
-        [
-            ('"jump"', 'there is no action "jump"'),
-            (f'"{FORWARD}|turn_left"', "it has 6 actions: write at most 5"),
-            ("[1]", "actions must be a text such as"),
-            ("7", 'actions must be a text such as "turn_left|move_forward", not 7'),
-        ],
+        [(f'"{FORWARD}|turn_left"', "it has 6 actions: write at most 5"), ("7", "actions must be a text such as")],
     )
     def test_what_it_cannot_read_is_named_and_turns_the_camera(self, actions: str, why: str):
         parsed = parse_action(f'{{"actions": {actions}, "answer": null, "done": false}}', QUESTION, space=DISCRETE)
@@ -146,32 +116,16 @@ def test_the_camera_looks_up_by_metric_actions_with_pitch(rooms: RoomScans, tmp_
 
 
 SPACES = action_spaces().values()
-TYPES: dict[str, Any] = {"string": str, "number": int | float, "integer": int, "array": list, "null": type(None)}
-
-
-def takes(schema: dict[str, Any], value: object) -> bool:
-    """Whether a value fits the parts of JSON schema that our keys use."""
-    if "anyOf" in schema:
-        return any(takes(each, value) for each in schema["anyOf"])
-    if "enum" in schema:
-        return value in schema["enum"]
-    if isinstance(value, list) and not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", 0):
-        return False
-    items = all(takes(schema["items"], each) for each in value) if isinstance(value, list) else True
-    return (
-        isinstance(value, TYPES[schema["type"]])
-        and items
-        and ("pattern" not in schema or re.search(schema["pattern"], str(value)) is not None)
-    )
 
 
 @pytest.mark.parametrize("space", [*SPACES, *(each.turning for each in SPACES if each.turning)])
 def test_the_schema_takes_what_the_prompt_shows(space: ActionSpace):
+    jsonschema = pytest.importorskip("jsonschema")
     shown = json.loads(space.example())
     assert [*shown] == [*space.all_keys] == space.schema["required"][1:]
     for name, key in space.keys.items():
-        kind = space.schema["properties"][name]
-        assert takes(kind, shown[name]) and takes(kind, key.still) and not takes(kind, "jump")
+        takes = jsonschema.Draft202012Validator(space.schema["properties"][name]).is_valid
+        assert takes(shown[name]) and takes(key.still) and not takes("jump")
     assert not space.read({name: key.still for name, key in space.keys.items()}, None)[0].length_m
 
 
@@ -194,14 +148,7 @@ def test_the_grammar_takes_what_the_prompt_shows_and_no_more_keys(space: ActionS
 
 @pytest.mark.parametrize(
     ("actions", "accepted"),
-    [
-        ("turn_left|move_forward", True),
-        ("", True),
-        (FORWARD, True),
-        (FORWARD + "|look_up", False),
-        ("turn_left|", False),
-        ("jump", False),
-    ],
+    [("", True), (FORWARD, True), (FORWARD + "|look_up", False), ("turn_left|", False), ("jump", False)],
 )
 def test_the_grammar_takes_only_known_steps(actions: str, accepted: bool):
     text = f'I look on. {{"actions": "{actions}", "answer": null, "done": false}}'
@@ -211,12 +158,6 @@ def test_the_grammar_takes_only_known_steps(actions: str, accepted: bool):
 def test_the_explorer_keeps_its_own_actions():
     with pytest.raises(ConfigError, match=r"--actions discrete: the prompts .* in their template system"):
         checkpoint_prompts("embedded").under(Controls(actions="discrete", tell=()))
-
-
-def test_prompts_of_a_file_list_the_actions_of_any_space():
-    own = Prompts(system="Look.\n{action}\n{actions}\n- answer: {answer_form}")
-    for space in (METRIC, DISCRETE):
-        assert space.lines in own.under(Controls(actions=space.name, tell=())).system
 
 
 COMPASS = '''
@@ -261,8 +202,7 @@ def test_a_space_of_a_users_file_runs_and_is_rescored(
     assert "by compass.py:SPACE actions" in RunReader(folder).facts.protocol
     assert "since the camera stays where it is" not in said_to(folder)[0] and "- go: east" in said_to(folder)[0]
     assert turns[0].move is not None and turns[0].action.goal(turns[0].pose).heading_deg == pytest.approx(180.0)
-    assert rescore([str(folder)]) == 2
-    assert "--allow-code" in capsys.readouterr().err
+    assert rescore([str(folder)]) == 2 and "--allow-code" in capsys.readouterr().err
     assert rescore([str(folder), "--allow-code"]) == 0
     assert "0 of 1 answers change" in caplog.text and "acts differently" not in caplog.text
     with pytest.raises(ConfigError, match="--no-translation: the action space compass"):

