@@ -62,11 +62,6 @@ def test_the_version_is_the_same_everywhere():
     assert newest is not None and {cited, in_readme, newest[1]} == {roomscout.__version__}
 
 
-def test_importing_takes_no_time():
-    code = "import sys, roomscout; print([name for name in sys.modules if name.startswith('roomscout.')])"
-    assert run_command([sys.executable, "-c", code], cwd=ROOT).stdout == "[]\n"
-
-
 def test_every_file_of_the_package_is_in_the_wheel():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     data = {

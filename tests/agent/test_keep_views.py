@@ -1,11 +1,9 @@
 """--keep-views: the first and the last views are shown, and notes stand for the turns between them."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import RoomScans, interrupted, run_in_process, scripted, trajectories
 from planned import run_settings
@@ -15,10 +13,9 @@ from roomscout import load_trajectories
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Controls, Prompts
 from roomscout.base.errors import ConfigError
-from roomscout.edge.memory import ConversationSize
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
-from roomscout.models import ModelError, ModelOptions
+from roomscout.models import ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.runs.reader import RunReader
@@ -101,20 +98,6 @@ def test_messages_are_recorded_as_sent_and_every_view_is_kept(two_kept: Path):
     assert all(turn.view.any() for turn in trajectory.turns)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"moves": "spin"}, {"see": ("rgb", "depth")}, {"tell": "nothing"}, {"samples": 2}, {"actions": "discrete"}],
-)
-def test_it_goes_with_other_controls(rooms: RoomScans, tmp_path: Path, changes: dict[str, Any]):
-    folder = run_in_process(config_of(rooms, tmp_path, keep_views=1, num_questions=1, **changes), scripted())
-    reader = RunReader(folder)
-    messages = reader.messages(reader.begun[-1])
-    users = [each for each in messages if each["role"] == "user"]
-    shown = ["image" in each or "images" in each for each in users]
-    assert shown == [True, *[False] * (len(users) - 2), True][: len(users)]
-    assert ("The camera is at" in users[0]["text"]) == ("tell" not in changes)
-
-
 def test_no_prompt_and_no_protocol_changes_without_it(rooms: RoomScans, tmp_path: Path):
     plain, kept = Prompts().under(Controls()), Prompts().under(Controls(keep_views=1))
     assert "hidden" not in plain.templates and plain.hidden == ""
@@ -129,24 +112,3 @@ def test_a_server_gets_notes_as_text_and_fewer_images():
     assert changed(config, keep_views=20).most_shown == 18
     shown = Conversation("q", [Message("system", "s"), Message("user", "Turn 1", hidden=2)])
     assert (shown.views, shown.images) == (2, [])
-
-
-def test_a_context_that_is_too_long_names_it(checkpoint: str, tmp_path: Path):
-    folder = Path(checkpoint)
-    settings = json.loads((folder / "config.json").read_text())
-    settings["text_config"]["max_position_embeddings"] = 60
-    short = tmp_path / "short"
-    short.mkdir()
-    for file in folder.iterdir():
-        (short / file.name).write_bytes(file.read_bytes())
-    (short / "config.json").write_text(json.dumps(settings))
-    backend = policy_of(str(short)).backend
-    conversation = Conversation("q", [Message("system", "s"), Message("user", "note " * 40, hidden=1)])
-    conversation.messages += [Message("assistant", "r"), Message.of_views("look", np.zeros((64, 64, 3), np.uint8))]
-    with pytest.raises(ModelError, match="fewer --steps, --keep-views"):
-        backend.generate([conversation], scripted().reply_format)
-
-
-def test_a_plan_shows_at_most_one_turn_more_than_is_kept():
-    every, kept = (ConversationSize(500, 160, 300, 512, 9, keep_views=each) for each in (8, 2))
-    assert every.tokens == ConversationSize(500, 160, 300, 512, 9).tokens == kept.tokens + 6 * 300

@@ -9,9 +9,8 @@ from conftest import RoomScans, traced
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint
 
-from roomscout import explore, load_policy
+from roomscout import explore
 from roomscout.agent.policies.replies import action_format
-from roomscout.base.errors import ConfigError
 from roomscout.data.questions import load_questions
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Conversation, Message
@@ -82,13 +81,6 @@ def test_they_equal_a_forward_pass_on_all_turns(parts, options: dict):
     assert len(lengths) > 1, "rows must end at different lengths"
 
 
-def test_they_are_the_models_own_under_a_grammar(parts):
-    """Excluded tokens keep their probability; sampled at random, most tokens are unlikely."""
-    conversation = begin(0)
-    (reply,) = backend_of(parts, temperature=50.0).generate([conversation], action_format(constrained=True))
-    assert reply.logprobs == pytest.approx(expected(parts, conversation, reply), abs=1e-4)
-
-
 def test_they_do_not_change_the_tokens_and_are_off_by_default(parts):
     (on,) = backend_of(parts).generate([begin(0)], ACTION)
     (off,) = TransformersBackend(*parts, ModelOptions(max_new_tokens=TOKENS)).generate([begin(0)], ACTION)
@@ -100,8 +92,3 @@ def test_a_run_records_them_on_demand(rooms: RoomScans):
     (run,) = explore([question], scan_root=rooms.root, model="embedded", steps=0, logprobs=True, progress=False)
     reply = run.turns[0].reply
     assert len(reply.logprobs) == len(reply.tokens) > 0 and all(each <= 0 for each in reply.logprobs)
-
-
-def test_servers_refuse_them():
-    with pytest.raises(ConfigError, match="logprobs"):
-        load_policy("served", engine="openai", base_url="http://127.0.0.1:9/v1", logprobs=True)

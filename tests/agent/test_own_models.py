@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import RoomScans
-from planned import settings_of
 from scripted_model import ScriptedBackend
 
 from roomscout import ask, explore, load_policy, load_trajectories
 from roomscout.base.errors import ConfigError
-from roomscout.data.questions import QuestionError
-from roomscout.edge.reading import read_settings
 from roomscout.models import ModelError
 
 ANSWER = '{"answer": "2", "done": true}'
@@ -106,24 +103,3 @@ def test_a_function_must_return_a_text(rooms: RoomScans):
     trajectory = ask(scan_of(rooms), QUESTION, policy=load_policy(lambda messages: None), **LOOKING)  # type: ignore[arg-type]
     assert trajectory.status == "failed"
     assert "returned None: it must return the text of the reply" in str(trajectory.error)
-
-
-def test_what_is_no_policy_is_told_of_load_policy(rooms: RoomScans):
-    with pytest.raises(ConfigError, match=r"is not a policy: .* for a model or a function .* load_policy"):
-        ask(scan_of(rooms), QUESTION, policy=turn_then_answer, **LOOKING)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("options", [["red", "green"], "red|green", {"A": "red", "B": "green"}])
-def test_options_in_python_have_the_forms_of_files(rooms: RoomScans, options: Any):
-    asked = ask(scan_of(rooms), "Which?", options=options, ground_truth="green", policy="random", **LOOKING).question
-    assert (asked.options, asked.ground_truth) == (("A. red", "B. green"), "B")
-
-
-def test_options_in_python_that_cannot_be_read_are_refused(rooms: RoomScans):
-    with pytest.raises(QuestionError, match="options 'red, green' must be a list"):
-        ask(scan_of(rooms), "Which?", options="red, green", policy="random", **LOOKING)
-
-
-def test_one_text_is_a_list_of_one():
-    config = read_settings({"base_url": "http://localhost:8000/v1", "scenes": "kitchen", "tell": "pose turns"})
-    assert config == settings_of(base_url=("http://localhost:8000/v1",), scenes=("kitchen",), tell=("pose", "turns"))

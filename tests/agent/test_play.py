@@ -22,7 +22,7 @@ from waiting import wait_until
 
 from roomscout.agent.actions import action_spaces
 from roomscout.agent.play.page import aimed, controls_of, turn_shown
-from roomscout.agent.play.policy import GAP_S, Asked, HumanPolicy
+from roomscout.agent.play.policy import Asked, HumanPolicy
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.questions import Question, load_questions
 from roomscout.edge.flags import parse_command_line
@@ -304,29 +304,6 @@ def test_each_space_has_controls_that_do_what_they_say(
     turned = aimed(state, controls, 159, 48)
     assert all("degrees" in field and field in seen for field in turned)
     assert bool(turned) == (keys["ArrowLeft"].get("add") is not None)
-
-
-def test_an_own_space_of_other_units_has_steps_of_the_same_size(few: RoomScans, library: ScanLibrary):
-    from roomscout.agent.actions.space import ActionSpace, Key
-    from roomscout.envs.actions import CameraMove
-
-    space = ActionSpace(
-        "quarters", {"quarters": Key()}, "-", lambda fields, _: (CameraMove(90 * fields["quarters"]), ())
-    )  # type: ignore[operator]
-    controls = controls_of(state_of(load_questions(few.questions)[0], library, space=space))
-    assert [each["add"] for each in controls["shortcuts"]] == [pytest.approx(1 / 6), pytest.approx(-1 / 6)]
-
-
-def test_time_away_from_the_page_is_nobodys(few: RoomScans, library: ScanLibrary):
-    asked = Asked(state_of(load_questions(few.questions)[0], library), {}, [])
-    asked.see()
-    assert asked.seconds == 0.0 and asked.seen_at is not None
-    asked.seen_at -= 2.0
-    asked.see()
-    assert asked.seconds == pytest.approx(2.0, abs=0.5)
-    asked.seen_at -= 3600.0
-    asked.see()
-    assert asked.seconds == pytest.approx(2.0 + GAP_S, abs=0.5)
 
 
 def test_everybody_gets_as_many_answers_and_no_question_twice():

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RoomScans, interrupted, results, run_in_process, trajectories
-from planned import run_settings
+from conftest import RoomScans, results, run_in_process
 from simple_rooms import box, landmark_room, scene_of
 from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turns_of
 
@@ -174,13 +173,6 @@ def test_a_run_tells_and_records_what_a_point_led_to(walked: Path):
     assert not second.points and [row["parse_errors"] for row in results(walked)] == [2]
 
 
-def test_an_interrupted_run_ends_like_an_undisturbed_one(walked: Path, rooms: RoomScans, tmp_path: Path):
-    cut = interrupted(walked, 3, tmp_path / "cut")
-    run_settings(rooms.config(tmp_path, **STEPS), cut, saying(*WALK))
-    assert (results(cut), trajectories(cut)) == (results(walked), trajectories(walked))
-    assert [turn.points for turn in turns_of(cut)] == [turn.points for turn in turns_of(walked)]
-
-
 def test_replies_are_read_again_without_the_scan(walked: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     assert rescore([str(walked)]) == 0
@@ -191,25 +183,3 @@ def test_replies_are_read_again_without_the_scan(walked: Path, tmp_path: Path, c
     journal.write_text("".join(json.dumps(line | {"points": []}) + "\n" for line in lines))
     assert rescore([str(lost)]) == 0
     assert "acts differently at turn 0" in caplog.text
-
-
-def test_without_translation_points_are_only_turned_to(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, translation=False, **STEPS), saying(*WALK))
-    assert len({turn.pose.position.tobytes() for turn in turns_of(folder)}) == 1
-    assert "go_to" not in said_to(folder)[0] and "look_at also changes the pitch" in said_to(folder)[0]
-
-
-@pytest.mark.parametrize("present", ["turns", "once"])
-def test_points_are_recorded_where_another_moves_the_camera(present: str, rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, moves="spin", present=present, **STEPS), saying(*WALK))
-    first = turns_of(folder)[0]
-    if present == "once":
-        assert "- action and point: null, since the camera stays where it is." in said_to(folder)[0]
-    else:
-        assert first.requested is not None and first.requested.in_words.startswith("right 28.1°, forward")
-        assert PIXEL.lines[:40] in said_to(folder)[0] and first.points
-
-
-def test_forced_answers_ask_for_nothing_of_the_scan(rooms: RoomScans, tmp_path: Path, walked: Path):
-    folder = run_in_process(rooms.config(tmp_path, anytime=True, **STEPS), saying(*WALK))
-    assert [turn.points for turn in turns_of(folder)] == [turn.points for turn in turns_of(walked)]

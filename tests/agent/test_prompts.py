@@ -1,7 +1,6 @@
 """The wording that the shipped explorer was trained on, the default wording, and wordings from files."""
 
 import hashlib
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from roomscout.agent.policies.prompts import (
 from roomscout.base.errors import ConfigError
 from roomscout.base.shots import Shot
 from roomscout.data.answers import POINT_KIND
-from roomscout.data.benchmark import QuestionType
 from roomscout.data.benchmarks import openeqa, sqa3d
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question
@@ -39,9 +37,8 @@ from roomscout.models import Reply
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.renderers import make_renderer
-from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import EpisodeId, Turn, TurnSeconds
+from roomscout.runs.records import Turn, TurnSeconds
 from tests.conftest import RoomScans, run_in_process, vsi_question
 
 LOOKS = CameraAction.of(LOOK_AROUND)
@@ -175,12 +172,6 @@ def texts_of_a_walk(rotated_deg: float, shifted_m: tuple[float, float], question
     return [turn_message(Prompts(), question, each, None).text for each in seen]
 
 
-@pytest.mark.parametrize(("rotated_deg", "shifted_m"), [(0.0, (-7.0, 30.0)), (90.0, (0.0, 0.0)), (200.0, (1.0, -2.5))])
-def test_what_a_model_reads_does_not_depend_on_the_coordinates_of_the_scan(rotated_deg: float, shifted_m: tuple):
-    """A corner at 0, 0 would else give the size of the room away, with the first sentence."""
-    assert texts_of_a_walk(rotated_deg, shifted_m) == texts_of_a_walk(0.0, (0.0, 0.0))
-
-
 def test_positions_and_extent_count_from_the_first_view():
     first, second, *_ = texts_of_a_walk(0.0, (0.0, 0.0))
     assert "The camera is at x 0.0 m, y 0.0 m, 1.6 m above the floor, heading 0 degrees" in first
@@ -262,19 +253,6 @@ def test_controls_keep_the_advice_that_applies(kind: str, controls: dict[str, An
     assert text.endswith(f" {advice}")
 
 
-def test_advice_may_be_for_runs_that_lack_several_things(tmp_path: Path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("variants: {advice_untold: {moves: {open: Watch.}, pose moves: {open: Guess.}}}\n")
-    prompts = load_prompts(path)
-    read = [prompts.under(Controls(moves="spin", tell=tell)).advice["open"] for tell in (("pose",), ())]
-    assert read == ["Watch.", "Guess."]
-    path.write_text("variants: {advice_untold: {pose and moves: {open: Guess.}}}\n")
-    with pytest.raises(ValueError, match="its keys are some of pose, extent, turns, translation, moves"):
-        load_prompts(path)
-    with pytest.raises(ValueError, match="type 'open': advice_untold has 'position': its keys are some of pose"):
-        QuestionType("open", POINT_KIND, advice_untold={"position": "Guess."})
-
-
 def test_a_file_replaces_only_the_templates_that_it_names(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text('remaining_turns: "{moves} to go."\nadvice:\n  default: Look.\n')
@@ -315,23 +293,7 @@ def test_prompts_that_cannot_be_used_are_refused_before_anything_starts(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_dangling_link_to_a_checkpoints_prompts_is_an_error(tmp_path: Path):
-    (tmp_path / "prompts.yaml").symlink_to(tmp_path / "gone.yaml")
-    with pytest.raises(ValueError, match=r"prompts.yaml cannot be read \(No such file or directory\)"):
-        checkpoint_prompts(str(tmp_path))
-
-
 SERVER = {"engine": "openai", "base_url": "http://127.0.0.1:9/v1"}
-
-
-def test_damaged_prompts_of_a_run_are_named_in_one_line(rooms: RoomScans, tmp_path: Path):
-    policy = ModelPolicy(ScriptedBackend(random_policy()), prompts=Prompts())
-    folder = run_in_process(rooms.config(tmp_path / "runs", model="served", num_questions=1), policy)
-    facts = json.loads((folder / "run.json").read_text())
-    facts["prompts"]["templates"]["opening"] = "{oops}"
-    (folder / "run.json").write_text(json.dumps(facts))
-    with pytest.raises(RunError, match=r"^[^\n]*its prompts are damaged \(opening cannot be filled in [^\n]*$"):
-        saved_prompts(folder)
 
 
 def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_path: Path):
@@ -345,26 +307,3 @@ def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_pat
     assert f"prompts {prompts.sha256[:12]}" in facts.protocol
     path.write_text("system: Changed.\n")
     assert saved_prompts(folder) == prompts
-
-
-def test_a_reply_that_ends_inside_its_thought_is_a_warning_that_names_the_flag(
-    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    class Thinking(ScriptedBackend):
-        def generate(self, conversations, reply_format):
-            unfinished = Reply("<think>Is it a lamp?", generated_tokens=60, finish_reason="length")
-            return [unfinished for _ in conversations]
-
-    policy = ModelPolicy(Thinking(random_policy()), prompts=Prompts())
-    run_in_process(rooms.config(tmp_path, num_questions=2, steps=1), policy)
-    warnings = [each.getMessage() for each in caplog.records if "inside a thought" in each.getMessage()]
-    assert len(warnings) == 1
-    assert "limit of 60 tokens" in warnings[0] and "--max-new-tokens" in warnings[0]
-
-
-def test_a_loaded_policy_reads_the_advice_of_the_benchmark_that_it_is_asked(rooms: RoomScans, tmp_path: Path):
-    policy = ModelPolicy(ScriptedBackend(random_policy()), prompts=Prompts())
-    folder = run_in_process(rooms.config(tmp_path, num_questions=1, steps=0), policy)
-    reader = RunReader(folder)
-    asked = next(each for each in reader.benchmark.types if each.name == reader.questions[0].question_type)
-    assert asked.advice and asked.advice in reader.messages(EpisodeId(1))[0]["text"]

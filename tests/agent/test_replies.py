@@ -1,6 +1,5 @@
 """Which action a reply holds: the last one outside thoughts, in JSON as models write it."""
 
-import ast
 import json
 import time
 
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roomscout.agent.actions.space import LOOK_AROUND
-from roomscout.agent.policies.lenient_json import LONGEST, MAX_DEPTH, MAX_INTEGER_DIGITS, last_object
+from roomscout.agent.policies.lenient_json import MAX_DEPTH, last_object
 from roomscout.agent.policies.replies import parse_action
 from roomscout.data.answers import TEXT_KIND, Number
 from roomscout.envs.actions import CameraAction
@@ -21,12 +20,6 @@ KEYS = ("turn", "answer", "done")
 MOVE = '{"rotation_angle_degrees": 30, "answer": null, "done": false}'
 DRAFT = '{"answer": "A", "done": true}'
 FINAL = '{"answer": "B", "done": true}'
-
-
-def test_values_are_read_as_json_reads_them():
-    assert last_object(r'{"done": ["\ud83d\ude00 \u0041\n\"", -1.5e3, 7, {}, [], true, null]}', KEYS) == {
-        "done": ['\U0001f600 A\n"', -1500.0, 7, {}, [], True, None]
-    }
 
 
 @pytest.mark.parametrize(
@@ -94,12 +87,6 @@ def test_closing_braces_may_be_missing_at_the_end(text: str):
     assert last_object(text, KEYS) == {"turn": 0, "answer": "B", "done": True}
 
 
-def test_a_number_before_a_missing_brace_counts_only_if_it_has_ended():
-    assert last_object('{"done": true, "turn": 9\n', KEYS) == {"done": True, "turn": 9}
-    with pytest.raises(ValueError, match="cut off"):
-        last_object('{"done": true, "turn": 9', KEYS)
-
-
 @pytest.mark.parametrize(
     "end",
     [
@@ -155,21 +142,9 @@ def test_all_that_json_writes_is_read(action: dict[str, object], indent: int | N
     assert last_object(text + "\n" + prose.replace('"', ""), KEYS) == action
 
 
-@settings(max_examples=40)
-@given(ACTIONS)
-def test_all_that_python_writes_is_read(action: dict[str, object]):
-    text = repr(action)
-    if r"\U" not in text and "inf" not in text:
-        assert last_object(text, KEYS) == ast.literal_eval(text)
-
-
 @given(st.text(alphabet="{}[]\"':,/*#“” \n\\atrue1.-e", max_size=60), st.sampled_from(["", MOVE]))
 def test_any_text_is_read_without_an_error_of_ours(junk: str, rest: str):
     parse_action(junk + rest, CHOICE)
-
-
-def test_integers_of_thousands_of_digits_are_infinite():
-    assert last_object('{"turn": -' + "1" * MAX_INTEGER_DIGITS + "}", KEYS) == {"turn": float("-inf")}
 
 
 @pytest.mark.parametrize(("depth", "is_read"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False)])
@@ -195,11 +170,6 @@ def test_a_megabyte_of_anything_is_read_in_time(unit: str):
     started = time.process_time()
     assert parse_action(text, CHOICE).action == LOOKS
     assert time.process_time() - started < 5
-
-
-def test_an_action_behind_a_megabyte_is_read():
-    text = '{"a":' * (5 * LONGEST) + " " * LONGEST + FINAL
-    assert parse_action(text, CHOICE).action == CameraAction(answer="B", done=True)
 
 
 @pytest.mark.parametrize(
@@ -292,10 +262,3 @@ def test_markdown_and_latex_around_an_answer_are_left_out(written: str):
 
 def test_text_answers_keep_what_is_around_them():
     assert (Number("m").parse("**2.5 m**", ()), TEXT_KIND.parse("**2**", ())) == ("2.5", "**2**")
-
-
-def test_an_answer_wrapped_thousands_of_times_is_refused_in_time():
-    answer = "[" * 90_000 + "B" + "]" * 90_000
-    started = time.process_time()
-    assert parse_action(f'{{"answer": "{answer}", "done": true}}', CHOICE).error is not None
-    assert time.process_time() - started < 2

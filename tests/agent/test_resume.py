@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -28,24 +27,17 @@ from conftest import (
     run_main,
     trajectories,
 )
-from huggingface_hub import constants
 from planned import run_settings
 from stopping import continued, stop_after, turns_on_disk
 
 from roomscout import __version__
-from roomscout.agent.policies import Decision
-from roomscout.agent.policies.named import RandomPolicy
 from roomscout.agent.running import begin_folder
-from roomscout.agent.state import QuestionState
 from roomscout.edge.planning import plan
 from roomscout.edge.reading import changed
-from roomscout.models import EMBEDDED
 from roomscout.models.transformers.source import hub_revision
 from roomscout.runs import RunError
-from roomscout.runs.reader import find_run
 from roomscout.runs.writer import RunWriter
 
-COUNTING = "object_counting"
 SLOW = pytest.mark.slow
 
 
@@ -116,14 +108,6 @@ def that_pauses(rooms: RoomScans, tmp_path: Path) -> tuple[list[str], int]:
     policy = tmp_path / "pausing.py"
     policy.write_text(PAUSING)
     return rooms.flags(tmp_path, "--policy", f"{policy}:Pausing"), len(rooms.rows)
-
-
-def test_an_interrupted_run_prints_the_command_that_resumes_it(rooms: RoomScans, tmp_path: Path):
-    flags, turns = that_pauses(rooms, tmp_path)
-    process = stop_after(flags, tmp_path, turns, signal.SIGINT)
-    assert process.stdout is not None
-    assert process.returncode == 130
-    assert process.stdout.read().splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
 
 
 @pytest.mark.parametrize("pause", [0.0, *(pytest.param(each, marks=SLOW) for each in (0.002, 0.01, 0.03, 0.1))])
@@ -207,30 +191,6 @@ def test_the_version_and_the_revision_of_the_checkpoint_are_recorded(rooms: Room
     assert run_log.facts.last_versions.model_revision == "b" * 40
 
 
-def test_a_checkpoint_in_the_cache_of_the_hub_has_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    cached, commit = tmp_path / "models--me--small", "c" * 40
-    (cached / "refs").mkdir(parents=True)
-    (cached / "refs" / "main").write_text(commit)
-    (cached / "snapshots" / commit).mkdir(parents=True)
-    (cached / "snapshots" / commit / "config.json").write_text("{}")
-    assert hub_revision("me/small") == hub_revision(str(cached / "snapshots" / commit)) == commit
-    assert [hub_revision(other) for other in ("me/other", str(tmp_path), EMBEDDED)] == [None, None, None]
-
-
-def test_the_overall_of_an_interrupted_run_is_labelled_unfinished(rooms: RoomScans, tmp_path: Path):
-    class Interrupted(RandomPolicy):
-        def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-            if states[0].number > 4:
-                raise KeyboardInterrupt
-            return super().decide(states)
-
-    assert run_settings(rooms.config(tmp_path, batch_size=2), policy=Interrupted()).status == 130
-    said = json.loads((only_run(tmp_path) / "summary.json").read_text())
-    assert said["pending"] == said["questions"]["count"] - said["asked"]["questions"] > 0
-    assert said["asked"]["overall_label"] is None or said["asked"]["overall_label"].startswith("unfinished_")
-
-
 def test_nothing_is_written_after_a_failed_write(rooms: RoomScans, tmp_path: Path):
     spec = plan(rooms.config(tmp_path))
     run_log = begin_folder(spec.record, spec.questions, "raycast")
@@ -280,15 +240,6 @@ def test_a_torn_file_is_redone(rooms: RoomScans, undisturbed: Path, tmp_path: Pa
     assert trajectories(folder) == trajectories(undisturbed)
 
 
-def test_resuming_a_finished_run_restores_its_exports(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
-    config, folder = rooms.config(tmp_path, batch_size=3), copied(undisturbed, tmp_path)
-    before = (folder / "results.jsonl").read_bytes()
-    (folder / "summary.json").unlink()
-    assert run_settings(config, folder).status == 0
-    assert (folder / "results.jsonl").read_bytes() == before
-    assert summary(folder) == summary(undisturbed)
-
-
 def test_failed_questions_are_retried_on_request(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     root = shutil.copytree(rooms.root, tmp_path / "scans")
     config = rooms.config(tmp_path / "logs", scan_root=root, batch_size=3)
@@ -312,16 +263,6 @@ def test_a_resumed_run_may_repeat_or_negate_earlier_switches(rooms: RoomScans, u
     ended = run_main(continued(tmp_path, "--no-compile", "--max-batched-turns", "4"))
     assert ended.returncode == 0, ended.stderr
     assert trajectories(only_run(tmp_path)) == trajectories(undisturbed)
-
-
-def test_recent_means_the_run_that_began_last(rooms: RoomScans, tmp_path: Path):
-    first = run_in_process(rooms.config(tmp_path, num_questions=1))
-    first = first.rename(tmp_path / "the_baseline")
-    run_settings(rooms.config(tmp_path, num_questions=1))
-    newest = find_run("recent", tmp_path, batched_only=True)
-    assert newest != first and newest.name < first.name
-    (newest / "run.json").unlink()
-    assert find_run("recent", tmp_path, batched_only=True) == first
 
 
 def test_a_file_system_without_locks_is_refused(undisturbed: Path, monkeypatch: pytest.MonkeyPatch):
@@ -350,18 +291,6 @@ def test_the_exports_contain_every_row_and_what_a_letter_means(rooms: RoomScans,
         assert (undisturbed / row["folder"] / "turns.jsonl").is_file()
 
 
-def test_further_scores_are_exported_and_averaged(undisturbed: Path):
-    found = {row["id"]: row["scores"] for row in results(undisturbed) if row["scores"]}
-    with (undisturbed / "results.csv").open(newline="") as table:
-        written = {row["id"]: row["scores.relative_error"] for row in csv.DictReader(table)}
-    assert found and {id: float(value) for id, value in written.items() if value} == {
-        id: scores["relative_error"] for id, scores in found.items()
-    }
-    types = json.loads((undisturbed / "summary.json").read_text())["types"]
-    counted = [row["scores"]["relative_error"] for row in results(undisturbed) if row["question_type"] == COUNTING]
-    assert types[COUNTING]["scores"]["relative_error"] == pytest.approx(sum(counted) / len(counted))
-
-
 def test_a_run_of_another_schema_or_without_a_setting_is_refused(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
     folder = Path(shutil.copytree(undisturbed, tmp_path / "run"))
     facts = json.loads((folder / "run.json").read_text())
@@ -375,25 +304,11 @@ def test_a_run_of_another_schema_or_without_a_setting_is_refused(rooms: RoomScan
             run_settings(rooms.config(tmp_path), folder)
 
 
-def test_settings_that_change_answers_are_refused(undisturbed: Path):
-    refused = run_main(continued(undisturbed.parent, "--steps", "3"))
-    assert (refused.returncode, "--steps" in refused.stderr) == (2, True)
-
-
 def test_a_second_writer_is_refused_and_the_first_is_named(rooms: RoomScans, undisturbed: Path):
     holder = RunWriter(undisturbed)
     ended = run_main(continued(undisturbed.parent))
     holder.close()
     assert (ended.returncode, f"process {os.getpid()} on" in ended.stderr) == (2, True)
-
-
-def test_a_full_disk_ends_the_run_without_a_traceback(rooms: RoomScans, undisturbed: Path, tmp_path: Path):
-    limited = ["sh", "-c", 'ulimit -f 12; exec "$@"', "sh", *rooms.command(tmp_path, "--batch-size", "3")]
-    ended = run_command(limited)
-    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
-    assert "cannot be written" in ended.stderr
-    assert run_main(continued(tmp_path)).returncode == 0
-    assert results(only_run(tmp_path)) == results(undisturbed)
 
 
 @pytest.mark.parametrize(
@@ -439,12 +354,6 @@ def test_an_early_interrupt_ends_without_a_traceback(
     process.send_signal(how)
     _, said = process.communicate()
     assert (process.returncode, "Traceback" in said) == (130, False)
-
-
-@pytest.mark.parametrize("where", ["recent", "nowhere"])
-def test_continue_without_a_run_is_refused(tmp_path: Path, where: str):
-    ended = run_main(["--continue", where, "--log-root", str(tmp_path)])
-    assert (ended.returncode, "--continue" in ended.stderr) == (2, True)
 
 
 def begun_run(rooms: RoomScans, tmp_path: Path) -> tuple[Path, Path]:

@@ -68,12 +68,6 @@ def test_a_batch_is_in_lockstep_and_never_too_large(lengths: list[int], batch_si
         assert len(batch) == 1 or batch[0][1] < batched
 
 
-@given(LENGTHS, st.integers(1, 5), st.integers(0, 10))
-def test_a_cohort_ends_before_the_next_begins(lengths: list[int], batch_size: int, batched: int):
-    cohorts = [number // batch_size for batch in schedule(lengths, batch_size, batched) for number, _ in batch]
-    assert cohorts == sorted(cohorts)
-
-
 @given(LENGTHS, st.integers(1, 5))
 def test_refill_keeps_the_batch_full_while_questions_wait(lengths: list[int], batch_size: int):
     batches = schedule(lengths, batch_size, 99, refill=True)
@@ -120,17 +114,6 @@ def test_a_batch_that_did_not_fit_is_retried_in_halves():
     scheduler.admit()
     assert scheduler.shrink(scheduler.next_batch()) == 2
     assert [state.number for state in scheduler.next_batch()] == [0, 1]
-
-
-def test_running_out_of_memory_in_the_second_phase_keeps_the_batch_size_of_the_first():
-    scheduler = Scheduler([waiting(number) for number in range(8)], batch_size=4, max_batched_turns=1, concurrency=4)
-    for state in scheduler.admit():
-        take_turn(state, last=False)
-    assert scheduler.shrink(scheduler.next_few()) == 2
-    assert len(scheduler.next_few()) == 2
-    for state in scheduler.begun:
-        take_turn(state, last=True)
-    assert len(scheduler.admit()) == len(scheduler.next_batch()) == 4
 
 
 @given(LENGTHS, st.integers(1, 8), st.integers(0, 10), st.booleans(), st.sampled_from([None, 8]), st.integers(4, 30))

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from conftest import RoomScans, interrupted, results, run_in_process, trajectories
 from planned import run_settings
-from simple_rooms import RED, box, landmark_room, scene_of
-from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turns_of
+from simple_rooms import box, landmark_room, scene_of
+from test_action_spaces import ONE, QUESTION, said_to, saying, turns_of
 
-from roomscout.agent.actions import action_spaces, find_space
+from roomscout.agent.actions import find_space
 from roomscout.agent.actions.points import MARKED, SeenPlace
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.replies import parse_action
@@ -26,7 +26,6 @@ from roomscout.rendering.scene import Scene
 from roomscout.runs.reader import RunReader
 
 START = CameraPose(1.0, 2.5, 1.3, 0.0)
-TOOLS, TOOLS_PIXEL = find_space("tools"), find_space("tools-pixel")
 OPEN = scene_of(box((0, 0, -0.1), (6, 5, 0.0)))
 """A floor without walls."""
 
@@ -63,13 +62,6 @@ def test_no_mark_is_in_a_hole_or_in_a_blind_view():
     assert marks_of(blind._sight) == {} and blind.pixel_of_mark(1) is None
 
 
-def test_a_small_thing_that_looks_otherwise_gets_a_mark():
-    scene = scene_of(box((0, 0, 0), (6, 5, 2.5)), box((4, 2.3, 0.9), (4.4, 2.7, 1.3), RED))
-    sight = place_in(scene, width=640)._sight
-    colours = [sight.view[int(y), int(x)] for x, y in marks_of(sight).values()]
-    assert any(red > 150 > green for red, green, _ in colours)
-
-
 def test_a_mark_stands_for_its_pixel():
     place = place_in(landmark_room(), see=("rgb", "marks"))
     pixel = marks_of(place._sight)[3]
@@ -97,13 +89,6 @@ def test_a_distance_is_that_of_the_surfaces():
     assert parsed.action.in_words == "left 30°" and len(place.seen) == 2
 
 
-@pytest.mark.parametrize("two", [[[70, 60], [90, 60]], [70, 60, 90, 60], ["70, 60", {"x": 90, "y": 60}]])
-@pytest.mark.parametrize("space", ["tools", "tools-metric-pitch", "tools-discrete", "tools-pixel"])
-def test_an_object_that_only_measures_moves_nothing(space: str, two: object):
-    parsed = read({"measure": two}, place_in(landmark_room()), space)
-    assert parsed.error is None and parsed.action.in_words == "stays" and parsed.uses[0].metres is not None
-
-
 def test_nothing_is_measured_through_a_hole_or_blindly_and_the_move_counts():
     for place in (place_in(OPEN), place_in(landmark_room(), "blind")):
         parsed = read({"forward_meters": 1, "measure": [[80, 90], [20, 10]]}, place)
@@ -128,24 +113,6 @@ def test_nothing_is_measured_through_a_hole_or_blindly_and_the_move_counts():
 def test_what_cannot_be_measured_is_named_and_turns_the_camera(said: object, why: str):
     parsed = read({"forward_meters": 1, "measure": said}, place_in(landmark_room()))
     assert parsed.error == why and parsed.action.in_words == "left 45°" and not parsed.uses
-
-
-@pytest.mark.parametrize(
-    ("said", "accepted"),
-    [("null", True), ("[[1, 2], [3, 4]]", True), ("[3, 12]", True), ("[[1, 2]]", False), ('"far"', False)],
-)
-def test_the_grammar_takes_only_two_points(said: str, accepted: bool):
-    for space in (TOOLS_PIXEL, find_space("tools-discrete")):
-        text = space.example().replace('"measure": null', f'"measure": {said}')
-        assert accepted_by(space, text) is accepted
-
-
-def test_each_space_can_measure_and_keeps_its_own_words():
-    spaces = action_spaces()
-    assert {name for name in spaces if name.startswith("tools")} == {
-        "tools" if name == "metric" else f"tools-{name}" for name in spaces if not name.startswith("tools")
-    }
-    assert TOOLS_PIXEL.lines.startswith(find_space("pixel").lines) and TOOLS.example() != find_space("metric").example()
 
 
 def act(measure: object = None, answer: object = None, **move: float) -> str:
@@ -197,14 +164,3 @@ def test_a_run_that_measures_resumes_and_is_read_again(marked: Path, rooms: Room
     caplog.set_level("INFO")
     assert rescore([str(cut)]) == 0
     assert "0 of 1 answers change" in caplog.text and "acts differently" not in caplog.text
-
-
-def test_without_translation_it_measures_and_turns_and_without_measuring_the_label_is_usual(
-    rooms: RoomScans, tmp_path: Path
-):
-    folder = run_in_process(rooms.config(tmp_path / "1", translation=False, **STEPS), saying_per_turn(*WALK))
-    assert turns_of(folder)[0].uses[0].metres is not None and "forward_meters" not in said_to(folder)[0]
-    config = rooms.config(tmp_path / "2", **{**STEPS, "see": ("rgb",)})
-    summary = RunReader(run_in_process(config, saying(act(answer=3)))).summary.to_json()
-    assert summary is not None and "measurements" not in summary["types"]["all"]
-    assert "measured" not in summary["asked"]["overall_label"]

@@ -1,7 +1,6 @@
 """--present video: runs on frames of videos, their folders, and what is made of these."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +13,23 @@ from video_files import shade, write_video
 
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import parser_of
-from roomscout.agent.state import Rules, VideoState
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
 from roomscout.analysis.report.scores import facts_in_words
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.rescore import reparsed, rescored
-from roomscout.analysis.study.cells import open_study
 from roomscout.base.errors import ConfigError
-from roomscout.command.studies import StudiedCommand
-from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.questions import Question
-from roomscout.data.video_frames import FrameSize, VideoError, VideoNotFound
+from roomscout.data.video_frames import VideoNotFound
 from roomscout.edge.api import load_policy
 from roomscout.edge.planning import memory_of, plan
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
-from roomscout.envs.films import FilmLibrary, FilmSettings
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation
 from roomscout.models.openai.dialect import encoded_message
 from roomscout.runs.closing import closing_lines
 from roomscout.runs.reader import RunReader
-from roomscout.scoring.scores import Label, Percentages, Scores
-from roomscout.scoring.summary import reference_lines
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SCENES = {"first": 12, "second": 30, "short": 3}
@@ -209,23 +200,6 @@ def test_without_any_video_a_run_does_not_begin(data: Path, tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_library_decodes_a_scene_once_and_forgets_the_oldest(data: Path):
-    settings = FilmSettings(data / "videos", "{dataset}/{scene}.mp4", 1, FrameSize(64 * 48))
-    config = config_of(data, data / "logs", engine="openai", base_url="http://127.0.0.1:9/v1")
-    asked = {each.scene_name: each for each in plan(config).questions.here}
-    library = FilmLibrary(settings, cache_bytes=0)  # keeps three scenes
-    first, absent = library.film_of(asked["first"]), asked["absent"]
-    library.load_ahead(asked.values())
-    assert library.film_of(asked["first"]) is first
-    for _ in range(2):
-        with pytest.raises(VideoNotFound):
-            library.film_of(absent)
-    library.film_of(asked["short"])
-    library.film_of(asked["second"])
-    assert library.film_of(asked["first"]) is not first
-    library.close()
-
-
 def test_a_real_model_answers_and_the_plan_counts_its_tokens(data: Path, tmp_path: Path):
     checkpoint = str(write_untrained_family(tmp_path / "tiny", "qwen2_5_vl"))
     config = config_of(data, tmp_path / "logs", model=checkpoint, device="cpu", image_size=(112, 56), scenes=["first"])
@@ -267,45 +241,3 @@ def test_frames_are_images_unless_model_and_frames_make_a_video(data: Path, tmp_
             config_of(data, tmp_path, device="cpu" if "engine" not in changes else "auto", scenes=["first"], **changes)
         )
         assert spec.record.conditions["video_input"] == shown and spec.rules.native == (shown == "native"), changes
-
-
-def test_a_video_needs_a_rate_to_be_one_input(tmp_path: Path):
-    from PIL import Image
-
-    (tmp_path / "scannet" / "first").mkdir(parents=True)
-    Image.new("RGB", (48, 36)).save(tmp_path / "scannet" / "first" / "0.jpg")
-    library = FilmLibrary(FilmSettings(tmp_path, "", 1, FrameSize(64 * 48)), cache_bytes=0)
-    rules = Rules(video=find_benchmark("vsi-bench").video, native=True)
-    question = Question("q", "scannet", "first", "object_counting", "How many chair(s)?", None, "4")
-    with pytest.raises(VideoError, match="does not say how many frames it has a second"):
-        VideoState(1, question, 0, rules=rules).reset(library)
-    library.close()
-
-
-def test_a_study_shows_videos_beside_runs_in_the_scan(data: Path, tmp_path: Path):
-    command, questions = StudiedCommand(), ["--questions", str(data / "questions.jsonl")]
-    given = command.read([*questions, "--videos", str(data / "videos"), "--frames", "4"], tmp_path)
-    study = open_study(tmp_path / "study", "video", given, command)
-    video, *others = (study.settings_of(cell) for cell in study.preset.cells)
-    assert (video["present"], video["frames"], video["videos"]) == ("video", 4, str(data / "videos"))
-    assert [each["moves"] for each in others] == ["none", "spin", "model"]
-    assert all((each["present"], each["frames"], each["videos"]) == ("turns", "auto", None) for each in others)
-    with pytest.raises(ConfigError, match="--present video needs --videos"):
-        open_study(tmp_path / "other", "video", command.read(questions, tmp_path), command)
-
-
-def test_published_scores_are_compared_by_the_number_of_frames():
-    benchmark = find_benchmark("vsi-bench")
-    label = Label(benchmark="overall", tasks=7)
-    whole = Scores(pending=0, asked=Percentages(questions=4512, label=label))
-    assert reference_lines(whole, benchmark)[-1].startswith("mean of the published task scores, overall_7_task: 54.7 %")
-    *lines, last = reference_lines(whole, benchmark, 64)
-    assert lines == reference_lines(whole, benchmark)
-    assert last.startswith("comparable published scores, also on 64 frames: InternVL3-8B (VLMEvalKit), Qwen2.5-VL-7B")
-    assert reference_lines(whole, benchmark, 32)[-1].startswith(
-        "comparable published scores: none on 32 frames; they have 64"
-    )
-    part = Scores(pending=0, asked=Percentages(questions=9, label=replace(label, partial=True, questions=9)))
-    assert reference_lines(part, benchmark) == []
-    (only,) = reference_lines(part, benchmark, 64)
-    assert only == "comparable published scores: none, since they are over all questions of VSI-Bench"

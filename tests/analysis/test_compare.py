@@ -5,27 +5,24 @@ import io
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from browsing import PHONE, OpenPage
 from conftest import RoomScans, made_once, only_run, room_scans, run_in_process
 
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
-from roomscout.analysis.compare.conditions import differing, known_names
+from roomscout.analysis.compare.conditions import differing
 from roomscout.analysis.compare.leaderboard import markdown_of as leaderboard_text
 from roomscout.analysis.compare.leaderboard import standing_of, tables_of
-from roomscout.analysis.compare.pages import json_of, lines_of, markdown_of, page_values
+from roomscout.analysis.compare.pages import json_of, markdown_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.command.main import main
 from roomscout.rooms import ScanStyle
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import Resumption
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.summary import aggregate
 
@@ -98,40 +95,10 @@ def test_a_setting_may_differ_if_named(runs: dict[str, Path]):
     assert pair.differs == {"steps": (1, 0)}
 
 
-def test_a_setting_that_does_not_exist_is_named(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
-    assert main(["compare", str(runs["first"]), str(runs["no_moves"]), "--even-if", "stepz"]) == 2
-    assert "--even-if stepz: there is no such setting; did you mean steps?" in capsys.readouterr().err
-
-
-def test_a_named_file_may_differ_in_its_content():
-    assert {"actions", "actions_sha256"} <= known_names(["--actions"], [{"actions": "mine.py:SPACE"}])
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
-        ("results.jsonl", "{}\n", "results.jsonl, line 1 is damaged"),
-        ("summary.json", "{}", "summary.json is damaged (missing keys: pending)"),
-    ],
-)
-def test_the_leaderboard_refuses_damaged_files(
-    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, says: str
-):
-    damaged = shutil.copytree(runs["first"], tmp_path / "damaged")
-    (damaged / name).write_text(text)
-    assert main(["leaderboard", str(damaged)]) == 2
-    assert says in capsys.readouterr().err
-
-
 def test_renderers_differ_only_if_one_is_blind():
     views = [{"renderer": name} for name in ("raycast", "pyrender", "blind")]
     assert differing(views[0], views[1]) == {}
     assert differing(views[0], views[2]) == {"renderer": ("raycast", "blind")}
-
-
-def test_a_policy_of_code_differs_from_no_prompts():
-    assert differing({"prompts": "0a1b"}, {"prompts": None}) == {}
-    assert differing({"prompts": "0a1b"}, {"prompts": "2c3d"}) == {"prompts": ("0a1b", "2c3d")}
 
 
 def test_other_questions_are_refused_with_their_numbers(twelve_rooms: RoomScans, runs: dict[str, Path], tmp_path: Path):
@@ -152,12 +119,6 @@ def test_an_unfinished_run_is_refused(runs: dict[str, Path], tmp_path: Path):
         compared(runs["first"], part)
 
 
-def test_runs_without_a_common_question_are_refused(runs: dict[str, Path], tmp_path: Path):
-    parts = [copy_with(runs["first"], tmp_path / str(half), slice(half, half + 18)) for half in (0, 18)]
-    with pytest.raises(RunError, match="have no scored question in common"):
-        compared(*parts, even_if=("questions",))
-
-
 def test_flips_are_the_questions_whose_score_crossed_one_half(runs: dict[str, Path]):
     (pair,) = compared(runs["first"], runs["second"]).pairs
     before, after = ({row.id: row.score or 0.0 for row in RunReader(runs[name]).rows} for name in ("first", "second"))
@@ -165,13 +126,6 @@ def test_flips_are_the_questions_whose_score_crossed_one_half(runs: dict[str, Pa
     lost = {id for id in before if after[id] < PASSING <= before[id]}
     assert gained and lost
     assert ({flip.key.id for flip in pair.gained}, {flip.key.id for flip in pair.lost}) == (gained, lost)
-
-
-def test_exchanging_the_runs_mirrors_the_comparison(runs: dict[str, Path]):
-    (there,) = compared(runs["first"], runs["second"]).pairs
-    (back,) = compared(runs["second"], runs["first"]).pairs
-    assert [each.percent for each in there.differences] == pytest.approx([-each.percent for each in back.differences])
-    assert {flip.key for flip in there.gained} == {flip.key for flip in back.lost}
 
 
 def test_p_values_are_adjusted_over_all_pairs(runs: dict[str, Path]):
@@ -205,15 +159,6 @@ def test_the_page_links_each_flip_to_its_question_in_both_reports(runs: dict[str
         assert path.is_file() and (path.parent / "report_files" / "data" / f"{name}.js").is_file()
 
 
-def test_the_page_fits_a_phone(runs: dict[str, Path], tmp_path: Path, browser: Any):
-    out = tmp_path / "compare.html"
-    assert main(["compare", str(runs["first"]), str(runs["second"]), "--out", str(out)]) == 0
-    opened = OpenPage(browser, out.as_uri(), **PHONE)
-    assert opened.page.locator("svg.plot").count() and opened.page.locator("table.flips tbody tr").count()
-    assert not opened.scrolling() and not opened.problems
-    opened.page.close()
-
-
 def with_failures(run: Path, target: Path, every: int = 4) -> Path:
     """A copy of a run, in another folder, in which an error of the server ended every fourth question."""
     shutil.copytree(run, target)
@@ -242,21 +187,6 @@ def test_failed_questions_count_as_wrong_if_that_is_asked(runs: dict[str, Path],
     assert pair.overall.percent == pytest.approx(overall(failing) - overall(runs["first"]))
 
 
-def test_text_page_and_json_say_how_many_questions_failed(
-    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    failing, outs = (
-        with_failures(runs["first"], tmp_path / "failing"),
-        [tmp_path / f"c.{end}" for end in ("html", "md")],
-    )
-    assert main(["compare", str(runs["first"]), str(failing), "--out", *map(str, outs), str(tmp_path / "c.json")]) == 0
-    for text in (capsys.readouterr().out, *(out.read_text() for out in outs)):
-        assert "9 of 36 questions in B; left out, so all below is over the 27 questions that both finished" in text
-    values = json.loads((tmp_path / "c.json").read_text())
-    assert [run["failed"] for run in values["runs"]] == [0, 9]
-    assert values["pairs"][0]["failed"] == {"first": 0, "second": 9} and values["pairs"][0]["questions"] == 27
-
-
 def test_each_question_weighs_the_same_however_often_a_run_answers_it(runs: dict[str, Path], tmp_path: Path):
     twice = shutil.copytree(runs["second"], tmp_path / "twice")
     rows = [json.loads(line) for line in (twice / "results.jsonl").read_text().splitlines()]
@@ -265,35 +195,6 @@ def test_each_question_weighs_the_same_however_often_a_run_answers_it(runs: dict
     (once,) = compared(runs["first"], runs["second"]).pairs
     (again,) = compared(runs["first"], twice, even_if=("questions",)).pairs
     assert again.differences == once.differences
-
-
-def test_known_baselines_stand_beside_the_scores(runs: dict[str, Path], tmp_path: Path):
-    seeing = copy_with(runs["first"], tmp_path / "seeing", slice(None))
-    summary = json.loads((seeing / "summary.json").read_text())
-    summary["baselines"]["blind"] = {"source": "a run", "questions": 36, "tasks": {TASKS[0]: 12.5}, "overall": 33.3}
-    (seeing / "summary.json").write_text(json.dumps(summary))
-    table = [line for line in markdown_of(compared(seeing, runs["second"])).splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
-    frequent, blind = (cells[0].index(name) for name in ("frequent", "blind A"))
-    assert [row[blind] for row in cells[2:]] == ["12.5", "-", "-", "33.3"]
-    expected = summary["baselines"]["most_frequent"]
-    assert cells[-1][frequent] == f"{expected['overall']:.1f}"
-
-
-def test_the_page_begins_with_the_difference_and_what_differs(runs: dict[str, Path], tmp_path: Path):
-    spun = copy_with(runs["second"], tmp_path / "other", slice(None))
-    facts = json.loads((spun / "run.json").read_text())
-    for name in ("config", "conditions", "answerer"):
-        facts[name] |= {key: value for key, value in {"moves": "spin", "seed": 5}.items() if key in facts[name]}
-    (spun / "run.json").write_text(json.dumps(facts))
-    found = compared(runs["first"], spun, even_if=("moves",))
-    values = page_values(found, tmp_path / "compare.html")
-    (pair,) = values["pairs"]
-    assert values["title"] == "random (spin) against random"
-    assert pair["lead"]["difference"] == f"{overall(runs['second']) - overall(runs['first']):+.1f}"
-    assert ["moves", "model", "<mark>spin</mark>"] in pair["differs"].rows
-    assert "seed" in [name for name, *_ in pair["differs"].rows] and pair["conditions"] == "moves"
-    assert lines_of(found)[1].endswith(", spin)")
 
 
 def test_outside_text_cannot_become_markup(runs: dict[str, Path], tmp_path: Path):
@@ -320,23 +221,6 @@ def test_a_mistake_ends_with_what_to_do(
 ):
     assert main(["compare", str(runs["first"]), *flags]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_runs_are_named_below_the_log_root(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
-    first, second = runs["first"], runs["second"]
-    below = ["--log-root", str(first.parent)]
-    assert main(["compare", first.name, str(second), *below]) == 0
-    assert main(["leaderboard", first.name, *below]) == 0
-    assert "- Answered by RoomScout 0" in capsys.readouterr().out
-
-
-def test_the_leaderboard_names_both_versions_of_a_resumed_run(runs: dict[str, Path]):
-    standing = standing_of(runs["first"])
-    resumed = Resumption(
-        git_revision="f" * 40, packages={"roomscout": "9.0"}, python="3", at="2026", host="here", changed={}
-    )
-    board = leaderboard_text([[replace(standing, facts=replace(standing.facts, resumed=(resumed,)))]])
-    assert ", and since it was last resumed by RoomScout 9.0 at ffffffffffff." in board
 
 
 def samples_of(run: Path, path: Path, key: str = "vsibench_overall") -> Path:
@@ -370,12 +254,6 @@ def test_another_tools_file_is_compared_only_if_the_protocol_may_differ(runs: di
         compared(runs["first"], samples)
 
 
-def test_a_line_of_another_task_is_named(runs: dict[str, Path], tmp_path: Path):
-    samples = samples_of(runs["second"], tmp_path / "samples.jsonl", "mmmu_acc")
-    with pytest.raises(RunError, match=r"line 1 is not a sample of lmms-eval's task vsibench .no 'vsibench_overall'"):
-        compared(runs["first"], samples, even_if=("protocol",))
-
-
 def leaderboard(*folders: Path) -> list[list[str]]:
     tables = tables_of(standing_of(folder) for folder in folders)
     return [[each.name for each in table] for table in tables]
@@ -389,13 +267,6 @@ def test_comparable_runs_share_a_table_and_the_best_comes_first(runs: dict[str, 
     ]
 
 
-def test_the_leaderboard_says_why_a_table_is_apart(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
-    assert main(["leaderboard", *(str(runs[name]) for name in ("first", "second", "no_moves"))]) == 0
-    said = capsys.readouterr().out
-    assert "Not comparable with table 1: steps (1, 0)." in said
-    assert said.count("| model | overall (%) | 95 % interval |") == 2
-
-
 def test_the_leaderboard_has_a_table_of_runs_that_may_differ(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
     folders = [str(runs[name]) for name in ("first", "no_moves")]
     assert main(["leaderboard", *folders, "--even-if", "steps"]) == 0
@@ -404,20 +275,6 @@ def test_the_leaderboard_has_a_table_of_runs_that_may_differ(runs: dict[str, Pat
     assert all(f"- Protocol of {runs[name].name}: " in said for name in ("first", "no_moves"))
     assert main(["leaderboard", *folders, "--even-if", "questions"]) == 2
     assert "a table is over equal questions" in capsys.readouterr().err
-
-
-def test_the_leaderboard_takes_a_folder_of_runs(
-    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    for name in ("first", "second"):
-        shutil.copytree(runs[name], tmp_path / name)
-    begun = tmp_path / "begun"
-    begun.mkdir()
-    shutil.copy(runs["first"] / "run.json", begun)
-    assert main(["leaderboard", str(tmp_path)]) == 0
-    told = capsys.readouterr()
-    assert all(f"| {name} |" in told.out for name in ("first", "second"))
-    assert told.err.startswith("Left out: ") and "begun has no overall" in told.err
 
 
 def test_the_leaderboard_has_what_the_finished_questions_score(runs: dict[str, Path], tmp_path: Path):

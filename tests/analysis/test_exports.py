@@ -83,13 +83,6 @@ def test_inspect_reads_the_views_as_images(run: Path, log: Any):
         assert views == [(run / row.folder / f"render_{turn:02d}.png").read_bytes() for turn in range(row.turns)]
 
 
-def test_inspect_reads_the_means_of_the_summary(run: Path, log: Any):
-    asked = RunReader(run).summary.to_json()["asked"]
-    percents = {asked["overall_label"]: asked[asked["overall_label"]], **asked["tasks"]}
-    read = {name: metric.value for name, metric in log.results.scores[0].metrics.items()}
-    assert read == {name: pytest.approx(percent / 100, abs=1e-5) for name, percent in percents.items()}
-
-
 def test_inspect_reads_summaries_and_a_sample_without_the_others(run: Path, tmp_path: Path):
     inspect_log = pytest.importorskip("inspect_ai.log")
     path = str(export(run, "inspect", tmp_path / "run.eval"))
@@ -116,15 +109,6 @@ def test_an_inspect_log_is_written_without_all_views_in_memory(run: Path, tmp_pa
     assert out.stat().st_size > 3_000_000 * len(views) and peak < all_in_base64
 
 
-def test_an_inspect_log_names_a_missing_view(copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    pytest.importorskip("inspect_ai.log")
-    log = read_by_inspect(export(copy, "inspect", tmp_path / "run.eval"))
-    second, _ = samples_and_rows(log, copy)[1]
-    assert second.messages[1].text.startswith("[render_00.png is missing]")
-    missing = copy / "q002" / "render_00.png"
-    assert f"views that are missing, as their messages say: 1; first: {missing}" in caplog.messages
-
-
 def test_inspect_reads_each_answer_to_a_question_as_an_epoch(rooms: RoomScans, tmp_path: Path):
     pytest.importorskip("inspect_ai.log")
     run = run_in_process(rooms.config(tmp_path, samples=2, num_questions=2, steps=0), scripted(3))
@@ -132,16 +116,6 @@ def test_inspect_reads_each_answer_to_a_question_as_an_epoch(rooms: RoomScans, t
     found = {(str(sample.id), sample.epoch): sample.scores["score"].answer for sample in log.samples}
     assert found == {(row.id, row.sample): row.answer for row in RunReader(run).rows}
     assert log.eval.config.epochs == 2
-
-
-def test_inspect_reads_why_a_question_failed(rooms: RoomScans, tmp_path: Path):
-    pytest.importorskip("inspect_ai.log")
-    root = shutil.copytree(rooms.root, tmp_path / "scans")
-    min(root.glob("scannet/scans/*/*.ply")).unlink()
-    run = run_in_process(rooms.config(tmp_path / "logs", scan_root=root, steps=0), scripted(3))
-    log = read_by_inspect(export(run, "inspect", tmp_path / "run.eval"))
-    errors = {str(sample.id): sample.error.message for sample in log.samples if sample.error is not None}
-    assert errors == {row.id: row.error for row in RunReader(run).rows if row.failed}
 
 
 @pytest.mark.parametrize("to", ["messages", "trl"])
@@ -166,34 +140,6 @@ def test_parts_of_messages_have_the_conversation_as_it_was(copy: Path, tmp_path:
     texts = [part["text"] for part in parts if part["type"] == "text"]
     assert texts == [message["text"] for message in RunReader(copy).messages(RunReader(copy).rows[0].episode)]
     assert sum(part == {"type": "image"} for part in parts) == len(first["images"])
-
-
-def test_a_conversation_without_a_view_is_left_out_and_named(
-    copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    lines = json_lines(export(copy, "messages", tmp_path / "train.jsonl"))
-    assert len(lines) == len(RunReader(copy).rows) - 1
-    assert f"{copy / 'q002' / 'render_00.png'} is missing, so q002 is left out: restore it" in caplog.messages
-
-
-def test_an_unfinished_run_exports_what_is_finished_and_says_so(
-    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    folder = shutil.copytree(run, tmp_path / "run")
-    journal = folder / "results.jsonl"
-    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
-    caplog.set_level("INFO")
-    export(folder, "messages", tmp_path / "out")
-    assert caplog.messages[0] == "5 answers of the run are not finished, and not exported"
-    assert caplog.messages[-1].startswith("3 answers, for ")
-
-
-def test_a_policy_without_a_model_has_no_conversations(
-    rooms: RoomScans, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    folder = run_in_process(rooms.config(tmp_path, policy="random", num_questions=1))
-    assert main([str(folder), "--to", "messages", "--out", str(tmp_path / "m.jsonl")]) == 2
-    assert "a policy without a model has none" in capsys.readouterr().err
 
 
 def test_a_file_that_exists_is_replaced_only_with_force(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

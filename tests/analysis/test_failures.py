@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import RoomScans, only_run, run_in_process, run_main
 
-from roomscout.analysis.failures import error_line, failure_lines, log_split, main
+from roomscout.analysis.failures import failure_lines, log_split, main
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
@@ -15,8 +15,7 @@ from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.seeing import save, see
 from roomscout.data.boxes import SceneBoxes, named_in, read_boxes
 from roomscout.runs.reader import RunReader
-from roomscout.runs.sights import SeenObjects, Sight, SightGroup, SightSplit, split
-from roomscout.runs.writer import RunWriter
+from roomscout.runs.sights import SeenObjects, Sight, split
 
 
 @pytest.fixture(scope="session")
@@ -58,10 +57,6 @@ def test_the_split_counts_every_scored_answer_once(seen_run: Path):
     assert sum(counted) == sum(row.score is not None for row in reader.rows)
     below = [group.below_full for group in by_sight.types["all"].values()]
     assert sum(below) == sum(row.score is not None and row.score < 1 for row in reader.rows)
-
-
-def test_what_is_known_is_not_computed_again(seen_run: Path):
-    assert see(RunReader(seen_run)).computed == 0
 
 
 def test_other_boxes_change_what_was_in_view(copied: Path, rooms: RoomScans, tmp_path: Path):
@@ -126,32 +121,6 @@ def test_the_command_prints_the_table_and_the_wrong_answers(seen_run: Path, caps
     assert all(f"\n{row.folder}  " in said for row in below)
 
 
-def test_nothing_is_changed_without_saving(copied: Path):
-    (copied / "seen.jsonl").unlink()
-    assert main([str(copied), "--no-save"]) == 0
-    assert not (copied / "seen.jsonl").exists()
-
-
-def test_a_run_in_progress_is_split_without_saving(copied: Path, capsys: pytest.CaptureFixture[str], caplog):
-    (copied / "seen.jsonl").unlink()
-    writer = RunWriter(copied)
-    try:
-        assert main([str(copied)]) == 0
-    finally:
-        writer.close()
-    assert " below full score: " in capsys.readouterr().out
-    assert "is being written by process" in caplog.text
-    assert not (copied / "seen.jsonl").exists()
-
-
-def test_a_blind_run_saw_nothing(rooms: RoomScans, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog):
-    run = run_in_process(rooms.config(tmp_path, renderer="blind", steps=0))
-    assert main([str(run)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {run} is blind: its views were grey")
-    log_split(run)
-    assert not (run / "seen.jsonl").exists()
-
-
 def test_the_run_ends_with_the_split(copied: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     log_split(copied)
@@ -180,11 +149,6 @@ def test_the_report_splits_the_scores(seen_run: Path, tmp_path: Path):
     assert "What was in view" in page and '<select name="sight">' in page
 
 
-def test_a_report_without_it_has_neither_table_nor_filter(one_run: Path, tmp_path: Path):
-    page = write_report(one_run, tmp_path / "report.html").path.read_text()
-    assert "What was in view" not in page and "<label hidden>Sight" in page
-
-
 def sight_of(*objects: SeenObjects) -> Sight:
     turns = max((len(pixels) for each in objects for pixels in each.pixels), default=1)
     return Sight(1, 1, surface=(0.5,) * turns, boxes=True, objects=objects, enough=10, made_of="")
@@ -210,13 +174,3 @@ def test_the_object_seen_worst_decides():
     lamp, door = SeenObjects("lamp", 1, ((0, 3),)), SeenObjects("door", 1, ((500, 0),))
     assert sight_of(lamp, door).verdict == "saw_little"
     assert sight_of(lamp, door).in_words == "lamp at 3 pixels, door at 500 pixels"
-
-
-def test_the_sentence_names_the_groups_that_have_an_answer_below_full_score():
-    def line_of(never_saw: int) -> str:
-        below = {"never_saw": never_saw, "saw": 0, "no_object": 0}
-        groups = {name: SightGroup(answers=2, below_full=number, percent=0.0) for name, number in below.items()}
-        return error_line(SightSplit(enough_pixels=46, surface_percent=0.0, types={"all": groups}))
-
-    assert line_of(1) == "Of 1 answer below full score: 1 never saw a needed object"
-    assert line_of(0) == "No answer is below full score"

@@ -14,9 +14,6 @@ from faulty_servers import FaultyServer, Request, scripted
 from planned import run_settings
 from result_rows import result_row
 
-from roomscout.analysis.compare.leaderboard import main as leaderboard
-from roomscout.analysis.wrong import main as wrong
-from roomscout.base.errors import ConfigError
 from roomscout.command.reports import complete
 from roomscout.command.verbs import VERBS
 from roomscout.data.judged import JUDGED_KIND
@@ -100,16 +97,6 @@ def test_the_report_of_an_unjudged_run_has_the_command_that_scores_it(unjudged: 
     assert f"roomscout rescore {unjudged} --judge MODEL" in (unjudged / "report.html").read_text()
 
 
-def test_wrong_says_which_answers_are_not_scored(unjudged: Path, capsys: pytest.CaptureFixture[str]):
-    assert wrong([str(unjudged)]) == 0
-    assert f"Not scored yet: 4; to score them: roomscout rescore {unjudged} --judge" in capsys.readouterr().out
-
-
-def test_the_leaderboard_says_how_to_score_an_unjudged_run(unjudged: Path, capsys: pytest.CaptureFixture[str]):
-    assert leaderboard([str(unjudged)]) == 2
-    assert "is not scored yet: score it with roomscout rescore" in capsys.readouterr().err
-
-
 # ---- marks ------------------------------------------------------------------------------------------------------
 
 
@@ -125,20 +112,10 @@ def test_a_judge_scores_a_run_later(run: Path, tmp_path: Path, caplog: pytest.Lo
     assert scores == {each["question_id"]: "1.0" if "extra_answers" in each else "0.25" for each in openeqa_rows()}
 
 
-def test_marks_do_not_change_the_records(judged: Path, unjudged: Path):
-    for name in ("results.jsonl", "run.json", "questions.jsonl"):
-        assert (judged / name).read_bytes() == (unjudged / name).read_bytes()
-
-
 def test_marks_score_the_summary(judged: Path):
     asked = RunReader(judged).summary.to_json()["asked"]
     assert re.fullmatch(LABEL + r"\S*", asked["overall_label"])
     assert (asked[asked["overall_label"]], asked["scored"], "awaiting_judge" in asked) == (62.5, 4, False)
-
-
-def test_the_leaderboard_names_the_judge(judged: Path, capsys: pytest.CaptureFixture[str]):
-    assert leaderboard([str(judged)]) == 0
-    assert "open-eqa-v0.json, judged by marker-1 " in capsys.readouterr().out
 
 
 def test_a_second_call_asks_only_for_what_is_missing(judged: Path):
@@ -203,19 +180,6 @@ def test_a_judge_without_marks_leaves_answers_without_a_score(run: Path, caplog:
     assert seeds == [1234, 1234, 1234, 1234, 1235, 1235, 1236, 1236]
 
 
-def test_a_judge_that_refuses_is_reported_in_one_line(run: Path, capsys: pytest.CaptureFixture[str]):
-    with FaultyServer(scripted(lambda chat: "5"), fault=lambda request: "401:wrong key") as server:
-        assert rescore(run, server) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: the judge: ") and "wrong key" in line
-
-
-def test_a_run_without_free_text_needs_no_judge(one_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    with FaultyServer(scripted(lambda chat: "5")) as server:
-        assert rescore(shutil.copytree(one_run, tmp_path / "copy"), server) == 2
-    assert "--judge: no answer of this run needs a judge" in capsys.readouterr().err
-
-
 def test_a_missing_answer_scores_zero_without_a_mark(judged: Path):
     row = RunReader(judged).recorded_rows[0]
     marks = RunReader(judged).marks
@@ -263,12 +227,3 @@ def test_a_judge_that_fails_at_the_end_leaves_a_complete_run(
         assert complete(run_settings(judged), judged) == 0
     assert "The run is complete, but without marks for every answer (ServerError: " in caplog.text
     assert "rescore" in caplog.text and "--judge-url" in caplog.text
-
-
-def test_a_judge_needs_answers_in_free_text(rooms: RoomScans, tmp_path: Path):
-    with pytest.raises(ConfigError, match="no question has one: leave it out"):
-        run_settings(rooms.config(tmp_path, judge="marker-1"))
-
-
-def test_the_label_without_a_judge_is_that_of_the_file(unjudged: Path):
-    assert RunReader(unjudged).benchmark.label.endswith("_open_eqa_v0_overall")

@@ -15,7 +15,7 @@ from PIL import Image
 from test_report import MARKUP, contents_of, poisoned
 
 from roomscout.command.main import main
-from roomscout.data.boxes import ObjectBox, SceneBoxes, named_in, read_boxes
+from roomscout.data.boxes import ObjectBox, named_in, read_boxes
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, Turn
 
@@ -110,17 +110,6 @@ def test_the_current_turn_has_the_orange_camera_at_its_place(turns: list[Turn], 
     assert np.abs(np.subtract(*middles)).max() > 2
 
 
-def test_arrow_keys_go_from_turn_to_turn(shown: OpenPage):
-    go_to(shown, 1)
-    shown.page.focus("#talk")
-    shown.page.keyboard.press("ArrowRight")
-    assert shown.page.inner_text("#now").startswith("turn 2 of")
-    shown.page.keyboard.press("ArrowLeft")
-    shown.page.keyboard.press("ArrowLeft")
-    assert shown.page.inner_text("#turns .current h2").startswith("Turn 0")
-    assert shown.page.evaluate("location.hash") == "#0"
-
-
 def test_the_conversation_has_what_was_asked_said_noted_and_done(row: ResultRow, turns: list[Turn], shown: OpenPage):
     assert shown.page.inner_text("#asked") == row.question
     assert shown.page.locator("#turns > li > pre").all_text_contents() == [
@@ -157,28 +146,6 @@ def test_the_objects_that_the_question_names_have_boxes_that_can_be_hidden(
     assert purple_pixels(opened) == 0 and labels.count() == 0
     opened.page.close()
     assert not problems_of(opened)
-
-
-def scan_elsewhere(copied: Path, name: str, scan_root: Path) -> str:
-    """Copy the scan of an answer below another folder, without its boxes; returns the name of its scene."""
-    recorded = RunReader(copied).turns(EpisodeId.parse(name))[0].scan
-    assert recorded is not None
-    scene = Path(recorded.file).parent
-    shutil.copytree(scene, scan_root / "scans" / scene.name)
-    return scene.name
-
-
-def test_boxes_in_other_coordinates_are_not_drawn_and_the_page_says_why(
-    copied: Path, named: tuple[str, list[ObjectBox]], tmp_path: Path
-):
-    name, boxes = named
-    moved = tmp_path / "moved"
-    scene = scan_elsewhere(copied, name, moved)
-    elsewhere = SceneBoxes(scene, tuple([box.moved((0, 0, 40)) for box in boxes])).to_json()
-    (moved / "boxes.json").write_text(json.dumps([elsewhere]))
-    assert main(["replay", str(copied), name, "--scan-root", str(moved)]) == 0
-    said = f"No boxes of objects are drawn: {moved / 'boxes.json'}, scene {scene}: only 0 of {len(boxes)} boxes fit"
-    assert said in (copied / f"replay_{name}.html").read_text()
 
 
 def test_the_address_names_a_turn_and_a_phone_shows_all_in_its_width(browser: Any, replay: Path):
@@ -290,23 +257,6 @@ def test_a_scan_that_has_changed_since_the_run_is_refused(copied: Path, capsys: 
     )
 
 
-def test_a_number_that_is_the_id_of_another_question_is_refused(copied: Path, capsys: Any):
-    questions = [json.loads(line) for line in (copied / "questions.jsonl").read_text().splitlines()]
-    for place, question in enumerate(questions):
-        question["id"] = str(place)
-    (copied / "questions.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
-    assert main(["replay", str(copied), "3"]) == 2
-    assert "give q003 for the question with this number, or q004 for the one with this id" in capsys.readouterr().err
-
-
-def test_a_question_that_has_not_begun_is_refused(copied: Path, capsys: Any):
-    shutil.rmtree(copied / "q002")
-    rows = (copied / "results.jsonl").read_text().splitlines(keepends=True)
-    (copied / "results.jsonl").write_text("".join(row for row in rows if json.loads(row)["number"] != 2))
-    assert main(["replay", str(copied), "q002"]) == 2
-    assert "q002 has no turns to show; these have: q001, q003, q004" in capsys.readouterr().err
-
-
 class Recording:
     """A file for rerun, as rerun's own code reads it."""
 
@@ -361,19 +311,3 @@ def test_rerun_reads_the_camera_and_its_view_in_each_turn(recording: Recording, 
         assert places[turn.turn] == pytest.approx(turn.pose.position, abs=1e-5)
         image = Image.open(io.BytesIO(bytes(images[turn.turn])))
         assert np.abs(np.array(image, dtype=float) - turn.view).mean() < 5
-
-
-def test_rerun_reads_the_box_of_each_named_object(recording: Recording, named: tuple[str, list[ObjectBox]]):
-    entities = [path for path in recording.entities if path.startswith("/room/objects/")]
-    read = []
-    for entity in entities:
-        (half_sizes,) = recording.values(entity, "Boxes3D:half_sizes").values()
-        (center,) = recording.values(entity, "Transform3D:translation").values()
-        (columns,) = recording.values(entity, "Transform3D:mat3x3").values()
-        (label,) = recording.values(entity, "Boxes3D:labels").values()
-        read.append((label, *center, *half_sizes, *columns))
-    wanted = [
-        (box.category, *box.center, *(side / 2 for side in box.size), *np.ravel(box.directions)) for box in named[1]
-    ]
-    for ours, theirs in zip(sorted(read), sorted(wanted), strict=True):
-        assert ours[0] == theirs[0] and ours[1:] == pytest.approx(theirs[1:], abs=1e-5)

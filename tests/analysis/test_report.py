@@ -12,27 +12,24 @@ import pytest
 from browsing import OpenPage
 from conftest import RoomScans, made_once, run_in_process
 from planned import settings_of
-from simple_rooms import BLUE, RED, box, scene_of
+from simple_rooms import RED, box, scene_of
 
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import PlanArea, map_of
-from roomscout.analysis.report.pages import unseen_of
 from roomscout.analysis.report.scores import score_table
-from roomscout.analysis.report.svg import ticks
 from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.titles import title_of
 from roomscout.command.main import main
 from roomscout.command.reports import complete, write_after_run
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.boxes import ObjectBox
-from roomscout.edge.settings import Settings, flags_giving
+from roomscout.edge.settings import Settings
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.top_down import plan_view
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
-from roomscout.runs.sights import SeenObjects, Sight
 from roomscout.scoring.intervals import INTERVAL
 from roomscout.scoring.scores import Baseline
 
@@ -87,21 +84,6 @@ def test_a_link_below_the_scores_shows_the_answers_below_full_score(one_run: Pat
     assert shown.names() == [row.folder for row in rows_of(one_run) if row.score < 1]
 
 
-def test_a_search_finds_words_in_any_order(one_run: Path, reported: Path, opened: Any):
-    shown, rows = opened(reported), rows_of(one_run)
-    first, *_, last = rows[3].question.split()[:6]
-    shown.page.fill("input[type=search]", f"{last.upper()} {first}")
-    words = [word.lower() for word in (first, last)]
-    expected = [row.folder for row in rows if all(word in _searched(row) for word in words)]
-    assert rows[3].folder in expected and shown.names() == expected
-
-
-def _searched(row: Any) -> str:
-    given = [row.folder, row.question, row.scene_name, row.question_type]
-    given += [f"{row.answer}. {row.answer_text}", f"{row.ground_truth}. {row.ground_truth_text}"]
-    return " ".join(given).lower()
-
-
 @pytest.mark.slow
 def test_a_click_on_a_heading_sorts_and_the_address_keeps_it(one_run: Path, reported: Path, opened: Any):
     shown = opened(reported)
@@ -142,16 +124,6 @@ def test_arrow_keys_go_to_the_wrong_questions_and_escape_back_to_the_table(one_r
     shown.until_heading(wrong[-2])
     shown.page.keyboard.press("Escape")
     shown.page.locator("#table .tabulator-row").first.wait_for()
-
-
-def test_a_filter_stays_when_one_returns_from_a_question(reported: Path, opened: Any):
-    shown = opened(reported)
-    shown.page.select_option("select[name=outcome]", "below")
-    before = shown.names()
-    shown.click_first_name()
-    shown.heading()
-    shown.page.keyboard.press("Escape")
-    assert shown.names() == before
 
 
 def test_a_phone_shows_the_table_without_scrolling_sideways(reported: Path, opened: Any):
@@ -236,13 +208,6 @@ def contents_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_second_report_draws_no_map_again(copied: Path):
-    write_report(copied)
-    maps = {path: path.stat().st_mtime_ns for path in (copied / "report_files" / "maps").glob("*.png")}
-    write_report(copied)
-    assert len(maps) == 6 and all(path.stat().st_mtime_ns == time for path, time in maps.items())
-
-
 def test_without_a_scan_the_path_has_a_map_of_its_own(copied: Path, opened: Any):
     journal = copied / "q001" / "turns.jsonl"
     journal.write_text(journal.read_text().replace("_vh_clean_2.ply", "_gone.ply"))
@@ -256,13 +221,6 @@ def test_without_a_scan_the_path_has_a_map_of_its_own(copied: Path, opened: Any)
 def test_a_folder_that_is_not_a_run_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path} is not a run folder: it has no run.json\n"
-
-
-@pytest.mark.parametrize(("out", "words"), [("run.json", "ends in .html"), ("folder.html", "is a folder")])
-def test_a_page_that_cannot_be_written_is_refused(copied: Path, out: str, words: str, capsys: Any):
-    (copied / "folder.html").mkdir()
-    assert main(["report", str(copied), "--out", str(copied / out)]) == 2
-    assert words in capsys.readouterr().err
 
 
 def test_a_run_ends_with_its_report(rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -282,13 +240,6 @@ def test_a_report_that_fails_does_not_fail_the_run(copied: Path, caplog: pytest.
     (copied / "report_files").write_text("in the way")
     write_after_run(copied)
     assert "without its report" in caplog.text and f"roomscout report {copied}" in caplog.text
-
-
-def test_the_command_that_repeats_a_run_has_its_settings(one_run: Path):
-    command = " ".join(flags_giving(RunReader(one_run).facts.config))
-    assert command.startswith("--batch --questions ")
-    assert "--image-size 160 96" in command and "--model random" in command
-    assert "--log-root" not in command
 
 
 def test_scores_show_baselines_and_intervals_where_the_summary_has_them(one_run: Path):
@@ -345,13 +296,6 @@ def test_the_map_of_a_hand_made_room_has_poses_stops_and_objects_at_their_pixels
     assert name == "table" and sorted(corners) == [[250, 200], [250, 400], [350, 200], [350, 400]]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"), [(0, 100, [0, 20, 40, 60, 80, 100]), (0, 1.3, [0, 0.5, 1.0]), (0, 7, [0, 2, 4, 6])]
-)
-def test_ticks_are_round_numbers(low: float, high: float, expected: list[float]):
-    assert ticks(low, high, 5) == expected
-
-
 def test_a_report_begins_with_how_good_the_run_is_and_its_warnings(copied: Path, opened: Any, tmp_path: Path):
     summary = json.loads((copied / "summary.json").read_text())
     label = summary["asked"]["overall_label"]
@@ -383,25 +327,3 @@ def test_a_run_has_its_name_as_title_or_its_model_benchmark_and_score(
     facts = RunReader(one_run).facts
     facts = replace(facts, config=facts.config | {"name": None, "policy": None, "model": "a"} | config)
     assert title_of(facts, find_benchmark("rooms"), 33.33) == title
-
-
-def test_a_map_marks_the_objects_that_no_view_showed(one_run: Path):
-    run = RunContents.read(one_run)
-    answer = run.answer(run.episodes[0])
-    answer = replace(answer, question=replace(answer.question, question="How many chairs are there?", options=()))
-    chairs = [ObjectBox("chair", (float(x), 0.0, 0.0), (1.0, 1.0, 1.0)) for x in range(3)]
-    seen = SeenObjects("chair", 3, ((5, 0), (0, 0), (0, 9)))
-    sight = Sight(1, 1, surface=(0.1, 0.2), boxes=True, objects=(seen,), enough=1, made_of="")
-    assert unseen_of(replace(answer, sight=sight), chairs) == [chairs[1]]
-    assert sight.in_words == "1 of 3 chair never in view"
-    assert unseen_of(replace(answer, sight=sight), chairs[:2]) == []  # other boxes than the sight was worked out with
-    assert unseen_of(replace(answer, sight=None), chairs) == []
-
-
-def test_a_floor_plan_shows_the_top_of_what_its_cut_goes_through():
-    room, cupboard = box((0, 0, 0), (4, 4, 2.5)), box((1, 1, 0.01), (2, 2, 2.2), BLUE)
-    room = replace(room, faces=room.faces[:, ::-1])  # a room is seen from inside
-    cupboard.colours[1::2] = RED  # its upper corners
-    plan = plan_view(scene_of(room, cupboard), 80)
-    column, row = plan.pixel(1.5, 1.5)
-    assert plan.image[round(row), round(column)].tolist() == list(RED)

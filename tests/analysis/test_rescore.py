@@ -5,17 +5,12 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import RoomScans, run_in_process, scripted
 
-from roomscout.agent.actions.space import LOOK_AROUND
-from roomscout.agent.policies import Decision
-from roomscout.agent.policies.replies import parse_action
 from roomscout.analysis.rescore import main
 from roomscout.data.questions import Question
-from roomscout.envs.actions import CameraAction
 from roomscout.runs.reader import RunReader
 
 
@@ -66,41 +61,6 @@ def test_an_answer_that_is_parsed_differently_is_named_and_scored(
     assert caplog.messages[0] == "1 of 8 answers change: 1 score more, 0 less"
     assert f"  q{number:03d}, {row.question_type}: answer {row.answer} -> {row.ground_truth}" in caplog.text
     assert (new["recorded_score"], new["score"]) == (str(row.score), "1.0")
-
-
-def _with(parse: Callable[[str, Question, bool], Decision]) -> Any:
-    """A run's parser that is `parse`."""
-    return lambda reader, allow_code: lambda turn, first, question, last: parse(turn.reply.text, question, last)
-
-
-def test_a_question_that_does_not_end_has_no_answer(run: Path, caplog: pytest.LogCaptureFixture):
-    caplog.set_level("INFO")
-    assert main([str(run)], parser_of=_with(lambda text, question, last: Decision(CameraAction()))) == 0
-    assert "so a new run would take more turns" in caplog.text
-    assert all(line.split()[-1] == "0.0" for line in caplog.messages if line.startswith("object_"))
-
-
-def test_a_parser_that_ends_earlier_is_noted(run: Path, caplog: pytest.LogCaptureFixture):
-    caplog.set_level("INFO")
-
-    def at_once(text: str, question: Question, last: bool) -> Decision:
-        return Decision(CameraAction(answer=question.ground_truth, done=True))
-
-    assert main([str(run)], parser_of=_with(at_once)) == 0
-    assert "ends at turn 0 instead of " in caplog.text
-    assert all(line.split()[-1] == "100.0" for line in caplog.messages if line.startswith("object_"))
-
-
-def test_an_action_that_differs_is_noted(run: Path, caplog: pytest.LogCaptureFixture):
-    caplog.set_level("INFO")
-
-    def refusing(text: str, question: Question, last: bool) -> Decision:
-        parsed = parse_action(text, question, last)
-        return parsed if last or parsed.action.done else Decision(CameraAction.of(LOOK_AROUND), error="refused")
-
-    assert main([str(run)], parser_of=_with(refusing)) == 0
-    assert "0 of 8 answers change" in caplog.messages[0]
-    assert "unchanged; acts differently at turn 0, so a new run would see other views" in caplog.text
 
 
 def test_a_policy_without_a_model_keeps_its_answers(rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -6,23 +6,21 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import PHONE, OpenPage
+from browsing import OpenPage
 from conftest import COMMAND, RoomScans, run_in_process
 from waiting import PATIENCE_S, wait_until
 
-from roomscout.analysis.serve.live import QUIET_S, LiveRun
-from roomscout.analysis.serve.runs import RunList, site_of
+from roomscout.analysis.serve.live import LiveRun
+from roomscout.analysis.serve.runs import site_of
 from roomscout.base.web import server_on
 from roomscout.command.main import main
 from roomscout.runs.reader import RunReader
@@ -175,13 +173,6 @@ def test_an_open_question_gets_its_next_turn(one_run: Path, tmp_path: Path, serv
     assert shown.page.get_attribute(".turn", "data-same") == "yes"
 
 
-def test_the_page_says_when_nothing_was_written_for_a_while(unfinished: Unfinished, serve: Any, opened: Any):
-    past = time.time() - QUIET_S - 60
-    for file in [*unfinished.folder.iterdir(), *unfinished.folder.glob("q*/turns.jsonl")]:
-        os.utime(file, (past, past))
-    until_said(opened(serve(unfinished.folder)), "18 of 21 answers. Nothing written since")
-
-
 def test_the_page_says_when_the_server_has_ended(one_run: Path, browser: Any):
     with served_by_the_command(one_run) as (process, address):
         shown = OpenPage(browser, address)
@@ -208,23 +199,6 @@ def test_a_run_on_ray_shows_what_its_parts_have(six_rooms: RoomScans, one_run: P
     assert f'"view":"{view}"' in live.page(["data", f"{answered[0]}.js"], {}).content.decode()
 
 
-@pytest.mark.slow
-def test_an_answer_of_a_part_that_begins_later_appears(
-    six_rooms: RoomScans, one_run: Path, tmp_path: Path, serve: Any, opened: Any
-):
-    run = tmp_path / "run"
-    run.mkdir()
-    for name in ("run.json", "questions.jsonl"):
-        shutil.copy(one_run / name, run)
-    shown = opened(serve(run))
-    until_said(shown, "0 of 21 answers")
-    part = run_in_process(six_rooms.config(tmp_path / "elsewhere", shard="2/2"))
-    (run / "parts").mkdir()
-    part.rename(run / "parts" / part.name)
-    count = len(RunReader(run / "parts" / part.name).rows)
-    until_said(shown, f"{count} of 21 answers")
-
-
 def test_a_folder_of_runs_is_a_list_that_opens_each_report(one_run: Path, tmp_path: Path, serve: Any, opened: Any):
     root = tmp_path / "logs"
     done, going = shutil.copytree(one_run, root / "done"), Unfinished(one_run, root / "going & <b>on", 2)
@@ -245,16 +219,6 @@ def test_a_folder_of_runs_is_a_list_that_opens_each_report(one_run: Path, tmp_pa
     until_said(report, "20 of 21")
     assert report.page.get_attribute("nav a", "href") == "../../"
     assert len(report.names()) == 21
-
-
-def test_the_list_of_runs_fits_a_phone(one_run: Path, tmp_path: Path, serve: Any, opened: Any):
-    root = tmp_path / "logs"
-    Unfinished(one_run, root / "a_name_without_a_space_that_is_much_too_long_for_the_width_of_any_phone", 2)
-    (root / "broken").mkdir()
-    (root / "broken" / "run.json").write_text("{")
-    shown = opened(serve(root), **PHONE)
-    assert shown.page.locator("tbody tr").count() == 2
-    assert not shown.scrolling()
 
 
 def test_a_question_opens_in_3d(one_run: Path, serve: Any, opened: Any):
@@ -359,14 +323,6 @@ def test_a_folder_that_is_not_a_run_is_refused_in_one_sentence(tmp_path: Path, t
     assert said.count("\n") == 1 and f"{folder} is not a run folder" in said if there else "does not exist" in said
 
 
-def test_a_port_in_use_is_refused_in_one_sentence(one_run: Path, capsys: Any):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert main(["serve", str(one_run), "--port", str(port)]) == 2
-    said = f"error: cannot listen at 127.0.0.1:{port} (address already in use): name another port"
-    assert capsys.readouterr().err.startswith(said)
-
-
 def test_ctrl_c_ends_the_command_with_status_0(one_run: Path):
     with served_by_the_command(one_run) as (process, address):
         assert "21 answers" in asked(address, "/state.json")[1]
@@ -374,15 +330,3 @@ def test_ctrl_c_ends_the_command_with_status_0(one_run: Path):
         said, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (0, "")
     assert said == "Stopped serving; the run is not affected.\n"
-
-
-def test_the_list_of_runs_calls_each_by_its_name_or_model_and_marks_controls(one_run: Path, tmp_path: Path):
-    for name, settings in (("free", {"name": "free"}), ("turned", {"moves": "spin", "translation": False})):
-        shutil.copytree(one_run, tmp_path / name)
-        facts = json.loads((tmp_path / name / "run.json").read_text())
-        (tmp_path / name / "run.json").write_text(json.dumps(facts | {"config": facts["config"] | settings}))
-    listed = {each.name: each for each in RunList(tmp_path, tmp_path / "drafts").runs()}
-    assert (listed["free"].title, listed["free"].badges) == ("free", ())
-    assert listed["turned"].title.startswith("random · ")
-    assert listed["turned"].badges == ("spin", "turning only")
-    assert "turned" in listed["turned"].about and "free" not in listed["free"].about

@@ -2,35 +2,30 @@
 
 import csv
 import json
-import re
 import shutil
 import signal
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import PHONE, OpenPage
 from conftest import SMALL_VIEW, RoomScans, made_once, results, run_main
 from planned import run_settings
 from waiting import wait_until
 
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import compare
-from roomscout.analysis.study.cells import STUDY_FILE, Given, Study, done_file, finished_runs, open_study
+from roomscout.analysis.study.cells import Given, Study, done_file, finished_runs, open_study
 from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell
 from roomscout.analysis.study.tables import (
-    csv_of,
     lines_of,
     loss_table,
     markdown_of,
     never_saw,
     results_of,
 )
-from roomscout.base.errors import ConfigError
 from roomscout.command.main import main
 from roomscout.command.studies import StudiedCommand
 from roomscout.edge.settings import flags_giving
@@ -71,26 +66,6 @@ def studied(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["study", "motion", str(folder / "motion"), *flags(rooms)]) == 0
 
     return made_once(tmp_path_factory, "study", make) / "motion"
-
-
-def test_the_page_fits_a_phone(studied: Path, browser: Any):
-    opened = OpenPage(browser, (studied / "study.html").as_uri(), **PHONE)
-    assert opened.page.locator("table.tasks tbody tr").count()
-    assert not opened.scrolling() and not opened.problems
-    opened.page.close()
-
-
-@pytest.mark.parametrize("name", ["controls", "passive", "motion"])
-def test_the_plot_has_room_for_the_names_of_its_cells(studied: Path, browser: Any, tmp_path: Path, name: str):
-    found = results_of(PRESETS["motion"], runs_of(studied))
-    cells = tuple(_placed(found.cells[0], cell) for cell in PRESETS[name].cells)
-    page = (studied / "study.html").read_text()
-    plot = plot_of(type(found)(**{**vars(found), "cells": cells}))
-    (tmp_path / "plot.html").write_text(re.sub("<svg.*?</svg>", lambda _: plot, page, flags=re.DOTALL))
-    opened = OpenPage(browser, (tmp_path / "plot.html").as_uri())
-    starts = opened.page.locator("svg text.name").evaluate_all("all => all.map((each) => each.getBBox().x)")
-    opened.page.close()
-    assert len(starts) == len(cells) and min(starts) > 0
 
 
 def test_each_cell_is_a_run_with_the_settings_of_its_preset(studied: Path):
@@ -162,13 +137,6 @@ def test_a_folder_with_another_study_is_refused_by_what_differs(
         opened(studied, name, rooms, *more)
 
 
-def test_other_questions_under_the_same_settings_are_refused(studied: Path, rooms: RoomScans, tmp_path: Path):
-    fewer = tmp_path / "fewer.jsonl"
-    fewer.write_text("".join(rooms.questions.read_text().splitlines(keepends=True)[:3]))
-    with pytest.raises(RunError, match="was begun with other questions"):
-        opened(studied, "motion", RoomScans(rooms.root, fewer))
-
-
 def test_a_setting_of_speed_may_change(studied: Path, rooms: RoomScans):
     assert opened(studied, "motion", rooms, "--batch-size", "2").settings["batch_size"] == 2
 
@@ -189,20 +157,6 @@ def test_flags_that_conflict_with_a_preset_are_refused_before_anything_runs(
     with pytest.raises(RunError, match=words):
         opened(tmp_path / "new", name, rooms, *more)
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize("flag", [["--ply", "a.ply"], ["--continue", "recent"], ["--log-root", "logs"], ["--plan"]])
-def test_flags_that_are_not_of_a_study_are_refused(tmp_path: Path, flag: list[str]):
-    with pytest.raises(ConfigError, match=f"leave out {flag[0]}"):
-        COMMAND.read(flag, tmp_path)
-
-
-def test_a_run_folder_and_a_damaged_record_are_refused(studied: Path, rooms: RoomScans, tmp_path: Path):
-    with pytest.raises(RunError, match="is a run folder"):
-        opened(runs_of(studied)[0], "motion", rooms)
-    (tmp_path / STUDY_FILE).write_text("{")
-    with pytest.raises(RunError, match=r"study\.json is damaged"):
-        opened(tmp_path, "motion", rooms)
 
 
 def test_all_cells_of_all_presets_have_names_and_folders_of_their_own():
@@ -316,14 +270,6 @@ def test_parts_that_retry_their_failed_questions_are_merged_again(in_parts: tupl
     assert not any(row.failed for run in merged for row in RunReader(run).rows)
 
 
-def test_a_study_in_parts_is_resumed_in_parts(in_parts: tuple[Study, RoomScans]):
-    study, rooms = in_parts
-    with pytest.raises(RunError, match="was begun in 2 parts: add --shard I/2"):
-        opened(study.folder, "motion", rooms)
-    with pytest.raises(RunError, match="was begun in 2 parts"):
-        opened(study.folder, "motion", rooms, "--shard", "1/3")
-
-
 def test_a_cell_that_cannot_run_ends_the_study_with_its_status(
     rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
@@ -333,21 +279,6 @@ def test_a_cell_that_cannot_run_ends_the_study_with_its_status(
     assert run_main(["study", "motion", str(tmp_path / "new"), *words]).returncode not in (0, 1)
     assert "Cell 1 of 2, with translation: stopped with exit status" in caplog.text
     assert not (tmp_path / "new" / "study.csv").exists()
-
-
-def test_what_a_command_line_gives_is_read_without_its_part(rooms: RoomScans, tmp_path: Path):
-    given = COMMAND.read(flags(rooms, "--shard", "2/3"), tmp_path)
-    assert given.part == (2, 3)
-    assert "shard" not in given.settings
-    assert isinstance(given, Given)
-    assert sys.executable == COMMAND.words[0]
-
-
-def test_conditions_of_cells_say_once_what_all_have_in_common(studied: Path):
-    page = (studied / "study.html").read_text()
-    conditions = page[page.index('id="conditions"') :]
-    assert "<dt>all cells</dt>" in conditions
-    assert conditions.count("eye 1.6 m") == 1
 
 
 def _ladder(tmp_path: Path, run: Path, shares: tuple[float, ...]) -> Any:
@@ -374,17 +305,3 @@ def test_the_steps_of_a_ladder_add_up_to_100_and_the_largest_is_named(studied: P
     assert table.heads[1:6] == ["own views", "looking", "perceiving", "out of view", "reasoning"]
     assert {row[-1] for row in table.rows} == {"out of view"} and {row[1] for row in table.rows} == {"25.0"}
     assert "adds up to 100" in markdown_of(found, "Ladder")
-
-
-def test_the_plot_of_a_ladder_has_a_full_bar_for_the_largest_loss_of_each_task(studied: Path, tmp_path: Path):
-    found = _ladder(tmp_path, runs_of(studied)[0], (0.25, 0.5, 0.4, 0.8))
-    bars = re.findall(r'<rect class="bar( lesser)?"', plot_of(found))
-    assert len(bars) == 4 * len(found.losses) and bars.count("") == len(found.losses)
-
-
-def test_the_csv_of_a_ladder_has_the_loss_of_each_cell(studied: Path, tmp_path: Path):
-    found = _ladder(tmp_path, runs_of(studied)[0], (0.25, 0.5, 0.4, 0.8))
-    rows = [row for row in csv.DictReader(csv_of(found).splitlines()) if row["task"] == "overall"]
-    assert [(row["step"], float(row["loss"])) for row in rows] == [
-        ("looking", 25), ("perceiving", -10), ("out of view", 40), ("reasoning", 20)
-    ]  # fmt: skip

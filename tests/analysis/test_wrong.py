@@ -4,7 +4,6 @@ import shlex
 import shutil
 from pathlib import Path
 
-import pytest
 from conftest import RoomScans, only_run, run_in_process
 from planned import run_settings
 
@@ -23,16 +22,6 @@ def test_wrong_answers_are_listed_by_score_then_by_number(one_run: Path):
     zero = sum(row.score == 0 for row in rows)
     assert lines[0] == f"Wrong: {zero} of {len(reader.rows)}, partly right: {len(rows) - zero}"
     assert folders(lines) == [row.folder for row in rows]
-
-
-def test_an_answer_is_shown_with_its_option_or_its_unit(rooms: RoomScans, tmp_path: Path):
-    reader = RunReader(run_in_process(rooms.config(tmp_path)))
-    lines, rows = report_wrong(reader), reader.rows
-    choice = next(row for row in rows if row.options and row.score == 0 and row.answer)
-    number = next(row for row in rows if row.question_type == "object_abs_distance" and row.score < 1)
-    texts = f"{choice.answer} ({choice.answer_text}); right: {choice.ground_truth} ({choice.ground_truth_text})"
-    assert f"    answered {texts}" in lines
-    assert f"    answered {number.answer} m; right: {number.ground_truth} m" in lines
 
 
 def test_types_and_scenes_are_chosen_by_name(one_run: Path):
@@ -54,11 +43,6 @@ def test_failed_questions_are_listed_with_the_reason(rooms: RoomScans, tmp_path:
     assert lines[0] == f"Failed: {len(failed)} of {len(rooms.rows)}"
     assert folders(lines) == [row.folder for row in failed]
     assert sum(line.startswith("    failed (scan): no scan of scannet") for line in lines) == len(failed)
-
-
-def test_a_type_that_the_run_lacks_is_named(one_run: Path, capsys: pytest.CaptureFixture[str]):
-    assert main([str(one_run), "--type", "counting"]) == 2
-    assert "--type: no finished question of the run has counting; it has object_" in capsys.readouterr().err
 
 
 def test_a_run_ends_with_how_to_list_what_is_wrong(rooms: RoomScans, tmp_path: Path, caplog, capsys):

@@ -9,14 +9,12 @@ import tomllib
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import pytest
 from conftest import COMMAND, RoomScans
 from faulty_servers import FaultyServer, scripted
 from scripted_model import random_policy
 
-from roomscout.base.extras import EXTRA_OF, PACKAGE_OF, how_to_install, importing
+from roomscout.base.extras import EXTRA_OF, PACKAGE_OF
 
 ROOT = COMMAND.parent
 WITHOUT = """
@@ -137,39 +135,3 @@ def test_what_needs_an_extra_says_so_in_a_sentence(rooms: RoomScans, one_run: Pa
         if status != 2 or not re.match(f'error: .* pip install "roomscout\\[{extra}\\]"', said.splitlines()[-1])
     ]
     assert not wrong and imported == []
-
-
-def test_python_gets_the_sentence_as_our_errors(rooms: RoomScans, tmp_path: Path):
-    code = WITHOUT.partition("from roomscout.command")[0] + (
-        "from roomscout import RoomEnv, VectorEnv, ask, load_policy\n"
-        "from roomscout.models import ModelError\n"
-        f"scan = {str(next(rooms.root.rglob('*.ply')))!r}\n"
-        "for call in (lambda: load_policy('embedded'), lambda: ask(scan, 'What?')):\n"
-        "    try: call()\n"
-        "    except ModelError as error: print(error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.count('pip install "roomscout[models]"') == done.stdout.count("\n") == 2, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("modules", "command"),
-    [
-        (["torch", "av"], 'pip install "roomscout[models,video]", or in a checkout pip install -e ".[models,video]"'),
-        (["torch", "trl"], 'pip install "roomscout[train]", or in a checkout pip install -e ".[train]"'),
-        (["xgrammar"], "pip install xgrammar"),
-    ],
-)
-def test_one_command_installs_what_is_missing(modules: list[str], command: str):
-    assert how_to_install(*modules) == command
-
-
-def test_a_package_that_is_there_but_cannot_be_imported_keeps_its_reason(tmp_path: Path, monkeypatch: Any):
-    (tmp_path / "av.py").write_text("raise ImportError('libx264.so.1: cannot open shared object file')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "av", raising=False)
-    with (
-        pytest.raises(ValueError, match=r"^--videos needs .*\(libx264\.so\.1: cannot open shared object file\)$"),
-        importing("av", "--videos", ValueError),
-    ):
-        import av  # noqa: F401

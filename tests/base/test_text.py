@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, RoomScans, on_a_terminal, only_run, run_main
+from conftest import COMMAND, RoomScans, on_a_terminal, only_run
 
-from roomscout.base.text import LogFormatter, argument_text, escaped, escaped_lines
+from roomscout.base.text import LogFormatter, argument_text, escaped
 
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 HOSTILE = "\x1b]0;pwned\x07\x1b[31mRED \x08\r\x9b2J\u2028\u202e\nERROR forged line"
@@ -56,20 +56,9 @@ def test_what_a_model_says_reaches_neither_the_terminal_nor_the_log_unescaped(sc
         assert not re.search("^ERROR", text, re.MULTILINE)
 
 
-def test_a_reply_of_several_lines_stays_readable(scan: Path, tmp_path: Path):
-    (tmp_path / "lines.py").write_text(POLICY.replace('"I see" + HOSTILE', r'"I see a chair.\nI am done."'))
-    flags = ["--ply", str(scan), "--question", "What is this?", "--renderer", "blind"]
-    ended = run_main([*flags, "--policy", f"{tmp_path / 'lines.py'}:Answers", "--log-root", str(tmp_path)])
-    assert "[Q001] turn 0 said: I see a chair.\n    I am done.\n  -> answers " in ended.stdout
-
-
 def test_escapes_are_visible_and_stay_as_they_are_when_escaped_again():
     assert escaped("a\x1b\n\x9b\u2028\u202e\udc80 ü") == r"a\x1b\n\x9b\u2028\u202e\udc80 ü"
     assert escaped(escaped(HOSTILE)) == escaped(HOSTILE)
-
-
-def test_a_message_of_ours_keeps_its_lines_and_its_later_lines_are_indented():
-    assert escaped_lines("3 bad rows:\n  row 1\tbad\nERROR\x1b") == "3 bad rows:\n  row 1\tbad\n  ERROR\\x1b"
 
 
 def test_a_log_record_is_escaped_whatever_its_arguments_are():
@@ -84,7 +73,3 @@ def test_a_log_record_is_escaped_whatever_its_arguments_are():
 @pytest.mark.parametrize("text", ["Tür", "T\udcc3\udcbcr"])
 def test_an_argument_is_decoded_only_if_the_locale_could_not(text: str):
     assert argument_text(text) == "Tür"
-
-
-def test_an_argument_that_is_not_utf_8_stays():
-    assert [argument_text(text) for text in ("\udcfc", "\ud800")] == ["\udcfc", "\ud800"]

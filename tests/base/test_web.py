@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
-from roomscout.base.web import LARGEST_BODY, Page, PortError, Site, server_on
+from roomscout.base.web import LARGEST_BODY, Page, Site, server_on
 
 
 class Echo(Site):
@@ -63,9 +61,3 @@ def test_a_token_is_needed_where_there_is_one_and_any_host_then_goes():
         assert asked(port, "/")[0] == asked(port, "/?token=wrong")[0] == asked(port, "/?token=%C3%BC")[0] == 403
         assert asked(port, "/", "POST", "{}", **JSON)[0] == 403
         assert asked(port, "/?token=secret", Host="machine.invalid") == (200, "here")
-
-
-@pytest.mark.parametrize("host", ["nowhere.invalid", "127.0.0.1"])
-def test_an_address_that_cannot_be_used_is_named(host: str):
-    with served() as port, pytest.raises(PortError, match=f"cannot listen at {host}:{port}"):
-        server_on(port, Echo(), host)

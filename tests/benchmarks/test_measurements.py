@@ -42,20 +42,6 @@ def test_compiled_steps_give_the_same_replies(command, tmp_path):
     assert all(eager[each] == compiled[each] for each in ("images_encoded", "tokens_reused"))
 
 
-def test_schedules_can_be_selected(command, tmp_path):
-    out = tmp_path / "turns.json"
-    settings = "--shape tiny --questions 2 --turns 5 --tokens 2 --device cpu"
-    printed = command(turns, f"{settings} --ways lockstep first4 --json {out}")
-    schedules = json.loads(out.read_text())["schedules"]
-    first4, lockstep = turns.SCHEDULES["first4"].name, turns.SCHEDULES["lockstep"].name
-    assert list(schedules) == [first4, lockstep] and "one at a time" not in printed
-    assert schedules[lockstep]["ratio"] == 1 and schedules[first4]["ratio"] > 0
-    assert len(schedules[first4]["turn_decode_seconds"]) == 5
-    assert json.loads(out.read_text())["roofline_s"] > 0
-    command(turns, f"{settings} --ways first4 --json {out}")
-    assert json.loads(out.read_text())["roofline_s"] is None
-
-
 @pytest.mark.slow
 def test_renderers_are_measured(command, tmp_path):
     out = tmp_path / "renderers.json"

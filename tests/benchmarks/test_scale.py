@@ -1,8 +1,5 @@
 """The simulation of many workers, on few questions; nothing here depends on timing."""
 
-import json
-from dataclasses import replace
-
 import pytest
 
 from benchmarks import scale
@@ -30,21 +27,6 @@ def test_a_simulated_run_is_the_same_each_time_and_never_faster_than_its_calls()
         assert row["seconds"] > scale.part_seconds(questions[:1], ENGINE)
 
 
-def test_a_part_lasts_as_long_as_the_longest_reply_of_each_batch():
-    (question,) = scale.questions_on_scenes(1, 1, LIKE)
-    alone = scale.part_seconds([question], ENGINE)
-    assert alone < scale.part_seconds([question, replace(question)], ENGINE) < 1.1 * alone
-
-
 def test_workers_take_the_next_part_when_they_are_free_and_parts_are_merged_one_after_another():
     last = pytest.approx(5 + 2 * scale.MERGE_S * 10 + scale.EXPORT_S * 30)
     assert scale.ended([(10, 5.0), (10, 3.0), (10, 1.0)], [0.0, 1.0]) == (last, [5.0, 5.0])
-
-
-def test_figures_are_written(monkeypatch, tmp_path, capsys):
-    out = tmp_path / "scale.json"
-    monkeypatch.setattr("sys.argv", f"scale --questions 60 --scenes 6 --workers 1 2 --json {out}".split())
-    scale.main()
-    found = json.loads(out.read_text())
-    assert found["simulated"] is True and [row["workers"] for row in found["workers"]] == [1, 2]
-    assert capsys.readouterr().out.startswith("SIMULATED: 60 questions on 6 scenes")

@@ -104,18 +104,6 @@ def test_a_process_that_dies_is_reported_and_the_others_finish(six_rooms: RoomSc
     assert answers(only_run(tmp_path)) == answers(one_run)
 
 
-def test_more_processes_than_scenes_are_not_started(rooms: RoomScans, tmp_path: Path):
-    ended = run_main(rooms.flags(tmp_path, "--gpus", "0,1,2", "--device", "cpu"))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "2 scenes: 2 of 3 workers have a part to answer" in ended.stdout + ended.stderr
-
-
-def test_what_a_process_refuses_ends_the_run_in_one_sentence(rooms: RoomScans, tmp_path: Path):
-    ended = run_main(rooms.flags(tmp_path, *TWO, "--model", str(tmp_path / "nothing")))
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
-    assert ended.stderr.startswith("error: there is no checkpoint folder")
-
-
 @pytest.mark.slow
 def test_a_model_in_two_processes_answers_as_in_one(six_rooms: RoomScans, tmp_path: Path):
     model = ("--model", "embedded", "--steps", "2", "--num-questions", "8", "--max-new-tokens", "40")
@@ -177,19 +165,3 @@ def test_gpus_that_are_not_there_are_refused(mask, gpus, each, words, monkeypatc
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
     with pytest.raises(ConfigError, match=words):
         devices_of(gpus, "auto", each)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPUs")
-def test_without_a_gpu_gpus_are_refused_in_one_sentence(rooms: RoomScans, tmp_path: Path):
-    for flags, words in (
-        (
-            ["--gpus", "all"],
-            "error: --gpus all: PyTorch sees no GPU on this machine; leave it out, or add --device cpu",
-        ),
-        (["--gpus", "0,1"], "error: --gpus 0,1: PyTorch sees no GPU on this machine"),
-        (["--gpus", "all", "--device", "cpu"], "error: --gpus all with --device cpu: say how many processes"),
-    ):
-        ended = run_main(rooms.flags(tmp_path, *flags))
-        assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
-        assert ended.stderr.startswith(words)
-    assert not list(tmp_path.glob("*_batched"))

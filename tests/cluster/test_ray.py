@@ -17,8 +17,6 @@ from conftest import COMMAND, RoomScans, only_run, results, run_command, scores,
 from waiting import wait_until
 from workers import alive, first_part_with, kill_all, processes_of, started, turns_in, wait_for, worker_of
 
-from roomscout.runs.reader import RunReader, run_folders
-
 pytestmark = pytest.mark.ray
 
 IMPATIENT = """
@@ -93,18 +91,6 @@ def test_an_interrupted_run_leaves_no_process_and_resumes_to_the_same_without_it
     assert (ended.returncode, "2 parts, 2 at a time" in ended.stdout) == (0, True), ended.stdout + ended.stderr
     assert results(only_run(tmp_path)) == results(one_run)
     assert trajectories(only_run(tmp_path)) == trajectories(one_run)
-
-
-def test_an_interrupt_while_ray_starts_leaves_no_process(rooms: RoomScans, tmp_path: Path):
-    process = started(rooms.command(tmp_path, "--ray"), tmp_path)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("RAY: starting"):
-            break
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate()
-    assert (process.returncode, "Traceback" in said) == (130, False), said
-    assert not processes_of(tmp_path) and not run_folders(tmp_path)
 
 
 @pytest.mark.parametrize("lose", [lose_node, lose_driver])
@@ -189,30 +175,6 @@ def test_no_process_outlives_a_killed_command(six_rooms: RoomScans, tmp_path: Pa
     process.kill()
     process.wait()
     wait_until(lambda: not processes_of(tmp_path))
-
-
-def test_ray_that_cannot_start_is_reported_in_one_sentence(rooms: RoomScans, tmp_path: Path):
-    folder = tmp_path / ("too_long_for_a_socket" * 5)
-    folder.mkdir()
-    ended = run_command(rooms.command(tmp_path, "--ray"), env={**os.environ, "RAY_TMPDIR": str(folder)})
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
-    assert ended.stderr.startswith("error: --ray: Ray could not start a cluster on this machine (")
-
-
-def test_a_policy_is_recorded_by_its_name(rooms: RoomScans, tmp_path: Path):
-    (tmp_path / "two.py").write_text(
-        "from roomscout.agent.policies import Decision, Policy\n"
-        "from roomscout.envs.actions import CameraAction\n"
-        "class Two(Policy):\n"
-        "    def decide(self, states):\n"
-        "        answers = ['A' if each.question.letters else '2' for each in states]\n"
-        "        return [Decision(CameraAction(answer=answer, done=True)) for answer in answers]\n"
-    )
-    command = rooms.command(tmp_path / "logs", "--ray", "--policy", f"{tmp_path / 'two.py'}:Two")
-    ended = run_command(command)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    summary = RunReader(only_run(tmp_path / "logs")).summary.to_json()
-    assert summary is not None and summary.model == "Two"
 
 
 def test_what_a_worker_refuses_ends_the_run_in_one_sentence(rooms: RoomScans, tmp_path: Path):

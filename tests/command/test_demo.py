@@ -1,13 +1,11 @@
 """The demo: what it compares and what it says at its end, for a random policy and few questions."""
 
 import logging
-import shlex
 from pathlib import Path
 
 import pytest
 
 from roomscout.command.demo import demo_settings, run_demo
-from roomscout.data.questions import ask_one
 from roomscout.edge.flags import Given
 from roomscout.runs.reader import RunReader, run_folders
 
@@ -42,12 +40,3 @@ def test_the_demo_compares_with_other_rooms_also_for_few_questions(demonstrated:
     assert summary is not None
     frequent = summary["baselines"]["most_frequent"]["overall"]
     assert overall.endswith(f" % blind, {frequent:.1f} % always giving the most frequent answer in other rooms")
-
-
-def test_the_demo_ends_with_what_to_open_and_what_to_try(demonstrated: tuple[Path, list[str]]):
-    opened, preview, ask = demonstrated[1][-3:]
-    assert Path(opened.split()[2]).is_dir() and opened.endswith("results.csv all answers")
-    assert Path(shlex.split(preview)[-1]).is_file()
-    *_, verb, scan, question, _, model = shlex.split(ask)
-    assert (verb, Path(scan).is_file(), model) == ("ask", True, "embedded")
-    assert ask_one(question, "room").question_type == "object_counting"

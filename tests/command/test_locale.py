@@ -10,7 +10,6 @@ import pytest
 from conftest import COMMAND, RoomScans, only_run, results, run_command
 
 ASCII = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-UTF_8 = {**os.environ, "PYTHONUTF8": "1"}
 
 
 @pytest.fixture
@@ -31,20 +30,6 @@ def test_a_scan_named_outside_ascii_is_found_and_may_be_a_filter(kitchen: RoomSc
     assert r"h\xe4user" in ended.stdout
 
 
-@pytest.mark.slow
-def test_a_run_resumes_in_another_locale(kitchen: RoomScans, tmp_path: Path):
-    log_root = tmp_path / "läufe"
-    assert run_command(kitchen.command(log_root), env=ASCII).returncode == 0
-    folder = only_run(log_root)
-    expected = results(folder)
-    for environment in (UTF_8, ASCII):
-        journal = folder / "results.jsonl"
-        journal.write_text(journal.read_text().splitlines(keepends=True)[0])
-        ended = run_command([sys.executable, str(COMMAND), "--continue", str(folder)], env=environment)
-        assert (ended.returncode, ended.stderr) == (0, "")
-        assert results(folder) == expected
-
-
 def test_flags_take_text_outside_ascii_and_the_output_escapes_it(kitchen: RoomScans, tmp_path: Path):
     flags = ["--ply", str(kitchen.root / "küche.ply"), "--question", "Wo ist die Tür?", "--options", "Tür", "Wand"]
     command = [*flags, "--log-root", str(tmp_path / "logs"), "--renderer", "blind", "--policy", "random"]
@@ -62,12 +47,3 @@ def test_parts_merge_below_a_folder_named_outside_ascii(kitchen: RoomScans, tmp_
     ended = run_command(command, env=ASCII, cwd=COMMAND.parent)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert len(results(tmp_path / "größer")) == 3
-
-
-def test_rooms_are_written_to_a_folder_named_outside_ascii(tmp_path: Path):
-    command = [
-        *(sys.executable, "-m", "roomscout", "rooms", str(tmp_path / "räume"), "--rooms", "1", "--resolution", "0.3")
-    ]
-    ended = run_command(command, env=ASCII, cwd=COMMAND.parent)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert (tmp_path / "räume" / "questions.jsonl").is_file()

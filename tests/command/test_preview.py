@@ -1,7 +1,6 @@
 """Previews of scans, and the floor plan that they show."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -70,12 +69,6 @@ def test_an_axis_may_point_down(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "room.ply: 5 x 4 x 2.5 m" in caplog.text
 
 
-def test_a_preview_without_any_scan_is_refused(rooms: RoomScans, tmp_path: Path, capsys):
-    assert main(["--questions", str(rooms.questions), "--scan-root", str(tmp_path), "--out", str(tmp_path / "o")]) == 2
-    assert "no scan of scannet" in capsys.readouterr().err
-    assert not (tmp_path / "o").exists()
-
-
 @pytest.fixture
 def own_benchmark(rooms: RoomScans, tmp_path: Path) -> Path:
     """A benchmark without code about two rooms of different datasets, with the scans in its folder."""
@@ -96,34 +89,3 @@ def own_benchmark(rooms: RoomScans, tmp_path: Path) -> Path:
 def test_the_scans_of_a_benchmark_are_drawn(own_benchmark: Path, tmp_path: Path):
     assert main(["--benchmark", str(own_benchmark), "--out", str(tmp_path / "out")]) == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"kitchen_0.png", "kitchen_1.png"}
-
-
-def test_the_scans_of_one_dataset_of_a_benchmark_are_drawn(own_benchmark: Path, tmp_path: Path):
-    assert main(["--benchmark", str(own_benchmark), "--datasets", "new", "--out", str(tmp_path / "out")]) == 0
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["kitchen_1.png"]
-
-
-def test_an_unknown_benchmark_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["--benchmark", "absent", "--out", str(tmp_path / "out")]) == 2
-    assert "--benchmark absent: there is no such benchmark" in capsys.readouterr().err
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / "taken").write_text("")
-    assert main(["room.ply", "--out", str(tmp_path / "taken" / "here")]) == 2
-    assert re.search(r"--out \S*here cannot be written .*: name another folder", capsys.readouterr().err)
-
-
-@pytest.mark.parametrize(("arguments", "words"), [("", "name scans, or"), ("room.ply --scale -1", "a number above 0")])
-def test_a_preview_of_nothing_or_of_an_impossible_scale_is_refused(
-    arguments: str, words: str, capsys: pytest.CaptureFixture[str]
-):
-    with pytest.raises(SystemExit):
-        main(arguments.split())
-    assert words in capsys.readouterr().err
-
-
-def test_scans_are_named_or_chosen_by_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit):
-        main(["room.ply", "--benchmark", "rooms"])
-    assert "--benchmark chooses scans by their questions: leave it out" in capsys.readouterr().err

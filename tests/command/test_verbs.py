@@ -1,15 +1,13 @@
 """The verbs of the command, and what it says of flags that other tools have."""
 
 import contextlib
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import COMMAND, results, run_command
+from conftest import results
 
 from roomscout.command.main import main
-from roomscout.command.verbs import EXAMPLES, VERBS, read_verb
+from roomscout.command.verbs import VERBS, read_verb
 from roomscout.edge.flags import parse_command_line
 
 
@@ -73,39 +71,6 @@ def test_each_verb_has_help_with_two_examples(name: str, capsys: pytest.CaptureF
     assert "usage: roomscout" in said
 
 
-@pytest.fixture(scope="module")
-def helped() -> str:
-    """What --help of the script prints."""
-    return run_command([sys.executable, str(COMMAND), "--help"]).stdout
-
-
-def test_help_of_the_script_begins_with_examples_and_the_verbs(helped: str):
-    assert all(example.replace("roomscout", f"python {COMMAND.name}", 1) in helped for example in EXAMPLES)
-    assert all(f"  {name} " in helped.partition("options")[0] for name in VERBS)
-    assert "Advanced" in helped
-
-
-def test_help_of_the_console_command_begins_with_the_verbs():
-    said = run_command([sys.executable, "-m", "roomscout", "help"]).stdout
-    positions = [said.index(f"\n  {name} {verb.takes.split('[FLAGS]')[0]}".rstrip()) for name, verb in VERBS.items()]
-    assert positions == sorted(positions)
-    assert positions[-1] < said.index("roomscout ask room.ply") < said.index("main options")
-
-
-def test_help_of_a_verb_can_be_asked_for_either_way(capsys: pytest.CaptureFixture[str]):
-    said = []
-    for typed in (["help", "eval"], ["eval", "--help"]):
-        assert main(typed) == 0
-        said.append(capsys.readouterr().out)
-    assert said[0] == said[1] != ""
-
-
-def test_the_package_lists_its_public_names_only():
-    import roomscout
-
-    assert dir(roomscout) == sorted(roomscout.__all__)
-
-
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
@@ -131,39 +96,7 @@ def test_a_mistyped_command_is_answered_with_what_is_meant(typed: str, words: st
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("typed", "words"),
-    [
-        ("compare --output=x", "roomscout compare: error: there is no flag --output; did you mean --out?"),
-        ("rooms there --limit 3", "roomscout rooms: error: there is no flag --limit; --help lists the flags"),
-        ("serve --limit 3", "roomscout serve: error: there is no flag --limit; --help lists the flags"),
-    ],
-)
-def test_a_verb_says_which_of_its_flags_is_like_one_that_it_lacks(typed: str, words: str, capsys):
-    with pytest.raises(SystemExit):
-        main(typed.split())
-    assert words in capsys.readouterr().err
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_is_one_sentence():
-    with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-m", "roomscout", "version"], stdout=full, stderr=subprocess.PIPE, text=True
-        )
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: the disk is full (") and ended.stderr.count("\n") == 1
-
-
 def test_a_flag_about_a_judge_needs_one(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["rescore", "a_run", "--judge-key-env", "MY_KEY"])
     assert "--judge-key-env is about a judge: add --judge MODEL, or leave it out" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("typed", ["--version", "version"])
-def test_the_version_is_that_of_the_package(typed: str, capsys: pytest.CaptureFixture[str]):
-    import roomscout
-
-    assert main([typed]) == 0
-    assert capsys.readouterr().out == f"roomscout {roomscout.__version__}\n"

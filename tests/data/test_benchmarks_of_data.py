@@ -1,7 +1,6 @@
 """Benchmarks, answer kinds and types that a file declares: one run each, and what they refuse."""
 
 import json
-import random
 import re
 import sys
 from pathlib import Path
@@ -14,8 +13,7 @@ from roomscout.data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
 from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType, mean_over_questions
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.question import with_kind
-from roomscout.data.questions import Question, QuestionError, load_questions, normalized, saved
+from roomscout.data.questions import QuestionError, load_questions
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.summary import aggregate, label_of, reference_lines, summarize
 from tests.conftest import COMMAND, RoomScans, only_run, run_command, run_main
@@ -75,12 +73,6 @@ def test_an_hour_scores_by_its_angle(answer: str | None, score: float):
     assert kind.score(answer, "3") == pytest.approx(score)
 
 
-def test_a_ground_truth_is_read_as_the_kind_reads_answers(rooms: RoomScans, tmp_path: Path):
-    path = write_rows(tmp_path / "clock.jsonl", scene_of(rooms), {"which_hour": ("Where?", None, "3 o'clock")})
-    (question,) = load_questions(path, find_benchmark(CLOCK))
-    assert (question.ground_truth, question.score("4")) == ("3", pytest.approx(5 / 6))
-
-
 BROKEN_KIND = """
 from roomscout.data.answers import Text
 from roomscout.data.benchmark import Benchmark, QuestionType
@@ -95,14 +87,6 @@ BROKEN = Benchmark("broken", "Broken", (QuestionType("code", Code()), QuestionTy
 FAILING_SCORE = """score(self, answer, truth):
         return 1.0 if answer == truth else int(answer or 0)
 """
-
-
-def test_a_ground_truth_that_cannot_be_scored_is_refused_with_its_row(rooms: RoomScans, tmp_path: Path):
-    broken = benchmark_in(tmp_path, BROKEN_KIND.replace("{method}", "score(self, answer, truth):\n        int(truth)"))
-    path = write_rows(tmp_path / "code.jsonl", scene_of(rooms), {"code": ("Which code?", None, "four")})
-    where = r"code.jsonl, row 1 .*'four'.*: the score of Code failed \(ValueError.* in \w+.py, line \d+\): fix it"
-    with pytest.raises(QuestionError, match=where):
-        load_questions(path, find_benchmark(broken.replace("MINE", "BROKEN")))
 
 
 @pytest.mark.parametrize(
@@ -167,15 +151,6 @@ def test_a_row_whose_kind_is_unknown_or_does_not_fit_is_refused(tmp_path: Path, 
     path = write_rows(tmp_path / "q.jsonl", "s", {"chess": ("Who wins?", None, "white")}, **columns)
     with pytest.raises(QuestionError, match=words):
         load_questions(path)
-
-
-def test_a_known_type_keeps_its_kind(tmp_path: Path):
-    asked = {"object_counting": ("How many?", None, "3")}
-    same = write_rows(tmp_path / "same.jsonl", "s", asked, answer_kind="number", unit="objects")
-    assert load_questions(same)[0].kind == Number("objects")
-    other = write_rows(tmp_path / "other.jsonl", "s", asked, answer_kind="text")
-    with pytest.raises(QuestionError, match="object_counting has answers of kind number in objects, not text"):
-        load_questions(other)
 
 
 @pytest.mark.parametrize(
@@ -264,42 +239,6 @@ def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: Room
     assert summary["asked"]["overall_label"] == "mine_overall_1_task" and "errors" not in summary
 
 
-READ_ROW = "MINE = made(columns=('text', 'place'), read_row=lambda row: {'question': row['text']['en']})"
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({"text": "How many?"}, "row 1: missing column place; Mine's columns are text, place"),
-        ({"text": {}, "place": "s"}, r"row 1: the read_row of Mine failed \(KeyError\('en'\) in "),
-        ({"text": {"en": "How many?"}, "place": "s"}, "row 1: missing keys: dataset, scene_name"),
-    ],
-)
-def test_a_row_that_read_row_cannot_read_is_named(tmp_path: Path, row: dict, words: str):
-    (tmp_path / "q.jsonl").write_text(json.dumps(row))
-    with pytest.raises(QuestionError, match=words):
-        load_questions(tmp_path / "q.jsonl", find_benchmark(benchmark_in(tmp_path, READ_ROW)))
-
-
-def test_question_objects_need_no_read_row(tmp_path: Path):
-    mine = find_benchmark(benchmark_in(tmp_path, READ_ROW))
-    (question,) = normalized([Question("1", "d", "s", "object_counting", "How many?", ground_truth="3")], mine)
-    (tmp_path / "saved.jsonl").write_text(saved([question]))
-    assert load_questions(tmp_path / "saved.jsonl", mine) == [question]
-
-
-def test_a_benchmark_file_is_run_once(tmp_path: Path):
-    named = benchmark_in(tmp_path, "MINE = made()")
-    mine = find_benchmark(named)
-    Path(named.rpartition(":")[0]).unlink()
-    assert find_benchmark(named) is mine
-
-
-def test_a_benchmark_without_a_source_asks_for_a_file():
-    with pytest.raises(QuestionError, match="Toy has no source to download: pass a file with --questions"):
-        load_questions(None, find_benchmark(TOY))
-
-
 def test_a_micro_average_counts_every_question_once():
     types = (QuestionType("a", TEXT_KIND), QuestionType("b", TEXT_KIND))
     micro = Benchmark(name="m", title="M", types=types, aggregate=mean_over_questions)
@@ -334,27 +273,6 @@ def test_published_scores_are_named_only_beside_the_whole_benchmark():
 )
 def test_what_a_kind_takes_as_an_answer(kind, value: object, answer: str | None):
     assert kind.parse(value, ("A", "B")) == answer
-
-
-@pytest.mark.parametrize("kind", [LETTER_KIND, Number("m"), YES_NO_KIND, TEXT_KIND])
-def test_a_guess_is_a_valid_answer(kind):
-    letters = ("A", "B", "C")
-    assert all(kind.parse(kind.guess(random.Random(seed), letters), letters) for seed in range(20))
-
-
-@pytest.mark.parametrize(
-    ("answer", "truth", "score"),
-    [("A red  Chair.", "a red chair", 1.0), ("red chair", "a red chair", 0.0), (None, "x", 0.0)],
-)
-def test_text_scores_by_exact_match(answer: str | None, truth: str, score: float):
-    assert TEXT_KIND.score(answer, truth) == score
-
-
-def test_a_question_without_a_kind_says_how_to_get_one():
-    question = Question("1", "d", "s", "object_counting", "How many?")
-    with pytest.raises(QuestionError, match="with_kind"):
-        question.parse_answer("3")
-    assert with_kind(question, BENCHMARK).parse_answer("3") == "3"
 
 
 def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():

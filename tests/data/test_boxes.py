@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import RoomScans
 
-from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, SceneBoxes, named_in, needed_for, read_boxes
+from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, SceneBoxes, needed_for, read_boxes
 from roomscout.envs.import_boxes import main
 from roomscout.rendering.scene import load_scene
 
@@ -61,22 +61,6 @@ def test_a_file_that_cannot_be_read_says_where(tmp_path: Path, content: Any, wor
     with pytest.raises(BoxError) as error:
         read_boxes(written(tmp_path / "boxes.json", content))
     assert words in str(error.value) and str(tmp_path / "boxes.json") in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("How many chair(s) are in this room?", ["chair"]),
-        ("the distance between the table lamp and the trash can", ["table lamp", "trash can"]),
-        ("is the table to the left or the right of the closet?", ["table", "closet"]),
-        ("which is the closest to the comfortable stools?", ["stool"]),
-        ("facing the kitchen windows, turn back", []),
-        ("Bookshelves, TVs and knives", ["bookshelf", "tv", "knife"]),
-    ],
-)
-def test_a_text_names_categories(text: str, named: list[str]):
-    boxes = boxes_of("chair", "table", "table lamp", "lamp", "trash can", "closet", "stool", "bookshelf", "tv", "knife")
-    assert [each.category for each in named_in(text, boxes)] == named
 
 
 def test_a_question_that_counts_needs_all_objects_of_the_kind():
@@ -146,24 +130,3 @@ def test_boxes_in_other_coordinates_are_refused(rooms: RoomScans, room, tmp_path
     assert read_boxes(out) == {}
     (said,) = [message for message in caplog.messages if "fit its surface" in message]
     assert f"published boxes of scannet {name}" in said and "export it in its original coordinates" in said
-
-
-def test_scenes_of_an_earlier_import_are_kept(rooms: RoomScans, room, tmp_path: Path):
-    name, boxes = room
-    out = written(tmp_path / "boxes.json", [SceneBoxes("earlier", (CHAIR,)).to_json()])
-    file = written(tmp_path / "published.json", meta_of(name, boxes, np.zeros(3)))
-    assert main([str(file), "--scan-root", str(rooms.root), "--out", str(out)]) == 0
-    assert set(read_boxes(out)) == {"earlier", name}
-
-
-@pytest.mark.parametrize("content", [{"room": {"objects": []}}, {}, [], [1, 2], 3])
-def test_a_file_in_neither_format_is_one_sentence(content: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = written(tmp_path / "other.json", content)
-    assert main([str(file), "--scan-root", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {file} has the boxes of neither VSI-Bench")
-
-
-def test_without_any_scan_the_import_says_where_it_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = written(tmp_path / "meta.json", meta_of("room", [CHAIR], np.zeros(3)))
-    assert main([str(file), "--scan-root", str(tmp_path)]) == 2
-    assert "error: no scan of scannet room in " in capsys.readouterr().err

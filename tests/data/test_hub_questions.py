@@ -77,10 +77,6 @@ def test_a_file_that_the_hub_lacks_is_named(read: dict[str, Any]) -> None:
     assert "test_absent.parquet" in read["absent file"] and "test.jsonl --repo-type dataset" in read["absent file"]
 
 
-def test_a_configuration_that_the_hub_lacks_is_not_replaced_by_another(read: dict[str, Any]) -> None:
-    assert read["absent"].startswith("cannot load ") and "all_frame" in read["absent"]
-
-
 def test_importing_loads_nothing_heavy() -> None:
     code = (
         "import sys, roomscout.data.questions, roomscout.data.scans, roomscout.scoring.summary\n"

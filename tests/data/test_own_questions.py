@@ -14,32 +14,6 @@ def test_the_benchmarks_wording_gives_the_type(asked: Question) -> None:
     assert ask_one(asked.question, "s", asked.options).question_type == asked.question_type
 
 
-WORDINGS = [
-    ("how many chairs are there in the room", (), "object_counting"),
-    ("How many chairs are in this room?", ("two", "three"), "open_choice"),
-    ("What is the size of this room (in square meters)?", (), "room_size_estimation"),
-    (
-        "Measuring from the closest point of each object, which of these objects (bed, sofa) is the closest to the tv?",
-        ("bed", "sofa"),
-        "object_rel_distance",
-    ),
-    (
-        "If I am standing by the bed and facing the tv, is the sofa to my left, right, or back? An object is to my "
-        "back if I would have to turn at least 135 degrees in order to face it.",
-        ("left", "right", "back"),
-        "object_rel_direction_medium",
-    ),
-    ("If I am standing by the bed and facing the tv, is the sofa to the left or the right of the tv?", (), "open"),
-    ("What colour is the sofa?", ("red", "blue"), "open_choice"),
-    ("What is the length of the longest dimension (length, width, or height) of the bed, in inches?", (), "open"),
-]
-
-
-@pytest.mark.parametrize(("text", "options", "question_type"), WORDINGS)
-def test_types_of_other_wordings(text: str, options: tuple[str, ...], question_type: str) -> None:
-    assert ask_one(text, "s", options).question_type == question_type
-
-
 @pytest.mark.parametrize(("truth", "letter"), [("left", "A"), ("Right", "B"), ("b", "b"), ("B. right", "B")])
 def test_a_ground_truth_may_be_the_text_of_an_option(truth: str, letter: str) -> None:
     assert ask_one("Where?", "s", ["left", "right"], ground_truth=truth).ground_truth == letter

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from roomscout.data.answers import Number
 from roomscout.data.benchmarks import find_benchmark
@@ -101,29 +99,6 @@ def test_the_sample_survives_every_format(tmp_path: Path, name: str, write: Writ
     assert load_questions(tmp_path / name) == load_questions(SAMPLE)
 
 
-@pytest.mark.parametrize(("name", "write"), [WRITERS[0], WRITERS[1], WRITERS[3]])
-@pytest.mark.parametrize("kind", [int, float])
-def test_numeric_ids_and_names_become_text(tmp_path: Path, name: str, write: Writer, kind: type) -> None:
-    write(tmp_path / name, [{**COUNTING, "id": kind(7), "scene_name": kind(3864514494), "ground_truth": 4}])
-    [question] = load_questions(tmp_path / name)
-    assert (question.id, question.scene_name, question.ground_truth) == ("7", "3864514494", "4")
-
-
-@given(st.text("0123456789.-_ex", min_size=1))
-def test_names_that_look_like_numbers_are_kept_unchanged(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
-    folder = tmp_path_factory.mktemp("names", numbered=True)
-    for file, write in (("q.csv", write_csv), ("q.parquet", write_parquet), ("q.jsonl", write_jsonl)):
-        write(folder / file, [{**COUNTING, "id": name, "scene_name": name}])
-        [question] = load_questions(folder / file)
-        assert (question.id, question.scene_name) == (name, name)
-
-
-def test_other_columns_blank_lines_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
-    text = f"\ufeff{json.dumps({**COUNTING, 'pruned': True})}\n\n{json.dumps({**ROUTE, 'pruned': False})}\n"
-    (tmp_path / "q.jsonl").write_text(text, encoding="utf-8")
-    assert [question.id for question in load_questions(tmp_path / "q.jsonl")] == ["007", "8"]
-
-
 # Bad input
 
 
@@ -161,49 +136,12 @@ BAD_ROWS = [
 ]
 
 
-def test_a_long_csv_cell_is_read_completely(tmp_path: Path) -> None:
-    long = {**COUNTING, "question": "How many chairs? " * 10_000}
-    write_csv(tmp_path / "q.csv", [long])
-    assert load_questions(tmp_path / "q.csv")[0].question == long["question"]
-
-
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS)
 def test_a_bad_row_is_named(tmp_path: Path, row: dict, message: str) -> None:
     write_jsonl(tmp_path / "q.jsonl", [COUNTING, row])
     error = error_of(tmp_path / "q.jsonl")
     assert f"{tmp_path}/q.jsonl, row 2" in error
     assert message in error
-
-
-@pytest.mark.parametrize("column", ["scene_name", "ground_truth"])
-@pytest.mark.parametrize(("name", "write"), WRITERS)
-def test_a_missing_column_is_named(tmp_path: Path, column: str, name: str, write: Writer) -> None:
-    write(tmp_path / name, [{key: value for key, value in COUNTING.items() if key != column}])
-    assert f"{name}, row 1: missing column {column};" in error_of(tmp_path / name)
-
-
-def test_the_error_lists_the_first_20_bad_rows_and_counts_the_others(tmp_path: Path) -> None:
-    bad = [{**COUNTING, "id": f"bad {number}", "ground_truth": 0} for number in range(25)]
-    write_jsonl(tmp_path / "q.jsonl", [COUNTING, *bad])
-    with pytest.raises(QuestionError) as error:
-        load_questions(tmp_path / "q.jsonl")
-    first, *rows, last = str(error.value).splitlines()
-    assert first == f"{tmp_path}/q.jsonl has 25 bad rows:"
-    assert rows[0].startswith(
-        "  row 2 (id bad 0): ground_truth 0 of a question of type object_counting is not a finite"
-    )
-    assert (len(rows), last) == (20, "  and 5 more")
-
-
-def test_the_row_number_in_a_jsonl_file_is_the_line_number(tmp_path: Path) -> None:
-    (tmp_path / "q.jsonl").write_text(json.dumps(COUNTING) + "\n\n{\n")
-    assert "q.jsonl, row 3: invalid JSON" in error_of(tmp_path / "q.jsonl")
-
-
-@pytest.mark.parametrize("line", ['{"id": 1', "[1]", "3", "null", "[" * 100_000, '{"id": ' + "9" * 5000 + "}"])
-def test_a_line_that_is_not_an_object_is_named(tmp_path: Path, line: str) -> None:
-    (tmp_path / "q.jsonl").write_text(line)
-    assert "q.jsonl, row 1: " in error_of(tmp_path / "q.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -225,24 +163,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, content:
         (tmp_path / name).write_bytes(content)
     error = error_of(tmp_path / name)
     assert f"{tmp_path}/{name}" in error and words in error
-
-
-@pytest.mark.parametrize("cut", [0.3, 0.9, 0.999])
-def test_a_truncated_parquet_file_is_named(tmp_path: Path, cut: float) -> None:
-    write_parquet(tmp_path / "q.parquet", [COUNTING])
-    content = (tmp_path / "q.parquet").read_bytes()
-    (tmp_path / "q.parquet").write_bytes(content[: int(len(content) * cut)])
-    assert "is not a complete parquet file" in error_of(tmp_path / "q.parquet")
-
-
-def csv_with(line: str) -> str:
-    return ",".join(COUNTING) + "\n1,scannet,s,object_counting,How many?,,2\n" + line
-
-
-@pytest.mark.parametrize("line", ["2,scannet,s", "2,scannet,s,object_counting,How, many?,,2", '2,"scannet', '2,"a"b,s'])
-def test_a_broken_csv_line_is_named(tmp_path: Path, line: str) -> None:
-    (tmp_path / "q.csv").write_text(csv_with(line))
-    assert "q.csv, row 2: " in error_of(tmp_path / "q.csv")
 
 
 # Filters
@@ -293,13 +213,6 @@ def test_questions_about_the_video_are_excluded_and_the_reason_is_logged(
     assert "Excluded all obj_appearance_order questions (1)" in caplog.messages[0]
 
 
-def test_questions_about_the_video_are_included_on_request(source: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        questions = load_questions(source, question_types=["obj_appearance_order", "route_planning"])
-    assert [question.id for question in questions] == ["8", "9"]
-    assert caplog.messages == []
-
-
 # Types and properties
 
 
@@ -309,11 +222,6 @@ def test_questions_about_the_video_are_included_on_request(source: Path, caplog:
 def as_object(row: dict[str, Any]) -> Question:
     """A row as an object, with its values as they are."""
     return Question(**{**row, "options": row["options"] or ()})
-
-
-OPEN = Question("open", "mine", "room", "open", "What is this room for?", ground_truth=" sleeping ")
-OWN_CHOICE = Question("own", "mine", "room", "open_choice", "Is it tidy?", ("A. yes", "B. no"), "a")
-OBJECTS = [as_object(COUNTING), as_object(ROUTE), as_object(ORDER), OPEN, OWN_CHOICE]
 
 
 @pytest.mark.parametrize(
@@ -333,32 +241,6 @@ OBJECTS = [as_object(COUNTING), as_object(ROUTE), as_object(ORDER), OPEN, OWN_CH
 def test_objects_are_normalized_like_rows(given: dict, read: dict) -> None:
     plain = replace(as_object(COUNTING), options=())
     assert normalized([replace(plain, **given)]) == [with_kind(replace(plain, **read), BENCHMARK)]
-
-
-def test_saved_objects_are_read_again(tmp_path: Path) -> None:
-    unscored = [replace(question, id=f"{question.id} unscored", ground_truth=None) for question in OBJECTS]
-    questions = normalized([*OBJECTS, *unscored])
-    (tmp_path / "q.jsonl").write_text(saved(questions))
-    assert [each.question_type for each in questions[:5]] == [each.question_type for each in OBJECTS], "all are asked"
-    assert load_questions(tmp_path / "q.jsonl") == questions
-
-
-LIST_ONLY = ("ground_truth None",)
-"""What a file refuses and a list does not."""
-
-
-@pytest.mark.parametrize(("row", "message"), [bad for bad in BAD_ROWS if not bad[1].startswith(LIST_ONLY)])
-def test_a_bad_object_is_named(row: dict, message: str) -> None:
-    with pytest.raises(QuestionError) as error:
-        normalized([as_object(COUNTING), Question(**row)])
-    assert "the list of questions, question 2" in str(error.value)
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize("other", ["How many?", 3, None, COUNTING])
-def test_an_object_that_is_not_a_question_is_named(other: object) -> None:
-    with pytest.raises(QuestionError, match=r"the list of questions, question 1: .+ is not a Question"):
-        normalized([other])  # type: ignore[list-item]
 
 
 # Fingerprint
@@ -416,13 +298,6 @@ def test_a_row_may_name_its_scan_beside_the_file_or_below_the_scan_root(tmp_path
     again = tmp_path / "again.jsonl"
     again.write_text(saved([beside, below]))
     assert load_questions(again) == load_saved(again, BENCHMARK) == normalized([beside, below]) == [beside, below]
-
-
-def test_a_scene_has_one_scan(tmp_path: Path) -> None:
-    file = tmp_path / "questions.jsonl"
-    write_jsonl(file, [{**OWN, "scan": f"{name}.ply", "scene_name": "room"} for name in "ab"])
-    with pytest.raises(QuestionError, match="scene room has another scan in an earlier row"):
-        load_questions(file)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])

@@ -6,14 +6,9 @@ from typing import Any
 
 import pytest
 from conftest import results
-from planned import settings_of
 
 from roomscout.analysis.scans import recorded_scene
-from roomscout.base.errors import ConfigError
 from roomscout.command.main import main
-from roomscout.command.preview import main as preview
-from roomscout.edge.planning import plan
-from roomscout.edge.reading import scan_root_of
 from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
@@ -86,32 +81,3 @@ def test_scans_in_two_units_are_explored_in_one_run(tmp_path: Path):
 def test_a_scan_of_another_unit_is_refused_with_what_was_given(tmp_path: Path, unit: float, scale: float, words: str):
     with pytest.raises(SceneError, match=words):
         load_scene(write_room(tmp_path / "room.ply", unit), scale=scale)
-
-
-def test_a_preview_draws_the_scans_of_a_folder_under_their_names(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    scans = tmp_path / "scans"
-    scans.mkdir()
-    write_room(scans / "bedroom.ply")
-    (scans / "bedroom.mtl").touch()
-    out = tmp_path / "out"
-    caplog.set_level("INFO")
-    assert preview([str(scans), "--out", str(out)]) == 0
-    assert preview([str(scans / "bedroom.mtl"), str(scans / "bedroom.ply"), "--out", str(out)]) == 0
-    assert [file.name for file in out.iterdir()] == ["bedroom.png"]
-    assert "Not scans, and left out: bedroom.mtl" in caplog.text
-    assert preview([str(out), "--out", str(out)]) == 2
-
-
-def test_scans_beside_the_question_file_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "rooms" / "questions.jsonl"
-    assert scan_root_of(Path("scans"), file) == tmp_path / "rooms"
-    assert scan_root_of(Path("other"), file) == tmp_path / "other"
-    (tmp_path / "scans").mkdir()
-    assert scan_root_of(Path("scans"), file) == tmp_path / "scans"
-
-
-def test_a_benchmark_with_its_own_scans_takes_no_scan_root(tmp_path: Path):
-    config = settings_of(batch=True, benchmark="rooms", num_questions=1, policy="random", scan_root=tmp_path)
-    with pytest.raises(ConfigError, match="--benchmark rooms has its own scans: leave out --scan-root"):
-        plan(config)

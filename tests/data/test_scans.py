@@ -12,7 +12,6 @@ from roomscout.data.scans import (
     find_scan,
     missing_scans,
     scan_table,
-    scene_order,
 )
 from tests.conftest import vsi_question
 
@@ -56,18 +55,6 @@ def test_a_scan_is_found_in_every_layout(tmp_path: Path, dataset: str, layout: s
     assert find_scan(tmp_path, dataset, "42446167") == scan
 
 
-def test_the_decimated_scannet_mesh_is_preferred_in_every_layout(tmp_path: Path) -> None:
-    touch(tmp_path / "scannet/s/s_vh_clean.ply")
-    decimated = touch(tmp_path / "scannet/scans/s/s_vh_clean_2.ply")
-    assert find_scan(tmp_path, "scannet", "s") == decimated
-
-
-def test_a_folder_is_not_a_scan(tmp_path: Path) -> None:
-    (tmp_path / "s.ply").mkdir()
-    with pytest.raises(ScanNotFound):
-        find_scan(tmp_path, "scannet", "s")
-
-
 @pytest.mark.parametrize("root", ["absent", "file.ply"])
 def test_a_root_that_is_not_a_folder_is_refused(tmp_path: Path, root: str) -> None:
     touch(tmp_path / "file.ply")
@@ -96,20 +83,6 @@ def test_no_scene_name_escapes_the_root(tmp_path_factory: pytest.TempPathFactory
         find_scan(root, "scannet", name)
 
 
-@pytest.mark.parametrize("name", ["living room", "Küche", "scene0246_00", "{scene}", "a..b", "-x", "*"])
-def test_plain_names_are_taken_literally(tmp_path: Path, name: str) -> None:
-    scan = touch(tmp_path / f"{name}.ply")
-    assert find_scan(tmp_path, "scannet", name) == scan
-
-
-def test_symbolic_links_are_followed(tmp_path: Path) -> None:
-    scan = touch(tmp_path / "disk/scans/s/s_vh_clean_2.ply")
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root/scannet").symlink_to(tmp_path / "disk")
-    (tmp_path / "linked_root").symlink_to(tmp_path / "root")
-    assert find_scan(tmp_path / "linked_root", "scannet", "s").samefile(scan)
-
-
 def question(number: int, dataset: str, scene: str) -> Question:
     return vsi_question(str(number), dataset, scene, "object_counting", "How many chair(s) are in this room?", (), "1")
 
@@ -132,7 +105,3 @@ def test_the_printed_table_has_totals(tmp_path: Path) -> None:
         ["arkitscenes", "0", "of", "1", "0", "of", "2"],
         ["all", "1", "of", "4", "2", "of", "6"],
     ]
-
-
-def test_questions_are_grouped_by_scan_in_order_of_first_appearance() -> None:
-    assert [asked.id for asked in scene_order(QUESTIONS)] == ["1", "3", "2", "6", "4", "5"]

@@ -1,19 +1,16 @@
 """Whose questions a run asks: only a benchmark's own rows have its label and its title."""
 
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import RoomScans, run_in_process, vsi_question
 from result_rows import result_row
 
 from roomscout.analysis.compare.leaderboard import markdown_of, standing_of, tables_of
-from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.data.questions import LIST, Question, QuestionSource
-from roomscout.data.sources import Source, are_own_rows, content_hash, named_by, source_of
+from roomscout.data.sources import Source, named_by, source_of
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.summary import label_of, reference_lines, summarize
 
@@ -36,20 +33,6 @@ def test_a_file_with_all_rows_of_vsi_bench_is_vsi_bench(excluded: bool):
     assert str(label_of(VSI_BENCH.scan_types, benchmark, {"scannet": 4512})) == "overall_7_task"
 
 
-@pytest.mark.parametrize("change", [lambda rows: rows[1:], lambda rows: [*rows, rows[0]], lambda rows: rows[:500]])
-def test_other_rows_are_not(change: Any):
-    assert not are_own_rows(change(rows_like_vsi_bench()), VSI_BENCH)
-
-
-def test_a_part_of_its_own_rows_is_labelled_with_their_number():
-    source = source_of(QuestionSource("nyu-visionx/VSI-Bench", rows_like_vsi_bench(), of_benchmark=True), VSI_BENCH)
-    benchmark = named_by(source, VSI_BENCH)
-    assert (
-        str(label_of(VSI_BENCH.scan_types, benchmark, {"scannet": 300, "scannetpp": 200}))
-        == "partial_overall_7_task_of_500_questions"
-    )
-
-
 def test_other_questions_have_the_name_of_their_file():
     rows = rows_like_vsi_bench()[:500]
     benchmark = named_by(source_of(QuestionSource("/data/my rooms/few.csv", rows), VSI_BENCH), VSI_BENCH)
@@ -59,17 +42,6 @@ def test_other_questions_have_the_name_of_their_file():
     assert str(label_of(["object_counting"], benchmark)).startswith("my_rooms_few_overall_1_task_without_")
     assert str(label_of(["open"], benchmark)) == "my_rooms_few_overall_over_questions"
     assert source_of(QuestionSource(LIST, rows), VSI_BENCH).name == "own questions"
-
-
-def test_a_known_content_decides_whatever_the_number():
-    rows = rows_like_vsi_bench()[:3]
-    same, other = Counter(), Counter()
-    for found, benchmark_hash in ((same, content_hash(reversed(rows))), (other, content_hash(rows[1:]))):
-        benchmark = find_benchmark("sqa3d").__class__(
-            name="mine", title="Mine", types=VSI_BENCH.types, hashes=frozenset((benchmark_hash,)), sizes={"a": 3}
-        )
-        found[are_own_rows(rows, benchmark)] += 1
-    assert (same, other) == ({True: 1}, {False: 1})
 
 
 def test_a_run_over_a_file_of_ones_own_is_nowhere_called_vsi_bench(rooms: RoomScans, tmp_path: Path):
@@ -85,23 +57,6 @@ def test_a_run_over_a_file_of_ones_own_is_nowhere_called_vsi_bench(rooms: RoomSc
     board = markdown_of(tables_of([standing_of(run)]))
     assert f"## {reader.benchmark.title}, scored as VSI-Bench" in board and "official" not in board
     assert "- Not a result of VSI-Bench: mean of 4 tasks" in board
-
-
-def test_questions_in_types_of_ones_own_have_a_mean_and_a_label(rooms: RoomScans, tmp_path: Path):
-    place = rooms.rows[0]
-    rows = [
-        {"id": str(number), "dataset": place["dataset"], "scene_name": place["scene_name"], "question_type": "colour",
-         "question": "Red?", "answer_kind": "yes_no", "ground_truth": truth}
-        for number, truth in enumerate(("yes", "no", "yes"))
-    ]  # fmt: skip
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run = run_in_process(rooms.config(tmp_path / "runs", questions=path, steps=0))
-    asked = RunReader(run).summary.to_json()["asked"]
-    assert asked["overall_label"].endswith("mine_overall_over_questions")
-    assert asked[asked["overall_label"]] == pytest.approx(asked["tasks"]["colour"])
-    (standing,) = (standing_of(run),)
-    assert standing.covers == f"mean over questions of {tmp_path.name}/mine.jsonl"
 
 
 def test_a_file_is_never_compared_with_published_scores(tmp_path: Path):

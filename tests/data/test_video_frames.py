@@ -12,10 +12,8 @@ from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.video_frames import (
     FrameSize,
     VideoError,
-    VideoNotFound,
     frames_of_folder,
     frames_of_video,
-    frames_path,
     sampled,
 )
 
@@ -58,14 +56,6 @@ def test_a_cut_video_has_the_frames_that_are_left_and_says_so(tmp_path: Path, ca
     )
 
 
-def test_a_video_of_one_frame(tmp_path: Path):
-    video = write_video(tmp_path / "one.mp4", 1)
-    record, shots = frames_of_video(video, 1, ANY_SIZE)
-    assert record.indices == (0,) and len(shots) == 1
-    with pytest.raises(VideoError, match=r"one\.mp4 has 1 frames, fewer than --frames 2"):
-        frames_of_video(video, 2, ANY_SIZE)
-
-
 def test_frames_are_turned_upright_as_the_file_says(tmp_path: Path):
     _, (shot,) = frames_of_video(write_video(tmp_path / "turned.mp4", 1, rotation=90), 1, ANY_SIZE)
     assert shot.image.shape == (64, 48, 3)
@@ -87,16 +77,6 @@ def test_frames_keep_their_pixels_unless_the_model_takes_others(tmp_path: Path):
     assert frames_of_video(video, 1, FrameSize(640 * 480, 28, 4 * 28**2))[1][0].image.shape == (84, 168, 3)
 
 
-def test_sizes_are_those_of_qwens_processor():
-    from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
-
-    for width, height in ((640, 480), (1920, 1440), (97, 33), (30, 20), (1000, 35)):
-        for side in (28, 32):
-            size = FrameSize(640 * 480, side, 4 * side**2)
-            theirs = smart_resize(height, width, side, size.least, size.pixels)
-            assert size.fitted(Image.new("RGB", (width, height))).shape[:2] == theirs
-
-
 def test_a_folder_has_frames_in_natural_order(tmp_path: Path):
     for number in range(12):
         Image.new("RGB", (32, 24), (number, number, number)).save(tmp_path / f"frame_{number}.png")
@@ -113,16 +93,6 @@ def test_a_folder_has_frames_in_natural_order(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(VideoError, match=r"empty has no frame: put images of \.bmp, \.jpeg"):
         frames_of_folder(tmp_path / "empty", 1, ANY_SIZE)
-
-
-def test_scenes_without_videos_are_named(tmp_path: Path):
-    form = "{dataset}/{scene}.mp4"
-    with pytest.raises(VideoNotFound, match=r"there is no .*scannet/a\.mp4: --videos takes the folder of <data"):
-        frames_path(tmp_path, form, "scannet", "a")
-    with pytest.raises(VideoNotFound, match=r"there is no .*scannet/a: --videos takes the folder of <data"):
-        frames_path(tmp_path, "", "scannet", "a")
-    with pytest.raises(VideoNotFound, match="not a plain file name"):
-        frames_path(tmp_path, form, "scannet", "../../etc")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The Python API: trajectories with and without a run folder, and custom policies."""
 
-import logging
 import re
 import runpy
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, run_main, scripted
+from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, run_main
 from PIL import Image, ImageStat
 from planned import run_settings
 from waiting import PATIENCE_S
@@ -61,23 +60,6 @@ class TurnAndAnswer(Policy):
             Decision(CameraAction(rotation_angle_degrees=30.0, answer=answer, done=answer is not None))
             for answer in answers
         ]
-
-
-class Broken(TurnAndAnswer):
-    """Raises an error at its second turn."""
-
-    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-        return super().decide(states) if states[0].turn < 1 else [1 / 0]
-
-
-class Forgetting(Broken):
-    """Records which questions the loop has it forget."""
-
-    def __init__(self) -> None:
-        self.forgotten: list[str] = []
-
-    def forget(self, state: QuestionState) -> None:
-        self.forgotten.append(state.question.id)
 
 
 @pytest.fixture
@@ -164,12 +146,6 @@ def test_a_list_is_asked_scored_and_resumed_as_in_memory(
     assert content(load_trajectories(folder)) == content(in_memory)
 
 
-def test_a_ground_truth_is_scored_without_its_blanks(rooms: RoomScans):
-    question = next(each for each in load_questions(rooms.questions) if each.question_type == "object_counting")
-    (found,) = explore([replace(question, ground_truth=" 2\n")], policy=TurnAndAnswer, scan_root=rooms.root, **VIEW)
-    assert (found.score, found.question.ground_truth) == (1.0, "2")
-
-
 @pytest.mark.parametrize("log_root", [None, "logs"])
 @pytest.mark.parametrize(
     ("questions", "words"),
@@ -190,20 +166,6 @@ def test_bad_questions_are_refused_before_anything_starts(
     with pytest.raises(QuestionError, match=words):
         explore(questions, model="no/such-model", scan_root="nowhere", log_root=log_root)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_part_of_a_list_is_the_same_in_memory(rooms: RoomScans, tmp_path: Path):
-    settings = {**VIEW, "scan_root": rooms.root, "policy": "random", "shard": "2/2"}
-    questions = load_questions(rooms.questions)
-    assert content(explore(questions, **settings)) == content(explore(questions, log_root=tmp_path, **settings))
-
-
-def test_a_run_folder_is_read_after_its_question_file_is_gone(rooms: RoomScans, tmp_path: Path):
-    config = rooms.config(tmp_path / "logs", questions=tmp_path / "q.jsonl", num_questions=3)
-    config.questions.write_text(rooms.questions.read_text())
-    folder = run_in_process(config)
-    config.questions.unlink()
-    assert [each.question for each in load_trajectories(folder)] == load_questions(rooms.questions)[:3]
 
 
 @pytest.mark.parametrize(
@@ -247,20 +209,6 @@ def test_views_are_read_when_they_are_looked_at(rooms: RoomScans, tmp_path: Path
         _ = loaded.turns[0].view
 
 
-def test_views_are_found_from_another_folder(rooms: RoomScans, tmp_path: Path, monkeypatch):
-    folder = run_in_process(rooms.config(tmp_path, num_questions=1))
-    monkeypatch.chdir(tmp_path)
-    (loaded,) = load_trajectories(folder.name)
-    monkeypatch.chdir("/")
-    assert loaded.turns[0].view.any()
-
-
-def test_a_turn_is_shown_in_a_line_without_reading_its_view(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, num_questions=1), scripted())
-    shown = [repr(turn) for turn in load_trajectories(folder)[0].turns]
-    assert all(each.startswith("Turn(") and len(each) < 300 and "\n" not in each for each in shown)
-
-
 def test_a_notebook_shows_a_filmstrip_in_which_text_stays_text(rooms: RoomScans, tmp_path: Path):
     asked = replace(load_questions(rooms.questions)[0], question="How many <script>alert(1)</script> are there?")
     (trajectory,) = explore([asked], policy=TurnAndAnswer, scan_root=rooms.root, log_root=tmp_path, **VIEW)
@@ -281,14 +229,6 @@ def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, on
     assert first.turns[0].view.shape == (160, 288, 3) and first.turns[0].reply.text
 
 
-def test_questions_can_be_asked_on_another_thread(scan: Path):
-    found = []
-    thread = threading.Thread(target=lambda: found.append(ask(scan, "Where is it?", policy=TurnAndAnswer(), **VIEW)))
-    thread.start()
-    thread.join()
-    assert found[0].status == "answered"
-
-
 def test_threads_that_share_a_loaded_model_get_the_replies_of_one_thread(scan: Path, one_thread):
     policy = load_policy("embedded", max_new_tokens=12)
     questions = ["How many chairs are in this room?", "How many lamps are in this room?"]
@@ -300,21 +240,6 @@ def test_threads_that_share_a_loaded_model_get_the_replies_of_one_thread(scan: P
     with ThreadPoolExecutor(2) as threads:
         together = list(threads.map(asked, questions * 2))
     assert content(together) == content(one_by_one * 2)
-
-
-def test_a_policy_forgets_the_questions_of_a_run_that_an_error_stops(scan: Path):
-    policy = Forgetting()
-    with pytest.raises(PolicyError):
-        ask(scan, "Where is it?", policy=policy, **VIEW)
-    assert policy.forgotten == ["asked"]
-
-
-def test_a_failed_question_is_a_trajectory(rooms: RoomScans):
-    there, other = load_questions(rooms.questions)[:2]
-    lost = replace(other, scene_name="scene0000_00")
-    answered, failed = explore([there, lost], policy=TurnAndAnswer, scan_root=rooms.root, **VIEW)
-    assert answered.status == "answered"
-    assert (failed.status, failed.turns, "scene0000_00" in failed.error) == ("failed", (), True)
 
 
 def test_errors_before_a_run_are_raised(tmp_path: Path):
@@ -345,19 +270,6 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
 def test_a_wrong_setting_is_named(scan: Path, settings: dict, words: str):
     with pytest.raises(ConfigError, match=words):
         ask(scan, "Where is it?", **settings)
-
-
-def test_options_that_are_no_list_are_named(scan: Path):
-    with pytest.raises(QuestionError, match="options 'left' must be a list"):
-        ask(scan, "Where is it?", options="left")
-
-
-def test_the_error_of_a_policy_names_its_class_and_the_question(scan: Path):
-    with pytest.raises(
-        PolicyError,
-        match=r"Broken.decide, asked about Q001 \(id asked\), raised ZeroDivisionError: .* \(test_api.py, line",
-    ):
-        ask(scan, "Where is it?", policy=Broken, **VIEW)
 
 
 @pytest.mark.parametrize("name", ["own_policy:Turner", "own_policy.py:Turner"])
@@ -414,23 +326,6 @@ def test_resuming_from_python_refuses_settings_that_change_answers(rooms: RoomSc
     assert run_settings(changed(config, batch_size=1), only_run(tmp_path)).status == 0
 
 
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        ((640, 470), "^--image-size: .*must be multiples of 32; the nearest size is 640x480"),
-        ((32, 64), "^--image-size: .*must have 4 to 16384 squares"),
-    ],
-)
-def test_a_size_that_the_model_does_not_take_is_refused(scan: Path, size: tuple[int, int], words: str):
-    with pytest.raises(ConfigError, match=words):
-        ask(scan, "Where is it?", model="embedded", image_size=size, renderer="raycast")
-
-
-def test_a_policy_without_a_model_takes_views_of_any_size(scan: Path):
-    asked = ask(scan, "Where is it?", policy="random", image_size=(50, 31), focal=20, renderer="raycast", steps=0)
-    assert asked.turns[0].view.shape == (31, 50, 3)
-
-
 @pytest.mark.slow
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread):
     monkeypatch.chdir(tmp_path)
@@ -479,15 +374,3 @@ def test_runs_in_several_threads_write_their_own_logs(rooms: RoomScans, tmp_path
         assert re.findall("Run folder: (.*)", text) == [str(only_run(tmp_path / sign))] * 2  # at its begin and end
         assert re.findall("said: (.*)", text) == [sign] * 3 * len(rooms.rows)
         assert text.count("not at --camera-height") == 2
-
-
-def test_a_thread_of_another_library_logs_to_the_only_run(rooms: RoomScans, tmp_path: Path):
-    class Logging(TurnAndAnswer):
-        def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-            thread = threading.Thread(target=logging.getLogger("other.library").warning, args=("from its thread",))
-            thread.start()
-            thread.join()
-            return super().decide(states)
-
-    explore(rooms.questions, policy=Logging(), log_root=tmp_path, scan_root=rooms.root, **VIEW)
-    assert "from its thread" in (only_run(tmp_path) / "run.log").read_text(encoding="utf-8")

@@ -15,9 +15,9 @@ from roomscout.base.wording import flag
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.edge.declaring import Role
 from roomscout.edge.flags import Given, parse_command_line
-from roomscout.edge.reading import changed, located, read_settings
+from roomscout.edge.reading import changed, read_settings
 from roomscout.edge.resuming import as_begun
-from roomscout.edge.settings import SECTIONS, SETTINGS, Settings, flags_giving, names_in, names_of
+from roomscout.edge.settings import SECTIONS, SETTINGS, flags_giving, names_in, names_of
 
 
 def given(*arguments: str) -> Given:
@@ -118,21 +118,6 @@ def test_settings_that_conflict_are_named_with_their_values(values: dict[str, An
         checked(settings_of(**values))
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"present": "once", "moves": "spin"},
-        {"present": "once", "given": "path"},
-        {"policy": "human", "actions": "pixel", "keep_views": 2},
-        {"engine": "openai", "base_url": "http://x/v1", "max_batched_turns": "all"},
-        {"continue_from": "recent", "retry_failed": True, "dtype": "float32"},
-        {"ray": True, "replicas": 2, "batch": True},
-    ],
-)
-def test_settings_that_go_together_are_taken(values: dict[str, Any]):
-    assert checked(settings_of(**values))
-
-
 def test_a_file_and_flags_are_checked_only_in_combination(tmp_path: Path):
     path = tmp_path / "run.yaml"
     path.write_text("batch: true\ntensor_parallel_size: 2\n")
@@ -174,16 +159,6 @@ def test_whatever_a_flag_is_given_it_takes_it_or_names_itself(
         assert re.search(f"argument {flag(name)}|unrecognized arguments|there is no flag -7", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("words", ["--up-axis -y --steps 3", "--steps 3 --up-axis=-y", "--steps 3 --up-axis -y"])
-def test_a_value_may_begin_like_a_flag(words: str):
-    assert given(*words.split()).settings == {"up_axis": "-y", "steps": 3}
-
-
-def test_the_later_of_two_values_of_a_flag_counts_and_a_switch_may_be_turned_off():
-    assert given("--steps", "3", "--ids", "a", "b", "--steps=4", "--ids", "c").settings == {"steps": 4, "ids": ("c",)}
-    assert given("--compile", "--no-compile").settings == {"compile": False}
-
-
 def test_settings_survive_saving_and_their_flags_give_them_again():
     settings = settings_of(
         batch=True, questions="q.csv", num_questions=3, scenes=("007",), max_batched_turns="all", translation=False,
@@ -191,22 +166,6 @@ def test_settings_survive_saving_and_their_flags_give_them_again():
     )  # fmt: skip
     assert read_settings(settings.as_json, "run.json") == settings
     assert read_settings(given(*flags_giving(settings.as_json)).settings) == settings
-
-
-def test_a_changed_setting_is_checked_like_a_given_one():
-    assert changed(settings_of(steps=3), steps=2).steps == 2
-    with pytest.raises(ConfigError, match=r"--steps: .*got -2"):
-        changed(Settings(), steps=-2)
-
-
-def test_paths_are_absolute_but_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("weights", "embedded"):
-        (tmp_path / name).mkdir()
-    found = vars(located(settings_of(model="weights", ply="~/a.ply", actions="mine.py:SPACE", log_root="logs")))
-    assert found["model"] == str(tmp_path / "weights") and found["actions"] == f"{tmp_path}/mine.py:SPACE"
-    assert found["ply"] == Path("~/a.ply").expanduser() and found["log_root"] == tmp_path / "logs"
-    assert located(settings_of(model="embedded")).model == "embedded"
 
 
 class TestResuming:

@@ -7,7 +7,6 @@ import pytest
 from conftest import RoomScans
 
 from roomscout.data.questions import load_questions
-from roomscout.data.scans import ScanNotFound
 from roomscout.envs.actions import CameraAction, CameraMove
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary, ScanLibrary
@@ -90,11 +89,6 @@ def test_a_render_error_leaves_the_environment_unchanged(library: ScanLibrary, q
             env.step(CameraAction(forward_meters=0.2))
     assert env.observation is first and env.sight.path == (first.pose,)
     assert env.step(CameraAction(forward_meters=0.2)).turn == 1
-
-
-def test_a_question_without_its_scan_raises(library: ScanLibrary, question):
-    with pytest.raises(ScanNotFound):
-        ExplorationEnv(library, 3).reset(replace(question, scene_name="nowhere"))
 
 
 @pytest.mark.parametrize("values", [{"forward_meters": 2.1}, {"z_delta_meters": -0.6}, {"left_meters": float("nan")}])

@@ -44,11 +44,6 @@ def test_what_follows_a_blocked_move_is_not_carried_out(env: ExplorationEnv):
     assert outcome.moved_m == pytest.approx(outcome.pose.x_m - START.x_m)
 
 
-def test_a_start_beyond_the_limit_stays_until_the_camera_looks_back():
-    steep = CameraPose(0, 0, 0, 0, pitch_deg=-75)
-    assert (DOWN.goal(steep).pitch_deg, CameraMove(pitch_angle_degrees=30.0).goal(steep).pitch_deg) == (-75, -45)
-
-
 @pytest.mark.parametrize(
     ("action", "recorded"),
     [
@@ -64,8 +59,3 @@ def test_a_record_has_pitch_and_further_moves_only_if_there_are_any(action: Came
     assert line["action"] == {name: getattr(action, name) for name in usual} | recorded == line["requested"]
     assert list(line["action"])[:6] == list(usual)
     assert Turn.from_json(line) == turn
-
-
-def test_a_move_that_follows_has_none_after_it():
-    with pytest.raises(ValueError, match="follows another one"):
-        CameraMove(then=(CameraMove(then=(STEP,)),))

@@ -1,7 +1,6 @@
 """An adapter changes replies, exactly alike however they are computed, and fits its own base model alone."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from roomscout.models import ModelError, ModelOptions
 from roomscout.models.adapters import adapter_sha256, write_merged
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.runs.reader import RunReader
 
 ACTION = action_format()
@@ -101,15 +99,6 @@ class TestRefused:
     def test_of_another_base_model_by_name(self, tiny, adapter, tmp_path):
         other = write_untrained_checkpoint(tmp_path / "other")
         with pytest.raises(ModelError, match=f"was trained on {tiny}, not on {other}: use --model {tiny}"):
-            backend(other, adapter)
-
-    @pytest.mark.parametrize(
-        "sizes", [replace(ModelSizes(), hidden=32, head_dim=8), replace(ModelSizes(), layers=1), ModelSizes(layers=3)]
-    )
-    def test_of_another_base_model_by_weights(self, tiny, adapter, tmp_path, sizes):
-        """Of other shapes, with layers that this model lacks, and without some that it has."""
-        other = write_untrained_checkpoint(tmp_path / "tiny", sizes=sizes)
-        with pytest.raises(ModelError, match=f"the adapter {adapter}, trained on {tiny}, does not fit {other} "):
             backend(other, adapter)
 
     def test_a_kind_that_cannot_be_merged(self, tiny, adapter, tmp_path):

@@ -169,12 +169,6 @@ class TestReuse:
         assert alone[0] == 1 and together[0] == 3
         assert alone[1] + together[1] > replies[2].prompt_tokens > 4 * together[1]
 
-    def test_does_not_extend_to_an_equal_conversation_of_other_objects(self, checkpoint, plain):
-        backend = reusing(checkpoint)
-        take_turn(backend, [begin(0)])
-        (reply,) = same_replies(backend, plain, [begin(0)])
-        assert reply.reused_tokens == 0
-
     def test_ends_before_a_reply_that_was_changed(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversation = begin(0)
@@ -184,36 +178,10 @@ class TestReuse:
         (after,) = same_replies(backend, plain, [conversation])
         assert after.reused_tokens == reply.prompt_tokens
 
-    def test_covers_all_but_the_last_token_of_a_repeated_turn(self, checkpoint, plain):
-        backend = reusing(checkpoint)
-        conversation = begin(0)
-        (reply,) = backend.generate([conversation], ACTION)
-        (again,) = same_replies(backend, plain, [conversation])
-        assert (again.reused_tokens, again.images_encoded) == (reply.prompt_tokens - 1, 0)
-
-    def test_ends_when_a_conversation_is_released(self, checkpoint):
-        backend = reusing(checkpoint)
-        conversation = begin(0)
-        take_turn(backend, [conversation])
-        backend.release(conversation)
-        backend.release(conversation)
-        assert take_turn(backend, [conversation]) == [0]
-
     def test_can_be_disabled(self, plain):
         conversation = begin(0)
         take_turn(plain, [conversation])
         assert take_turn(plain, [conversation]) == [0]
-
-    def test_is_disabled_with_a_warning_for_models_without_a_kv_cache(self, tmp_path, caplog):
-        folder = write_untrained_checkpoint(tmp_path / "uncached")
-        config = json.loads((folder / "config.json").read_text())
-        config["text_config"]["use_cache"] = False
-        (folder / "config.json").write_text(json.dumps(config))
-        with caplog.at_level(logging.WARNING):
-            backend = reusing(str(folder))
-        assert "every turn recomputes the whole conversation" in caplog.text
-        conversation = begin(0)
-        assert take_turn(backend, [conversation]) + take_turn(backend, [conversation]) == [0, 0]
 
     def test_images_are_processed_and_encoded_once(self, checkpoint):
         backend = reusing(checkpoint)
@@ -224,15 +192,6 @@ class TestReuse:
             take_turn(backend, conversations)
         images = [image for c in conversations for image in c.images[:-1]]
         assert sum(patches) == sum(image.shape[0] * image.shape[1] // 16**2 for image in images)
-
-    def test_works_with_sampling(self, checkpoint):
-        options = {"temperature": 3.0, "seed": 4}
-        backend, plain = reusing(checkpoint, **options), reusing(checkpoint, kv_reuse=False, **options)
-        conversations = [begin(n) for n in range(2)]
-        for _ in range(3):
-            replies = same_replies(backend, plain, conversations)
-            for conversation, reply in zip(conversations, replies, strict=True):
-                answer(conversation, reply)
 
 
 class TestMemory:
@@ -248,15 +207,6 @@ class TestMemory:
         replies = same_replies(backend, plain, conversations)
         assert sorted(reply.reused_tokens > 0 for reply in replies) == [False, False, True, True]
 
-    def test_a_limit_below_one_conversation_keeps_none(self, checkpoint, plain):
-        backend = reusing(checkpoint, kv_cache_bytes=1)
-        conversations = [begin(n) for n in range(2)]
-        for _ in range(2):
-            replies = same_replies(backend, plain, conversations)
-            assert [reply.reused_tokens for reply in replies] == [0, 0]
-            for conversation, reply in zip(conversations, replies, strict=True):
-                answer(conversation, reply)
-
     def test_running_out_keeps_the_cache_of_earlier_turns(self, checkpoint, plain):
         backend = reusing(checkpoint)
         conversations = [begin(n, words=2 * n + 1) for n in range(4)]
@@ -266,13 +216,6 @@ class TestMemory:
             backend.generate(conversations, ACTION)
         for half in (conversations[:2], conversations[2:]):
             assert all(reply.reused_tokens > 0 for reply in same_replies(backend, plain, half))
-
-    def test_running_out_in_the_first_turn_frees_all_memory(self, checkpoint):
-        backend = reusing(checkpoint)
-        conversations = [begin(n) for n in range(2)]
-        with memory_runs_out(backend, lambda rows, passed: passed == 2), pytest.raises(OutOfMemory):
-            backend.generate(conversations, ACTION)
-        assert [row.batch.nbytes for row in backend._runner._store._rows.values()] == [0, 0]
 
     def test_running_out_first_evicts_other_conversations(self, checkpoint, plain, caplog):
         backend = reusing(checkpoint)
@@ -310,37 +253,6 @@ class TestMemory:
             gc.enable()
         assert alive[1] == 0
 
-    def test_the_raised_error_references_no_tensor_of_the_failed_call(self, checkpoint):
-        backend = reusing(checkpoint)
-        activations = []
-
-        def fail(layer, args, kwargs):
-            activation = torch.zeros(1000)
-            activations.append(weakref.ref(activation))
-            raise torch.OutOfMemoryError("no memory is left")
-
-        hook = backend._runner._model.model.language_model.layers[-1].register_forward_pre_hook(fail, with_kwargs=True)
-        gc.disable()
-        try:
-            with pytest.raises(OutOfMemory) as caught:
-                backend.generate([begin(0), begin(1)], ACTION)
-            assert caught.value.__context__ is None
-            assert activations[0]() is None
-        finally:
-            hook.remove()
-            gc.enable()
-
-    @pytest.mark.parametrize("place", ["_copied_layer", "_grown"])
-    def test_running_out_while_rows_are_regrouped_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch, place):
-        backend = reusing(checkpoint)
-        conversations = [begin(n) for n in range(4)]
-        take_turn(backend, conversations)
-        fails_once(monkeypatch, place)
-        with caplog.at_level(logging.WARNING):
-            (reply,) = same_replies(backend, plain, conversations[:1])
-        assert "conversations, trying again" in caplog.text
-        assert reply.images_encoded == (2 if place == "_copied_layer" else 1), "only lost images are encoded again"
-
     def test_running_out_while_the_cache_is_repacked_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch):
         conversations = [begin(n) for n in range(4)]
         backend = reusing(checkpoint)
@@ -364,16 +276,6 @@ class TestMemory:
         (row,) = backend._runner._store._rows.values()
         assert len(row.batch.rows) == 1
         assert backend._encoder._cache.keys() == {conversations[0].key}
-
-    def test_conversations_of_equal_ids_keep_their_own_caches(self, checkpoint, plain):
-        """Every question of `ask` has the same id, and runs may share a backend."""
-        backend = reusing(checkpoint)
-        first, second = begin(0), begin(0, words=20)
-        for turn in range(3):
-            for conversation in (first, second):
-                (reply,) = same_replies(backend, plain, [conversation])
-                assert (reply.reused_tokens > 0) == (turn > 0)
-                answer(conversation, reply)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -460,16 +362,6 @@ class TestPlannedLength:
         (batch,) = {id(row.batch): row.batch for row in backend._runner._store._rows.values()}.values()
         assert batch.nbytes == 6 * question_bytes
 
-    def test_is_reduced_to_the_memory_limit(self, checkpoint, plain, sizes):
-        tokens, question_bytes = sizes
-        backend = reusing(checkpoint, planned_tokens=tokens, kv_cache_bytes=2 * question_bytes)
-        conversations = [begin(n) for n in range(4)]
-        take_turn(backend, conversations)
-        (batch,) = {id(row.batch): row.batch for row in backend._runner._store._rows.values()}.values()
-        assert batch.nbytes <= 2 * question_bytes
-        replies = same_replies(backend, plain, conversations)
-        assert all(reply.reused_tokens > 0 for reply in replies)
-
     def test_changes_no_reply_while_rows_leave_and_join(self, checkpoint, plain, sizes):
         backend = reusing(checkpoint, planned_tokens=sizes[0], kv_cache_bytes=8 * sizes[1])
         conversations = [begin(n, words=3 * n + 1) for n in range(4)]
@@ -530,21 +422,6 @@ class TestGraphs:
             backend.release(conversations.pop(turn % 2))
             conversations.append(begin(10 + turn, words=20))
         assert recorder.captures
-
-    def test_replay_on_static_tensors(self, backend, recorder):
-        long = replace(backend._runner._options, max_new_tokens=150, min_new_tokens=150)
-        backend._runner._options = long
-        backend.generate([begin(n, words=9 * n + 1) for n in range(3)], ACTION)
-        (addresses,) = recorder.captures  # one window holds all steps of a reply this long
-        assert len(addresses) == 1
-
-    def test_are_recaptured_when_a_window_is_full(self, backend, plain, recorder, monkeypatch):
-        monkeypatch.setattr(steps, "_GRAPH_STEPS", 40)
-        for runner in (backend._runner, plain._runner):
-            monkeypatch.setattr(runner, "_options", replace(runner._options, max_new_tokens=150, min_new_tokens=150))
-        same_replies(backend, plain, [begin(n, words=9 * n + 1) for n in range(3)])
-        assert 2 <= len(recorder.captures) <= 4
-        assert all(len(addresses) == 1 for addresses in recorder.captures)
 
     def test_fall_back_to_eager_steps_with_one_warning(self, checkpoint, plain, caplog):
         backend = reusing(checkpoint)
@@ -675,22 +552,6 @@ class TestCompiledSteps:
             take(range(rows), words)
         assert counters["stats"]["unique_graphs"] == before > 0
 
-    def test_that_outgrow_the_buffers_hold_at_most_one_layer_twice(self, backend, monkeypatch):
-        grow, outgrown, alive = kv_cache._grown, [], []
-
-        def growing(buffer, used, columns):
-            grown = grow(buffer, used, columns)
-            if used:
-                alive.append(sum(each() is not None for each in outgrown))
-                outgrown.append(weakref.ref(buffer))
-            return grown
-
-        monkeypatch.setattr(kv_cache, "_grown", growing)
-        long = replace(backend._runner._options, max_new_tokens=300, min_new_tokens=300)
-        monkeypatch.setattr(backend._runner, "_options", long)
-        take_turn(backend, [begin(50), begin(51)])
-        assert len(alive) >= 2 * 2 * 2 and max(alive) <= 2, "keys and values of the layer that grows"
-
     def test_are_retried_when_memory_ran_out(self, backend, plain, caplog, monkeypatch):
         conversations = [begin(n) for n in range(20, 23)]
         take_turn(backend, conversations)
@@ -698,14 +559,6 @@ class TestCompiledSteps:
         with caplog.at_level(logging.WARNING):
             same_replies(backend, plain, conversations[:2])
         assert "trying again" in caplog.text
-
-    def test_obey_sampling_and_grammar_without_kv_reuse(self, checkpoint):
-        options, constrained = {"temperature": 3.0, "kv_reuse": False}, action_format(constrained=True)
-        conversations = [begin(n) for n in range(3)]
-        replies = traced(reusing(checkpoint, **options)).generate(conversations, constrained)
-        eager = reusing(checkpoint, **options).generate(conversations, constrained)
-        assert [r.tokens for r in replies] == [r.tokens for r in eager]
-        assert [r.reused_tokens for r in replies] == [0, 0, 0]
 
 
 def test_a_layer_grows_and_shrinks_like_dynamic_layer():

@@ -19,7 +19,6 @@ from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.families import FAMILIES, family_of
 from roomscout.models.transformers.families.family import Family
-from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
 from roomscout.models.transformers.footprint import footprint
 
 ACTION = action_format()
@@ -240,14 +239,3 @@ def test_tiles_are_refused_for_families_without_them(rooms: RoomScans, tmp_path)
         TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu", tiles_per_view=4))
     with pytest.raises(ModelError, match="--tiles-per-view"):  # before any weights are loaded
         memory_plan(rooms.config(tmp_path, model=str(folder), device="cpu", image_size="auto", tiles_per_view=4))
-
-
-def test_a_refusal_names_the_broken_rule_and_the_nearest_size():
-    of_pixels = "does not suit Qwen3-VL: a view must have 4 to 16384 squares of 32x32 pixels; the nearest size is"
-    assert str(QWEN2_5_VL.why_not(640, 480)).endswith("must be multiples of 28; the nearest size is 644x476")
-    assert str(QWEN3_VL.why_not(640, 470)).endswith("must be multiples of 32; the nearest size is 640x480")
-    assert str(QWEN3_VL.why_not(16, 16)).endswith("must be multiples of 32; the nearest size is 64x64")
-    assert str(QWEN3_VL.why_not(32, 32)).endswith(f"{of_pixels} 64x64")
-    assert str(QWEN3_VL.why_not(32, 6432)).endswith(
-        "the aspect ratio may be at most 200:1; the nearest size is 64x6432"
-    )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import RoomScans
-from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen3VLModel
+from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
 
 from roomscout import Trajectory, ask, load_policy
@@ -148,14 +148,6 @@ class TestName:
 
 
 class TestRefused:
-    def test_a_wrapped_model(self, model, processor):
-        with pytest.raises(ModelError, match="DataParallel is not a model of transformers: pass the model that"):
-            TransformersBackend(torch.nn.DataParallel(model), processor)
-
-    def test_a_model_without_a_head(self, checkpoint: str, processor):
-        with pytest.raises(ModelError, match="Qwen3VLModel has no language-model head"):
-            TransformersBackend(Qwen3VLModel.from_pretrained(checkpoint), processor)
-
     @pytest.mark.parametrize("family", ["qwen2_5_vl", "internvl", "llava_onevision"])
     def test_the_processor_of_another_family(self, model, family: str, tmp_path: Path):
         other = AutoProcessor.from_pretrained(write_untrained_family(tmp_path / "other", family))
@@ -171,18 +163,6 @@ class TestRefused:
     def test_settings_that_only_loading_applies(self, model, processor):
         with pytest.raises(ModelError, match="dtype, device cannot be set for a loaded model"):
             TransformersBackend(model, processor, ModelOptions(dtype="bfloat16", device="cpu"))
-
-    def test_compiling_eager_attention(self, model, processor):
-        model.set_attn_implementation("eager")
-        with pytest.raises(ModelError, match="compile does not work with eager attention"):
-            TransformersBackend(model, processor, ModelOptions(compile=True))
-
-
-def test_no_padding_token_is_needed(model, processor):
-    expected = tokens(TransformersBackend(model, processor, OPTIONS).generate([begin(0), begin(1, 9)], ACTION))
-    processor.tokenizer.pad_token = model.generation_config.pad_token_id = None
-    backend = TransformersBackend(model, processor, OPTIONS)
-    assert tokens(backend.generate([begin(0), begin(1, 9)], ACTION)) == expected
 
 
 class TestFromPython:

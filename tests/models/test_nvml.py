@@ -64,24 +64,6 @@ def test_the_gpus_are_those_that_cuda_would_choose(monkeypatch, visible, device,
 
 
 @pytest.mark.usefixtures("fake_nvml")
-@pytest.mark.parametrize(
-    ("visible", "utilisation", "memory_mib"),
-    [
-        ("1", 71, 21 * 1024),
-        ("GPU-22222222-bbbb", 71, 21 * 1024),
-        ("GPU-2", 71, 21 * 1024),
-        ("MIG-33333333-cccc", None, 22 * 1024),
-    ],
-)
-def test_a_gpu_is_found_by_its_index_its_uuid_and_as_a_part(monkeypatch, visible, utilisation, memory_mib):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    first = sampled()[0]
-    assert (first["gpu"], first["name"]) == (visible, "Fake GPU")
-    assert set(first["utilisation_percent"]) == {utilisation}
-    assert set(first["memory_mib"]) == {memory_mib} and set(first["power_w"]) == {312}
-
-
-@pytest.mark.usefixtures("fake_nvml")
 def test_each_gpu_of_several_has_its_lines():
     lines = sampled(count=2, at_least=4)
     assert {each["gpu"] for each in lines} == {"0", "1"}
@@ -98,11 +80,3 @@ def test_without_a_gpu_nothing_is_sampled_and_the_log_says_so_once(monkeypatch, 
         monkeypatch.setenv(key, value)
     assert sampled() == []
     assert [record.levelno for record in caplog.records if record.name == gpus.__name__] == [logging.DEBUG]
-
-
-@pytest.mark.usefixtures("fake_nvml")
-@pytest.mark.parametrize(("order", "recorded"), [("FASTEST_FIRST", set()), ("PCI_BUS_ID", {"Fake GPU 1"})])
-def test_the_number_of_an_unlike_gpu_is_believed_only_if_cuda_counts_as_nvml_does(monkeypatch, order, recorded):
-    for key, value in {"FAKE_NVML": "unlike", "CUDA_DEVICE_ORDER": order, "CUDA_VISIBLE_DEVICES": "1"}.items():
-        monkeypatch.setenv(key, value)
-    assert {each["name"] for each in sampled()} == recorded

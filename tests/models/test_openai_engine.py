@@ -31,8 +31,6 @@ from roomscout.edge.settings import Settings
 from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
-from roomscout.models.openai.backend import COOL_DOWN_S, EndpointRouter
-from roomscout.models.openai.endpoint import Endpoint
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
 from tests.conftest import RoomScans, only_run, results, run_in_process, run_main, trajectories
@@ -205,25 +203,6 @@ def test_a_key_of_any_characters_is_removed_from_what_a_server_says(script: Faul
             assert key[:6] not in said_of_it and key[-6:] not in said_of_it
 
 
-@pytest.mark.parametrize("key", ["sk-two\nlines", "sk-with a space", "sk-schlüssel"])
-def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(script: FaultyServer, key: str):
-    with pytest.raises(ModelError, match="OPENAI_API_KEY does not hold an API key") as caught:
-        backend_at(script.url, key=key)
-    assert "sk-" not in "".join(traceback.format_exception(caught.value))
-
-
-def test_a_redirect_is_named_without_its_parameters_and_not_followed(script: FaultyServer):
-    script.fault = lambda request: "redirect"
-    with pytest.raises(ModelError, match=r"301: http://other.example/v1/chat/completions") as caught:
-        backend_at(script.url, key=KEY)
-    assert "token" not in str(caught.value) and len(script.requests) == 1
-
-
-def test_a_server_without_keys_is_sent_none(script: FaultyServer):
-    backend_at(script.url)
-    assert [request.key for request in script.requests] == [None]
-
-
 def test_a_server_that_is_not_there_is_named_at_once():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -288,25 +267,6 @@ def test_a_question_fails_where_no_url_answers(script: FaultyServer):
         assert [[each.turn for each in server.requests] for server in (script, other)] == [[-1, 0, 0]] * 2
         script.fault = no_fault
         assert len(backend.generate(chats[1:], action_format())) == 3
-
-
-def test_a_url_that_has_stopped_gets_questions_again_after_a_rest():
-    here, there = (Endpoint(f"http://{name}/v1", "served", ServerOptions(())) for name in ("here", "there"))
-    for cool_down_s, second in ((COOL_DOWN_S, there), (0.0, here)):
-        router = EndpointRouter([here, there], cool_down_s)
-        assert router.endpoint_of(1) is here and router.endpoint_of(2) is there
-        router.cool_down(here)
-        router.release(1)
-        assert router.endpoint_of(3) is second
-
-
-def test_conversations_of_equal_ids_keep_their_own_messages(script: FaultyServer):
-    """Single questions all have the id "asked", and several may be asked at once."""
-    backend = backend_at(script.url)
-    chats = [conversation(text) for text in ("What do you see?", "What is behind you?")]
-    backend.generate(chats, action_format())
-    asked = {request.conversation for request in script.requests if request.turn == 0}
-    assert asked == {"Look.\nWhat do you see?", "Look.\nWhat is behind you?"}
 
 
 def test_as_many_questions_are_in_flight_as_concurrency_says(rooms: RoomScans, tmp_path: Path):
@@ -379,21 +339,6 @@ def test_a_temperature_that_was_asked_for_is_never_left_out(script: FaultyServer
         make_backend("served", ModelOptions(temperature=0.5), ServerOptions((script.url,)))
 
 
-def test_a_router_is_understood_when_it_quotes_the_server_behind_it(script: FaultyServer):
-    error = {"message": "Provider returned error", "metadata": {"raw": '{"error": "seed: Extra inputs"}'}}
-    said = json.dumps(error).replace("{", "{{").replace("}", "}}")
-    script.fault = lambda request: f"400:{said}" if "seed" in request.body else None
-    (reply,) = backend_at(script.url).generate([conversation()], action_format())
-    assert reply.dropped == ("seed",)
-
-
-def test_a_model_that_reasons_is_checked_with_the_limit_of_the_run(script: FaultyServer):
-    short = "400:Could not finish the message because max_tokens or model output limit was reached."
-    script.fault = lambda request: short if request.body["max_tokens"] < 100 else None
-    backend_at(script.url)
-    assert [request.body["max_tokens"] for request in script.requests] == [16, 512]
-
-
 def test_a_model_without_images_is_found_before_the_first_question(script: FaultyServer):
     for refusal in ("400:served is not a multimodal model", "404:No endpoints found that support image input"):
         script.fault = lambda request, said=refusal: said if "image_url" in json.dumps(request.body) else None
@@ -420,14 +365,6 @@ def test_a_server_that_drops_views_is_reported(
     said = [each.getMessage() for each in caplog.records if "drop the beginning of conversations" in each.getMessage()]
     assert len(said) == warnings
     assert all("read 900 tokens of a conversation of 2 views, and 900 of one of 3" in each for each in said)
-
-
-@pytest.mark.parametrize("fault", ["gzip", "closing"])
-def test_a_server_may_compress_bodies_and_close_connections(script: FaultyServer, fault: str):
-    script.fault = lambda request: fault
-    backend = backend_at(script.url)
-    replies = [backend.generate([conversation()], action_format())[0].text for _ in range(8)]
-    assert len(set(replies)) == 1
 
 
 ACTION = '{"rotation_angle_degrees": 0, "answer": null, "done": false}'
@@ -478,15 +415,6 @@ def test_constrained_takes_a_server_that_keeps_to_a_schema(script: FaultyServer)
     assert asked[1]["json_schema"]["schema"] == reply_format.schema
 
 
-def test_an_empty_reply_is_not_sent_back_as_an_empty_message(script: FaultyServer):
-    backend, chat = backend_at(script.url), conversation()
-    chat.append(Message("assistant", "\n"))
-    chat.append(Message.of_views("And now?", chat.images[0]))
-    backend.generate([chat], action_format())
-    said = [each["content"] for each in script.requests[-1].body["messages"] if each["role"] == "assistant"]
-    assert said == ["(empty reply)"]
-
-
 def test_a_reply_that_is_cut_off_says_how_many_tokens_it_had(rooms: RoomScans, tmp_path: Path, script: FaultyServer):
     def long(body: bytes) -> bytes:
         sent = json.loads(scripted(lambda chat: "I see a long")(body))
@@ -497,16 +425,6 @@ def test_a_reply_that_is_cut_off_says_how_many_tokens_it_had(rooms: RoomScans, t
     folder = run_in_process(behind(rooms, tmp_path, script, num_questions=1, steps=1))
     (turn, *_) = RunReader(folder).turns(EpisodeId(1))
     assert turn.reply.finish_reason == "length" and "truncated after 10 tokens" in turn.parse_error
-
-
-def test_a_run_ends_with_the_tokens_that_the_server_counts(
-    rooms: RoomScans, tmp_path: Path, script: FaultyServer, caplog: pytest.LogCaptureFixture
-):
-    with caplog.at_level(logging.INFO):
-        folder = run_in_process(behind(rooms, tmp_path, script, num_questions=2, steps=1))
-    turns = len(list(RunReader(folder).all_turns()))
-    line = f"Tokens, as the server counts: {100 * turns} read ({60 * turns} of them cached), {10 * turns} written"
-    assert line in caplog.text
 
 
 def test_further_parameters_are_in_every_request_and_in_the_protocol(

@@ -11,7 +11,6 @@ from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.base.errors import ConfigError
 from roomscout.edge.resuming import as_begun, saved_settings
-from roomscout.models import ModelError, ModelOptions
 from roomscout.models.transformers.footprint import footprint, linear_weights
 from roomscout.models.transformers.loading import load_checkpoint
 from roomscout.models.transformers.shapes import ModelSizes
@@ -48,14 +47,6 @@ def test_quantized_weights_change_answers_and_cannot_change_in_a_run(rooms: Room
         as_begun(saved_settings(runs["4bit"]), rooms.config(tmp_path / "4bit", quantize="8bit", **few))
 
 
-def test_weights_that_are_quantized_are_not_quantized_again(checkpoint: str, tmp_path: Path):
-    loaded, processor = load_checkpoint(checkpoint, torch.float32, CPU, "4bit")
-    loaded.save_pretrained(tmp_path)
-    processor.save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="has quantized weights already: leave out --quantize"):
-        load_checkpoint(str(tmp_path), torch.float32, CPU, "8bit")
-
-
 def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(
     rooms: RoomScans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -78,10 +69,3 @@ def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(
 def test_what_cannot_be_quantized_is_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
         checked(settings_of(batch=True, quantize="4bit", **settings))
-
-
-def test_a_loaded_model_is_not_quantized(checkpoint: str):
-    from roomscout.models.transformers.backend import TransformersBackend
-
-    with pytest.raises(ModelError, match="quantize cannot be set for a loaded model"):
-        TransformersBackend(*load_checkpoint(checkpoint, torch.float32, CPU), ModelOptions(quantize="4bit"))

@@ -9,9 +9,8 @@ from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.analysis.compare.command import main as compare
 from roomscout.models import EXPLORER, ModelError, ModelOptions
-from roomscout.models.adapters import require_adapter
 from roomscout.models.transformers.loading import checkpoint_processor, generation_settings
-from roomscout.models.transformers.source import checkpoint_of, existing_source, hub_revision, id_and_revision
+from roomscout.models.transformers.source import checkpoint_of, hub_revision
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.server import Build, server_command
 from roomscout.runs.reader import RunReader
@@ -63,29 +62,7 @@ def test_a_revision_that_is_not_there_is_named(on_hub: str):
     assert hub_revision("acme/tiny@v9") is None
 
 
-def test_a_revision_of_a_folder_is_refused(tmp_path: Path):
-    for folder in ("embedded", str(tmp_path)):
-        with pytest.raises(ModelError, match=f"v1 selects a version on huggingface.co, and {folder} is a folder"):
-            checkpoint_of(folder, "v1")
-    with pytest.raises(ModelError, match="no checkpoint folder acme/tiny@v1: a hub checkpoint takes --revision"):
-        checkpoint_of("acme/tiny@v1")
-
-
-def test_a_folder_with_an_at_in_its_name_is_a_folder(tmp_path: Path, monkeypatch):
-    folder = write_untrained_checkpoint(tmp_path / "runs" / "tiny@home")
-    monkeypatch.chdir(tmp_path)
-    for name in (str(folder), "runs/tiny@home"):
-        assert id_and_revision(name) == (name, None)
-        assert existing_source(checkpoint_of(name)) == name
-
-
 def test_vllm_serves_the_revision(tmp_path: Path):
     command = server_command("acme/tiny@v1", ModelOptions(), VllmOptions(1), Build("0.33", is_cpu=False), 1)
     assert command[command.index("--model") + 1] == "acme/tiny"
     assert command[command.index("--revision") + 1] == command[command.index("--tokenizer-revision") + 1] == "v1"
-
-
-def test_an_adapter_fits_a_revision_of_its_base(tmp_path: Path):
-    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "acme/tiny"}')
-    (tmp_path / "adapter_model.safetensors").touch()
-    assert require_adapter(tmp_path, "acme/tiny@v1") == "acme/tiny"

@@ -111,10 +111,3 @@ def test_a_checkpoint_whose_template_has_no_videos_says_so(tmp_path: Path):
     assert not ConversationEncoder(processor, config).sees_videos
     with pytest.raises(ModelError, match=r"Qwen2\.5-VL with this chat template sees images, but no videos"):
         ConversationEncoder(processor, config).encode(conversation_of(0))
-
-
-def test_a_family_without_videos_says_so(tmp_path: Path):
-    checkpoint = write_untrained_family(tmp_path / "internvl", "internvl")
-    processor, config = AutoProcessor.from_pretrained(checkpoint), AutoConfig.from_pretrained(checkpoint)
-    with pytest.raises(ModelError, match=r"InternVL3\.5 with this chat template sees images, but no videos"):
-        ConversationEncoder(processor, config).encode(conversation_of(0))

@@ -84,23 +84,6 @@ def test_textures_are_found_by_their_names(scan, line, file):
     assert_shows(scan(mtl=f"newmtl wall\n{line}\n", textures=(file,)), FOUR)
 
 
-def test_a_texture_is_named_relative_to_its_material_file(scan):
-    obj = TEXTURED.replace("scan.mtl", "sub/scan.mtl")
-    assert_shows(scan(obj, textures=("sub/wall.png",), libraries=("sub/scan.mtl",)), FOUR)
-
-
-def test_a_material_may_have_a_hash_in_its_name(scan, caplog):
-    obj = TEXTURED.replace("usemtl wall", "usemtl Material #25")
-    assert_shows(scan(obj, f"newmtl Material #26\nKd 1 0 0\n{MATERIAL.replace('wall', 'Material #25', 1)}"), FOUR)
-    assert not caplog.text
-
-
-def test_the_name_of_a_material_may_have_bytes_of_another_encoding(scan):
-    name = "墙\u2026".encode("gb18030") + b"\x85"  # a line break to str.splitlines
-    obj, mtl = (text.encode().replace(b"mtl wall", b"mtl " + name) for text in (TEXTURED, MATERIAL))
-    assert_shows(scan(obj, mtl), FOUR)
-
-
 def test_a_texture_is_scaled_and_moved(scan):
     """The coordinates times 2, moved by half: the square begins in the middle of the texture."""
     shown = scan(mtl="newmtl wall\nmap_Kd -s 2 2 1 -o 0.5 0.5 0 wall.png\n")
@@ -137,11 +120,6 @@ def test_faces_without_texture_coordinates_have_the_colour_of_their_material(sca
     assert "1 triangles with the texture wall.png have no texture coordinates" in caplog.text
 
 
-def test_polygons_and_forms_mix(scan):
-    five = "v 0 0 2\nv 1 0 2\nv 2 0 2\nv 2 0 3\nv 0 0 3\nf 5//1 6//1 7//1 8//1 9//1\n"
-    assert len(scan(TEXTURED + five + "f 5 6 8\n").faces) == 2 + 3 + 1
-
-
 def test_points_are_drawn_beside_faces(scan):
     grid = np.stack(np.meshgrid(np.linspace(2, 3, 40), [0.0], np.linspace(0, 1, 40)), axis=-1).reshape(-1, 3)
     points = "".join(f"v {x} {y} {z} 1 0 0\n" for x, y, z in grid)
@@ -165,11 +143,6 @@ def test_glass_is_left_out(scan, caplog):
     pane = "v 0 -1 0\nv 1 -1 0\nv 1 -1 1\nv 0 -1 1\nusemtl glass\nf 5 6 7 8\n"
     assert_shows(scan(TEXTURED + pane, MATERIAL + "newmtl glass\nKd 1 1 1\nd 0.1\n"), FOUR)
     assert "left out 2 of 4 triangles" in caplog.text
-
-
-@pytest.mark.parametrize("line", ["d 1", "Tr 0", "Tr 1", "d 0\nTr 1"])
-def test_scans_do_not_vanish_by_a_wrong_transparency(scan, line):
-    assert_shows(scan(mtl=MATERIAL + line + "\n"), FOUR)
 
 
 def test_a_mask_cuts_out(scan, caplog):
@@ -220,8 +193,3 @@ def test_what_is_not_drawn_is_logged_once(scan, caplog, obj, mtl, message):
 def test_damage_is_named_with_its_line(scan, obj, message):
     with pytest.raises(SceneError, match=message):
         scan(obj)
-
-
-def test_vertices_that_are_no_number_are_dropped(scan):
-    scene = scan(SQUARE + "v nan 0 0\nv -nan(ind) 0 0\nf 1 2 3\nf 1 2 5\nf 1 2 6\n")
-    assert len(scene.faces) == 1

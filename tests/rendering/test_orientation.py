@@ -46,12 +46,6 @@ def test_the_advice_sets_a_room_upright(tmp_path: Path, caplog, up: UpAxis, size
     assert "--up-axis" not in advice(tmp_path, caplog, room(size), up, up)
 
 
-@pytest.mark.parametrize("up", AXES)
-def test_the_advice_needs_no_furniture(tmp_path: Path, caplog: pytest.LogCaptureFixture, up: UpAxis):
-    text = advice(tmp_path, caplog, room((5, 4, 2.5), empty=True), up, "z")
-    assert f"add --up-axis {up}\n" in text if up != "z" else "--up-axis" not in text
-
-
 @pytest.mark.parametrize("given", AXES)
 def test_the_advice_names_an_axis_of_the_file_whatever_is_given(tmp_path: Path, caplog, given: UpAxis):
     text = advice(tmp_path, caplog, room((5, 4, 2.5)), "-y", given)

@@ -1,10 +1,8 @@
-import gc
 import logging
 import os
 import signal
 import subprocess
 import sys
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,7 +11,6 @@ import numpy as np
 import pytest
 from conftest import COMMAND, RoomScans, run_command
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, landmark_room, scene_of
-from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry, Texturing, no_faces
@@ -230,21 +227,6 @@ def test_parallel_views_equal_sequential_views(renderer):
     assert all((a == b).all() for a, b in zip(sequential, parallel, strict=True))
 
 
-def test_a_renderer_does_not_keep_a_scene_alive(renderer):
-    scene = landmark_room()
-    renderer.render(scene, POSE, VIEW)
-    reference = weakref.ref(scene)
-    del scene
-    gc.collect()
-    assert reference() is None
-    assert renderer.render(closed_room(), POSE, VIEW).shape == (128, 160, 3)
-
-
-def test_an_unknown_renderer_is_refused():
-    with pytest.raises(RenderError, match="choose one of auto, raycast, pyrender, splats"):
-        make_renderer("vulkan")
-
-
 def test_auto_falls_back_to_raycast_and_logs_why(monkeypatch, caplog):
     monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", "/nowhere")
     with caplog.at_level(logging.DEBUG):
@@ -271,37 +253,6 @@ def gl_name(child_of) -> str:
     """The name of a renderer that runs in a child process and works here."""
     child_of("pyrender")
     return "pyrender"
-
-
-MESA = Path("/usr/share/glvnd/egl_vendor.d/50_mesa.json")
-
-
-@pytest.mark.skipif(not MESA.exists(), reason="needs Mesa's EGL driver")
-@pytest.mark.parametrize(("vendor", "ordinals"), [(MESA, {None}), (Path("/nowhere"), set())])
-def test_egl_devices_have_no_cuda_ordinal_without_nvidias_driver(vendor, ordinals):
-    code = "from roomscout.rendering.renderers.pyrender_egl import cuda_ordinals; print(set(cuda_ordinals()))"
-    assert run_python(code, {"__EGL_VENDOR_LIBRARY_FILENAMES": str(vendor)}) == str(ordinals)
-
-
-def test_a_painter_reports_its_device(gl_name):
-    """Pretends that EGL's first device has CUDA ordinal 3; the second painter sets EGL_DEVICE_ID for the third."""
-    code = (
-        "import roomscout.rendering.renderers.pyrender_egl as egl; egl.cuda_ordinals = lambda: [3]\n"
-        "for cuda_device in (0, 3, 3): print(egl.PyrenderPainter(cuda_device).device)"
-    )
-    devices = [line[line.rindex(" (") :] for line in run_python(code).splitlines()]
-    assert devices == [" (EGL device 0)", " (EGL device 0, CUDA device 3)", " (EGL device 0)"]
-
-
-@pytest.mark.slow
-def test_the_environments_egl_device_overrides_the_cuda_device(gl_name, monkeypatch, caplog):
-    with caplog.at_level(logging.DEBUG):
-        make_renderer(gl_name, cuda_device=0).close()
-    assert "renderer pyrender on " in caplog.text
-    assert "EGL_DEVICE_ID" not in os.environ
-    monkeypatch.setenv("EGL_DEVICE_ID", "99")
-    with pytest.raises(RenderError, match="Invalid device ID"):
-        make_renderer(gl_name, cuda_device=0)
 
 
 NO_LIBRARY = "libX11.so.6: cannot open shared object file: No such file or directory"
@@ -340,18 +291,6 @@ def test_a_run_without_open3d_or_its_libraries_says_what_to_install(rooms: RoomS
     assert not list(tmp_path.glob("logs/*"))
 
 
-@pytest.mark.slow
-def test_open3d_is_checked_before_weights_are_read_but_after_torch_is_imported(rooms: RoomScans, tmp_path):
-    model = write_untrained_checkpoint(tmp_path / "model")
-    for weights in model.glob("*.safetensors"):
-        weights.unlink()
-    command = rooms.command(tmp_path / "logs", "--model", str(model))
-    ended = run_command(command, env=without_open3d(tmp_path, f"ImportError({NO_LIBRARY!r})"))
-    assert ended.returncode == 2
-    assert "libx11-6" in ended.stderr and ended.stderr.count("\n") == 1
-    assert "torch first: True" in ended.stdout
-
-
 def test_bilinear_sampling_repeats_with_v_up():
     image = np.uint8([[[0, 0, 0], [100, 100, 100]], [[200, 200, 200], [40, 40, 40]]])
     uv = np.array([[0.25, 0.75], [0.75, 0.75], [0.25, 0.25], [0.5, 0.75], [1.25, -0.25], [0.0, 0.75]])
@@ -363,11 +302,6 @@ def test_importing_loads_no_graphics_library():
     imports = "; ".join(f"import roomscout.rendering.{name}" for name in modules.split(", "))
     check = "print([m for m in ('open3d', 'trimesh', 'pyrender', 'OpenGL', 'torch', 'scipy') if m in sys.modules])"
     assert run_python(f"import sys; {imports}; {check}") == "[]"
-
-
-def test_open3d_is_imported_without_dash():
-    code = "from roomscout.rendering.open3d_import import import_open3d; import_open3d()"
-    assert run_python(f"import sys; {code}; print('dash' in sys.modules)") == "False"
 
 
 def run_python(code: str, environment: dict[str, str] | None = None) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import trimesh
 
-from roomscout.rendering.scene import Scene, SceneCache, SceneError, load_scene
+from roomscout.rendering.scene import Scene, SceneCache, load_scene
 
 
 @pytest.fixture
@@ -49,13 +49,3 @@ def test_concurrent_requests_load_a_scene_once(scans):
 
     with ThreadPoolExecutor(8) as pool:
         assert len({id(scene) for scene in pool.map(get, range(8))}) == 2
-
-
-def test_the_cache_does_not_keep_errors(scans):
-    cache = SceneCache(max_bytes=10**9)
-    whole = scans[0].read_bytes()
-    scans[0].write_bytes(whole[:-5])
-    with pytest.raises(SceneError):
-        cache.get(scans[0])
-    scans[0].write_bytes(whole)
-    assert len(cache.get(scans[0]).faces) == 2

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from gltf_files import image_bytes
 from PIL import Image
-from simple_rooms import RED
 
 from roomscout.rendering.textures import Opacity, decoded
 
@@ -54,8 +53,3 @@ def test_images_of_any_mode_are_decoded(mode, colour, shown):
     if mode == "P":
         image.putpalette([9, 8, 7] * 256)
     assert (decoded(image_bytes(image)).pixels == shown).all()
-
-
-def test_a_cmyk_jpeg_is_decoded():
-    image = Image.new("RGB", (8, 8), RED).convert("CMYK")
-    assert np.abs(decoded(image_bytes(image, "JPEG")).pixels.astype(int) - RED).max() <= 6

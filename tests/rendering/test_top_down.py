@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simple_rooms import BLUE, GREEN, GREY, RED, box, scene_of
+from simple_rooms import BLUE, GREEN, RED, box, scene_of
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
@@ -82,15 +82,6 @@ def test_a_map_has_only_what_was_seen():
     assert len(places(PLAN.draw(sight_of(room(), START)), GREEN))
 
 
-def test_no_map_shows_the_ceiling():
-    lamp = box((0.5, 3.0, 2.2), (1.5, 4.0, 2.3), (250, 250, 0))
-    scene = room(lamp)
-    assert len(places(sight_of(scene, START, replace(START, pitch_deg=20.0)).view, (250, 250, 0)))
-    for modality in (MAP, PLAN):
-        image = modality.draw(sight_of(scene, START, replace(START, pitch_deg=20.0)))
-        assert not len(places(image, (250, 250, 0))) and len(places(image, GREY))
-
-
 def test_a_map_is_the_same_whether_earlier_turns_were_kept_or_not():
     path = (START, START.moved(-30.0, 0.5, 0.2, 0.0), START.moved(100.0, 0.2, 0.0, 0.1))
     kept: dict[str, object] = {}
@@ -115,19 +106,3 @@ def test_a_step_to_the_left_moves_the_mark_left_and_a_turn_turns_it(modality):
         turned: middle(modality.draw(sight_of(room(), START, START.turned(turned))), ARROW) for turned in (90, -90)
     }
     assert towards[90][1] < towards[-90][1] - 5, "lines to the left and right bound the view"
-
-
-@pytest.mark.parametrize("size", [(8, 6), (33, 21), (320, 240)])
-def test_images_have_the_size_of_the_view(size: tuple[int, int]):
-    camera = Intrinsics(*size, size[0] / 2)
-    view = RaycastRenderer().render(room(), START, camera)
-    for modality in (MAP, PLAN):
-        sight = Sight(RaycastRenderer(), room(), camera, (START,), view, START)
-        image = modality.draw(sight)
-        assert image.shape == view.shape and image.dtype == np.uint8
-
-
-def test_a_map_of_nothing_shows_the_path():
-    scene, outside = room(), CameraPose(30.0, 30.0, 1.6, 0.0, 10.0)
-    image = MAP.draw(sight_of(scene, outside))
-    assert len(places(image, ARROW)) and len(places(image, UNSEEN)) > 0.8 * image[..., 0].size

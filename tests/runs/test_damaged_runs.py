@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from conftest import RoomScans, run_in_process, run_main, scripted
 
-from roomscout.analysis.serve.runs import RunList
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 
@@ -63,25 +62,11 @@ def test_a_damaged_value_is_named_with_its_file(run: Path, name: str, change: Ca
         every_file(run)
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _, _ in DAMAGE}))
-def test_a_file_that_is_not_json_is_named(run: Path, name: str):
-    (run / name).write_text("{\n")
-    with pytest.raises(RunError, match=f"{name}.* is damaged"):
-        every_file(run)
-
-
 def test_a_run_of_another_version_is_refused(run: Path):
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(facts | {"schema": 1}))
     with pytest.raises(RunError, match=r"has schema 1, but this version writes 2"):
         _ = RunReader(run).facts
-
-
-def test_a_list_of_runs_shows_the_others_beside_a_damaged_one(run: Path):
-    bad = Path(shutil.copytree(run, run.parent / "bad"))
-    (bad / "run.json").write_text("{}")
-    page = RunList(run.parent, run.parent).page([""], {}).content.decode()
-    assert "missing keys" in page and "3 questions" in page
 
 
 def test_a_verb_refuses_a_damaged_run_with_status_2(run: Path):

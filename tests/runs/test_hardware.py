@@ -88,18 +88,6 @@ def test_the_wait_for_a_turn_is_that_before_its_reply_and_not_before_its_forced_
     assert all(turn.seconds.wait_views > 0 for turn in turns)
 
 
-def test_of_a_server_only_its_replies_are_known(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, batch_size=3, steps=2), ModelPolicy(Engine(concurrent=True)))
-    found = summary_of(folder)["hardware"]
-    turns = summary_of(folder)["cost"]["turns"]
-    assert found["seconds"]["replies"] == pytest.approx(0.02 * turns)
-    assert found["seconds"]["prefill"] == found["seconds"]["wait_views"] == 0
-    assert "; views took " in found["bottleneck"]
-    assert found["tokens_per_second"] == pytest.approx(
-        8 * turns / summary_of(folder)["sessions"][0]["seconds"], rel=0.1
-    )
-
-
 def test_gpus_are_sampled_survive_a_resume_and_a_merge_and_are_shown(rooms: RoomScans, tmp_path: Path):
     variables = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     variables |= {"PYTHONPATH": os.pathsep.join([str(FAKE), *filter(None, [os.environ.get("PYTHONPATH")])])}

@@ -81,11 +81,6 @@ def test_a_file_that_has_no_price_is_named_in_one_sentence(prices: Path, text: s
     assert "\n" not in str(refused.value)
 
 
-def test_a_model_on_the_hub_is_not_taken_for_its_last_part(prices: Path):
-    with pytest.raises(ValueError, match=f"no price of owner/{MODEL}, as the run calls its model"):
-        read_price(prices, f"owner/{MODEL}")
-
-
 def test_settings_that_need_each_other_or_a_model_are_refused(rooms: RoomScans, prices: Path, tmp_path: Path):
     config = rooms.config(tmp_path / "runs")
     with pytest.raises(ConfigError, match=r"--prices .* conflicts with --policy random"):
@@ -146,14 +141,6 @@ def test_a_budget_stops_a_run_that_a_larger_one_resumes(rooms: RoomScans, prices
     assert resumed.status == 0
     undisturbed = answered(changed(config, budget=None, log_root=tmp_path / "undisturbed"))
     assert [row.answer for row in resumed.rows] == [row.answer for row in undisturbed.rows]
-
-
-def test_a_resumed_run_keeps_its_price_if_the_file_is_gone(rooms: RoomScans, prices: Path, tmp_path: Path):
-    config = rooms.config(tmp_path / "runs", prices=prices, steps=1, batch_size=1, budget=OF_A_TURN)
-    outcome = answered(config)
-    prices.unlink()
-    assert answered(changed(config, budget=1.0), outcome.folder).status == 0
-    assert RunReader(outcome.folder).facts.price == Price(MODEL, 1, 4, 0.1)
 
 
 def test_a_budget_counts_turns_of_several_threads_and_forced_answers(one_run: Path):

@@ -115,13 +115,6 @@ def test_no_reading_verb_executes_what_a_run_names(
     assert not (own.parent / "executed").exists()
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("rescore", "failures")])
-def test_a_verb_shows_a_run_of_a_user_s_benchmark_without_its_code(ran: Path, own: Path, verb: str):
-    own.unlink()
-    ended = run_main(VERBS[verb](str(ran)))
-    assert ended.returncode == 0, ended.stderr
-
-
 def test_what_was_recorded_of_a_benchmark_is_what_it_was(ran: Path, own: Path):
     recorded, found = RunReader(ran).benchmark, find_benchmark(f"{own}:OWN")
     same = ("name", "title", "label", "aggregate", "rescans", "sizes", "references", "datasets", "excluded")
@@ -141,24 +134,9 @@ def test_an_earlier_run_of_a_user_s_benchmark_is_one_sentence_with_the_flag(ran:
     assert ended.returncode == 2
 
 
-@pytest.mark.parametrize("verb", ["compare", "rescore", "report"])
-def test_the_flag_executes_it(ran: Path, own: Path, verb: str):
-    named_by(ran, f"{own}:OWN", described=False)
-    ended = run_main([*VERBS[verb](str(ran)), "--allow-code"])
-    assert ended.returncode == 0, ended.stderr
-    assert (own.parent / "executed").exists()
-
-
 def test_scores_of_a_user_s_own_kind_need_the_flag(ran: Path, own: Path):
     refused, allowed = (run_main(["rescore", str(ran), *more]) for more in ([], ["--allow-code"]))
     assert "answers of kind shout are scored by the code of" in refused.stderr
-    assert (refused.returncode, allowed.returncode) == (2, 0)
-
-
-def test_an_overall_of_a_user_s_own_needs_the_flag(rooms: RoomScans, tmp_path: Path, own: Path):
-    run = run_of(f"{own}:HALVED", rooms, tmp_path)
-    refused, allowed = (run_main([*VERBS["compare"](str(run)), *more]) for more in ([], ["--allow-code"]))
-    assert "the overall of Halved is computed by the code of" in refused.stderr
     assert (refused.returncode, allowed.returncode) == (2, 0)
 
 

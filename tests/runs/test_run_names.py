@@ -1,19 +1,16 @@
 """Runs by name: --name, and RUN as the verbs take it."""
 
 import json
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from conftest import RoomScans
 from planned import settings_of
 
-from roomscout import explore
-from roomscout.analysis.run_argument import chosen_run
 from roomscout.base.errors import ConfigError
 from roomscout.command.main import main
 from roomscout.runs import RunError
-from roomscout.runs.reader import RunReader, find_part, find_run, named_run, newest_run
+from roomscout.runs.reader import RunReader, find_part, find_run, named_run
 from roomscout.runs.writer import named_folder, new_run_folder
 
 
@@ -67,12 +64,6 @@ def test_a_part_is_found_by_the_name_of_its_run(tmp_path: Path):
     assert find_part(tmp_path, 1, 2) == tmp_path / "b_shard1of2"
 
 
-def test_the_newest_run_is_the_one_that_began_last(logs: Path, capsys: pytest.CaptureFixture[str]):
-    newest = Namespace(run=None, log_root=logs, allow_code=False)
-    assert newest_run(logs) == find_run("recent", logs) == chosen_run(newest) == logs / "later"
-    assert capsys.readouterr().err == f"The newest run: {logs / 'later'}\n"
-
-
 def test_a_run_is_named_by_its_path_or_its_name(logs: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(logs.parent)
     for named in ("later", "logs/later", str(logs / "later")):
@@ -82,14 +73,6 @@ def test_a_run_is_named_by_its_path_or_its_name(logs: Path, monkeypatch: pytest.
         RunError, match=r"latre does not exist, and .*logs has no run of that name: did you mean .*ater"
     ):
         named_run(Path("latre"), logs)
-
-
-@pytest.mark.parametrize(
-    "verb", ["report", "wrong", "serve", "failures", "rescore", "export --to messages", "replay q1"]
-)
-def test_a_verb_without_a_run_says_that_there_is_none(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main([*verb.split(), "--log-root", str(tmp_path)]) == 2
-    assert f"no run below {tmp_path}; start one with roomscout eval" in capsys.readouterr().err
 
 
 def test_a_named_run_is_recorded_resumed_and_looked_at_by_its_name(
@@ -104,8 +87,3 @@ def test_a_named_run_is_recorded_resumed_and_looked_at_by_its_name(
     said = capsys.readouterr().err
     assert "--name other names a new run: leave it out to resume one" in said
     assert "--name free: " in said
-
-
-def test_a_name_in_python_needs_a_run_folder(rooms: RoomScans):
-    with pytest.raises(ConfigError, match="--name is of a run with a folder: add log_root"):
-        explore(rooms.questions, policy="random", name="x", scan_root=rooms.root)

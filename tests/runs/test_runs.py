@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -19,10 +19,8 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.state import QuestionState
 from roomscout.models import Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
-from roomscout.runs import RunError
-from roomscout.runs.provenance import git_revision
 from roomscout.runs.reader import RunReader, run_folders
-from roomscout.runs.records import EpisodeId, OmittedIfEmpty, ResultRow, Turn
+from roomscout.runs.records import EpisodeId, ResultRow, Turn
 from roomscout.runs.writer import RunWriter
 
 
@@ -147,25 +145,6 @@ def test_a_reader_always_sees_complete_records(rooms: RoomScans, tmp_path: Path)
     assert all(final.turns(episode)[: len(turns)] == turns for episode, turns in glances)
 
 
-def test_missing_files_read_as_empty(tmp_path: Path):
-    reader = RunReader(tmp_path)
-    assert (reader.rows, reader.turns(EpisodeId(1)), reader.messages(EpisodeId(1)), reader.begun) == ([], [], [], [])
-    assert reader.summary is None
-    with pytest.raises(RunError, match=r"run\.json"):
-        _ = reader.facts
-
-
-def test_a_new_field_of_a_turn_is_declared_in_one_place(interrupted: Path):
-    @dataclass(frozen=True, repr=False)
-    class Judged(Turn):
-        confidence: OmittedIfEmpty[float | None] = None
-
-    (old, *_) = RunReader(interrupted).turns(EpisodeId(1))
-    judged = Judged.from_json(old.to_json() | {"confidence": 0.5})
-    assert (judged.confidence, judged.to_json()) == (0.5, old.to_json() | {"confidence": 0.5})
-    assert Judged.from_json(old.to_json()).to_json() == old.to_json()
-
-
 def test_a_turn_is_read_as_it_was_written(rooms: RoomScans, tmp_path: Path):
     """Replies and their costs, poses and moves, in the classes that the loop uses; a reply may hold odd characters."""
     odd = ModelPolicy(ScriptedBackend(lambda chat: 'I see \ud800 {"forward_meters": 1}'))
@@ -182,21 +161,3 @@ def test_a_turn_is_read_as_it_was_written(rooms: RoomScans, tmp_path: Path):
             replace(turn, seconds=there.seconds) for turn, there in zip(turns, saved, strict=True)
         ]
         assert all((turn.view == there.view).all() for turn, there in zip(turns, saved, strict=True))
-
-
-def test_log_probabilities_are_recorded_if_a_model_computes_them(rooms: RoomScans, tmp_path: Path):
-    class Sure(ScriptedBackend):
-        def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
-            return [replace(each, logprobs=(-0.5, 0.0)) for each in super().generate(conversations, reply_format)]
-
-    for name, backend in (("with", Sure(random_policy())), ("without", ScriptedBackend(random_policy()))):
-        folder = run_in_process(rooms.config(tmp_path / name, num_questions=1, steps=1), ModelPolicy(backend))
-        (line, *_) = (folder / "q001" / "turns.jsonl").read_text().splitlines()
-        assert ("logprobs" in json.loads(line)["reply"]) == (name == "with")
-        assert RunReader(folder).turns(EpisodeId(1))[0].reply.logprobs == ((-0.5, 0.0) if name == "with" else ())
-
-
-def test_the_revision_of_a_checkout_of_another_user_is_read(monkeypatch: pytest.MonkeyPatch):
-    revision = git_revision()
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # as for a checkout that a container mounts
-    assert git_revision() == revision

@@ -1,7 +1,5 @@
 """Baselines of a run: the most frequent answer elsewhere, and the same run blind."""
 
-import json
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,13 +9,10 @@ from typing import Any
 import pytest
 from conftest import RoomScans, only_run, run_in_process, vsi_question
 from planned import run_settings
-from result_rows import result_row
 
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.state import QuestionState
-from roomscout.analysis.compare.answers import read_answers
-from roomscout.analysis.report.contents import RunContents
 from roomscout.data.benchmark import FrequentAnswers
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
@@ -29,15 +24,12 @@ from roomscout.edge.reading import changed
 from roomscout.edge.settings import TYPES, Settings, names_of
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
-from roomscout.runs import RunError
-from roomscout.runs.baselines import blind_baseline
 from roomscout.runs.conditions import IN_WORDS, hash_of, is_blind_run_of
 from roomscout.runs.hashes import hashes_of
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.scoring.baselines import frequency_baseline, frequent_guesses
 from roomscout.scoring.scores import Baseline
-from roomscout.scoring.summary import format_summary, summarize
 
 SIZE = "object_size_estimation"
 
@@ -68,16 +60,6 @@ def guesses(questions: Sequence[Question], source: Sequence[Question] | None = N
 def test_a_guess_is_the_most_frequent_answer_in_other_scenes(asked: str, expected: str):
     questions = counting(*((scene, None if truth == "-" else truth) for scene, truth in asked.split()))
     assert [each or "-" for each in guesses(questions)] == expected.split()
-
-
-def test_two_scans_of_a_room_are_one_room_unless_they_are_of_another_dataset():
-    assert guesses(counting(("scene0000_00", "2"), ("scene0000_01", "3"), ("scene0001_00", "4"))) == ["4", "4", "2"]
-    assert guesses(counting(("scene0000_00", "2"), ("scene0000_01", "3"), dataset="mine")) == ["3", "2"]
-
-
-def test_a_guess_is_counted_in_the_whole_source_and_not_in_the_questions_asked():
-    source = counting(("a", "2"), ("b", "3"), ("c", "3"))
-    assert guesses(source[:1], source) == ["3"]
 
 
 def test_a_benchmark_may_bring_the_answers_of_its_training_split():
@@ -120,15 +102,6 @@ def test_a_baseline_without_a_task_has_no_overall():
     )
 
 
-def test_a_baseline_without_a_task_says_so_in_the_table():
-    rows = [result_row(name, 1.0, id=name) for name in ("object_counting", "room_size_estimation")]
-    frequent = Baseline(source="counted elsewhere", questions=2, tasks={"object_counting": 40.0})
-    scores = replace(summarize(rows, BENCHMARK), baselines={"most_frequent": frequent})
-    head, counts, size, *_, last = format_summary(scores, BENCHMARK)
-    assert [line.split()[-1] for line in (head, counts, size)] == ["frequent", "40.0", "-"]
-    assert last == "frequent: no overall, since room_size_estimation has no questions elsewhere (counted elsewhere)"
-
-
 def baselines(folder: Path) -> dict[str, Baseline]:
     return RunReader(folder).summary.baselines
 
@@ -163,13 +136,6 @@ def test_merged_parts_have_the_baseline_of_an_undivided_run(six_rooms: RoomScans
     assert baselines(tmp_path / "merged") == baselines(one_run)
 
 
-def test_a_damaged_baseline_is_named(one_run: Path, tmp_path: Path):
-    run = shutil.copytree(one_run, tmp_path / "run")
-    (run / "baselines.json").write_text("{")
-    with pytest.raises(RunError, match=r"baselines\.json is damaged"):
-        _ = RunReader(run).guesses
-
-
 def test_question_objects_are_compared_with_those_of_other_scenes_in_the_list(rooms: RoomScans, tmp_path: Path):
     questions = load_questions(rooms.questions)
     settings = {"scan_root": rooms.root, "renderer": "blind", "image_size": (32, 24), "steps": 0}
@@ -200,30 +166,6 @@ def test_the_blind_baseline_is_the_newest_finished_blind_run_of_the_same(rooms: 
         tasks=scores.tasks,
         overall=scores.overall,
     )
-
-
-def test_an_unfinished_blind_run_is_no_baseline(rooms: RoomScans, tmp_path: Path):
-    config = rooms.config(tmp_path, steps=0)
-    blind = run_in_process(changed(config, renderer="blind"))
-    summary = json.loads((blind / "summary.json").read_text())
-    (blind / "summary.json").write_text(json.dumps(summary | {"pending": 1}))
-    run_settings(config)
-    assert "blind" not in baselines(run_folders(tmp_path)[-1])
-
-
-def test_a_run_without_a_blind_baseline_says_how_to_measure_it(rooms: RoomScans, tmp_path: Path, caplog):
-    caplog.set_level("INFO")
-    run_in_process(rooms.config(tmp_path, steps=0))
-    assert any(line.startswith("blind: not known; the same command with --renderer blind") for line in caplog.messages)
-
-
-def test_a_report_shows_a_blind_run_that_was_made_after_its_run(rooms: RoomScans, tmp_path: Path):
-    seeing = run_in_process(rooms.config(tmp_path, steps=0))
-    assert "blind" not in baselines(seeing)
-    run_settings(rooms.config(tmp_path, steps=0, renderer="blind"))
-    summary = RunContents.read(seeing).summary
-    assert summary.baselines["blind"] == blind_baseline(RunReader(seeing), RunReader(seeing).facts)
-    assert read_answers([seeing])[0].summary.baselines == summary.baselines
 
 
 OTHER_CONDITIONS: dict[str, Any] = {
@@ -301,17 +243,6 @@ def test_the_folder_of_equal_files_is_no_condition(rooms: RoomScans, one_run: Pa
 def test_each_setting_that_names_a_path_is_a_condition_by_its_hash():
     paths = {name for name in names_of(Role.ANSWER, Role.SCORING) if Path in TYPES[name]}
     assert paths == {"prompts", "moves_of"}, "the hash of its content belongs into conditions_of"
-
-
-def test_the_protocol_of_a_policy_without_a_model_does_not_speak_of_prompts_and_tokens(one_run: Path):
-    facts = RunReader(one_run).facts
-    assert not re.search(r"tokens|told|greedy|prompts|answers read", facts.protocol)
-    assert "8 moves, 160x96 px, focal 75 px (94 x 65 degrees in view)" in facts.protocol
-    assert facts.protocol.endswith("first view by visibility, VSI-Bench scoring")
-    warm = replace(facts, config=facts.config | {"temperature": 0.7})
-    assert "visibility, temperature 0.7, VSI-Bench" in warm.protocol
-    of_model = replace(facts, conditions=facts.conditions | {"prompts": "0123456789abcdef"}).protocol
-    assert "greedy, replies of" in of_model and "prompts 0123456789ab, VSI-Bench" in of_model
 
 
 def test_the_protocol_names_each_condition_that_it_has_no_words_for(one_run: Path):

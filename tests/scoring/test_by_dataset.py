@@ -12,16 +12,14 @@ import pytest
 from conftest import RoomScans, run_in_process
 from result_rows import result_row
 
-from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.writer import write_report
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.benchmarks.vsi_bench import BENCHMARK as VSI_BENCH
 from roomscout.runs.reader import RunReader
 from roomscout.scoring.agreement import agreement_lines, by_annotator
 from roomscout.scoring.by_dataset import format_by_dataset, scores_by_dataset
 from roomscout.scoring.rows import ResultRow
-from roomscout.scoring.summary import aggregate, part_lines, summarize
+from roomscout.scoring.summary import aggregate, summarize
 
 ROOMS = replace(find_benchmark("rooms"), label="rooms_overall", sizes={"rooms_overall_7_task": 27 * 12})
 TYPES, LEVELS, SCENES = ROOMS.scan_types, ROOMS.datasets, range(12)
@@ -52,12 +50,6 @@ def test_each_dataset_is_scored_as_if_it_were_alone():
         name: round(percent, 10) for name, percent in alone.items()
     }
     assert scores_by_dataset(rows(["bare"]), ROOMS) == {}
-
-
-def test_each_dataset_has_an_interval_over_its_own_scenes():
-    found = scores_by_dataset(rows(), ROOMS)["cluttered"]
-    low, high = found.interval
-    assert low < found.overall < high and found.intervals.scenes["overall"] == 12
 
 
 def test_an_aggregate_that_needs_every_type_scores_no_dataset_or_person_that_lacks_one():
@@ -144,23 +136,6 @@ def test_questions_about_other_datasets_are_not_the_benchmark():
     assert str(summarize(found, ROOMS).asked.label) == "partial_rooms_overall_7_task_of_108_questions_in_mine"
 
 
-def test_the_labels_of_vsi_bench_do_not_depend_on_datasets():
-    found = [replace(row, dataset="scannet") for row in rows(["bare"])]
-    whole = replace(VSI_BENCH, sizes={"overall_7_task": len({row.id for row in found})})
-    assert str(summarize(found, whole).asked.label) == "overall_7_task"
-
-
-def test_a_run_over_a_part_of_vsi_bench_says_so():
-    summary = summarize(rows(["bare"]), VSI_BENCH)
-    (line,) = part_lines({"datasets": ["scannet"], "num_questions": 9}.get, summary, VSI_BENCH)
-    assert line.startswith("a part of VSI-Bench (--datasets, --num-questions): ")
-
-
-def test_a_run_over_a_file_of_ones_own_is_no_part_of_vsi_bench():
-    summary = summarize(rows(["bare"]), VSI_BENCH)
-    assert part_lines({"questions": "my.jsonl", "num_questions": 9}.get, summary, VSI_BENCH) == []
-
-
 @pytest.fixture(scope="module")
 def run(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over two rooms of different datasets."""
@@ -184,15 +159,6 @@ def test_a_run_keeps_its_scores_by_dataset(run: Path):
     assert {name: each.scored for name, each in found.items()} == {"large": 4, "small": 4}
 
 
-def test_a_run_prints_its_scores_by_dataset(run: Path):
-    assert re.search(r"percent by dataset +large +small", (run / "run.log").read_text())
-
-
 def test_the_report_shows_the_scores_by_dataset(run: Path, tmp_path: Path):
     page = write_report(run, tmp_path / "report.html").path.read_text()
     assert re.search(r'By dataset</h3>.*<th scope="col">large</th><th scope="col">small</th>', page, re.DOTALL)
-
-
-def test_the_leaderboard_has_a_column_per_dataset(run: Path, capsys: pytest.CaptureFixture[str]):
-    assert leaderboard([str(run)]) == 0
-    assert "| 95 % interval | large | small | failed |" in capsys.readouterr().out

@@ -11,7 +11,6 @@ from scipy import stats
 from roomscout.data.answers import LETTER_KIND
 from roomscout.data.benchmark import Benchmark, QuestionType, mean_over_questions
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.runs.reader import RunReader
 from roomscout.scoring.intervals import (
     NO_SPREAD,
     Difference,
@@ -23,7 +22,7 @@ from roomscout.scoring.intervals import (
     uneven_scenes,
 )
 from roomscout.scoring.rows import ResultRow
-from roomscout.scoring.summary import aggregate, format_summary, summarize
+from roomscout.scoring.summary import aggregate
 
 COUNTING, SIZE = "object_counting", "room_size_estimation"
 EASY, HARD = "object_rel_direction_easy", "object_rel_direction_hard"
@@ -79,13 +78,6 @@ def test_an_interval_of_one_question_per_scene_is_that_of_a_mean():
     assert task.interval == pytest.approx((expected.low, expected.high), abs=0.6)
 
 
-def test_an_interval_does_not_depend_on_the_last_bits_of_sums():
-    values = np.random.default_rng(3).integers(11, size=12) / 10
-    noise = np.random.default_rng(100).choice([-1e-14, 1e-14], size=12) * (values % 1 > 0)
-    (task, _), (other, _) = (estimates(one_each(each.tolist()), BENCHMARK) for each in (values, values + noise))
-    assert other.interval == pytest.approx(task.interval, abs=1e-6)
-
-
 def test_answers_in_one_scene_do_not_count_as_independent():
     values = np.random.default_rng(2).random(30).tolist()
     once, four_times = (estimates(one_each(values) * times, BENCHMARK)[0] for times in (1, 4))
@@ -98,24 +90,6 @@ def test_scans_of_one_room_are_one_scene():
     assert (task.scenes, task.missing) == (9, "9 scenes, and an interval needs at least 10")
 
 
-def test_a_benchmark_says_which_scans_are_of_one_room():
-    mine = replace(BENCHMARK, rescans={"mine": r"(\w+)-(?:day|night)"})
-    assert mine.room_of("mine", "kitchen-day") == mine.room_of("mine", "kitchen-night") == ("mine", "kitchen")
-    assert mine.room_of("scannet", "scene0000_01") == ("scannet", "scene0000_01")
-
-
-def test_equal_scores_have_no_interval():
-    (task, overall) = estimates(one_each([1.0] * 12), BENCHMARK)
-    assert task.missing == overall.missing == NO_SPREAD
-    assert task.interval is None
-
-
-def test_one_constant_task_leaves_the_interval_of_the_others():
-    rows = one_each([1.0] * 12) + one_each([0.0, 1.0] * 6, SIZE)
-    found = named(estimates(rows, BENCHMARK))
-    assert [found[name].interval is None for name in (COUNTING, SIZE, "overall")] == [True, False, False]
-
-
 def test_a_type_in_few_scenes_takes_the_interval_of_its_task_and_of_the_overall():
     rows = one_each([0.0, 1.0] * 6) + one_each([0.0, 1.0] * 6, EASY) + one_each([0.0, 1.0, 1.0], HARD)
     found = named(estimates(rows, BENCHMARK))
@@ -123,12 +97,6 @@ def test_a_type_in_few_scenes_takes_the_interval_of_its_task_and_of_the_overall(
     assert {name: each.missing for name, each in found.items()} == {
         COUNTING: "", "object_rel_direction": why, EASY: "", HARD: why, "overall": why,
     }  # fmt: skip
-
-
-def test_a_mean_over_questions_needs_no_scene_of_each_type():
-    rows = one_each([0.0, 1.0] * 6) + one_each([0.0, 1.0, 1.0], SIZE)
-    found = named(estimates(rows, replace(BENCHMARK, aggregate=mean_over_questions)))
-    assert [found[name].interval is None for name in (COUNTING, SIZE, "overall")] == [False, True, False]
 
 
 def test_a_type_that_some_resamples_lack_has_an_interval():
@@ -173,13 +141,6 @@ def test_the_interval_of_a_few_changed_answers_includes_0_unless_the_test_reject
         assert (found.interval[0] > 0) == rejected
 
 
-def test_an_interval_that_contradicts_its_p_value_is_known():
-    cases = {((-1.0, 2.0), 0.01): True, ((-24.7, -1.3), 0.01): False, ((-1.0, 2.0), 0.5): False, (None, 0.01): False}
-    for (interval, p_value), contradicts in cases.items():
-        found = Difference("overall", -8.0, 30, interval, 5.0, p_value=p_value)
-        assert found.contradicts == contradicts
-
-
 def test_types_of_ones_own_have_intervals_and_their_mean_as_overall():
     found = estimates(one_each([0.0, 1.0] * 6, "open"), BENCHMARK)
     assert [each.name for each in found] == ["open", "overall"]
@@ -191,37 +152,12 @@ def test_the_overall_of_types_of_ones_own_pools_their_questions():
     assert estimates(rows, BENCHMARK)[-1].percent == 25.0
 
 
-def test_nothing_scored_has_no_intervals():
-    assert intervals_of([result_row(COUNTING, None)], BENCHMARK) is None
-
-
 def test_the_intervals_of_a_summary_are_percentages_by_name():
     found = intervals_of(one_each([0.0, 1.0] * 20) + one_each([0.5], SIZE), BENCHMARK)
     low, high = found.percent[COUNTING]
     assert 30 < low < 50 < high < 70
     assert found.missing[SIZE] == f"{SIZE} is asked in 1 scene of 40, and an interval needs at least 10"
     assert (found.level, found.scenes) == (95, {COUNTING: 40, SIZE: 1, "overall": 40})
-
-
-def test_a_table_has_intervals_and_says_which_are_missing():
-    rows = one_each([0.0, 1.0] * 20)
-    (low, high), (_, *lines) = table(rows)
-    assert f": 50.0 % ({low:.1f} to {high:.1f}, the 95 % interval over 40 scenes) over 40 questions" in lines[-1]
-    (low, high), (head, counting, size, *_, last) = table([*rows, *one_each([0.5], SIZE)])
-    assert [line.split()[-1] for line in (head, counting, size)] == ["interval", f"{low:.1f}-{high:.1f}", "-"]
-    assert last.endswith(f"of {SIZE}, overall: {SIZE} is asked in 1 scene of 40, and an interval needs at least 10")
-
-
-def table(rows: Sequence[ResultRow]) -> tuple[tuple[float, float], list[str]]:
-    """The interval of counting, and the lines of the scores."""
-    scores = replace(summarize(rows, BENCHMARK), intervals=intervals_of(rows, BENCHMARK))
-    return scores.intervals.percent[COUNTING], format_summary(scores, BENCHMARK)
-
-
-def test_a_run_over_few_scenes_says_why_it_has_no_interval(one_run):
-    summary = RunReader(one_run).summary
-    assert not summary.intervals.percent
-    assert "6 scenes, and an interval needs at least 10" in "\n".join(format_summary(summary, BENCHMARK))
 
 
 def difference(first: Sequence[ResultRow], second: Sequence[ResultRow]) -> Difference:
@@ -264,13 +200,6 @@ def test_holms_adjustment():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.6, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
-
-
-def test_the_scenes_needed_grow_with_the_square_of_the_error():
-    found = Difference("overall", 2.0, 100, (0.04, 3.96), 1.0, "", 50.0, 52.0, 0.05)
-    assert found.scenes_needed == 197, "100 scenes times ((1.960 + 0.842) * 1.0 / 2.0) squared, rounded up"
-    assert found.detectable == pytest.approx(2.80, abs=0.01)
-    assert replace(found, error=2.0).scenes_needed == 785
 
 
 def test_every_benchmark_of_ones_own_can_be_compared():

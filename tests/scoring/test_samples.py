@@ -16,14 +16,13 @@ from roomscout.agent.policies.named import RandomPolicy
 from roomscout.base.errors import ConfigError
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import QuestionError, load_questions
 from roomscout.edge.api import ask, explore, load_policy
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
 from roomscout.scoring.rows import ResultRow
-from roomscout.scoring.samples import format_samples, majority_score, pass_at, summarize_samples
+from roomscout.scoring.samples import format_samples, pass_at, summarize_samples
 from roomscout.scoring.scores import Scores
 
 
@@ -134,16 +133,6 @@ def test_pass_at_k_is_the_mean_of_the_best_over_all_draws():
 )
 def test_the_vote_of_answers(kind: AnswerKind, answers: list[str], voted: str):
     assert kind.vote(answers) == voted
-
-
-def test_an_error_of_a_vote_is_named():
-    class Torn(Number):
-        def vote(self, answers):
-            return answers[9]
-
-    rows = [result_row("own", 1.0, answer="1", ground_truth="1")]
-    with pytest.raises(AnswerKindError, match=r"the vote of Torn failed \(IndexError.* in test_samples.py, line \d+\)"):
-        majority_score(rows, Torn("m"))
 
 
 def test_missing_answers_do_not_vote_and_unfinished_questions_do_not_count():

@@ -153,24 +153,10 @@ def test_overall_is_the_mean_over_tasks_not_over_questions() -> None:
     assert aggregate([result_row("route_planning", 1.0)] * 9 + [result_row("object_counting", 0.0)])["overall"] == 50.0
 
 
-def test_rows_without_a_score_are_ignored() -> None:
-    rows = [result_row("open", None), result_row("route_planning", None), result_row("object_counting", 0.6)]
-    assert aggregate(rows) == {"object_counting": 60.0, "overall": 60.0}
-    assert aggregate(rows[:1]) == {}
-
-
 @pytest.mark.parametrize("score", [1.5, -0.1, math.nan])
 def test_a_score_outside_0_to_1_is_refused(score: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         result_row("route_planning", score)
-
-
-def test_a_type_outside_the_benchmark_changes_no_benchmark_score() -> None:
-    known = [result_row(name, 0.6) for name in SCAN_TYPES]
-    summary = summarize([*known, result_row("chess", 1.0)])
-    assert aggregate([*known, result_row("chess", 1.0)]) == aggregate(known)
-    assert (str(summary.asked.label), summary.asked.scored_own) == ("overall_7_task", 1)
-    assert summary.types["chess"].percent == 100.0
 
 
 @pytest.mark.parametrize(
@@ -219,12 +205,6 @@ def test_the_summary_counts_each_type() -> None:
     )
 
 
-def test_the_overall_of_an_unfinished_run_is_labelled() -> None:
-    summary = summarize([result_row(name, 0.6) for name in SCAN_TYPES], pending=3)
-    for part in (summary.asked, summary.with_scan):
-        assert (str(part.label), part.overall) == ("unfinished_overall_7_task", pytest.approx(60.0))
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -240,40 +220,6 @@ def test_every_summary_survives_json_and_can_be_printed(rows: list[ResultRow]) -
     assert Scores.from_json(saved) == summary
     assert summary.asked.label is None or saved["asked"][saved["asked"]["overall_label"]] == summary.asked.overall
     assert all("\n" not in line for line in format_summary(summary))
-
-
-def test_the_line_of_an_overall_says_how_many_questions_failed() -> None:
-    rows = [result_row(name, 0.6) for name in SCAN_TYPES]
-    summary = summarize([*rows, result_row("object_counting", 0.0, status="failed", failed_part="model")])
-    assert summary.asked.failed == 1 and summary.finished.overall == pytest.approx(60)
-    assert format_summary(summary)[-1] == (
-        "overall_7_task: 55.7 % over 10 questions; 1 of 10 failed and score 0, 60.0 % over the 9 that finished"
-    )
-    unanswered = summarize([*rows, result_row("object_counting", 0.0, status="exhausted")])
-    assert unanswered.finished is None and not unanswered.asked.failed
-
-
-def test_printed_overalls_have_label_and_denominator() -> None:
-    rows = [result_row(name, 0.6) for name in SCAN_TYPES]
-    assert format_summary(summarize(rows))[-2:] == ["", "overall_7_task: 60.0 % over 9 questions"]
-    lost = result_row("object_counting", 0.0, status="failed", failed_part="scan")
-    assert format_summary(summarize([*rows, lost]))[-2:] == [
-        "overall_7_task: 55.7 % over 10 questions asked (those without a scan score 0)",
-        "overall_7_task: 60.0 % over 9 questions with a scan",
-    ]
-
-
-def test_a_task_of_several_types_has_a_line_of_its_own() -> None:
-    names = ("object_counting", "object_rel_direction_easy", "object_rel_direction_hard")
-    lines = format_summary(summarize([result_row(name, score) for name, score in zip(names, (1, 0, 1), strict=True)]))
-    assert [line.split()[0] for line in lines[1:5]] == [*names, "all"]
-    assert lines[5].split() == ["object_rel_direction,", "mean", "of", "its", "types", "50.0"]
-    assert len(lines[5]) == len(lines[0])
-
-
-def test_percentages_are_saved_without_the_error_of_binary_fractions() -> None:
-    summary = summarize([result_row("object_abs_distance", score) for score in (0.9, 0.8, 0.7, 0.7)])
-    assert summary.types["object_abs_distance"].percent == summary.asked.tasks["object_abs_distance"] == 77.5
 
 
 def test_the_users_own_scored_questions_do_not_count_towards_the_overall() -> None:

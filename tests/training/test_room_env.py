@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from explorer.splits import SPLITS
 from roomscout import Question, RoomEnv, VectorEnv, explore, load_policy
 from roomscout.base.errors import ConfigError
 from roomscout.data.questions import QuestionError
-from roomscout.models import Reply
 from roomscout.models.conversation import Conversation, Message
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.renderers.raycast import RaycastRenderer
@@ -84,19 +82,6 @@ def test_an_environment_repeats_every_message_view_move_and_score_of_a_run(rules
             ]
             for ours, theirs in zip(env.messages, recorded.messages, strict=True):
                 assert all(np.array_equal(a, b) for a, b in zip(ours.images, theirs["images"], strict=True))
-
-
-def test_messages_are_given_once_and_in_blocks(rooms: RoomScans):
-    with RoomEnv(rooms.questions, scan_root=rooms.root, **VIEW) as env:
-        first = env.reset(0)
-        assert [(each.role, len(each.images)) for each in first] == [("system", 0), ("user", 1)]
-        assert [each["type"] for each in first[1].content] == ["image", "text"]
-        assert first[1].images[0].size == SMALL_VIEW
-        step = env.step('{"rotation_angle_degrees": 90, "answer": null, "done": false}')
-        assert [each.role for each in step.messages] == ["user"] and not step.ended and step.info["score"] is None
-        assert [each.role for each in env.messages] == ["system", "user", "assistant", "user"]
-        step = env.step(Reply("no", finish_reason="length", generated_tokens=7))
-        assert "7 tokens" in step.info["error"] and "7 tokens" in step.messages[0].text
 
 
 def test_a_reward_has_its_named_parts(rooms: RoomScans):
@@ -171,17 +156,6 @@ def test_a_failed_view_ends_one_episode(rooms: RoomScans):
         failed, fine = many.step([turned(45), turned(90)])
         assert failed.ended and failed.info["failed"] == "the view was lost" and failed.reward == 0
         assert not fine.ended and len(fine.messages) == 1
-
-
-def test_a_scan_that_is_not_there_ends_one_episode(rooms: RoomScans, tmp_path: Path):
-    rows = rooms.rows[:2]
-    rows[1]["scene_name"] = "nowhere"
-    file = tmp_path / "questions.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with VectorEnv(2, file, scan_root=rooms.root, **VIEW) as many:
-        first, second = many.reset(questions=[0, 1])
-        assert len(first) == 2 and second == [] and "nowhere" in (many.failures[1] or "")
-        assert [each.ended for each in many.step({0: DONE})] == [True, True]
 
 
 def one_question(**changes: Any) -> Question:
