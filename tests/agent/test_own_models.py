@@ -11,7 +11,6 @@ from scripted_model import ScriptedBackend
 
 from roomscout import ask, explore, load_policy, load_trajectories
 from roomscout.base.errors import ConfigError
-from roomscout.models import ModelError
 
 ANSWER = '{"answer": "2", "done": true}'
 TURN = '{"rotation_angle_degrees": 90, "answer": null, "done": false}'
@@ -64,32 +63,6 @@ def test_a_backend_is_taken_as_it_is(rooms: RoomScans):
     policy = load_policy(ScriptedBackend(lambda conversation: ANSWER, name="mine"))
     assert policy.name == "mine"
     assert explore(rooms.questions, scan_root=rooms.root, policy=policy, num_questions=1, **LOOKING)[0].turns
-
-
-class OnlyGenerates:
-    """A class that lacks most of a backend."""
-
-    def generate(self, conversations: object, reply_format: object) -> list[object]:
-        return []
-
-
-@pytest.mark.parametrize(
-    ("model", "settings", "error", "words"),
-    [
-        (OnlyGenerates(), {}, ModelError, "OnlyGenerates is neither .* an object with name, concurrent, generate"),
-        (Counting, {}, ModelError, "Counting is neither a model's name, nor a function"),
-        (7, {}, ModelError, "int is neither a model's name, nor a function"),
-        (turn_then_answer, {"temperature": 0.7}, ConfigError, "temperature would have no effect on turn_then_answer"),
-        (turn_then_answer, {"logprobs": True}, ConfigError, "logprobs would have no effect"),
-        ("embedded", {"base_url": "http://localhost:1/v1"}, ConfigError, "--base-url .* needs --engine openai"),
-        ("embedded", {"steps": 3}, ConfigError, "does not take --steps: pass it to ask or explore"),
-        ("m", {"engine": "vllm"}, ConfigError, "--engine vllm starts with a run: pass engine and model to ask"),
-        ("m", {"engine": "openai"}, ConfigError, "--engine openai needs --base-url"),
-    ],
-)
-def test_a_model_that_cannot_be_used_is_refused(model: Any, settings: dict[str, Any], error: Any, words: str):
-    with pytest.raises(error, match=words):
-        load_policy(model, **settings)
 
 
 def test_a_model_of_pytorch_needs_its_processor():

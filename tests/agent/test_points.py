@@ -2,21 +2,19 @@
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import RoomScans, results, run_in_process
-from simple_rooms import box, landmark_room, scene_of
+from simple_rooms import landmark_room
 from test_action_spaces import ONE, QUESTION, accepted_by, said_to, saying, turns_of
 
 from roomscout.agent.actions import find_space
 from roomscout.agent.actions.pixel import STAND_OFF_M
-from roomscout.agent.actions.points import SeenPlace, direction_of
+from roomscout.agent.actions.points import SeenPlace
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.replies import parse_action
-from roomscout.analysis.rescore import main as rescore
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.rendering.camera import CameraPose
@@ -27,8 +25,6 @@ PIXEL = find_space("pixel")
 CAMERA = CameraSettings((160, 96), 75.0, 1.5, 0.0)
 DONE = '{"action": null, "point": null, "answer": 2, "done": true}'
 START = CameraPose(1.0, 2.5, 1.3, 0.0)
-OPEN = scene_of(box((0, 0, -0.1), (6, 5, 0.0)), box((3, 2, 0.5), (3.2, 3, 0.6)))
-"""A floor without walls, with a board half a metre above it."""
 
 
 def act(action: object, point: object = None) -> str:
@@ -69,29 +65,6 @@ def test_it_goes_along_the_floor_until_before_the_point_or_to_the_limit_of_a_mov
     near = read(act("go_to", [80, 48]), place_in(landmark_room(), CameraPose(5.2, 2.0, 1.3, 0.0)))
     assert near.action.forward_meters == pytest.approx(0.3, abs=0.006)
     assert read(act("go_to", [80, 48]), place_in(landmark_room(), CameraPose(5.7, 2.0, 1.3, 0.0))).action.length_m == 0
-
-
-def test_a_hole_can_be_turned_to_and_not_gone_to():
-    place = place_in(OPEN, START)
-    turned = read(act("turn_to", [10, 10]), place)
-    assert turned.error is None and turned.action.rotation_angle_degrees > 30 and not place.seen
-    gone = read(act("go_to", [10, 10]), place)
-    assert gone.error == (
-        "there is no surface at [10, 10], which is a hole in the scan: go to another point, or turn to this one"
-    )
-    assert [(each.pixel, each.surface) for each in place.seen.values()] == [((10.0, 10.0), None)]
-    blind = place_in(landmark_room(), START, "blind")
-    assert "there is no surface" in (read(act("go_to", [80, 48]), blind).error or "")
-    assert read(act("turn_to", [20, 48]), blind).error is None
-
-
-@pytest.mark.parametrize(
-    "point", [[120, 80], [120.0, 80], "120, 80", "[120, 80]", "(120 80)", {"x": 120, "y": 80}, ["120", "80"]]
-)
-def test_points_are_read_if_they_can_mean_one_thing_only(point: object):
-    place = place_in(landmark_room(), START)
-    assert read(act("turn_to", point), place).action == read(act("turn_to", [120, 80]), place).action
-    assert direction_of((120, 80), place)[0] == pytest.approx(-math.degrees(math.atan2(40, 75)))
 
 
 SIZE = ": x is from 0 to 160 and y from 0 to 96, in pixels"
@@ -171,15 +144,3 @@ def test_a_run_tells_and_records_what_a_point_led_to(walked: Path):
     assert refused.startswith("Your reply could not be used: point [500, 500] is outside the view: x is from 0 to 160")
     assert "Looks " in looked and third.action.pitch_angle_degrees < 0
     assert not second.points and [row["parse_errors"] for row in results(walked)] == [2]
-
-
-def test_replies_are_read_again_without_the_scan(walked: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    caplog.set_level("INFO")
-    assert rescore([str(walked)]) == 0
-    assert "0 of 1 answers change" in caplog.text and "acts differently" not in caplog.text
-    lost = Path(shutil.copytree(walked, tmp_path / "lost"))
-    journal = lost / "q001" / "turns.jsonl"
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    journal.write_text("".join(json.dumps(line | {"points": []}) + "\n" for line in lines))
-    assert rescore([str(lost)]) == 0
-    assert "acts differently at turn 0" in caplog.text

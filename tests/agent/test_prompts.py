@@ -24,7 +24,6 @@ from roomscout.agent.policies.prompts import (
 )
 from roomscout.base.errors import ConfigError
 from roomscout.base.shots import Shot
-from roomscout.data.answers import POINT_KIND
 from roomscout.data.benchmarks import openeqa, sqa3d
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question
@@ -182,17 +181,6 @@ def test_positions_and_extent_count_from_the_first_view():
     corners = [CameraPose(2, 1.5, 0, 20).relative(CameraPose(x, y, 0, 0)) for x in (0, 6) for y in (0, 5)]
     xs, ys = zip(*((each.x_m, each.y_m) for each in corners), strict=True)
     assert [float(each) for each in spans.groups()] == pytest.approx([min(xs), max(xs), min(ys), max(ys)], abs=0.6)
-
-
-def test_a_question_about_a_place_is_told_the_coordinates_of_its_answer():
-    question = replace(QUESTION, question_type="place", options=(), ground_truth="1, 2", kind=POINT_KIND)
-    first, *_ = texts_of_a_walk(90.0, (1.0, -2.0), question)
-    assert "The room spans x -4.0 to 1.0 m and y -2.0 to 4.0 m." in first
-    assert (
-        "The camera is at x -0.5 m, y 0.0 m, 1.6 m above the floor, which is at z 0.0 m, heading 110 degrees" in first
-    )
-    below = turn_message(Prompts(), question, observation(0, 8), None).text
-    assert "at x 1.2 m, y 2.0 m, 1.6 m above the floor, which is at z 0.1 m, heading 0 degrees" in below
 
 
 @pytest.mark.parametrize(

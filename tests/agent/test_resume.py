@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
-import numpy as np
 import pytest
 from conftest import (
     COMMAND,
@@ -30,11 +29,8 @@ from conftest import (
 from planned import run_settings
 from stopping import continued, stop_after, turns_on_disk
 
-from roomscout import __version__
 from roomscout.agent.running import begin_folder
 from roomscout.edge.planning import plan
-from roomscout.edge.reading import changed
-from roomscout.models.transformers.source import hub_revision
 from roomscout.runs import RunError
 from roomscout.runs.writer import RunWriter
 
@@ -140,57 +136,6 @@ def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomSc
     assert results(only_run(logs)) == results(undisturbed)
 
 
-def test_an_interrupt_while_the_model_loads_keeps_the_given_settings(
-    rooms: RoomScans, tmp_path: Path, monkeypatch, caplog
-):
-    config = rooms.config(tmp_path)
-    spec = plan(config)
-    run_log = begin_folder(spec.record, spec.questions, "raycast")
-    run_log.close()
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("roomscout.agent.running.load", interrupt)
-    with caplog.at_level("INFO"):
-        assert run_settings(changed(config, batch_size=2), run_log.folder).status == 130
-    assert caplog.messages[-1].endswith(f"--continue {run_log.folder} --batch-size 2")
-
-
-def test_resuming_with_other_versions_is_logged(rooms: RoomScans, tmp_path: Path, monkeypatch, caplog):
-    spec = plan(rooms.config(tmp_path))
-    caplog.clear()
-    run_log = begin_folder(spec.record, spec.questions, "raycast")
-    run_log.note_resumption({})
-    assert not caplog.text
-    monkeypatch.setattr("roomscout.runs.provenance.package_versions", lambda: {"torch": "0.1", "numpy": np.__version__})
-    for _ in range(2):  # logged only once
-        run_log.note_resumption({})
-    run_log.close()
-    assert len(caplog.messages) == 1
-    assert "resumes with torch 0.1 instead of " in caplog.text
-    assert "numpy" not in caplog.text
-    facts = json.loads((run_log.folder / "run.json").read_text())
-    assert [entry["packages"]["torch"] == "0.1" for entry in facts["resumed"]] == [False, True, True]
-
-
-def test_the_version_and_the_revision_of_the_checkpoint_are_recorded(rooms: RoomScans, tmp_path: Path, caplog):
-    snapshots = tmp_path / "models--me--small" / "snapshots"
-    checkpoints = [snapshots / (digit * 40) for digit in "ab"]
-    for each in checkpoints:
-        each.mkdir(parents=True)
-    spec = plan(rooms.config(tmp_path / "logs"))
-    caplog.clear()
-    run_log = begin_folder(replace(spec.record, revision=hub_revision(str(checkpoints[0]))), spec.questions, "raycast")
-    assert (run_log.facts.packages["roomscout"], run_log.facts.model_revision) == (__version__, "a" * 40)
-    run_log.note_resumption({}, "a" * 40)
-    assert not caplog.text
-    run_log.note_resumption({}, "b" * 40)
-    run_log.close()
-    assert f"resumes with model_revision {'b' * 40} instead of {'a' * 40}" in caplog.text
-    assert run_log.facts.last_versions.model_revision == "b" * 40
-
-
 def test_nothing_is_written_after_a_failed_write(rooms: RoomScans, tmp_path: Path):
     spec = plan(rooms.config(tmp_path))
     run_log = begin_folder(spec.record, spec.questions, "raycast")
@@ -265,15 +210,6 @@ def test_a_resumed_run_may_repeat_or_negate_earlier_switches(rooms: RoomScans, u
     assert trajectories(only_run(tmp_path)) == trajectories(undisturbed)
 
 
-def test_a_file_system_without_locks_is_refused(undisturbed: Path, monkeypatch: pytest.MonkeyPatch):
-    def unsupported(*_: object) -> None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-    monkeypatch.setattr("roomscout.runs.locks.fcntl.flock", unsupported)
-    with pytest.raises(RunError, match="does not support locks"):
-        RunWriter(undisturbed)
-
-
 def test_the_exports_contain_every_row_and_what_a_letter_means(rooms: RoomScans, undisturbed: Path):
     rows = results(undisturbed)
     exported = json.loads((undisturbed / "results.json").read_text())
@@ -309,27 +245,6 @@ def test_a_second_writer_is_refused_and_the_first_is_named(rooms: RoomScans, und
     ended = run_main(continued(undisturbed.parent))
     holder.close()
     assert (ended.returncode, f"process {os.getpid()} on" in ended.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("results.jsonl", "[1, 2]"),
-        ("results.jsonl", '{"id": "1"}'),
-        ("results.jsonl", "{"),
-        ("q001/turns.jsonl", '{"turn": 0}'),
-        ("run.json", "[]"),
-        ("run.json", '{"config": {"stepz": 3}, "questions_sha256": "x"}'),
-    ],
-)
-def test_a_malformed_record_is_named(undisturbed: Path, tmp_path: Path, name: str, line: str):
-    folder = copied(undisturbed, tmp_path)
-    if name != "results.jsonl":
-        (folder / "results.jsonl").unlink()
-    (folder / name).write_text(line + "\n" if name.endswith("l") else line)
-    ended = run_main(continued(tmp_path))
-    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
-    assert Path(name).name in ended.stderr
 
 
 def test_a_closed_output_pipe_does_not_end_the_run(rooms: RoomScans, undisturbed: Path, tmp_path: Path):

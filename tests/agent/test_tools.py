@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import RoomScans, interrupted, results, run_in_process, trajectories
-from planned import run_settings
+from conftest import RoomScans, run_in_process
 from simple_rooms import box, landmark_room, scene_of
 from test_action_spaces import ONE, QUESTION, said_to, saying, turns_of
 
@@ -16,7 +15,6 @@ from roomscout.agent.actions import find_space
 from roomscout.agent.actions.points import MARKED, SeenPlace
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.replies import parse_action
-from roomscout.analysis.rescore import main as rescore
 from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.rendering.camera import CameraPose
@@ -97,24 +95,6 @@ def test_nothing_is_measured_through_a_hole_or_blindly_and_the_move_counts():
         assert parsed.action.forward_meters == 1
 
 
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        ([[1, 2]], "measure must be [[x1, y1], [x2, y2]] in pixels, not a list"),
-        ("the sofa", 'measure must be [[x1, y1], [x2, y2]] in pixels, not "the sofa"'),
-        (5, "measure must be [[x1, y1], [x2, y2]] in pixels, not mark 5"),
-        ([[1, 2], [3, 4], [5, 6]], "measure must be [[x1, y1], [x2, y2]] in pixels, not a list"),
-        ([[1, 2], [300, 4]], "measure [300, 4] is outside the view: x is from 0 to 160 and y from 0 to 96, in pixels"),
-        ([[1, 2], None], "measure must be [x, y] in pixels, not null"),
-        ([3, 7], "measure: the view has no mark 3; a point is [x, y] in pixels"),
-        (True, "measure must be [[x1, y1], [x2, y2]] in pixels, not true"),
-    ],
-)
-def test_what_cannot_be_measured_is_named_and_turns_the_camera(said: object, why: str):
-    parsed = read({"forward_meters": 1, "measure": said}, place_in(landmark_room()))
-    assert parsed.error == why and parsed.action.in_words == "left 45°" and not parsed.uses
-
-
 def act(measure: object = None, answer: object = None, **move: float) -> str:
     return json.dumps({**move, "measure": measure, "answer": answer, "done": answer is not None})
 
@@ -154,13 +134,3 @@ def test_measurements_are_told_recorded_counted_and_labelled(marked: Path):
     assert [row.measurements for row in reader.rows] == [summary["types"]["all"]["measurements"]] == [2]
     assert summary["asked"]["overall_label"].startswith("measured_")
     assert "measured 2 distances in scans for 1 of 1 answers" in "".join(summary["warnings"])
-
-
-def test_a_run_that_measures_resumes_and_is_read_again(marked: Path, rooms: RoomScans, tmp_path: Path, caplog: Any):
-    cut = interrupted(marked, 1, tmp_path / "cut")
-    run_settings(rooms.config(tmp_path, **STEPS), cut, saying_per_turn(*WALK))
-    assert (results(cut), trajectories(cut), said_to(cut)) == (results(marked), trajectories(marked), said_to(marked))
-    assert [turn.uses for turn in turns_of(cut)] == [turn.uses for turn in turns_of(marked)]
-    caplog.set_level("INFO")
-    assert rescore([str(cut)]) == 0
-    assert "0 of 1 answers change" in caplog.text and "acts differently" not in caplog.text

@@ -13,11 +13,6 @@ from video_files import shade, write_video
 
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import parser_of
-from roomscout.analysis.report.contents import RunContents
-from roomscout.analysis.report.maps import FloorPlans
-from roomscout.analysis.report.pages import page_of
-from roomscout.analysis.report.scores import facts_in_words
-from roomscout.analysis.report.writer import write_report
 from roomscout.analysis.rescore import reparsed, rescored
 from roomscout.base.errors import ConfigError
 from roomscout.data.video_frames import VideoNotFound
@@ -25,10 +20,8 @@ from roomscout.edge.api import load_policy
 from roomscout.edge.planning import memory_of, plan
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
-from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation
 from roomscout.models.openai.dialect import encoded_message
-from roomscout.runs.closing import closing_lines
 from roomscout.runs.reader import RunReader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -120,24 +113,6 @@ def test_a_run_records_which_frames_were_shown_and_one_small_image_of_them(folde
     assert [each["role"] for each in said] == ["user", "assistant"] and said[0]["frames"] == "render_00.png"
 
 
-def test_the_label_the_title_and_the_report_say_what_was_shown(folder: Path):
-    reader = RunReader(folder)
-    assert reader.summary is not None
-    lines = closing_lines(folder, reader.facts, reader.summary, reader.rows, reader.benchmark)
-    assert any("(video protocol, 4 frames): 25.0 %" in line for line in lines), lines
-    assert not any(line.startswith("blind:") for line in lines)
-    contents = RunContents.read(folder)
-    setup = dict(facts_in_words(contents))
-    assert setup["Frames"].startswith("4 of each video of ")
-    assert not setup.keys() & {"View", "Moves", "Scans", "Renderer"}
-    page = page_of(contents.answer(reader.rows[0].episode), contents, FloorPlans(folder), str)
-    assert page["map"] is None and page["replay_command"] == ""
-    assert page["turns"][0]["pose"] == "4 of 12 frames of first.mp4: 0, 3, 7, 11"
-    assert page["turns"][0]["read"].startswith("These are frames of a video.")
-    write_report(folder)
-    assert "video protocol, 4 frames" in (folder / "report.html").read_text()
-
-
 def test_a_run_resumes_to_the_same_answers(data: Path, folder: Path, tmp_path: Path):
     class Killed(Exception):
         pass
@@ -158,24 +133,6 @@ def test_a_run_resumes_to_the_same_answers(data: Path, folder: Path, tmp_path: P
     assert json.loads((run / "q001" / "messages.json").read_text())[0]["role"] == "user"
     with pytest.raises(ConfigError, match="--frames would change answers"):
         run_settings(changed(config, frames=3), folder=run, policy=replying(asked))
-
-
-def test_a_video_that_was_replaced_meanwhile_fails_its_questions(data: Path, tmp_path: Path):
-    video = write_video(tmp_path / "videos" / "scannet" / "first.mp4", 12)
-    changes = {"videos": tmp_path / "videos", "scenes": ["first"]}
-
-    def reply(conversation: Conversation) -> str:
-        if "Options:" in conversation.messages[-1].text:
-            raise ModelError("busy")
-        return "4"
-
-    folder = run_in_process(config_of(data, tmp_path / "logs", **changes), ModelPolicy(ScriptedBackend(reply)))
-    write_video(video, 15)
-    config = config_of(data, tmp_path / "logs", retry_failed=True, continue_from=str(folder), **changes)
-    run_settings(config, folder=folder, policy=replying([]))
-    rows = results(folder)
-    assert rows[0]["score"] == 1 and rows[1]["failed_part"] == "video"
-    assert rows[1]["error"] == f"{video} is not what the run began with: restore it, or start a new run"
 
 
 def test_samples_and_folders_of_frames(data: Path, tmp_path: Path):

@@ -14,7 +14,6 @@ from conftest import RoomScans, made_once, only_run, room_scans, run_in_process
 
 from roomscout.analysis.compare.answers import read_answers
 from roomscout.analysis.compare.comparison import PASSING, Comparison, compare
-from roomscout.analysis.compare.conditions import differing
 from roomscout.analysis.compare.leaderboard import markdown_of as leaderboard_text
 from roomscout.analysis.compare.leaderboard import standing_of, tables_of
 from roomscout.analysis.compare.pages import json_of, markdown_of
@@ -93,12 +92,6 @@ def test_another_setting_is_refused_by_name_and_value(runs: dict[str, Path]):
 def test_a_setting_may_differ_if_named(runs: dict[str, Path]):
     (pair,) = compared(runs["first"], runs["no_moves"], even_if=("--steps",)).pairs
     assert pair.differs == {"steps": (1, 0)}
-
-
-def test_renderers_differ_only_if_one_is_blind():
-    views = [{"renderer": name} for name in ("raycast", "pyrender", "blind")]
-    assert differing(views[0], views[1]) == {}
-    assert differing(views[0], views[2]) == {"renderer": ("raycast", "blind")}
 
 
 def test_other_questions_are_refused_with_their_numbers(twelve_rooms: RoomScans, runs: dict[str, Path], tmp_path: Path):
@@ -248,12 +241,6 @@ def test_the_samples_of_lmms_eval_are_compared_with_a_run(key: str, runs: dict[s
     assert from_file.second.about["model"] == "Qwen__Qwen3-VL"
 
 
-def test_another_tools_file_is_compared_only_if_the_protocol_may_differ(runs: dict[str, Path], tmp_path: Path):
-    samples = samples_of(runs["second"], tmp_path / "samples.jsonl")
-    with pytest.raises(RunError, match=r"is the file of another tool, .* add --even-if protocol"):
-        compared(runs["first"], samples)
-
-
 def leaderboard(*folders: Path) -> list[list[str]]:
     tables = tables_of(standing_of(folder) for folder in folders)
     return [[each.name for each in table] for table in tables]
@@ -265,16 +252,6 @@ def test_comparable_runs_share_a_table_and_the_best_comes_first(runs: dict[str, 
         [folder.name for folder in best_first],
         [runs["no_moves"].name],
     ]
-
-
-def test_the_leaderboard_has_a_table_of_runs_that_may_differ(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]):
-    folders = [str(runs[name]) for name in ("first", "no_moves")]
-    assert main(["leaderboard", *folders, "--even-if", "steps"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("| model | overall (%) | 95 % interval |") == 1 and "**Conditions differ** in steps." in said
-    assert all(f"- Protocol of {runs[name].name}: " in said for name in ("first", "no_moves"))
-    assert main(["leaderboard", *folders, "--even-if", "questions"]) == 2
-    assert "a table is over equal questions" in capsys.readouterr().err
 
 
 def test_the_leaderboard_has_what_the_finished_questions_score(runs: dict[str, Path], tmp_path: Path):

@@ -2,9 +2,7 @@
 
 import base64
 import json
-import os
 import shutil
-import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -83,32 +81,6 @@ def test_inspect_reads_the_views_as_images(run: Path, log: Any):
         assert views == [(run / row.folder / f"render_{turn:02d}.png").read_bytes() for turn in range(row.turns)]
 
 
-def test_inspect_reads_summaries_and_a_sample_without_the_others(run: Path, tmp_path: Path):
-    inspect_log = pytest.importorskip("inspect_ai.log")
-    path = str(export(run, "inspect", tmp_path / "run.eval"))
-    rows = RunReader(run).rows
-    summaries = inspect_log.read_eval_log_sample_summaries(path)
-    assert {str(summary.id): summary.scores["score"].value for summary in summaries} == {
-        row.id: row.score for row in rows
-    }
-    sample = inspect_log.read_eval_log_sample(path, id=rows[2].id, epoch=1)
-    assert sample.metadata["folder"] == rows[2].folder
-
-
-def test_an_inspect_log_is_written_without_all_views_in_memory(run: Path, tmp_path: Path):
-    pytest.importorskip("inspect_ai.log")
-    large = Path(shutil.copytree(run, tmp_path / "large"))
-    views = list(large.glob("q*/render_00.png"))
-    for view in views:
-        view.write_bytes(os.urandom(3_000_000))
-    tracemalloc.start()
-    out = export(large, "inspect", tmp_path / "large.eval")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    all_in_base64 = 4_000_000 * len(views)
-    assert out.stat().st_size > 3_000_000 * len(views) and peak < all_in_base64
-
-
 def test_inspect_reads_each_answer_to_a_question_as_an_epoch(rooms: RoomScans, tmp_path: Path):
     pytest.importorskip("inspect_ai.log")
     run = run_in_process(rooms.config(tmp_path, samples=2, num_questions=2, steps=0), scripted(3))
@@ -132,14 +104,6 @@ def test_text_messages_have_a_tag_for_each_image(copy: Path, tmp_path: Path):
     for line in json_lines(export(copy, "messages", tmp_path / "train.jsonl")):
         said = [message["content"] for message in line["messages"]]
         assert sum(content.count("<image>") for content in said) == len(line["images"])
-
-
-def test_parts_of_messages_have_the_conversation_as_it_was(copy: Path, tmp_path: Path):
-    first, *_ = json_lines(export(copy, "trl", tmp_path / "train.jsonl"))
-    parts = [part for message in first["messages"] for part in message["content"]]
-    texts = [part["text"] for part in parts if part["type"] == "text"]
-    assert texts == [message["text"] for message in RunReader(copy).messages(RunReader(copy).rows[0].episode)]
-    assert sum(part == {"type": "image"} for part in parts) == len(first["images"])
 
 
 def test_a_file_that_exists_is_replaced_only_with_force(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

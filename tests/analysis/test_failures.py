@@ -12,7 +12,7 @@ from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import page_of
 from roomscout.analysis.report.writer import write_report
-from roomscout.analysis.seeing import save, see
+from roomscout.analysis.seeing import see
 from roomscout.data.boxes import SceneBoxes, named_in, read_boxes
 from roomscout.runs.reader import RunReader
 from roomscout.runs.sights import SeenObjects, Sight, split
@@ -59,15 +59,6 @@ def test_the_split_counts_every_scored_answer_once(seen_run: Path):
     assert sum(below) == sum(row.score is not None and row.score < 1 for row in reader.rows)
 
 
-def test_other_boxes_change_what_was_in_view(copied: Path, rooms: RoomScans, tmp_path: Path):
-    scans = shutil.copytree(rooms.root, tmp_path / "scans")
-    (name, boxes), *others = read_boxes(scans / "rooms.json").items()
-    records = [SceneBoxes(name, tuple(boxes[:1])).to_json(), *(SceneBoxes(*each).to_json() for each in others)]
-    (scans / "boxes.json").write_text(json.dumps(records))
-    move_scans(copied, rooms.root, scans)
-    assert see(RunReader(copied)).computed == sum(row.scene_name == name for row in RunReader(copied).rows)
-
-
 def move_scans(run: Path, before: Path, after: Path) -> None:
     """Let a run's turns name scans in another folder."""
     for journal in run.glob("q*/turns.jsonl"):
@@ -98,19 +89,6 @@ def test_a_scan_that_has_changed_is_named(copied: Path, rooms: RoomScans, tmp_pa
     assert lines[0] == (
         f"Not known: {scan} has changed since the run, or is another scan: restore the one that the run explored."
     )
-
-
-def test_without_boxes_the_surface_is_known_all_the_same(copied: Path, rooms: RoomScans, tmp_path: Path):
-    scans = shutil.copytree(rooms.root, tmp_path / "scans")
-    (scans / "rooms.json").unlink()
-    move_scans(copied, rooms.root, scans)
-    seen = see(RunReader(copied))
-    assert {sight.verdict for sight in seen.sights.values()} == {None}
-    surface, boxes = failure_lines(RunReader(copied).rows, seen)
-    assert surface.startswith("Surface seen: ") and boxes.startswith("No boxes of the objects are known")
-    save(copied, seen)
-    summary = RunReader(copied).summary
-    assert summary is not None and summary.sight is not None and summary.sight.types == {}
 
 
 def test_the_command_prints_the_table_and_the_wrong_answers(seen_run: Path, capsys: pytest.CaptureFixture[str]):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import RoomScans, only_run
-from faulty_servers import FaultyServer, Request, scripted
+from faulty_servers import FaultyServer, scripted
 from planned import run_settings
 from result_rows import result_row
 
@@ -126,16 +126,6 @@ def test_a_second_call_asks_only_for_what_is_missing(judged: Path):
         assert len(server.requests) == 1
 
 
-def test_marks_before_a_failure_are_kept(run: Path, capsys: pytest.CaptureFixture[str]):
-    def about_cereal(request: Request) -> str | None:
-        return "401:wrong key" if "cereal" in str(request.body) else None
-
-    with FaultyServer(scripted(lenient), fault=about_cereal) as server:
-        assert rescore(run, server) == 2
-    assert "error: the judge: " in capsys.readouterr().err
-    assert len((run / MARKS_FILE).read_text().splitlines()) == 1
-
-
 def test_rescoring_a_judged_run_keeps_its_marks(judged: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     caplog.clear()
@@ -153,31 +143,12 @@ def test_a_run_has_the_marks_of_one_judge(judged: Path, capsys: pytest.CaptureFi
     assert (judged / MARKS_FILE).read_bytes() == before
 
 
-def test_marks_of_another_judge_can_be_replaced(judged: Path):
-    with FaultyServer(scripted(lambda chat: "3")) as server:
-        assert rescore(judged, server, "--replace-marks", judge="other") == 0
-    marks = RunReader(judged).marks
-    assert marks is not None and (marks.judge, set(marks.by_answer.values())) == ("other", {3})
-
-
 def test_the_judge_is_asked_as_openeqa_asks_it(run: Path):
     with FaultyServer(scripted(lambda chat: "3")) as server:
         rescore(run, server)
         bodies = [request.body for request in server.requests]
     asked = {(each["model"], each["temperature"], each["seed"], each["max_tokens"]) for each in bodies}
     assert (asked, len(bodies)) == ({("marker-1", 0.2, 1234, 32)}, 4)
-
-
-def test_a_judge_without_marks_leaves_answers_without_a_score(run: Path, caplog: pytest.LogCaptureFixture):
-    caplog.set_level("INFO")
-    caplog.clear()
-    with FaultyServer(scripted(lambda chat: "5" if "cereal" in chat.messages[0].text else "red!")) as server:
-        rescore(run, server)
-        seeds = sorted(request.body["seed"] for request in server.requests)
-    printed = "\n".join(caplog.messages)
-    assert "2 answers marked, 0 had a mark; 2 without one, since no reply had a mark" in printed
-    assert re.search(r"partly_judged_\w+_open_eqa_v0_overall", printed)
-    assert seeds == [1234, 1234, 1234, 1234, 1235, 1235, 1236, 1236]
 
 
 def test_a_missing_answer_scores_zero_without_a_mark(judged: Path):

@@ -12,9 +12,7 @@ import pytest
 from browsing import OpenPage
 from conftest import RoomScans, made_once, run_in_process
 from planned import settings_of
-from simple_rooms import RED, box, scene_of
 
-from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.maps import PlanArea, map_of
 from roomscout.analysis.report.scores import score_table
 from roomscout.analysis.report.writer import write_report
@@ -27,7 +25,6 @@ from roomscout.edge.settings import Settings
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.motion import MoveOutcome
-from roomscout.rendering.top_down import plan_view
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import Turn
 from roomscout.scoring.intervals import INTERVAL
@@ -253,24 +250,6 @@ def test_scores_show_baselines_and_intervals_where_the_summary_has_them(one_run:
     found = score_table(replace(written, baselines={"most_frequent": baseline}, intervals=intervals))
     assert found is not None and found.heads[2:] == [INTERVAL, "Most frequent answer"]
     assert found.rows[0][2:] == ("10.0 to 50.0", "12.5") and found.rows[-1][2:] == ("", "31.0")
-
-
-def test_the_scores_of_an_unfinished_run_are_those_of_its_rows(copied: Path):
-    lines = (copied / "results.jsonl").read_text().splitlines(keepends=True)
-    (copied / "results.jsonl").write_text("".join(lines[:-2]))
-    run = RunContents.read(copied)
-    assert run.pending == 2
-    assert run.summary.asked.questions == len(lines) - 2
-    assert str(run.summary.asked.label).startswith("unfinished_")
-
-
-def test_a_place_on_a_map_is_where_the_plan_shows_it():
-    scene = scene_of(box((0, 0, 0), (6, 4, 2.5)), box((3.9, 0.9, 0), (4.1, 1.1, 1), RED))
-    plan = plan_view(scene, 320)
-    height, width = plan.image.shape[:2]
-    place = PlanArea(width, height, plan.origin, plan.metres_per_pixel)
-    x, y = place.pixel(4, 1)
-    assert tuple(plan.image[int(y), int(x)]) == RED
 
 
 def turn_at(number: int, pose: CameraPose, end: CameraPose | None, template: Turn) -> Turn:

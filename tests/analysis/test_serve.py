@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from browsing import OpenPage
 from conftest import COMMAND, RoomScans, run_in_process
-from waiting import PATIENCE_S, wait_until
+from waiting import PATIENCE_S
 
 from roomscout.analysis.serve.live import LiveRun
 from roomscout.analysis.serve.runs import site_of
@@ -302,17 +302,6 @@ def test_markup_in_texts_of_a_run_stays_text_in_what_is_replaced(unfinished: Unf
     assert not re.search("<script", "".join(blocks.values()))
 
 
-def test_a_version_that_is_known_gets_only_the_rows_that_changed(unfinished: Unfinished, tmp_path: Path):
-    live = LiveRun(unfinished.folder, tmp_path / "maps")
-    first = live.changes("of another server")
-    assert len(first["answers"]["rows"]) == 21
-    assert live.changes(first["version"]).keys() == {"version", "state", "words"}
-    name = unfinished.finish()
-    wait_until(lambda: live.changes(first["version"])["version"] != first["version"])
-    changed = live.changes(first["version"])
-    assert [row[0] for row in changed["answers"]["rows"]] == [name]
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_a_folder_that_is_not_a_run_is_refused_in_one_sentence(tmp_path: Path, there: bool, capsys: Any):
     folder = tmp_path / "folder"
@@ -321,12 +310,3 @@ def test_a_folder_that_is_not_a_run_is_refused_in_one_sentence(tmp_path: Path, t
     assert main(["serve", str(folder)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"{folder} is not a run folder" in said if there else "does not exist" in said
-
-
-def test_ctrl_c_ends_the_command_with_status_0(one_run: Path):
-    with served_by_the_command(one_run) as (process, address):
-        assert "21 answers" in asked(address, "/state.json")[1]
-        process.send_signal(signal.SIGINT)
-        said, errors = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, errors) == (0, "")
-    assert said == "Stopped serving; the run is not affected.\n"

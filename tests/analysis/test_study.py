@@ -176,13 +176,6 @@ def test_every_preset_has_cells_that_can_run(name: str, rooms: RoomScans, tmp_pa
     assert all(flags_giving(study.settings_of(cell)) for cell in study.preset.cells)
 
 
-def test_passive_repeats_the_moves_of_its_first_cell_and_of_the_named_run(rooms: RoomScans, tmp_path: Path):
-    study = opened(tmp_path / "new", "passive", rooms, "--moves-of", str(tmp_path / "other"))
-    named = [study.settings_of(cell)["moves_of"] for cell in study.preset.cells]
-    own = str(study.place_of(study.preset.cells[0]))
-    assert named == [None, own, own, str(tmp_path / "other")]
-
-
 def test_the_budget_has_a_curve_for_free_and_one_for_forced(studied: Path):
     cells = (Cell("0 moves", moves=0), Cell("3 free", moves=3, series="free"))
     found = results_of(PRESETS["motion"], runs_of(studied))
@@ -268,17 +261,6 @@ def test_parts_that_retry_their_failed_questions_are_merged_again(in_parts: tupl
         answer_part(study, rooms, part)
     assert finished_runs(study, Given({}, (1, 2), retry_failed=True), COMMAND) == merged
     assert not any(row.failed for run in merged for row in RunReader(run).rows)
-
-
-def test_a_cell_that_cannot_run_ends_the_study_with_its_status(
-    rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    broken = tmp_path / "policy.py"
-    broken.write_text("raise RuntimeError('no policy here')\n")
-    words = flags(rooms, "--policy", f"{broken}:Mine")
-    assert run_main(["study", "motion", str(tmp_path / "new"), *words]).returncode not in (0, 1)
-    assert "Cell 1 of 2, with translation: stopped with exit status" in caplog.text
-    assert not (tmp_path / "new" / "study.csv").exists()
 
 
 def _ladder(tmp_path: Path, run: Path, shares: tuple[float, ...]) -> Any:

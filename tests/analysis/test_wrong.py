@@ -1,10 +1,9 @@
 """roomscout wrong: the answers of a run that score less than 1."""
 
 import shlex
-import shutil
 from pathlib import Path
 
-from conftest import RoomScans, only_run, run_in_process
+from conftest import RoomScans, only_run
 from planned import run_settings
 
 from roomscout.analysis.wrong import main, report_wrong
@@ -31,18 +30,6 @@ def test_types_and_scenes_are_chosen_by_name(one_run: Path):
     wanted = (first.question_type, first.scene_name)
     some = [row for row in reader.rows if (row.question_type, row.scene_name) == wanted and row.score < 1]
     assert sorted(folders(lines)) == [row.folder for row in some]
-
-
-def test_failed_questions_are_listed_with_the_reason(rooms: RoomScans, tmp_path: Path):
-    root = shutil.copytree(rooms.root, tmp_path / "scans")
-    missing = min(root.glob("scannet/scans/*/*.ply"))
-    missing.unlink()
-    run = run_in_process(rooms.config(tmp_path / "logs", scan_root=root, steps=0))
-    failed = [row for row in RunReader(run).rows if row.failed]
-    lines = report_wrong(RunReader(run), failed=True)
-    assert lines[0] == f"Failed: {len(failed)} of {len(rooms.rows)}"
-    assert folders(lines) == [row.folder for row in failed]
-    assert sum(line.startswith("    failed (scan): no scan of scannet") for line in lines) == len(failed)
 
 
 def test_a_run_ends_with_how_to_list_what_is_wrong(rooms: RoomScans, tmp_path: Path, caplog, capsys):

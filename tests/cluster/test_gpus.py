@@ -13,7 +13,6 @@ from conftest import COMMAND, RoomScans, only_run, results, run_command, run_mai
 from waiting import wait_until
 from workers import alive, first_part_with, processes_of, started, worker_of
 
-from roomscout.base.errors import ConfigError
 from roomscout.cluster.processes import devices_of
 from roomscout.edge.dividing import divide
 from roomscout.runs.reader import RunReader
@@ -106,7 +105,7 @@ def test_a_process_that_dies_is_reported_and_the_others_finish(six_rooms: RoomSc
 
 @pytest.mark.slow
 def test_a_model_in_two_processes_answers_as_in_one(six_rooms: RoomScans, tmp_path: Path):
-    model = ("--model", "embedded", "--steps", "2", "--num-questions", "8", "--max-new-tokens", "40")
+    model = ("--model", "embedded", "--steps", "2", "--num-questions", "6", "--max-new-tokens", "16")
     for logs, flags in ((tmp_path / "two", TWO), (tmp_path / "one", ())):
         ended = run_command(six_rooms.command(logs, *model, *flags), env={**os.environ, "OMP_NUM_THREADS": "1"})
         assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -146,22 +145,3 @@ def test_each_process_has_its_gpus_of_those_that_are_visible(mask, gpus, each, d
     if mask is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
     assert devices_of(gpus, "auto", each) == devices
-
-
-@pytest.mark.parametrize(
-    ("mask", "gpus", "each", "words"),
-    [
-        (None, ("4",), 1, "--gpus 4: there is no GPU 4: this process sees 4 GPUs"),
-        ("4,6,7,5", ("4",), 1, "no GPU 4: this process sees 4 GPUs, of those in CUDA_VISIBLE_DEVICES"),
-        ("4,6,7,5", ("GPU-a",), 1, "no GPU GPU-a"),
-        ("GPU-a,GPU-b,GPU-c,GPU-d", ("0", "GPU-a"), 1, "--gpus 0,GPU-a names a GPU twice"),
-        (None, ("all",), 3, "each process takes 3 GPUs with --tensor-parallel-size 3, and 4 cannot be divided"),
-    ],
-)
-def test_gpus_that_are_not_there_are_refused(mask, gpus, each, words, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if mask is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
-    with pytest.raises(ConfigError, match=words):
-        devices_of(gpus, "auto", each)

@@ -71,31 +71,6 @@ def test_each_verb_has_help_with_two_examples(name: str, capsys: pytest.CaptureF
     assert "usage: roomscout" in said
 
 
-@pytest.mark.parametrize(
-    ("typed", "words"),
-    [
-        ("--retry-failed", "--retry-failed needs --continue"),
-        ("--config none.yaml", "--config none.yaml cannot be read as YAML"),
-        ("help asc", "there is no verb asc; did you mean ask?"),
-        ("room.ply", "there is no verb room.ply; "),
-        ("eval few.jsonl", "eval takes flags, not few.jsonl, as in: roomscout eval --questions rooms/questions.jsonl"),
-        ("ask room.ply How many?", "ask takes a scan, and a question in quotes, then flags: roomscout ask room.ply "),
-        ("ask room.ply What? --question Why?", "ask takes a scan, and a question in quotes"),
-        ("resume a b", "resume takes one run, got a b"),
-        ("resume nowhere", "error: --continue: nowhere does not exist, and "),
-        ("resume --log-root nowhere", "error: --continue: no run below "),
-        ("ask /nowhere.ply What?", "error: --ply /nowhere.ply does not exist: check the path"),
-        ("ask room.ply What? --num-questions 3", "error: --ply room.ply conflicts with --num-questions 3"),
-        ("EVALL", "there is no verb EVALL; did you mean eval?"),
-        ("fly", "there is no verb fly; use ask, eval, play, resume, "),
-        ("ask --steps 2", "ask takes a scan, and a question"),
-    ],
-)
-def test_a_mistyped_command_is_answered_with_what_is_meant(typed: str, words: str, capsys: pytest.CaptureFixture[str]):
-    assert main(typed.split()) == 2
-    assert words in capsys.readouterr().err
-
-
 def test_a_flag_about_a_judge_needs_one(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["rescore", "a_run", "--judge-key-env", "MY_KEY"])

@@ -9,13 +9,11 @@ import pytest
 from planned import run_settings
 from result_rows import result_row
 
-from roomscout.data.answers import LETTER_KIND, TEXT_KIND, YES_NO_KIND, Number
-from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType, mean_over_questions
+from roomscout.data.benchmark import BenchmarkError
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.questions import QuestionError, load_questions
 from roomscout.runs.reader import RunReader
-from roomscout.scoring.summary import aggregate, label_of, reference_lines, summarize
+from roomscout.scoring.summary import reference_lines, summarize
 from tests.conftest import COMMAND, RoomScans, only_run, run_command, run_main
 
 ROOT = Path(__file__).parents[2]
@@ -137,23 +135,6 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        ({}, r"row 1 \(id chess\): unknown question_type 'chess'; the types of VSI-Bench are object_c.*answer_kind"),
-        ({"answer_kind": "maybe"}, "answer_kind 'maybe' is unknown; the kinds are letter, number, yes_no, text"),
-        ({"unit": "m"}, "unit 'm' is for answers of kind number, and answer_kind is empty"),
-        ({"answer_kind": "text", "question_type": "all"}, "question_type cannot be all: summaries use that name"),
-        ({"answer_kind": 3}, "answer_kind: Input should be a valid string"),
-        ({"answer_kind": "number"}, "ground_truth 'white' of a question of type chess is not a finite number above 0"),
-    ],
-)  # fmt: skip
-def test_a_row_whose_kind_is_unknown_or_does_not_fit_is_refused(tmp_path: Path, columns: dict, words: str):
-    path = write_rows(tmp_path / "q.jsonl", "s", {"chess": ("Who wins?", None, "white")}, **columns)
-    with pytest.raises(QuestionError, match=words):
-        load_questions(path)
-
-
-@pytest.mark.parametrize(
     ("name", "words"),
     [
         (
@@ -200,21 +181,6 @@ def test_a_broken_benchmark_file_is_refused(tmp_path: Path, source: str, words: 
         find_benchmark(benchmark_in(tmp_path, source))
 
 
-@pytest.mark.parametrize(
-    ("combine", "words"),
-    [
-        ("lambda benchmark, scores: 1 / 0", r"failed \(ZeroDivisionError\('division by zero'\) in \w+.py, line \d+\)"),
-        ("lambda benchmark, scores: {'overall': float('nan')}", "returned {'overall': nan}, not finite numbers"),
-        ("lambda benchmark, scores: {'a': 1}", "returned {'a': 1.0}, not finite numbers with \"overall\""),
-    ],
-)
-def test_a_broken_aggregate_says_that_the_answers_are_kept(tmp_path: Path, combine: str, words: str):
-    mine = find_benchmark(benchmark_in(tmp_path, f"MINE = made(aggregate={combine})"))
-    rows = [result_row("object_counting", 1.0)]
-    with pytest.raises(BenchmarkError, match=rf"the aggregate of Mine .*{words}.*resuming the run scores them"):
-        aggregate(rows, mine)
-
-
 def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: RoomScans, tmp_path: Path):
     named = benchmark_in(tmp_path, "MINE = made(aggregate=lambda benchmark, scores: 1 / 0)")
     counting = next(row for row in rooms.rows if row["question_type"] == "object_counting")
@@ -239,14 +205,6 @@ def test_a_run_whose_aggregate_was_broken_is_scored_once_it_is_fixed(rooms: Room
     assert summary["asked"]["overall_label"] == "mine_overall_1_task" and "errors" not in summary
 
 
-def test_a_micro_average_counts_every_question_once():
-    types = (QuestionType("a", TEXT_KIND), QuestionType("b", TEXT_KIND))
-    micro = Benchmark(name="m", title="M", types=types, aggregate=mean_over_questions)
-    rows = [result_row(name, score) for name, score in (("a", 1), ("a", 1), ("a", 1), ("b", 0))]
-    assert aggregate(rows, micro) == {"a": 100.0, "b": 0.0, "overall": 75.0}
-    assert str(label_of(["a"], micro)) == "partial_m_overall_1_task_without_b"
-
-
 def test_published_scores_are_named_only_beside_the_whole_benchmark():
     types = BENCHMARK.scan_types
     whole = [result_row(types[number % len(types)], 1.0, id=str(number)) for number in range(4512)]
@@ -254,25 +212,6 @@ def test_published_scores_are_named_only_beside_the_whole_benchmark():
     assert any("mean of the published task scores, overall_7_task: 36.9 % most frequent" in line for line in lines)
     assert not any(line.startswith("published") for line in lines), "no overall over seven tasks is published"
     assert reference_lines(summarize(whole[:-1], BENCHMARK), BENCHMARK) == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "answer"),
-    [
-        (YES_NO_KIND, "Yes.", "yes"),
-        (YES_NO_KIND, "no, behind the door", "no"),
-        (YES_NO_KIND, True, "yes"),
-        (YES_NO_KIND, "no idea", None),
-        (Number("kg"), "80 kg", "80"),
-        (Number("kg"), "80 m", None),
-        (Number(), "80", "80"),
-        (TEXT_KIND, "  two words ", "two words"),
-        (TEXT_KIND, " ", None),
-        (LETTER_KIND, "(b)", "B"),
-    ],
-)
-def test_what_a_kind_takes_as_an_answer(kind, value: object, answer: str | None):
-    assert kind.parse(value, ("A", "B")) == answer
 
 
 def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():

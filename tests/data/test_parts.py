@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,10 @@ from roomscout.agent.progress import Progress
 from roomscout.agent.running import begin_folder
 from roomscout.base.errors import ConfigError
 from roomscout.cluster.in_parts import Parts, Watch
-from roomscout.cluster.parts import POLL_S, answer
 from roomscout.cluster.ray_cluster import Replicas, replicas_of
 from roomscout.data.parts import cut
 from roomscout.data.questions import Question
-from roomscout.edge.dividing import divide, gpus_of_worker, values_of_part
+from roomscout.edge.dividing import divide, gpus_of_worker
 from roomscout.edge.planning import plan
 from roomscout.edge.reading import changed
 from roomscout.edge.resuming import saved_settings
@@ -168,19 +165,6 @@ def test_parts_of_different_runs_are_refused(
         merge(tmp_path / "merged", [parts[0], other])
 
 
-def test_a_part_that_changed_its_whole_is_not_resumed(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
-    """The questions of the part are the same, but their numbers are not."""
-    (part,) = copies(parts[:1], tmp_path)
-    mine = {row.id for row in RunReader(part).rows}
-    reordered = tmp_path / "reordered.jsonl"
-    rows = sorted(six_rooms.rows, key=lambda row: str(row["id"]) in mine)
-    reordered.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = six_rooms.config(tmp_path, shard="1/3")
-    assert run_settings(config, part).status == 0
-    with pytest.raises(RunError, match="other questions"):
-        run_settings(changed(config, questions=reordered), part)
-
-
 def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
     flags = six_rooms.flags(tmp_path, "--shard", "1/3", "--continue", "recent")
     assert run_main(flags).returncode == 0
@@ -190,20 +174,6 @@ def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans
     ended = run_main(flags)
     assert (ended.returncode, len(run_folders(tmp_path))) == (0, 2), ended.stderr
     assert results(folder) == results(parts[0])
-
-
-def test_a_worker_waits_until_a_lost_one_releases_its_part(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
-    (part,) = copies(parts[:1], tmp_path / "parts")
-    keep_rows(part, 1)
-    lost = RunWriter(part)
-    values = six_rooms.config(part.parent, shard=f"1/{SHARDS}").as_json
-    with ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(answer, values, tmp_path)
-        time.sleep(2 * POLL_S)
-        assert not answering.done()
-        lost.close()
-        assert answering.result() == 0
-    assert results(part) == results(parts[0])
 
 
 @pytest.fixture
@@ -224,17 +194,6 @@ def folder_of(parts: Parts, number: int) -> Path:
     folder = find_part(parts.log.folder / "parts", number, SHARDS)
     assert folder is not None
     return folder
-
-
-def test_workers_need_no_question_file_but_that_of_the_run(
-    six_rooms: RoomScans, on_workers: Parts, parts: list[Path], tmp_path: Path
-):
-    assert on_workers.log is not None
-    file = on_workers.log.folder / "questions.jsonl"
-    values = values_of_part(on_workers.run, f"2/{SHARDS}", tmp_path / "worker", file)
-    assert answer(values, tmp_path) == 0
-    assert results(only_run(tmp_path / "worker")) == results(parts[1])
-    assert values["questions"] != str(six_rooms.questions)
 
 
 def test_a_failure_on_a_worker_is_logged_and_what_it_had_finished_before_is_not_counted_again(

@@ -16,7 +16,7 @@ from result_rows import result_row
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.benchmarks.revsi import TYPES_OF_TASK
 from roomscout.data.judged import mark_of, prompt_of, score_of_mark
-from roomscout.data.questions import QuestionError, load_questions, load_saved, saved
+from roomscout.data.questions import load_questions, load_saved, saved
 from roomscout.data.scans import find_scan
 from roomscout.data.situated import SITUATED_KIND, cleaned
 from roomscout.data.starts import Start
@@ -150,20 +150,6 @@ def test_an_agent_of_sqa3d_faces_minus_x_and_turns_left_about_z(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("question", "name"),
-    [
-        ("What's behind me?", "what"),
-        ("How, many chairs?", "how"),
-        ("Are there two?", "other"),
-        ("Island or peninsula?", "other"),
-    ],
-)
-def test_the_type_of_a_question_of_sqa3d_is_its_first_word(tmp_path: Path, question: str, name: str):
-    path = sqa3d_files(tmp_path, question={**QUESTION, "question": question})
-    assert load_questions(path, SQA3D)[0].question_type == name
-
-
-@pytest.mark.parametrize(
     ("answer", "words"),
     [
         ("Brown.", "brown"),
@@ -232,20 +218,6 @@ def test_a_start_survives_a_run_folder(rooms: RoomScans, tmp_path: Path):
     (tmp_path / "saved.jsonl").write_text(saved(questions))
     assert load_saved(tmp_path / "saved.jsonl", find_benchmark("vsi-bench")) == questions
     assert questions[0].start == Start(1.0, 2.0, 90.0)
-
-
-@pytest.mark.parametrize(
-    ("start", "words"),
-    [
-        ([1, 2], r"start \[1, 2\] must be an object such as"),
-        ({"x_m": 1, "y_m": 2}, "missing keys: heading_deg"),
-        ({"x_m": 1, "y_m": 2, "heading_deg": "north"}, "heading_deg: Input should be a valid number"),
-        ({"x_m": 1, "y_m": 2, "heading_deg": 0, "from_middle": 1}, "from_middle: Input should be a valid bool"),
-    ],
-)
-def test_a_start_that_cannot_be_read_is_refused(rooms: RoomScans, tmp_path: Path, start: object, words: str):
-    with pytest.raises(QuestionError, match=words):
-        load_questions(started(rooms, tmp_path, start))
 
 
 def test_a_start_outside_the_scan_fails_its_question_only(rooms: RoomScans, tmp_path: Path):

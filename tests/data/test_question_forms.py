@@ -5,8 +5,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from roomscout.data.answers import LETTER_KIND, Number
@@ -140,12 +138,6 @@ def test_a_column_for_each_option(tmp_path: Path):
     assert (question.options, question.ground_truth) == (("A. left", "B. right"), "B")
 
 
-def test_parquet_structs_are_options(tmp_path: Path):
-    table = pa.table({name: [value] for name, value in SIDE.items() if name != "options"})
-    pq.write_table(table.append_column("options", pa.array([{"A": "left", "B": "right"}])), tmp_path / "q.parquet")
-    assert load_questions(tmp_path / "q.parquet")[0].options == ("A. left", "B. right")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -191,17 +183,3 @@ def test_a_scan_has_its_own_unit_and_up_axis(tmp_path: Path):
     assert load_saved(tmp_path / "saved.jsonl", BENCHMARK) == questions
     assert load_questions(tmp_path / "saved.jsonl") == normalized(questions) == questions
     assert "scale" not in questions[2].row
-
-
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        ({"scale": "inches"}, "scale 'inches' must be the metres of the scan's unit, such as 0.01, or m, cm or mm"),
-        ({"scale": 0}, "scale 0 must be"),
-        ({"scale": True}, "scale True must be"),
-        ({"up_axis": "w"}, "up_axis 'w' must be one of auto, x, y, z, -x, -y, -z"),
-    ],
-)
-def test_a_wrong_unit_or_axis_is_refused(tmp_path: Path, cells: dict[str, Any], words: str):
-    with pytest.raises(QuestionError, match=rf"row 1 \(id 1\): {words}"):
-        read(tmp_path, {**COUNT, **cells})

@@ -1,9 +1,7 @@
 """The Python API: trajectories with and without a run folder, and custom policies."""
 
-import re
 import runpy
 import sys
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,9 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, run_main
-from PIL import Image, ImageStat
 from planned import run_settings
-from waiting import PATIENCE_S
 
 from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
 from roomscout.agent.policies import Decision, Policy, PolicyError
@@ -26,7 +22,6 @@ from roomscout.data.scans import ScanNotFound
 from roomscout.edge.reading import changed
 from roomscout.edge.sections import ModelSettings
 from roomscout.envs.actions import CameraAction
-from roomscout.models import Reply
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 
@@ -209,18 +204,6 @@ def test_views_are_read_when_they_are_looked_at(rooms: RoomScans, tmp_path: Path
         _ = loaded.turns[0].view
 
 
-def test_a_notebook_shows_a_filmstrip_in_which_text_stays_text(rooms: RoomScans, tmp_path: Path):
-    asked = replace(load_questions(rooms.questions)[0], question="How many <script>alert(1)</script> are there?")
-    (trajectory,) = explore([asked], policy=TurnAndAnswer, scan_root=rooms.root, log_root=tmp_path, **VIEW)
-    shown = trajectory._repr_html_()
-    assert shown.count("<img alt='view of turn") == len(trajectory.turns) > 1 and "data:image/jpeg;base64," in shown
-    assert "&lt;script&gt;" in shown and "<script>" not in shown
-    for view in only_run(tmp_path).glob("q001/render_*.png"):
-        view.unlink()
-    (without,) = load_trajectories(only_run(tmp_path))
-    assert "<img" not in without._repr_html_() and "is missing or damaged" in without._repr_html_()
-
-
 def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, one_thread):
     policy = load_policy("embedded", max_new_tokens=8)
     asked = {"policy": policy, "steps": 0, "renderer": "raycast"}
@@ -318,59 +301,9 @@ def test_a_policy_that_cannot_be_loaded_is_named(rooms: RoomScans, tmp_path: Pat
         run_settings(config)
 
 
-def test_resuming_from_python_refuses_settings_that_change_answers(rooms: RoomScans, tmp_path: Path):
-    config = rooms.config(tmp_path, num_questions=2)
-    run_settings(config)
-    with pytest.raises(ConfigError, match="--steps would change answers"):
-        run_settings(changed(config, steps=3), only_run(tmp_path))
-    assert run_settings(changed(config, batch_size=1), only_run(tmp_path)).status == 0
-
-
 @pytest.mark.slow
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     runpy.run_path(str(COMMAND.parent / "examples" / "first_hour.py"), run_name="__main__")
     assert (tmp_path / "first_hour" / "trajectory.png").exists()
-
-
-def test_the_example_draws_a_question_of_a_run(one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    example, out = COMMAND.parent / "examples" / "draw_exploration.py", tmp_path / "picture.png"
-    asked = load_trajectories(one_run)[0]
-    monkeypatch.setattr(sys, "argv", [str(example), str(one_run), asked.question.id, str(out)])
-    runpy.run_path(str(example), run_name="__main__")
-    with Image.open(out) as picture:
-        assert picture.width == 12 + len(asked.turns) * 332
-        first = picture.crop((12, 40, 12 + 320, 40 + 178))
-    assert ImageStat.Stat(first).stddev[0] > 5
-
-
-class Signed(TurnAndAnswer):
-    """Replies with its own name, and begins once all of its companions do."""
-
-    def __init__(self, sign: str, concurrent: bool, begin: threading.Barrier):
-        self.sign, self.concurrent, self._begin = sign, concurrent, begin
-
-    def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
-        if states[0].turn == 0 and states[0].number == 1:
-            self._begin.wait(PATIENCE_S)
-        return [replace(decision, reply=Reply(self.sign)) for decision in super().decide(states)]
-
-
-@pytest.mark.parametrize("concurrent", [False, True])
-def test_runs_in_several_threads_write_their_own_logs(rooms: RoomScans, tmp_path: Path, concurrent: bool):
-    begin = threading.Barrier(2)
-    signs = [f"signed{number}" for number in range(2)]
-
-    def run(sign: str) -> str:
-        policy = Signed(sign, concurrent, begin)
-        settings = {**VIEW, "scan_root": rooms.root, "camera_height": 9.0}  # too high: logged while scans load
-        explore(rooms.questions, policy=policy, log_root=tmp_path / sign, **settings)
-        return (only_run(tmp_path / sign) / "run.log").read_text(encoding="utf-8")
-
-    with ThreadPoolExecutor(2) as threads:
-        logs = list(threads.map(run, signs))
-    for sign, text in zip(signs, logs, strict=True):
-        assert re.findall("Run folder: (.*)", text) == [str(only_run(tmp_path / sign))] * 2  # at its begin and end
-        assert re.findall("said: (.*)", text) == [sign] * 3 * len(rooms.rows)
-        assert text.count("not at --camera-height") == 2

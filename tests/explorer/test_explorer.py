@@ -34,7 +34,7 @@ def test_the_explorer_notes_objects_in_new_rooms(tmp_path):
 def answered(tmp_path_factory):
     """Results of the explorer, with views and blind, on the same questions; and the questions."""
     folder = tmp_path_factory.mktemp("answers")
-    write_rooms(folder / "rooms", 4, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
+    write_rooms(folder / "rooms", 2, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
     config = settings_of(
         batch=True, questions=folder / "rooms" / "questions.jsonl", scan_root=folder / "rooms", model="embedded",
         max_batched_turns="all",

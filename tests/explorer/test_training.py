@@ -3,9 +3,7 @@
 import csv
 import dataclasses
 import hashlib
-import json
 import pickle
-import re
 import shutil
 import subprocess
 import sys
@@ -18,24 +16,20 @@ from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from explorer import __main__ as command
-from explorer.batches import GAP_WORD, NEXT_OPTION_AT, RowMaker, collate, patches
-from explorer.curriculum import FEWEST_ROOMS, HELD_OUT_ROOMS, KINDS, CannotTrain, Leg, Plan
+from explorer.batches import RowMaker, collate
+from explorer.curriculum import FEWEST_ROOMS, HELD_OUT_ROOMS, CannotTrain, Leg, Plan
 from explorer.episodes import room_episodes
 from explorer.model import use_fast_layers, write_untrained
-from explorer.notes import PLACE_WORD, notes_in, turn_deg
-from explorer.practice import make_counting, make_practice
 from explorer.reading import asked
 from explorer.splits import SPLITS
 from explorer.store import Transcript, read_shard, shard_path, write_shard
-from explorer.teacher import NO_OBJECT, categories_by_patch
-from explorer.train import CURVE, Rows, Trainer, sources_of
+from explorer.train import CURVE, Rows, Trainer
 from roomscout.agent.policies.replies import parse_action
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.rooms import make_room, room_questions
-from roomscout.rooms.furniture import CATEGORIES
 from tests.conftest import vsi_question
 
 ROOT = Path(__file__).parents[2]
@@ -47,12 +41,6 @@ PLAN = Plan(LEGS, view_rows=4, episode_rows=2, warmup=2, save_every=4)
 @pytest.fixture(scope="module")
 def episodes():
     return list(room_episodes(seed=7, index=0))
-
-
-@pytest.fixture(scope="module")
-def other_episodes():
-    """Demonstrations of another room; some are blind or hurried, and a walk is blocked."""
-    return list(room_episodes(seed=8, index=1))
 
 
 @pytest.fixture(scope="module")
@@ -101,106 +89,6 @@ def test_the_teacher_answers_nearly_all_questions(episodes):
     assert np.mean(scores) > 0.95
 
 
-def test_the_teacher_states_what_it_has_found_before_moving_on(episodes):
-    said = 0
-    for each in episodes:
-        noted = set()
-        for reply in () if each.blind else each.replies[:-1]:
-            found = reply.split("\n")[1]
-            noted |= {note.category for note in notes_in(reply)}
-            if each.question_type == "object_counting":
-                continue
-            names = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-])", found)
-            assert names and all((name in noted) == (where != "unseen") for name, where in names)
-            if {name for name, _ in names} <= noted:
-                assert each.question_type == "object_rel_distance"
-            said += 1
-    assert said
-
-
-def counted(name, thoughts, places):
-    """Whether each turn's reasoning counts that turn's `places`, continuing from the turn before."""
-    known = 0
-    for thought, new in zip(thoughts, places, strict=True):
-        listed = [f"; {number} {place}" for number, place in enumerate(new, known + 1)]
-        if thought != "".join([f"{name} {known}", *listed, f"; {known + len(new)}" if new else "", "."]):
-            return False
-        known += len(new)
-    return True
-
-
-def test_the_teacher_continues_its_count_from_turn_to_turn(episodes):
-    longest = 0
-    for each in episodes:
-        if each.question_type == "object_counting" and not each.blind:
-            name = re.search(r"How many (.+?)\(s\)", each.user[0])[1]
-            places = [[note.place for note in notes_in(reply) if note.category == name] for reply in each.replies]
-            assert counted(name, [reply.split("\n")[1] for reply in each.replies], places)
-            longest = max(longest, sum(map(bool, places)))
-    assert longest > 1
-
-
-def test_blocked_walks_are_not_learned_but_the_next_replies_are(other_episodes, checkpoint, maker, tmp_path):
-    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    write_shard(tmp_path / "room_8_00001.npz", other_episodes)
-    blocked = 0
-    for each in read_shard(tmp_path / "room_8_00001.npz"):
-        for turn, text in enumerate(each.user[1:]):
-            if moved := re.search(r"Moved (\d\.\d\d) of 1.50 m", text):
-                blocked += 1
-                announced = re.search(r"^To .+ facing (\d+)\.$", each.replies[turn], re.MULTILINE)
-                there = re.match(r"At (\S+) (\S+) facing (\d+)\. ", each.replies[turn + 1])
-                assert there[3] == announced[1]
-                way = np.radians(int(announced[1]))
-                reached = float(moved[1]) * np.array([np.cos(way), np.sin(way)])
-                assert np.abs(np.array([float(there[1]), float(there[2])]) - reached).max() < 0.14
-                row = maker.episode(each)
-                learned = tokenizer.decode(row.ids[row.spoken])
-                assert announced[0] not in learned and there[0] in learned
-                assert each.replies[turn].split("\n")[1] in learned
-    assert blocked
-
-
-def test_counting_practice_continues_from_view_to_view(checkpoint, maker):
-    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    for seed in range(10):
-        name, turns = make_counting(np.random.default_rng(seed))
-        places = [[note.place for note in notes_in(notes) if note.category == name] for notes, _ in turns]
-        thoughts, actions = zip(*(words.split("\n") for _, words in turns), strict=True)
-        assert len(turns) == 4 and counted(name, thoughts, places)
-        assert json.loads(actions[-1])["answer"] == str(max(2, sum(map(len, places))))
-        row = maker.counting(np.random.default_rng(seed))
-        assert tokenizer.decode(row.ids[row.spoken]) == "".join(words for _, words in turns)
-        assert tokenizer.decode(row.ids).count("<|im_start|>assistant") == len(turns)
-
-
-def test_views_are_not_learned_from_demonstrations_that_overlook_objects(shards, maker):
-    stored = [each for path in shards for each in read_shard(path)]
-    walked = {number for number, each in enumerate(stored) if any("\nTo " in reply for reply in each.replies)}
-    learned = {number for number, _, _ in sources_of(stored)["views"]}
-    assert walked and learned and not walked & learned
-
-
-def test_from_a_second_position_everything_is_noted_again_until_nothing_is_missing(episodes):
-    walks = found = again = 0
-    for each in episodes:
-        for turn, reply in enumerate(each.replies[:-1]):
-            if walk := re.search(r"^To (.+ facing \d+\.)$", reply, re.MULTILINE):
-                walks += 1
-                missing = set(re.findall(r"(?:^|; )([a-z ]+) unseen", reply.split("\n")[1]))
-                assert missing
-                blocked = re.search(r"Moved \S+ of", each.user[turn + 1])
-                assert blocked or each.replies[turn + 1].startswith(f"At {walk[1]}")
-                before, after = (
-                    {note.category for reply in part for note in notes_in(reply)}
-                    for part in (each.replies[: turn + 1], each.replies[turn + 1 :])
-                )
-                assert not missing & before
-                found += missing <= after
-                again += bool(before & after)
-    assert found >= 2 and found > walks / 2 and again > walks / 2
-
-
 def transcripts_sha256(episodes):
     """A hash of all that is said in some episodes; poses, moves and notes are in it as text."""
     texts = [[getattr(each, field.name) for field in dataclasses.fields(Transcript)] for each in episodes]
@@ -238,14 +126,6 @@ def test_the_tokenizer_is_compact_and_lossless(episodes, checkpoint):
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
-def test_patches_equal_the_image_processors(episodes, checkpoint):
-    images = episodes[0].images
-    processor = AutoProcessor.from_pretrained(checkpoint).image_processor
-    wanted = processor(images=[Image.fromarray(image) for image in images], do_resize=False, return_tensors="pt")
-    ours = patches(torch.from_numpy(images), processor.patch_size, processor.merge_size)
-    torch.testing.assert_close(ours, wanted["pixel_values"], atol=1e-5, rtol=0)
-
-
 def test_only_replies_and_their_end_tokens_are_learned(shards, checkpoint, maker):
     tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
     stored = read_shard(shards[0])[0]
@@ -281,89 +161,6 @@ def test_padding_does_not_change_the_logits(shards, checkpoint, maker):
     torch.testing.assert_close(alone, beside, atol=1e-4, rtol=1e-4)
 
 
-def test_a_second_look_is_noted_relative_to_the_second_position(shards, checkpoint, maker):
-    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    seeing = [each for path in shards for each in read_shard(path) if not each.blind]
-    found = 0
-    for stored in seeing:
-        row = maker.second_look(stored, 0)
-        _, before, so_far, *_ = tokenizer.decode(row.ids[~row.spoken]).split("\n")
-        view, found_now = tokenizer.decode(row.ids[row.spoken]).removesuffix(tokenizer.eos_token).split("\n")
-        assert before.startswith("At ") and before.endswith("Nothing new.")
-        missing = set(re.findall(r"(?:^|; )([a-z ]+) unseen", so_far))
-        noted, seen = notes_in(view), notes_in(stored.replies[0])
-        assert missing and [note.category for note in noted] == [note.category for note in seen]
-        assert set(re.findall(r"(?:^|; )([a-z ]+) unseen", found_now)) == missing - {note.category for note in noted}
-        ahead, left, facing = map(float, re.match(r"At (\S+) (\S+) facing (\d+)", view).groups())
-        for note in noted:
-            way = np.radians(facing + note.bearing_deg)
-            where = ahead + note.away_m * np.cos(way), left + note.away_m * np.sin(way)
-            assert np.hypot(note.ahead_m - where[0], note.left_m - where[1]) < 0.5
-        for first in {note.category: note for note in reversed(noted) if note.category in missing}.values():
-            assert f"{first.category} {first.place}" in found_now
-        found += len(noted)
-    assert found > len(seeing) / 2
-
-
-def test_a_drill_has_all_notes_and_the_last_reply_but_no_image(shards, checkpoint, maker):
-    stored = max((each for path in shards for each in read_shard(path)), key=lambda each: len(each.views))
-    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    row = maker.drill(stored)
-    assert not row.views and tokenizer.convert_tokens_to_ids("<|image_pad|>") not in row.ids
-    words = tokenizer.decode(row.ids)
-    assert all(reply.partition("\n")[0] in words for reply in stored.replies) and stored.replies[-1] in words
-    places = [word for reply in stored.replies for word in PLACE_WORD.findall(reply.partition("\n")[0])]
-    thought = stored.replies[-1].partition("\n")[1:]
-    assert tokenizer.decode(row.ids[row.spoken]) == "".join([*places, *thought, tokenizer.eos_token])
-    assert tokenizer.decode(row.ids[row.answer_at]) == stored.answer
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_practice_row_learns_places_and_only_names_that_follow_a_gap(checkpoint, maker, seed):
-    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    row = maker.practice(np.random.default_rng(seed))
-    said, learned = tokenizer.decode(row.ids), tokenizer.decode(row.ids[row.spoken])
-    assert said.startswith("<|im_start|>user\nOptions:\nA. ")
-    assert PLACE_WORD.findall(learned) == PLACE_WORD.findall(said)
-    words = tokenizer.batch_decode(row.ids[:, None].tolist())
-    names = [place for place, word in enumerate(words) if row.spoken[place] and word.strip() in CATEGORIES]
-    assert all(GAP_WORD.fullmatch(words[place - NEXT_OPTION_AT]) for place in names)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_practice_reasoning_agrees_with_its_notes(seed):
-    practice = make_practice(np.random.default_rng(seed))
-    options = dict(reversed(line.split(". ")) for line in practice.options.splitlines()[1:])
-    places = {}
-    for note in notes_in(practice.notes):
-        places.setdefault(note.category, []).append(note)
-    lines = ["", *practice.thoughts.splitlines(), ""]
-    for before, thought, after in zip(lines, lines[1:], lines[2:], strict=False):
-        if size := re.fullmatch(r"(.+) measures (\d+) cm\.", thought):
-            assert places[size[1]][0].size_cm == int(size[2])
-            assert not after.startswith("{") or json.loads(after)["answer"] == size[2]
-        elif turned := re.search(r"from (\d+) to (\d+): .*, turn ([+-]\d+), ([a-z-]+)\.$", thought):
-            assert turn_deg(int(turned[1]), int(turned[2])) == int(turned[3])
-            assert not after.startswith("{") or options[turned[4]] == json.loads(after)["answer"]
-        elif listed := re.fullmatch("So (Turn .+): ([ABCD]).", thought):
-            assert ", ".join(re.findall(r"turn [+-]\d+, (Turn \w+)", before)) == listed[1]
-            assert options[listed[1]] == listed[2] == json.loads(after)["answer"]
-        elif compared := re.findall(r"; ([ABCD])\. ([a-z ]+) [^ ]+ [^ ]+, [^ ]+ [^ ]+, (\d+\.\d) m; ([ABCD])", thought):
-            gaps = {}
-            for letter, name, gap, nearest in compared:
-                gaps[letter] = float(gap)
-                assert options[name] == letter and gaps[nearest] == min(gaps.values())
-            assert nearest == json.loads(after)["answer"]
-        elif not thought.startswith(("{", "from")):
-            found = re.findall(r"(?:^|; )([a-z ]+?) (unseen|[+-]\d+\.\d\d [+-]\d+\.\d\d)(?=[;.])", thought)
-            if not found:
-                name = re.match(r"([a-z ]+) 0; 1 ", thought)[1]
-                assert counted(name, [thought], [[note.place for note in places[name]]])
-            assert all(
-                (name not in places) if where == "unseen" else places[name][0].place == where for name, where in found
-            )
-
-
 def test_the_fast_layers_give_the_same_logits(shards, checkpoint, maker):
     plain, fast = (AutoModelForImageTextToText.from_pretrained(checkpoint).eval() for _ in range(2))
     use_fast_layers(fast)
@@ -371,17 +168,6 @@ def test_the_fast_layers_give_the_same_logits(shards, checkpoint, maker):
     with torch.no_grad():
         wanted, found = (model(**batch.inputs(plain.config)).logits for model in (plain, fast))
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
-
-
-def test_a_patch_is_labelled_with_the_object_that_fills_most_of_it():
-    room = make_room(7)
-    owners = np.full((32, 48), NO_OBJECT)
-    owners[:16, :16] = 0
-    owners[:10, 16:32] = 1
-    owners[20:22, 20:24] = 1
-    shown = categories_by_patch(owners, room)
-    first, second = (1 + CATEGORIES.index(thing.category) for thing in room.objects[:2])
-    assert shown.tolist() == [[first, second, 0], [0, 0, 0]]
 
 
 def test_the_loss_falls_and_a_killed_run_ends_with_the_same_weights_and_curve(shards, tmp_path, monkeypatch):
@@ -456,14 +242,6 @@ def test_a_run_resumes_only_with_its_own_plan(shards, tmp_path):
     torch.save({"step": 1, "plan": {}}, tmp_path / "state.pt")
     with pytest.raises(CannotTrain, match="written by another version"):
         trainer(tmp_path, shards)
-
-
-def test_the_curriculum_has_the_steps_of_the_included_weights():
-    plan = Plan()
-    assert plan.steps == 45_580
-    of_stage = {name: sum(span.end - span.first for span in plan.spans if span.stage == name) for name in KINDS}
-    assert of_stage == {"words": 4950, "views": 27_260, "conversations": 13_370}
-    assert not set(HELD_OUT_ROOMS) & {room for leg in plan.legs for room in plan.rooms(leg)}
 
 
 @pytest.mark.slow

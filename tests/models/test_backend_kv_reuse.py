@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import traced
-from torch._dynamo.utils import counters
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from transformers import Cache, Qwen3VLForConditionalGeneration
@@ -103,19 +102,6 @@ def memory_runs_out(backend, when):
         yield
     finally:
         hook.remove()
-
-
-def fails_once(monkeypatch, name, after=0):
-    """Makes a function of kv_cache run out of memory once, after `after` successful calls."""
-    working, calls = getattr(kv_cache, name), []
-
-    def failing(*args):
-        calls.append(name)
-        if len(calls) == after + 1:
-            raise torch.OutOfMemoryError("no memory is left")
-        return working(*args)
-
-    monkeypatch.setattr(kv_cache, name, failing)
 
 
 class TestReuse:
@@ -217,19 +203,6 @@ class TestMemory:
         for half in (conversations[:2], conversations[2:]):
             assert all(reply.reused_tokens > 0 for reply in same_replies(backend, plain, half))
 
-    def test_running_out_first_evicts_other_conversations(self, checkpoint, plain, caplog):
-        backend = reusing(checkpoint)
-        conversations = [begin(n) for n in range(4)]
-        take_turn(backend, conversations)
-        rows = backend._runner._store._rows
-        with memory_runs_out(backend, lambda *_: len(rows) > 2), caplog.at_level(logging.WARNING):
-            replies = backend.generate(conversations[:2], ACTION)
-        assert "evicted the KV cache of 2 conversations" in caplog.text
-        assert all(reply.reused_tokens > 0 for reply in replies)
-        assert [reply.tokens for reply in replies] == [
-            reply.tokens for reply in plain.generate(conversations[:2], ACTION)
-        ]
-
     def test_the_retry_finds_the_tensors_of_the_failed_call_freed(self, checkpoint):
         backend = reusing(checkpoint)
         conversations = [begin(n) for n in range(4)]
@@ -252,19 +225,6 @@ class TestMemory:
             hook.remove()
             gc.enable()
         assert alive[1] == 0
-
-    def test_running_out_while_the_cache_is_repacked_costs_no_reply(self, checkpoint, plain, caplog, monkeypatch):
-        conversations = [begin(n) for n in range(4)]
-        backend = reusing(checkpoint)
-        backend.generate(conversations, ACTION)
-        batch_bytes = backend._runner._store._rows[conversations[0].key].batch.nbytes
-        backend = reusing(checkpoint, kv_cache_bytes=batch_bytes // 2)
-        fails_once(monkeypatch, "_copied_layer", after=backend._runner._model.config.text_config.num_hidden_layers)
-        with caplog.at_level(logging.WARNING):
-            same_replies(backend, plain, conversations)
-        assert "Out of memory while repacking the KV cache" in caplog.text
-        assert not backend._runner._store.cached()
-        same_replies(backend, plain, conversations)
 
     def test_released_conversations_hold_no_memory(self, checkpoint):
         backend = reusing(checkpoint)
@@ -362,17 +322,6 @@ class TestPlannedLength:
         (batch,) = {id(row.batch): row.batch for row in backend._runner._store._rows.values()}.values()
         assert batch.nbytes == 6 * question_bytes
 
-    def test_changes_no_reply_while_rows_leave_and_join(self, checkpoint, plain, sizes):
-        backend = reusing(checkpoint, planned_tokens=sizes[0], kv_cache_bytes=8 * sizes[1])
-        conversations = [begin(n, words=3 * n + 1) for n in range(4)]
-        for turn in range(5):
-            replies = same_replies(backend, plain, conversations)
-            for conversation, reply in zip(conversations, replies, strict=True):
-                answer(conversation, reply, "You moved. " * turn)
-            backend.release(conversations.pop(turn % 3))
-            if turn % 2:
-                conversations.append(begin(10 + turn, words=20))
-
 
 class Recorder:
     """Replaces CUDA graph capture. A replay repeats the step on the same tensors, writes its logits to the first
@@ -432,24 +381,6 @@ class TestGraphs:
                 for conversation, reply in zip(conversations, same_replies(backend, plain, conversations), strict=True):
                     answer(conversation, reply)
         assert caplog.text.count("CUDA graph capture failed (the model is on the cpu)") == 1
-
-    def test_are_retried_after_capture_ran_out_of_memory(self, backend, plain, caplog, monkeypatch):
-        for runner in (backend._runner, plain._runner):
-            monkeypatch.setattr(runner, "_options", replace(runner._options, min_new_tokens=TOKENS))
-        conversations = [begin(n) for n in range(3)]
-        take_turn(backend, conversations)
-
-        class Full(Recorder):
-            def __call__(self, step):
-                if not self.captures:
-                    self.captures.append(set())
-                    raise torch.OutOfMemoryError("no memory is left")
-                return super().__call__(step)
-
-        backend._runner._loop._capture = Full()
-        with caplog.at_level(logging.WARNING):
-            same_replies(backend, plain, conversations[:2])
-        assert "trying again" in caplog.text
 
 
 class TestOnAFakeDevice:
@@ -537,28 +468,6 @@ class TestCompiledSteps:
             conversations.append(begin(10 + turn, words=20))
         assert len(lengths) > 3
         assert not uncompiled_steps
-
-    def test_are_compiled_once_for_one_row_and_once_for_several(self, backend):
-        def take(numbers, words):
-            group = [begin(n, words) for n in numbers]
-            take_turn(backend, group)
-            for conversation in group:
-                backend.release(conversation)
-
-        take([1], 1)
-        take([1, 2], 1)
-        before = counters["stats"]["unique_graphs"]
-        for rows, words in ((1, 30), (2, 30), (3, 9), (4, 60), (7, 2)):
-            take(range(rows), words)
-        assert counters["stats"]["unique_graphs"] == before > 0
-
-    def test_are_retried_when_memory_ran_out(self, backend, plain, caplog, monkeypatch):
-        conversations = [begin(n) for n in range(20, 23)]
-        take_turn(backend, conversations)
-        fails_once(monkeypatch, "_grown")
-        with caplog.at_level(logging.WARNING):
-            same_replies(backend, plain, conversations[:2])
-        assert "trying again" in caplog.text
 
 
 def test_a_layer_grows_and_shrinks_like_dynamic_layer():

@@ -4,11 +4,10 @@ import json
 import subprocess
 import sys
 
-import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.actions import METRIC
@@ -16,12 +15,10 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.engines import make_backend
-from roomscout.models.transformers import runner
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.decoding import ReplyStop, never_generated
+from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder
-from roomscout.models.transformers.grammar import CompiledGrammar
 
 
 def view(seed, size=(64, 96)):
@@ -149,16 +146,6 @@ class TestEncoding:
 
         assert added_ids(texts | {role: attack}) == added_ids(texts)
 
-    def test_a_template_that_rewrites_earlier_turns_is_followed(self, checkpoint):
-        processor = AutoProcessor.from_pretrained(checkpoint)
-        processor.chat_template += "{{ '<think>' if messages | length < 3 }}"
-        encoder = ConversationEncoder(processor, AutoConfig.from_pretrained(checkpoint))
-        conversation = begin("q")
-        assert processor.tokenizer.decode(encoder.encode(conversation).ids).endswith("assistant\n<think>")
-        conversation.append(Message("assistant", "seen"))
-        conversation.append(Message.of_views("next", view(1)))
-        assert "think" not in processor.tokenizer.decode(encoder.encode(conversation).ids)
-
 
 class TestReplies:
     def test_equal_the_librarys_own_generate(self, backend, parts):
@@ -206,16 +193,6 @@ class TestReplies:
         assert not added & set(tokens)
 
 
-def test_added_tokens_that_are_text_may_be_generated(checkpoint):
-    tokenizer = AutoProcessor.from_pretrained(checkpoint).tokenizer
-    special = never_generated(tokenizer, [tokenizer.eos_token_id], len(tokenizer))
-    tokenizer.add_tokens(["<think>", "</think>"])
-    assert never_generated(tokenizer, [tokenizer.eos_token_id], len(tokenizer)) == special
-    ids = tokenizer("<think>Hm</think>")["input_ids"]
-    assert len(ids) == 3 + len(tokenizer("Hm")["input_ids"]) - 1
-    assert tokenizer.decode(ids, skip_special_tokens=True) == "<think>Hm</think>"
-
-
 class TestConstrainedReplies:
     @pytest.fixture(scope="class")
     def backend(self, checkpoint):
@@ -240,22 +217,6 @@ class TestConstrainedReplies:
         for conversation, reply in zip(different_conversations(3), together, strict=True):
             backend.release(conversation)
             assert backend.generate([conversation], CONSTRAINED)[0].tokens == reply.tokens
-
-    def test_compile_the_grammar_once(self, checkpoint, monkeypatch):
-        compiled = []
-
-        class Counted(CompiledGrammar):
-            def __init__(self, grammar, *args):
-                compiled.append(grammar)
-                super().__init__(grammar, *args)
-
-        monkeypatch.setattr(runner, "CompiledGrammar", Counted)
-        backend = TransformersBackend.from_checkpoint(checkpoint, ModelOptions(device="cpu", max_new_tokens=3))
-        backend.generate([begin("a")], ACTION)
-        assert compiled == []
-        for _ in range(2):
-            backend.generate([begin("a"), begin("b")], CONSTRAINED)
-        assert compiled == [CONSTRAINED.grammar]
 
 
 class TestSampling:
@@ -373,15 +334,6 @@ class TestErrors:
         (folder / broken).write_bytes(content[: len(content) // 2])
         with pytest.raises(ModelError, match="broken cannot be loaded"):
             TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu"))
-
-    @pytest.mark.parametrize(
-        ("name", "value"), [("HF_HUB_OFFLINE", True), ("HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{repo_id}")]
-    )
-    def test_an_unreachable_hub_is_asked_once(self, monkeypatch, caplog, name, value):
-        monkeypatch.setattr(huggingface_hub.constants, name, value)
-        with pytest.raises(ModelError, match=r"is not on this machine, and huggingface\.co cannot be reached"):
-            TransformersBackend.from_checkpoint("Qwen/Qwen3-VL-8B-Instruct-not-here", ModelOptions())
-        assert not [line for line in caplog.messages if "Retrying" in line]
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ from roomscout.models.openai import endpoint
 from roomscout.models.openai.backend import OpenAIBackend
 from roomscout.models.openai.endpoint import Endpoint
 from roomscout.runs.reader import RunReader
-from tests.conftest import RoomScans, run_in_process, trajectories
-from tests.conftest import scripted as scripted_here
+from tests.conftest import RoomScans, run_in_process
 
 KEY = "sk-5f0c-never-to-be-seen"
 TLS = Path(__file__).parents[1] / "fixtures" / "loopback_tls.pem"
@@ -86,17 +85,6 @@ class TestCheck:
         assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
         assert images_in(request) == 3
 
-    def test_without_a_system_role_its_text_begins_the_first_user_message(self, server: FaultyServer):
-        server.fault = only_if(lambda request: request.body["messages"][0]["role"] == "system")
-        backend, chat = backend_at(server), conversation()
-        for text in ("Look.\n\nWhere?", "And now?"):
-            assert ask(backend, chat).dropped == ("system_role",)
-            sent = server.requests[-1].body["messages"]
-            assert [each["role"] for each in sent] == ["user", "assistant", "user"][: len(sent)]
-            assert [part.get("text") for part in sent[-1]["content"]] == [None, text]
-            chat.append(Message("assistant", "Left."))
-            chat.append(Message.of_views("And now?", chat.images[0]))
-
     @pytest.mark.parametrize("most", [1, 8])
     def test_it_finds_a_server_that_takes_fewer_images_than_a_question_has(self, server: FaultyServer, most: int):
         server.fault = only_if(lambda request: images_in(request) > most)
@@ -128,18 +116,6 @@ class TestDelays:
         with pytest.raises(ModelError, match="the run ended"):
             ask(backend)
         assert time.monotonic() - started < 30
-
-    def test_a_run_waits_for_a_server_that_asks_for_it_and_counts_the_retries(
-        self, rooms: RoomScans, tmp_path: Path, server: FaultyServer
-    ):
-        undisturbed = run_in_process(rooms.config(tmp_path / "here"), scripted_here())
-        policy = ModelPolicy(backend_at(server))
-        server.fault = lambda request: "503" if request.turn == 1 and request.attempt == 0 else None
-        folder = run_in_process(rooms.config(tmp_path / "there"), policy)
-        assert trajectories(folder) == trajectories(undisturbed)
-        summary = RunReader(folder).summary.to_json()
-        failed = sum(request.turn == 1 and request.attempt == 0 for request in server.requests)
-        assert failed and summary is not None and summary["cost"]["retries"] == failed
 
 
 class TestResponses:

@@ -213,16 +213,6 @@ def test_an_alternative_is_the_conversation_with_the_other_question(thinker: Thi
             thinker.proceed(conversation, text)
 
 
-def test_a_template_that_strips_thoughts_without_opening_one_is_followed(tmp_path):
-    folder = write_untrained_family(tmp_path / "tiny", "qwen3_vl")
-    processor, config = AutoProcessor.from_pretrained(folder), AutoConfig.from_pretrained(folder)
-    assert not ConversationEncoder(processor, config).rewrites
-    image = IMAGES["qwen3_vl"]
-    processor.chat_template = THINKING.replace("IMAGE", image).replace("assistant\\n<think>\\n' }}", "assistant\\n' }}")
-    encoder = ConversationEncoder(processor, config)
-    assert (encoder.rewrites, encoder.opening) == (True, "")
-
-
 class TestDrafts:
     """What is in a thought is never the answer, whatever ended the reply."""
 

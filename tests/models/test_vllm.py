@@ -138,15 +138,6 @@ class TestStart:
         with pytest.raises(ModelError, match=f"--device {device}: .*make another environment"):
             server_command("org/model", ModelOptions(device=device), VllmOptions(9), Build("0.33.0", is_cpu), 1234)
 
-    def test_a_server_on_gpus_gets_no_flag_for_cpus(self):
-        options = VllmOptions(9, tensor_parallel_size=2, max_model_len=9000)
-        command = server_command("org/model", ModelOptions(memory_fraction=0.8), options, Build("0.33.0", False), 1234)
-        assert not {"--enforce-eager", "--block-size", "--kv-cache-memory-bytes"} & set(command)
-        assert command[command.index("--dtype") + 1] == "bfloat16"
-        assert command[command.index("--tensor-parallel-size") + 1] == "2"
-        assert command[command.index("--gpu-memory-utilization") + 1] == "0.8"
-        assert command[command.index("--max-model-len") + 1] == "9000"
-
     def test_the_key_is_on_no_command_line(self):
         command = server_command("org/model", ModelOptions(), VllmOptions(9), Build("0.33.0", False), 1234)
         assert "--api-key" not in command

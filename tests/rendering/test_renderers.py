@@ -3,18 +3,16 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import COMMAND, RoomScans, run_command
 from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, landmark_room, scene_of
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry, Texturing, no_faces
-from roomscout.rendering.renderers import BACKGROUND_RGB, RENDERER_NAMES, RenderError, make_renderer
+from roomscout.rendering.renderers import BACKGROUND_RGB, RenderError, make_renderer
 from roomscout.rendering.renderers.child import ChildRenderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer, sample
 from roomscout.rendering.scene import make_scene
@@ -218,15 +216,6 @@ def test_a_scan_looks_the_same_in_every_renderer(renderer, scene, pose, view):
     assert_matches_raycast(renderer, scene(), pose, view)
 
 
-def test_parallel_views_equal_sequential_views(renderer):
-    scenes = [landmark_room(), closed_room()]
-    jobs = [(scenes[i % 2], POSE.turned(40 * i), VIEW) for i in range(8)]
-    sequential = [renderer.render(*job) for job in jobs]
-    with ThreadPoolExecutor(4) as pool:
-        parallel = list(pool.map(lambda job: renderer.render(*job), jobs))
-    assert all((a == b).all() for a, b in zip(sequential, parallel, strict=True))
-
-
 def test_auto_falls_back_to_raycast_and_logs_why(monkeypatch, caplog):
     monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", "/nowhere")
     with caplog.at_level(logging.DEBUG):
@@ -253,42 +242,6 @@ def gl_name(child_of) -> str:
     """The name of a renderer that runs in a child process and works here."""
     child_of("pyrender")
     return "pyrender"
-
-
-NO_LIBRARY = "libX11.so.6: cannot open shared object file: No such file or directory"
-NO_MODULE = "No module named 'open3d'"
-
-
-def without_open3d(folder: Path, error: str) -> dict[str, str]:
-    """An environment in which importing open3d raises this error, and prints whether torch was imported before."""
-    package = folder / "stand_in" / "open3d"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(f"import sys\nprint('torch first:', 'torch' in sys.modules)\nraise {error}\n")
-    return os.environ | {"PYTHONPATH": str(package.parent)}
-
-
-@pytest.mark.parametrize(
-    ("error", "reason", "fix"),
-    [
-        (f"OSError({NO_LIBRARY!r})", NO_LIBRARY, "apt-get"),
-        (f"ModuleNotFoundError({NO_MODULE!r}, name='open3d')", NO_MODULE, "pip install open3d"),
-    ],
-)
-def test_a_run_without_open3d_or_its_libraries_says_what_to_install(rooms: RoomScans, tmp_path, error, reason, fix):
-    flags = rooms.flags(tmp_path / "logs")
-    code = (
-        "import sys; from roomscout.command.main import main\n"
-        f"for name in {RENDERER_NAMES}: print(name, main([*sys.argv[1:], '--renderer', name]))"
-    )
-    ended = run_command(
-        [sys.executable, "-c", code, *flags],
-        cwd=COMMAND.parent,
-        env=without_open3d(tmp_path, error),
-    )
-    assert all(f"{name} 2\n" in ended.stdout for name in RENDERER_NAMES)
-    said = f"error: scans need open3d, which cannot be loaded ({reason}): {fix}"
-    assert [line[: len(said)] for line in ended.stderr.splitlines()] == [said] * len(RENDERER_NAMES)
-    assert not list(tmp_path.glob("logs/*"))
 
 
 def test_bilinear_sampling_repeats_with_v_up():

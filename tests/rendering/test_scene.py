@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import trimesh
 from PIL import Image
-from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room, scene_of
+from simple_rooms import BLUE, GREEN, GREY, RED, box, closed_room
 
 from roomscout.rendering.discs import downsampled
 from roomscout.rendering.geometry import Geometry
@@ -159,18 +159,6 @@ def test_outliers_do_not_widen_the_bounds(distance_m):
     assert bounds.upper == pytest.approx([6, 5, 2.5], abs=0.05)
 
 
-def test_a_detailed_lamp_does_not_shrink_the_bounds_of_a_bare_room():
-    lamp = trimesh.creation.icosphere(subdivisions=4, radius=0.4)
-    lamp_part = Geometry(
-        np.float32(lamp.vertices + np.array([3, 2.5, 1])),
-        np.int32(lamp.faces),
-        np.full((len(lamp.vertices), 3), 9, dtype=np.uint8),
-    )
-    bounds = scene_of(box((0, 0, 0), (6, 5, 2.5)), lamp_part).bounds
-    assert bounds.lower == pytest.approx([0, 0, 0], abs=0.1)
-    assert bounds.upper == pytest.approx([6, 5, 2.5], abs=0.1)
-
-
 def test_rays_from_inside_a_room_measure_metres():
     distances = closed_room().cast(
         np.array([[1, 2, 1], [1, 2, 1], [1, 2, 9]]), np.array([[1, 0, 0], [0, 0, -1], [0, 0, 1]])
@@ -292,21 +280,6 @@ def changed_glb(data: bytes, change) -> bytes:
     text += b" " * (-len(text) % 4)
     rest = data[20 + length :]
     return data[:8] + struct.pack("<II", 20 + len(text) + len(rest), len(text)) + data[16:20] + text + rest
-
-
-def test_a_texture_shared_by_meshes_is_stored_once(file):
-    world = trimesh.Scene()
-    quad, other = textured_quad(RED), textured_quad(BLUE)
-    for index, part in enumerate([quad, other, quad, quad, trimesh.creation.box()]):
-        world.add_geometry(part.copy(), transform=trimesh.transformations.translation_matrix([2 * index, 0, 0]))
-    scene = load_scene(file("scan.glb", world.export(file_type="glb")))
-    assert len(scene.surface.texturing.images) == 2
-    textured = scene.surface.texturing.face_image >= 0
-    parts = scene.vertices[scene.faces[textured, 0], 0] // 2
-    colours = [
-        tuple(scene.surface.texturing.images[index][-1, -1]) for index in scene.surface.texturing.face_image[textured]
-    ]
-    assert dict(zip(parts.tolist(), colours, strict=True)) == {0: RED, 1: BLUE, 2: RED, 3: RED}
 
 
 def test_a_dense_cloud_is_downsampled_and_logged(caplog):

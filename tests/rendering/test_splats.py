@@ -12,7 +12,6 @@ from PIL import Image
 from roomscout.command.main import main
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import move
-from roomscout.rendering.ply import has_splats
 from roomscout.rendering.readers import read_geometry
 from roomscout.rendering.renderers import make_renderer
 from roomscout.rendering.renderers.raycast import RaycastRenderer
@@ -242,51 +241,10 @@ def test_a_mesh_beside_the_file_stands_for_its_surfaces(tmp_path: Path):
     assert scene.nbytes > scene.splats.nbytes
 
 
-def test_a_mesh_elsewhere_is_warned_of_and_one_without_faces_refused(tmp_path: Path, caplog):
-    columns = room_columns()
-    path = write(tmp_path / "room.ply", columns | {"x": columns["x"] + 10})
-    mesh = mesh_of_the_room(tmp_path / "room_mesh.obj")
-    load_scene(path)
-    assert "only 0 % of the Gaussians are where the mesh room_mesh.obj is" in caplog.text
-    mesh.write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\n")
-    with pytest.raises(SceneError, match=r"room_mesh\.obj, the surface of room\.ply, has no faces"):
-        load_scene(path)
-
-
 def test_other_renderers_draw_splats_as_points_and_say_so(room: Path, caplog):
     scene = SceneCache(2**30, as_points=True).get(room)
     assert scene.splats is None and len(scene.vertices) == len(room_columns()["x"])
     assert "drawing its Gaussian splats as points; --renderer splats draws them" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({f"f_rest_{i}": np.zeros(4) for i in range(10)}, "10 columns f_rest, and degrees 0 to 3 have 0, 9, 24 or 45"),
-        ({"opacity": np.full(4, np.nan)}, "all have NaN or are too large"),
-    ],
-)  # fmt: skip
-def test_splats_that_cannot_be_drawn_are_points_with_a_warning(tmp_path: Path, change: dict, said: str, caplog):
-    corners = {"x": np.array([0.0, 1, 0, 1]), "y": np.array([0.0, 0, 1, 1])}
-    scene = load_scene(write(tmp_path / "bad.ply", columns_of(4) | corners | change))
-    assert scene.splats is None and len(scene.vertices) == 4
-    assert "drawing its Gaussians as points: " in caplog.text and said in caplog.text
-
-
-def test_variants_of_the_columns_are_read(tmp_path: Path):
-    columns = room_columns()
-    flat = {name: column for name, column in columns.items() if name != "scale_2"}
-    assert (read_geometry(write(tmp_path / "flat.ply", flat)).splats.deviations[:, 2] == 0).all()
-    renamed = {f"scalar_{name}" if len(name) > 1 else name: column for name, column in columns.items()}
-    assert has_splats(write(tmp_path / "renamed.ply", renamed))
-    assert read_geometry(tmp_path / "renamed.ply").splats is not None
-    grey = {name: column for name, column in columns.items() if not name.startswith("f_dc")}
-    coloured = grey | {name: np.full(len(columns["x"]), v) for name, v in (("red", 255), ("green", 51), ("blue", 0))}
-    harmonics = read_geometry(write(tmp_path / "coloured.ply", coloured)).splats.harmonics
-    assert np.allclose(0.5 + SH_C0 * harmonics[:, 0], [1, 0.2, 0], atol=1e-6)
-    points = {name: column for name, column in columns.items() if name != "rot_3"}
-    assert read_geometry(write(tmp_path / "points.ply", points)).splats is None
-    assert not has_splats(tmp_path / "points.ply") and not has_splats(tmp_path / "missing.ply")
 
 
 def test_gsplat_is_asked_as_its_interface_is_documented(room: Path, monkeypatch):

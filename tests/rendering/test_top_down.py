@@ -1,7 +1,5 @@
 """The images from above, map and plan: where things lie in them, what they leave out, and the camera's mark."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from simple_rooms import BLUE, GREEN, RED, box, scene_of
@@ -80,20 +78,6 @@ def test_a_map_has_only_what_was_seen():
     assert np.array_equal(image, MAP.draw(sight_of(room(behind), START)))
     assert len(places(MAP.draw(sight_of(room(), START, START.turned(180.0))), GREEN))
     assert len(places(PLAN.draw(sight_of(room(), START)), GREEN))
-
-
-def test_a_map_is_the_same_whether_earlier_turns_were_kept_or_not():
-    path = (START, START.moved(-30.0, 0.5, 0.2, 0.0), START.moved(100.0, 0.2, 0.0, 0.1))
-    kept: dict[str, object] = {}
-    for end in (1, 2, 3):
-        sight = replace(sight_of(room(), *path[:end]), kept=kept)
-        for modality in (MAP, PLAN):
-            drawn = modality.draw(sight)
-            assert np.array_equal(drawn, modality.draw(sight_of(room(), *path[:end])))
-            assert np.array_equal(drawn, modality.draw(sight)), "drawing twice must not count a view twice"
-    other = (START, START.turned(150.0))
-    again = MAP.draw(replace(sight_of(room(), *other), kept=kept))
-    assert np.array_equal(again, MAP.draw(sight_of(room(), *other))), "a step may be taken again in another way"
 
 
 @pytest.mark.parametrize("modality", [MAP, PLAN])

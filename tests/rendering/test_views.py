@@ -1,14 +1,12 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from simple_rooms import BLUE, GREEN, RED, box, closed_room, scene_of
+from simple_rooms import box, closed_room, scene_of
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import make_renderer
 from roomscout.rendering.scene import make_scene
-from roomscout.rendering.views import first_view, project, start_position, visible_share
+from roomscout.rendering.views import first_view, project, start_position
 
 VIEW = Intrinsics(160, 128, 80.0)
 RAYCAST = make_renderer("raycast")
@@ -50,17 +48,6 @@ def test_the_start_is_not_inside_a_wardrobe(half_m):
     assert is_outside_wardrobe(start_position(scene_of(box((0, 0, 0), (6, 5, 2.5)), wardrobe(half_m)), 1.6), half_m)
 
 
-def test_the_start_is_not_inside_a_wardrobe_in_a_scan_without_floor(caplog):
-    room = box((0, 0, 0), (6, 5, 2.5))
-    floorless = replace(room, faces=room.faces[room.vertices[room.faces, 2].max(axis=1) > 0])
-    assert len(floorless.faces) == len(room.faces) - 2
-    scene = scene_of(floorless, wardrobe(0.9))
-    position = start_position(scene, 1.6)
-    assert is_outside_wardrobe(position, 0.9)
-    assert position[2] == pytest.approx(1.6, abs=0.1)
-    assert "no open position is above the floor" in caplog.text
-
-
 @pytest.mark.parametrize(
     "corners",
     [
@@ -85,17 +72,6 @@ def test_visibility_prefers_the_heading_with_the_most_surface():
     # A strip of floor leads to a wall at +y; the other directions are empty.
     scene = scene_of(box((-0.5, -0.5, -0.02), (0.5, 4, 0)), box((-2, 4, 0), (2, 4.02, 2.5)))
     assert first_view(scene, RAYCAST, VIEW, 1.6, 0.0).pose.heading_deg == 90
-
-
-def test_hidden_surface_is_not_counted():
-    pose = CameraPose(1, 2.5, 1.2, 0)
-    parts = [box((5, 1, 0), (5.02, 4, 2.5), GREEN), box((0, 2.4, 0), (0.1, 2.6, 0.1), BLUE)]
-    screen = box((2, 0, -1), (2.01, 5, 5), RED)
-    open_view, screened = scene_of(*parts), scene_of(*parts, screen)
-    open_share = visible_share(open_view, pose, VIEW, RAYCAST.depth(open_view, pose, VIEW))
-    hidden_share = visible_share(open_view, pose, VIEW, RAYCAST.depth(screened, pose, VIEW))
-    assert open_share > 0.4
-    assert hidden_share == 0.0
 
 
 def test_projection_puts_a_point_straight_ahead_in_the_middle():

@@ -106,17 +106,6 @@ def baselines(folder: Path) -> dict[str, Baseline]:
     return RunReader(folder).summary.baselines
 
 
-def test_a_run_of_few_questions_is_compared_with_the_whole_file(rooms: RoomScans, tmp_path: Path):
-    run = run_in_process(rooms.config(tmp_path, num_questions=2, steps=0))
-    first, second = load_questions(rooms.questions)[:2]
-    elsewhere = [each for each in load_questions(rooms.questions) if each.scene_name != first.scene_name]
-    known = {each.question_type for each in elsewhere} & {first.question_type, second.question_type}
-    stored = RunReader(run).guesses
-    assert stored is not None and list(stored.answers) == [first.id, second.id]
-    assert {each.question_type for each in (first, second) if stored.answers[each.id] is not None} == known
-    assert stored.source == f"other scenes of {rooms.root.name}/few.jsonl"
-
-
 def test_a_resumed_run_keeps_its_baseline_without_the_question_file(rooms: RoomScans, tmp_path: Path):
     own = RoomScans(shutil.copytree(rooms.root, tmp_path / "rooms"), tmp_path / "rooms" / "few.jsonl")
     config = own.config(tmp_path / "logs", steps=0)

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +15,6 @@ from roomscout.data.benchmarks import vsi_bench
 from roomscout.scoring import summary as scoring
 from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.scores import Scores, TypeScores
-from roomscout.scoring.summary import label_of
 
 BENCHMARK = replace(vsi_bench.BENCHMARK, sizes={})
 QUESTION_TYPES = BENCHMARK.by_name
@@ -157,30 +155,6 @@ def test_overall_is_the_mean_over_tasks_not_over_questions() -> None:
 def test_a_score_outside_0_to_1_is_refused(score: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         result_row("route_planning", score)
-
-
-@pytest.mark.parametrize(
-    ("types", "label"),
-    [
-        (SCAN_TYPES, "overall_7_task"),
-        (QUESTION_TYPES, "overall_8_task"),
-        ([name for name in SCAN_TYPES if name != "route_planning"], "partial_overall_6_task_without_route_planning"),
-        (
-            [name for name in SCAN_TYPES if "direction" not in name],
-            "partial_overall_6_task_without_object_rel_direction",
-        ),
-        (
-            [name for name in SCAN_TYPES if name != "object_rel_direction_easy"],
-            "partial_overall_7_task_without_object_rel_direction_easy",
-        ),
-        (
-            [name for name in QUESTION_TYPES if name != "object_counting"],
-            "partial_overall_7_task_without_object_counting_with_obj_appearance_order",
-        ),
-    ],
-)
-def test_the_label_of_an_overall_names_what_it_lacks(types: Iterable[str], label: str) -> None:
-    assert str(label_of(types, BENCHMARK)) == label
 
 
 def test_a_missing_scan_scores_0_among_asked_and_is_excluded_with_scan() -> None:

@@ -14,8 +14,6 @@ from roomscout import Question, RoomEnv, VectorEnv, explore, load_policy
 from roomscout.base.errors import ConfigError
 from roomscout.data.questions import QuestionError
 from roomscout.models.conversation import Conversation, Message
-from roomscout.rendering.renderers import RenderError
-from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rooms.split import SEEDS, shipped_questions
 from roomscout.training.endless import ENDLESS
 from roomscout.training.environment import EnvError
@@ -137,25 +135,6 @@ def test_endless_rooms_of_several_episodes_are_made_once_each_and_drawn_in_order
         assert many.envs[0]._world.rooms._known.cache_info().misses == 2  # type: ignore[union-attr]
         unseeded = [each[1].text for each in many.reset()]
         assert unseeded == [env.reset()[1].text for _ in many.envs]
-
-
-class FailsOnce(RaycastRenderer):
-    """Fails the view of one pose."""
-
-    def render(self, scene: Any, pose: Any, camera: Any) -> np.ndarray:
-        if pose.heading_deg % 90:
-            raise RenderError("the view was lost")
-        return super().render(scene, pose, camera)
-
-
-def test_a_failed_view_ends_one_episode(rooms: RoomScans):
-    with VectorEnv(2, rooms.questions, scan_root=rooms.root, **VIEW) as many:
-        many.envs[0]._world.library.renderer = FailsOnce()  # type: ignore[attr-defined]
-        many.reset(questions=[0, 1])
-        turned = '{{"rotation_angle_degrees": {}, "answer": null, "done": false}}'.format
-        failed, fine = many.step([turned(45), turned(90)])
-        assert failed.ended and failed.info["failed"] == "the view was lost" and failed.reward == 0
-        assert not fine.ended and len(fine.messages) == 1
 
 
 def one_question(**changes: Any) -> Question:
