@@ -3,27 +3,22 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from conftest import RoomScans, interrupted, run_in_process, scripted, trajectories
 from planned import run_settings
-from scripted_model import ScriptedBackend
 from simple_rooms import BLUE, GREEN, RED, box, scene_of
 
-from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.movers import ShowNeeded
-from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts
+from roomscout.agent.policies.prompts import Controls, Prompts
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.analysis.seeing import see
-from roomscout.analysis.titles import controls_of
 from roomscout.base.errors import ConfigError
 from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.data.questions import Question
 from roomscout.envs.library import CameraSettings, OneSceneLibrary
 from roomscout.models import Reply
-from roomscout.models.conversation import Conversation
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.renderers import make_renderer
 from roomscout.runs.reader import RunReader
@@ -47,7 +42,6 @@ BOXES = (
     ObjectBox("chest", (7.3, 0.7, 0.45), (0.6, 0.6, 0.9)),
 )
 ANSWER = '{"answer": "2", "done": true}'
-COUNTING: dict[str, Any] = {"question_types": ("object_counting",)}
 
 
 class Furnished(OneSceneLibrary):
@@ -107,23 +101,27 @@ class TestPath:
         assert state.not_shown.startswith("chest")
 
     def test_failures_sees_what_the_path_shows(self, rooms: RoomScans, tmp_path: Path):
-        folder = run_in_process(rooms.config(tmp_path, given="path", steps=6), scripted())
+        folder = run_in_process(rooms.config(tmp_path, given="path", steps=2, num_questions=3), scripted())
         reader = RunReader(folder)
         for each, sight in see(reader).sights.items():
             assert (sight.verdict in ("saw", "no_object")) == (not reader.turns(each)[0].not_shown)
 
     def test_moves_depend_on_neither_batch_nor_presentation_nor_a_resume(self, rooms: RoomScans, tmp_path: Path):
-        few = {"given": "path", "steps": 3, "num_questions": 3}
+        few = {"given": "path", "steps": 2, "num_questions": 2}
         folder = run_in_process(rooms.config(tmp_path / "1", **few), scripted(1))
         once = run_in_process(rooms.config(tmp_path / "2", present="once", batch_size=1, **few), scripted(2))
-        begun = RunReader(folder).begun
-        assert [[turn.pose for turn in RunReader(once).turns(each)] for each in begun] == [
-            [turn.pose for turn in RunReader(folder).turns(each)] for each in begun
-        ]
+        here, there = RunReader(folder), RunReader(once)
+        for each in here.begun:
+            assert [turn.pose for turn in there.turns(each)] == [turn.pose for turn in here.turns(each)]
         torn = interrupted(folder, 1, tmp_path / "3" / folder.name)
         config = rooms.config(torn.parent, **few)
         assert run_settings(config, folder=torn, policy=scripted(1)).status == 0
         assert trajectories(torn) == trajectories(folder)
+
+
+def told(boxes: str) -> Prompts:
+    """Prompts of a run that is given these boxes and a path."""
+    return Prompts().under(Controls(moves="given path", boxes=boxes))
 
 
 class TestBoxes:
@@ -143,19 +141,6 @@ class TestBoxes:
         state.step(Reply("I look."))
         assert "centre" not in state.messages().messages[-1].text
 
-    def test_prompts_in_the_scans_coordinates_have_boxes_in_them(self):
-        state = episode(asking("How far?"), boxes="boxes", prompts=told("boxes", checkpoint_prompts("embedded")))
-        text = state.messages().messages[-1].text
-        assert "- chair: centre 1.50, 4.65, 0.40;" in text and "started at x 1.50, y 2.50, heading 90 degrees" in text
-
-    def test_a_view_that_shows_nothing_new_says_so(self):
-        state = episode(asking("How large is the room?"), boxes="boxes-seen", prompts=told("boxes-seen"))
-        said = []
-        while not state.is_final:
-            said.append(state.messages().messages[-1].text)
-            state.step(Reply("I look."))
-        assert any("No new object has come into view." in text for text in said)
-
     def test_objects_of_one_name_are_numbered_as_they_are_told(self):
         library = Furnished(*BOXES, ObjectBox("chair", (6.0, 2.0, 0.4), (0.5, 0.5, 0.8)))
         state = QuestionState(1, asking("?"), 1, rules=Rules(told("boxes"), boxes="boxes"))
@@ -163,50 +148,25 @@ class TestBoxes:
         text = state.messages().messages[-1].text
         assert text.index("- chair 1: centre 2.15") < text.index("- chair 2: centre")
 
-    def test_at_once_and_by_turns_tell_the_same_objects(self, rooms: RoomScans, tmp_path: Path):
-        few = {"given": ["path", "boxes-seen"], "steps": 3, "num_questions": 1}
-        by_turns = run_in_process(rooms.config(tmp_path / "1", **few), model())
-        once = run_in_process(rooms.config(tmp_path / "2", present="once", **few), model())
-        told = [
-            sorted(line.partition(": ")[2] for line in lines(folder) if line.startswith("- ") and "centre" in line)
-            for folder in (by_turns, once)
-        ]
-        assert told[0] == told[1] != []
-
     def test_grey_views_with_the_boxes_of_the_file_ask_for_reasoning_alone(self, rooms: RoomScans, tmp_path: Path):
         few = {"given": "boxes", "moves": "none", "renderer": "blind", "num_questions": 1}
-        folder = run_in_process(rooms.config(tmp_path, **few), model())
-        assert np.ptp(RunReader(folder).turns(EpisodeId(1))[0].view) == 0
-        assert "boxes of all objects given as text" in RunReader(folder).facts.protocol
+        reader = RunReader(run_in_process(rooms.config(tmp_path, **few), scripted()))
+        assert np.ptp(reader.turns(EpisodeId(1))[0].view) == 0
+        assert "boxes of all objects given as text" in reader.facts.protocol
         (scan,) = rooms.root.rglob(f"{rooms.rows[0]['scene_name']}*.ply")
         boxes = KnownBoxes().of(scan, rooms.rows[0]["scene_name"])
-        assert sum("centre" in line and line.startswith("- ") for line in lines(folder)) == len(boxes)
-
-
-class TestRuns:
-    def test_the_protocol_and_the_title_say_what_was_given(self, rooms: RoomScans, tmp_path: Path):
-        few = {"given": ["boxes-seen", "path"], "steps": 2, "num_questions": 1}
-        facts = RunReader(run_in_process(rooms.config(tmp_path, **few), model())).facts
-        assert "camera moved in the scan to show what each question needs" in facts.protocol
-        assert ", boxes of the objects in view given as text, 2 moves" in facts.protocol
-        assert controls_of(facts) == ("given path and boxes-seen",)
-
-    def test_an_environment_gives_the_same(self, rooms: RoomScans):
-        settings = {"image_size": (160, 96), "focal": 75.0, "renderer": "raycast", "scan_root": rooms.root}
-        with RoomEnv(rooms.questions, given=["path", "boxes"], steps=3, **settings) as env:
-            assert "All objects in the room" in env.reset(0)[-1].text
-            while not env.state.is_final:
-                env.step(ANSWER)
+        assert reader.messages(EpisodeId(1))[1]["text"].count(": centre") == len(boxes)
 
     def test_endless_rooms_know_their_boxes(self):
-        with RoomEnv(endless=True, given="boxes", steps=1, image_size=(96, 64), focal=45.0) as env:
+        view = {"image_size": (32, 24), "focal": 45.0, "renderer": "raycast"}
+        with RoomEnv(endless=True, datasets=["bare"], given="boxes", steps=1, **view) as env:
             assert "- door: centre" in env.reset(seed=1)[-1].text
 
     def test_scans_without_boxes_are_refused_before_the_run(self, rooms: RoomScans, tmp_path: Path):
         root = Path(shutil.copytree(rooms.root, tmp_path / "root"))
         (root / "rooms.json").unlink()
         with pytest.raises(ConfigError, match=r"no boxes .* are known, and --given tells them: put a boxes.json"):
-            run_settings(rooms.config(tmp_path / "logs", scan_root=root, given="boxes"), policy=model())
+            run_settings(rooms.config(tmp_path / "logs", scan_root=root, given="boxes"), policy=scripted())
         assert not (tmp_path / "logs").exists()
 
     def test_a_scene_without_boxes_fails_its_questions_alone(self, rooms: RoomScans, tmp_path: Path):
@@ -214,27 +174,6 @@ class TestRuns:
         scenes = json.loads((root / "rooms.json").read_text())
         (root / "rooms.json").write_text(json.dumps(scenes[:1]))
         config = rooms.config(tmp_path / "logs", scan_root=root, given="boxes", steps=0)
-        folder = run_settings(config, policy=model(), show_progress=False).folder
-        assert folder is not None
-        failed = [row for row in RunReader(folder).rows if row.failed]
+        failed = [row for row in RunReader(run_in_process(config, scripted())).rows if row.failed]
         assert {row.scene_name for row in failed} == {scenes[1]["scene_name"]}
         assert all(row.failed_part == "scene" and "roomscout boxes" in str(row.error) for row in failed)
-
-
-def told(boxes: str, prompts: Prompts | None = None) -> Prompts:
-    """Prompts of a run that is given these boxes and a path."""
-    return (prompts or Prompts()).under(Controls(moves="given path", boxes=boxes))
-
-
-def model() -> ModelPolicy:
-    """A model that always answers the same."""
-
-    def reply(conversation: Conversation) -> str:
-        return ANSWER
-
-    return ModelPolicy(ScriptedBackend(reply), prompts=Prompts())
-
-
-def lines(folder: Path) -> list[str]:
-    """The lines that the model read in the first question."""
-    return [line for each in RunReader(folder).messages(EpisodeId(1)) for line in each["text"].split("\n")]
