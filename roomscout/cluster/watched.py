@@ -25,7 +25,7 @@ class WatchedProcess:
     def __init__(self, module: str, *arguments: str, **variables: str):
         self.connection, theirs = Pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), *arguments]
+        command = [sys.executable, "-m", module, str(theirs.fileno()), *arguments]
         self._process = subprocess.Popen(
             [sys.executable, "-S", watchdog.__file__, *command],
             pass_fds=[theirs.fileno()],
