@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from roomscout.base.extras import importing
+from roomscout.base.pictures import PictureError, opened
 from roomscout.base.shots import FRAME, Shot, fitting_size
 from roomscout.base.text import on_disk
 from roomscout.data.scans import ScanNotFound, require_plain
@@ -123,8 +124,8 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
     wanted = sampled(len(files), frames)
     made = {}
     for place in dict.fromkeys(wanted):
-        with _reading(files[place]), Image.open(files[place]) as image:
-            made[place] = Shot(FRAME, size.fitted(image))
+        with _reading(files[place]):
+            made[place] = Shot(FRAME, size.fitted(opened(files[place])))
     record = FramesRecord(str(path), _sha256([files[place] for place in made]), len(files), wanted)
     return record, tuple(made[place] for place in wanted)
 
@@ -133,7 +134,7 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # Pillow's, too
+    except (OSError, PictureError) as error:
         raise VideoError(f"{path} cannot be read ({error})") from None
 
 

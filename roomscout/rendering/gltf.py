@@ -21,7 +21,7 @@ from roomscout.rendering.geometry import Geometry, SceneError, no_faces
 from roomscout.rendering.gltf_materials import Material, MaterialReader
 from roomscout.rendering.parts import MeshPart, merged
 from roomscout.rendering.tables import as_bytes, full_scale
-from roomscout.rendering.textures import find_file
+from roomscout.rendering.textures import file_of
 
 _log = logging.getLogger(__name__)
 
@@ -85,11 +85,7 @@ class GltfFile:
             head, _, body = uri.partition(",")
             data = urllib.parse.unquote_to_bytes(body)
             return base64.b64decode(data) if head.endswith(";base64") else data
-        name = urllib.parse.unquote(uri)
-        found = find_file(self.path, name)
-        if found is None:
-            raise FileNotFoundError(f"the file {name} is missing: put it beside the scan")
-        return found.read_bytes()
+        return file_of(self.path, urllib.parse.unquote(uri)).read_bytes()
 
     def view(self, index: int) -> np.ndarray:
         """The bytes of a buffer view, (B,) uint8."""

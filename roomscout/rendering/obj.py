@@ -18,7 +18,7 @@ import numpy as np
 from roomscout.rendering.geometry import Geometry, no_faces
 from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, merged, transparency, warn_of_loose_vertices
 from roomscout.rendering.tables import as_bytes, full_scale, numbers_of
-from roomscout.rendering.textures import ImageError, Opacity, Picture, Pictures, Texture, Wrap, find_file, opacity_of
+from roomscout.rendering.textures import Opacity, Picture, Pictures, Texture, Wrap, file_of, opacity_of
 
 _log = logging.getLogger(__name__)
 
@@ -87,15 +87,18 @@ class _Materials(Pictures):
         self._textures: dict[tuple[object, ...], Texture] = {}
         # A line names one file, whose name may have blanks, or several.
         names = [name for line in libraries for name in (line.split() if line.count(".mtl") > 1 else [line])]
-        files = [find_file(scan, name) for name in names]
-        for name, file in zip(names, files, strict=True):
-            if file is None:
-                self.problem(f"its material file {name} is missing: put it beside the scan")
-            else:
+        complete = True
+        for name in names:
+            try:
+                file = file_of(scan, name)
                 found = _statements(file)
-                self._statements.update(found)
-                self._file_of.update(dict.fromkeys(found, file))
-        if None not in files and (unknown := [name for name in used if name not in self._statements]):
+            except OSError as error:
+                complete = False
+                self.problem(f"drawing without a material file: {error}")
+                continue
+            self._statements.update(found)
+            self._file_of.update(dict.fromkeys(found, file))
+        if complete and (unknown := [name for name in used if name not in self._statements]):
             self.problem(f"its .mtl files do not have its materials {', '.join(unknown[:_NAMES_SHOWN])}")
 
     def material(self, name: str) -> _Material:
@@ -130,14 +133,7 @@ class _Materials(Pictures):
 
     def _picture(self, beside: Path, name: str) -> Picture | None:
         """A texture, named relative to its .mtl file or to the scan; None if it cannot be used, which is logged."""
-
-        def read() -> bytes:
-            file = find_file(beside, name) or find_file(self.scan, name)
-            if file is None:
-                raise ImageError("the file is missing: put it beside the scan")
-            return file.read_bytes()
-
-        return self.picture((beside.parent, name), name, read)
+        return self.picture((beside.parent, name), name, lambda: file_of(self.scan, name, beside).read_bytes())
 
 
 def _statements(file: Path) -> dict[str, dict[str, str]]:

@@ -1,6 +1,5 @@
 """Texture images: finding, decoding, tinting, transparency, and how they continue outside 0..1."""
 
-import io
 import logging
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -8,22 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from roomscout.base.files import LFS_POINTER
-from roomscout.rendering.tables import as_bytes, full_scale
+from roomscout.base.pictures import PictureError, opened
 
 _log = logging.getLogger(__name__)
 
-# Texture atlases of scans exceed Pillow's default limit, which guards against decompression bombs. Pillow raises at
-# twice the limit.
-MAX_IMAGE_PIXELS = 16384 * 16384
-Image.MAX_IMAGE_PIXELS = MAX_IMAGE_PIXELS
-# What images are that Pillow does not read, by their first bytes, and what to do about them.
-_NOT_READ = {
-    b"\xabKTX 20\xbb\r\n": "it is KTX2: convert the scan with `gltf-transform ktxdecompress`",
-    LFS_POINTER: "it is a Git LFS pointer: run git lfs pull",
-}
 # An image that is extended for `clamp` gets at most this many pixels along an axis, or twice those that it has.
 _CLAMPED_PIXELS = 4096
 # The opposite border bleeds into half a pixel of an image that repeats, which shows in small images only.
@@ -37,10 +26,6 @@ _BYTES = np.arange(256) / 255
 
 Wrap = Literal["repeat", "mirror", "clamp"]
 """How an image continues outside 0..1 along an axis: OpenGL's REPEAT, MIRRORED_REPEAT and CLAMP_TO_EDGE."""
-
-
-class ImageError(Exception):
-    """An image cannot be used; the message says why, and is part of a sentence."""
 
 
 def srgb(linear: np.ndarray) -> np.ndarray:
@@ -113,35 +98,33 @@ def _with_margins(pixels: np.ndarray, axis: int, below: float, above: float) -> 
 
 
 def decoded(data: bytes) -> Picture:
-    """Decode an image file. Ignores colour profiles and orientation, as glTF prescribes. Raises ImageError."""
-    for start, why in _NOT_READ.items():
-        if data.startswith(start):
-            raise ImageError(why)
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            if image.mode == "F" or image.mode.startswith("I"):
-                grey = np.asarray(image)  # Pillow's own conversion clips 16 bits to white
-                return Picture(np.repeat(as_bytes(grey, full_scale(grey))[..., None], 3, axis=2))
-            if not image.has_transparency_data:
-                return Picture(np.asarray(image.convert("RGB")))
-            rgba = np.asarray(image.convert("RGBA"))
-            return Picture(np.ascontiguousarray(rgba[..., :3]), np.ascontiguousarray(rgba[..., 3]))
-    except UnidentifiedImageError:
-        raise ImageError("it is damaged, or not an image of a known format") from None
-    except Image.DecompressionBombError:
-        raise ImageError(f"it has more than {2 * MAX_IMAGE_PIXELS:,} pixels: save it smaller") from None
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise ImageError(f"it is damaged: {error}") from None
+    """Decode an image file. Ignores its orientation, as glTF prescribes. Raises PictureError."""
+    image = opened(data, upright=False)
+    pixels = np.asarray(image)
+    if image.mode == "RGB":
+        return Picture(pixels)
+    return Picture(np.ascontiguousarray(pixels[..., :3]), np.ascontiguousarray(pixels[..., 3]))
 
 
-def find_file(scan: Path, name: str) -> Path | None:
-    r"""The file called `name` in a scan; None if there is none. A path of another machine,
-    `C:\Users\me\textures\wall.png`, is searched for relative to the scan, then as `textures/wall.png` and as `wall.png`
-    beside it."""
-    name = name.replace("\\", "/")
-    parts = name.split("/")
-    places = [scan.parent / name, *(scan.parent.joinpath(*parts[first:]) for first in range(1, len(parts)))]
-    return next((place for place in places if place.is_file()), None)
+def file_of(scan: Path, name: str, beside: Path | None = None) -> Path:
+    r"""The file of a scan with this `name`, relative to the file `beside` or to the scan. A path of another machine,
+    `C:\Users\me\textures\wall.png`, is searched for as `textures/wall.png` and as `wall.png`. Raises FileNotFoundError,
+    also for a file outside the scan's folder, which a scan of a stranger could otherwise read; links are resolved."""
+    parts = name.replace("\\", "/").split("/")
+    folders = dict.fromkeys(each.parent for each in (beside or scan, scan))
+    found = [
+        place
+        for folder in folders
+        for first in range(len(parts))
+        if (place := folder.joinpath(*filter(None, parts[first:]))).is_file()
+    ]
+    own = scan.parent.resolve(), scan.resolve().parent
+    for place in found:
+        if any(place.resolve().is_relative_to(folder) for folder in own):
+            return place
+    raise FileNotFoundError(
+        f"the file {name} is {'outside the folder of the scan' if found else 'missing'}: put it beside the scan"
+    )
 
 
 class Pictures:
@@ -164,7 +147,7 @@ class Pictures:
             self._pictures[key] = None
             try:
                 self._pictures[key] = decoded(read())
-            except (OSError, ImageError) as error:
+            except (OSError, PictureError) as error:
                 self.problem(f"drawing without the texture {name}: {error}")
         return self._pictures[key]
 

@@ -9,11 +9,11 @@ from textwrap import shorten
 from typing import Annotated, Any, Required
 
 import numpy as np
-from PIL import Image
 from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
 from typing_extensions import TypedDict
 
 from roomscout import UpAxis
+from roomscout.base.pictures import PictureError, opened
 from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record, reasons
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import Reference
@@ -140,9 +140,8 @@ class SavedShot:
         if self.file is None:
             return None
         try:
-            with Image.open(self.path) as image:
-                return np.array(image.convert("RGB"))
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow's own for broken chunks
+            return np.array(opened(self.path).convert("RGB"))
+        except PictureError:
             return None
 
     @property

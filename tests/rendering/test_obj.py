@@ -158,8 +158,8 @@ def test_a_mask_cuts_out(scan, caplog):
 @pytest.mark.parametrize(
     ("obj", "mtl", "message"),
     [
-        (TEXTURED, MATERIAL.replace("wall.png", "gone.png"), "the texture gone.png: the file is missing"),
-        (TEXTURED.replace("scan.mtl", "gone.mtl"), MATERIAL, "its material file gone.mtl is missing"),
+        (TEXTURED, MATERIAL.replace("wall.png", "gone.png"), "the texture gone.png: the file gone.png is missing"),
+        (TEXTURED.replace("scan.mtl", "gone.mtl"), MATERIAL, "a material file: the file gone.mtl is missing"),
         (TEXTURED.replace("usemtl wall", "usemtl roof"), MATERIAL, "its .mtl files do not have its materials roof"),
         (TEXTURED + "l 1 2 3\nl 2 3\n", MATERIAL, "its lines, curves and free-form surfaces are not drawn"),
         (SQUARE + "f 1 2 3\n", MATERIAL, "no colours read; it has neither materials nor colours of vertices"),

@@ -12,6 +12,7 @@ from PIL import Image, PngImagePlugin
 from roomscout import UpAxis
 from roomscout.analysis.scans import recorded_scene
 from roomscout.base.files import replacing
+from roomscout.base.pictures import opened
 from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.rendering.scene import SceneError
 from roomscout.rendering.top_down import CUT_M, CUT_SHARE, MOST_CUT, PLAN_MARGIN_M, plan_view
@@ -106,11 +107,9 @@ class FloorPlans:
 def _saved_area(path: Path) -> PlanArea | None:
     """Where a plan lies that was drawn before; None if it is missing or damaged, and must be drawn again."""
     try:
-        with Image.open(path) as image:
-            image.load()
-            values = json.loads(image.text[_PLACE_KEY])  # type: ignore[attr-defined]
+        values = json.loads(opened(path).info[_PLACE_KEY])
         return PlanArea(values["width"], values["height"], tuple(values["origin"]), values["metres_per_pixel"])
-    except (OSError, SyntaxError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from PIL import Image
-
 from roomscout.analysis.outputs import require_outside_runs
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
@@ -35,6 +33,7 @@ from roomscout.analysis.report.scores import (
 from roomscout.analysis.report.sharing import Sharing
 from roomscout.analysis.titles import controls_of, title_of
 from roomscout.base.files import replace_bytes, replace_text, replacing
+from roomscout.base.pictures import PictureError, opened
 from roomscout.base.text import capitalized, escaped_text, listed
 from roomscout.runs import RunError
 from roomscout.runs.costs import total
@@ -183,9 +182,8 @@ def _data_address(path: Path, kind: str) -> str | None:
     """An image as a data: URL; None if it is damaged."""
     data = io.BytesIO()
     try:
-        with Image.open(path) as image:
-            image.convert("RGB").save(data, format=kind, quality=JPEG_QUALITY)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):  # Pillow's own for broken chunks
+        opened(path).convert("RGB").save(data, format=kind, quality=JPEG_QUALITY)
+    except PictureError:
         return None
     return f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"
 
