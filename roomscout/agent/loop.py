@@ -39,7 +39,7 @@ def answer_questions(
     most_turns = 1 + max((state.steps for state in scheduler.upcoming()), default=0)
     shown = None if run.policy.is_blinded else benchmark
     with (
-        Progress(total, run.log.rows, show_progress and not alone, most_turns, shown) as progress,
+        Progress(total, run.log.rows, show_progress and not alone, most_turns, shown, run.budget) as progress,
         closing(Prefetcher(run.library, run.log)) as prefetcher,
     ):
         run = replace(run, turn_taken=progress.turn_taken, prefetcher=prefetcher)
@@ -93,7 +93,7 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
     """Start the questions that may begin, none once the budget is spent, and prepare the next; returns those begun."""
     if run.budget is not None and run.budget.is_spent:
         scheduler.stop_admitting()
-    admitted = scheduler.admit()
+    admitted = scheduler.admit(run.budget.room({state.episode for state in scheduler.begun}) if run.budget else None)
     for state in admitted:
         asked = state.question
         truth = "unknown" if asked.ground_truth is None else asked.ground_truth

@@ -11,7 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as RichProgress
 
 from roomscout.agent.console import console
+from roomscout.agent.turns import Budget
 from roomscout.data.benchmark import Benchmark, BenchmarkError
+from roomscout.runs.prices import in_money
 from roomscout.runs.records import ResultRow
 from roomscout.scoring.summary import ScoresByType
 
@@ -37,10 +39,11 @@ class Progress:
         shown: bool = True,
         turns_each: int = 1,
         benchmark: Benchmark | None = None,
+        budget: Budget | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.total, self.done = total, len(rows)
-        self._scores = ScoresByType(benchmark) if benchmark else None
+        self._scores, self._budget = ScoresByType(benchmark) if benchmark else None, budget
         self._failed, self._turns_each = 0, turns_each
         self._noun = "turns" if turns_each > 1 else "questions"
         self._in_notebook = shown and console.is_jupyter
@@ -128,10 +131,11 @@ class Progress:
         return self._overall() if self._has_bar else ""
 
     def _overall(self) -> str:
-        """The overall of the finished questions, as the final table has it, and how many failed; empty without any."""
+        """The overall of the finished questions, as the final table has it, how many failed, and the cost so far."""
         try:
             percents = self._scores.percents() if self._scores else {}
         except BenchmarkError:  # some aggregates need every type; the final table reports those that fail even then
             percents = {}
         overall = f"overall {percents['overall']:.1f} %" if percents else ""
-        return ", ".join(filter(None, [overall, f"{self._failed} failed" if self._failed else ""]))
+        cost = f"cost {in_money(self._budget.spent)}" if self._budget else ""
+        return ", ".join(filter(None, [overall, f"{self._failed} failed" if self._failed else "", cost]))

@@ -1,6 +1,7 @@
 """Carries out a planned run: inside `Session.guarded`, `start`, `answer_questions` and `finish`."""
 
 import logging
+import math
 import os
 import resource
 import shlex
@@ -188,8 +189,10 @@ def start(session: Session, loaded: Loaded | None = None) -> Work | None:
         if show_view is not None:
             show_view(state, folder / str(state.episode) / image_name(state.turn))
 
-    if record.budget is not None and record.price is not None:
-        budget = Budget(record.budget, record.price, RunReader(folder).all_turns())
+    if record.price is not None:
+        amount, before = math.inf if record.budget is None else record.budget, RunReader(folder)
+        taken = {episode: before.turns(episode) for episode in before.begun}
+        budget = Budget(record.price, amount, taken, {row.episode for row in session.log.rows})
     work = _work_of(spec, loaded, session.log, stack, turn_begins=show, budget=budget)
     session.run, session.started_s, session.done_before = work[1], time.perf_counter(), len(session.log.rows)
     return work

@@ -43,11 +43,13 @@ class Scheduler:
         self._begun, self._limits = list[QuestionState](), dict[int, int]()
         self._cohort, self._last_joined = 0, False
 
-    def admit(self) -> list[QuestionState]:
-        """Admit the next cohort once the last is finished; with refill, and of the last cohort, one per free place."""
+    def admit(self, most: int | None = None) -> list[QuestionState]:
+        """Admit the next cohort once the last is finished; with refill, and of the last cohort, one per free place. At
+        `most` so many, if given."""
         self._begun = self.begun
         joins = self.refill or (self.concurrency is None and len(self._waiting) <= self.batch_size)
         places = self._most(self._begun) - len(self._begun) if joins or not self._begun else 0
+        places = places if most is None else min(places, most)
         admitted, overtaken = list[QuestionState](), list[QuestionState]()
         busy = Counter(map(self.lane, self._begun))
         while self._waiting and len(admitted) < places:

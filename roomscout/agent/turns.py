@@ -1,9 +1,10 @@
 """The turns of a question: begin, decide, move, render, record."""
 
 import logging
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -28,6 +29,7 @@ from roomscout.envs.library import SceneLibrary
 from roomscout.models import ModelError, Reply
 from roomscout.rendering.renderers import RenderError
 from roomscout.rendering.scene import SceneError
+from roomscout.runs import RunError
 from roomscout.runs.costs import of_answer
 from roomscout.runs.journal import Journal
 from roomscout.runs.prices import Price
@@ -57,25 +59,58 @@ POLICY_CALLERS = (__name__, "contextlib")
 
 
 class Budget:
-    """How much of an amount the turns of a run have spent; several threads may spend at once."""
+    """How much of an amount the answers of a run have spent; several threads may spend at once."""
 
-    def __init__(self, amount: float, price: Price, taken: Iterable[Turn] = ()):
-        """`taken` are the turns of earlier processes of the run."""
+    def __init__(
+        self,
+        price: Price,
+        amount: float = math.inf,
+        taken: Mapping[EpisodeId, Sequence[Turn]] | None = None,
+        done: Collection[EpisodeId] = (),
+    ):
+        """`taken` are the turns of earlier processes of the run, and `done` those of its answers that they finished."""
         self.amount, self._price, self._lock = amount, price, Lock()
-        self.spent = sum(self._cost(turn) for turn in taken)
+        self._of = {episode: self._cost(turns) for episode, turns in (taken or {}).items()}
+        self._waiting = self._of.keys() - done
 
-    def spend(self, turn: Turn) -> None:
-        """Count a finished turn, with the answer that was asked for as if it were the last."""
+    def spend(self, episode: EpisodeId, turn: Turn) -> None:
+        """Count a finished turn, with the answer that was asked for as if it were the last. Raises RunError if a reply
+        comes without the number of its tokens, and there is an amount to keep to."""
+        replies = [turn.reply, *([turn.forced.reply] if turn.forced else [])]
+        if self.amount < math.inf and any(reply.text and not reply.prompt_tokens for reply in replies):
+            raise RunError(
+                "the budget cannot be kept: the server does not say how many tokens it read for a reply (usage); use "
+                "one that does, or resume without a budget"
+            )
         with self._lock:
-            self.spent += self._cost(turn)
+            self._waiting.discard(episode)
+            self._of[episode] = self._of.get(episode, 0.0) + self._cost([turn])
+
+    @property
+    def spent(self) -> float:
+        """The cost so far."""
+        return math.fsum(self._of.values())
 
     @property
     def is_spent(self) -> bool:
         """Whether the amount is reached."""
         return self.spent >= self.amount
 
-    def _cost(self, turn: Turn) -> float:
-        return of_answer([turn], self._price).money or 0.0
+    def room(self, in_progress: Collection[EpisodeId]) -> int | None:
+        """How many more questions may begin, where one in progress takes the mean cost of the finished ones, so that
+        the amount is exceeded by at most one question; None for any number."""
+        if self.amount == math.inf:
+            return None
+        unfinished = self._waiting | set(in_progress)
+        finished = [cost for episode, cost in self._of.items() if episode not in unfinished]
+        if not finished:
+            return 0 if in_progress else 1
+        mean = max(math.fsum(finished) / len(finished), 1e-12)  # a price may be 0
+        reserved = math.fsum(max(0.0, mean - self._of.get(episode, 0.0)) for episode in in_progress)
+        return max(int((self.amount - self.spent - reserved) / mean), 0 if in_progress else 1)
+
+    def _cost(self, turns: Sequence[Turn]) -> float:
+        return of_answer(turns, self._price).money or 0.0
 
 
 class EngineClock:
@@ -146,14 +181,12 @@ class Prefetcher:
 
 @dataclass(frozen=True)
 class Run:
-    """Shared by all turns: the scans, the policy, the journal, and a thread pool for rendering.
-
-    With `anytime`, each turn that does not end its question also records what would be answered if it did.
-    `turn_begins` is called before each question of a batch takes a turn, again if the turn is taken again after an
-    error. `turn_taken` is called after each turn, also for those that a resumed question has taken before. `budget`
-    counts what turns cost; None without one. `clock` measures how long an engine waits that takes batches.
-    `prefetcher` prepares the questions that begin next.
-    """
+    """Shared by all turns: the scans, the policy, the journal, and a thread pool for rendering. With `anytime`, each
+    turn that does not end its question also records what would be answered if it did. `turn_begins` is called before
+    each question of a batch takes a turn, again if the turn is taken again after an error. `turn_taken` is called after
+    each turn, also for those that a resumed question has taken before. `budget` counts what turns cost; None without a
+    price. `clock` measures how long an engine waits that takes batches. `prefetcher` prepares the questions that begin
+    next."""
 
     library: SceneLibrary | FilmLibrary
     policy: Policy
@@ -231,7 +264,7 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
             record_turn(state, run, waited)
             run.turn_taken()
             if run.budget is not None:
-                run.budget.spend(turn)
+                run.budget.spend(state.episode, turn)
             log_turn(state, turn)
 
 

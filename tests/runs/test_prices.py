@@ -20,8 +20,10 @@ from roomscout.command.verbs import VERBS
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.models import Reply
+from roomscout.runs import RunError
 from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import RunReader
+from roomscout.runs.records import EpisodeId, Turn
 
 MODEL = "gpt-x"
 PRICES = f"{MODEL}: {{input: 1.0, output: 4.0, cached_input: 0.1}}\nowner/model: {{input: 2, output: 8}}\n"
@@ -131,23 +133,45 @@ def test_a_budget_stops_a_run_that_a_larger_one_resumes(rooms: RoomScans, prices
     outcome = answered(config)
     assert outcome.status == 3
     assert outcome.error is None
-    assert len(outcome.rows) == 2, "the first batch finishes, the next one does not begin"
+    assert len(outcome.rows) == 1, "the first question shows what one costs, and no other fits"
     assert "is spent" in caplog.text
     *_, last = caplog.messages
     assert last.endswith(f"{outcome.folder} --budget {3 * OF_A_TURN}"), "an auto is what it was"
     assert answered(config, outcome.folder).status == 3, "what earlier processes spent counts"
-    assert len(RunReader(outcome.folder).rows) == 2
+    assert len(RunReader(outcome.folder).rows) == 1
     resumed = answered(changed(config, budget=1.0), outcome.folder)
     assert resumed.status == 0
     undisturbed = answered(changed(config, budget=None, log_root=tmp_path / "undisturbed"))
     assert [row.answer for row in resumed.rows] == [row.answer for row in undisturbed.rows]
 
 
-def test_a_budget_counts_turns_of_several_threads_and_forced_answers(one_run: Path):
+ONE, *OTHERS = (EpisodeId(number) for number in range(4))
+
+
+@pytest.fixture
+def turn(one_run: Path) -> Turn:
+    """A turn that costs OF_A_TURN."""
     turn = next(RunReader(one_run).all_turns())
-    turn = replace(turn, reply=replace(turn.reply, prompt_tokens=100, reused_tokens=40, generated_tokens=10))
-    budget = Budget(2.5 * OF_A_TURN, Price(MODEL, 1, 4, 0.1), [turn, turn])
-    assert not budget.is_spent
-    budget.spend(turn)
-    assert budget.is_spent
+    return replace(turn, reply=replace(turn.reply, prompt_tokens=100, reused_tokens=40, generated_tokens=10))
+
+
+def test_a_budget_reserves_the_mean_cost_for_questions_in_progress(turn: Turn):
+    budget = Budget(Price(MODEL, 1, 4, 0.1), 6.5 * OF_A_TURN)
+    assert budget.room([]) == 1 and budget.room([ONE]) == 0, "what a question costs is not known"
+    budget.spend(ONE, turn)
+    budget.spend(ONE, turn)
+    assert budget.room([]) == 2, "two more of two turns fit"
+    assert budget.room(OTHERS[:1]) == 1
+    budget.spend(OTHERS[0], turn)
+    assert budget.room(OTHERS[:1]) == 1, "half of it is spent already"
+    assert budget.room(OTHERS[:2]) == 0 and not budget.is_spent
     assert budget.spent == pytest.approx(3 * OF_A_TURN)
+    assert Budget(Price(MODEL, 1, 4, 0.1)).room([ONE]) is None
+
+
+def test_a_budget_counts_earlier_turns_and_stops_at_a_reply_without_usage(turn: Turn):
+    budget = Budget(Price(MODEL, 1, 4, 0.1), 2.5 * OF_A_TURN, {ONE: [turn, turn], OTHERS[0]: [turn]}, [ONE])
+    assert budget.is_spent and budget.spent == pytest.approx(3 * OF_A_TURN)
+    silent = replace(turn, reply=replace(turn.reply, text="{}", prompt_tokens=0))
+    with pytest.raises(RunError, match="the server does not say how many tokens"):
+        budget.spend(ONE, silent)

@@ -96,6 +96,8 @@ def lead_of(run: RunContents) -> dict[str, Any] | None:
         verdicts.append(f"{words}.")
     if asked.own_percent is not None:
         verdicts.append(f"{asked.own_percent:.1f} % over {asked.scored_own:,} answers in types of your own.")
+    if (cost := run.summary.cost) is not None and cost.money is not None:
+        verdicts.append(f"It cost {in_money(cost.money)}.")
     return {
         "percent": f"{asked.overall:.1f} %",
         "interval": interval_in_words(interval) if interval else "",
