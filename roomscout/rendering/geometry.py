@@ -17,6 +17,8 @@ BOUNDS_PERCENTILES = (2.0, 98.0)
 OUTLIER_EXTENTS = 10.0
 # Larger meshes get smooth shading; flat shading needs three vertices per face.
 FLAT_SHADING_MAX_FACES = 1_000_000
+MOST_CORNERS = 10_000
+"""Corners of a polygon; the outlines of floors have fewer."""
 
 
 class SceneError(Exception):
@@ -25,12 +27,9 @@ class SceneError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Texturing:
-    """Texture images and the UV coordinates of each face.
-
-    `face_uv` (M, 3, 2) float32: per face and corner, u to the right and v *up* in units of the image, repeating
-    outside 0..1. `face_image` (M,) int32: index into `images`, or -1 for a face with vertex colours alone.
-    `images`: (h, w, 3) uint8 RGB each.
-    """
+    """Texture images and the UV coordinates of each face. `face_uv` (M, 3, 2) float32: per face and corner, u to the
+    right and v *up* in units of the image, repeating outside 0..1. `face_image` (M,) int32: index into `images`, or -1
+    for a face with vertex colours alone. `images`: (h, w, 3) uint8 RGB each."""
 
     face_uv: np.ndarray
     face_image: np.ndarray
@@ -44,12 +43,10 @@ class Texturing:
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """A triangle mesh, or a point cloud if `faces` is empty.
-
-    `vertices` (N, 3) float metres; `faces` (M, 3) int32; `colours` (N, 3) uint8 or None; `face_colours` (M, 3)
-    uint8 or None, which override `colours`; `texturing` or None, whose images are multiplied by `colours`. `splats` of
-    a file that has Gaussian splats; the vertices are the centres of all its rows then.
-    """
+    """A triangle mesh, or a point cloud if `faces` is empty. `vertices` (N, 3) float metres; `faces` (M, 3) int32;
+    `colours` (N, 3) uint8 or None; `face_colours` (M, 3) uint8 or None, which override `colours`; `texturing` or None,
+    whose images are multiplied by `colours`. `splats` of a file that has Gaussian splats; the vertices are the centres
+    of all its rows then."""
 
     vertices: np.ndarray
     faces: np.ndarray
@@ -62,6 +59,42 @@ class Geometry:
 def no_faces() -> np.ndarray:
     """The (0, 3) int32 faces of a cloud."""
     return np.zeros((0, 3), dtype=np.int32)
+
+
+def triangulated(polygons: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The triangles of polygons (P, K), which are indices of `points` (N, 3): places in a polygon, (M, 3), and the
+    polygon of each, (M,). Convex ones become fans; others are cut in their plane by the ears, also with holes that a
+    bridge leads to. Raises ValueError for more than MOST_CORNERS."""
+    size = polygons.shape[1]
+    if size > MOST_CORNERS:
+        raise ValueError(f"a face has {size:,} corners, more than {MOST_CORNERS:,}")
+    fan = np.array([[0, corner, corner + 1] for corner in range(1, size - 1)], dtype=np.int64).reshape(-1, 3)
+    places, rows = np.tile(fan, (len(polygons), 1)), np.repeat(np.arange(len(polygons)), len(fan))
+    if size < 4:
+        return places, rows
+    corners = np.nan_to_num(points[polygons].astype(np.float64))
+    ahead = np.roll(corners, -1, axis=1) - corners
+    turns = np.cross(np.roll(ahead, 1, axis=1), ahead)
+    from_first = corners - corners[:, :1]
+    normals = np.cross(from_first, np.roll(from_first, -1, axis=1)).sum(axis=1)  # by Newell's method
+    lengths = np.linalg.norm(turns, axis=2) * np.linalg.norm(normals, axis=1)[:, None]
+    bent = np.flatnonzero(((turns * normals[:, None]).sum(axis=2) < -1e-6 * lengths).any(axis=1))
+    if not len(bent):
+        return places, rows
+    import mapbox_earcut
+
+    straight = ~np.isin(rows, bent)
+    found, of = [places[straight]], [rows[straight]]
+    for row in bent:
+        right = np.cross(normals[row], np.eye(3)[np.abs(normals[row]).argmin()])
+        up = np.cross(normals[row], right)  # in the plane seen from above, the polygon runs counter-clockwise
+        across = np.stack([right / np.linalg.norm(right), up / np.linalg.norm(up)], axis=1)
+        flat = np.ascontiguousarray(from_first[row] @ across)
+        ears = mapbox_earcut.triangulate_float64(flat, np.array([size], dtype=np.uint32)).reshape(-1, 3)
+        found.append(ears.astype(np.int64))
+        of.append(np.full(len(ears), row))
+    order = np.argsort(np.concatenate(of), kind="stable")
+    return np.concatenate(found)[order], np.concatenate(of)[order]
 
 
 def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> Geometry:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roomscout.rendering.geometry import Geometry, no_faces
+from roomscout.rendering.geometry import Geometry, no_faces, triangulated
 from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, merged, transparency, warn_of_loose_vertices
 from roomscout.rendering.tables import as_bytes, full_scale, numbers_of
 from roomscout.rendering.textures import Opacity, Picture, Pictures, Texture, Wrap, file_of, opacity_of
@@ -26,6 +26,8 @@ _LINES_AND_CURVES = (b"l ", b"curv", b"surf")
 # An option of a texture, which comes before the name of its file, and its values.
 _OPTION = re.compile(r"-(\w+)((?:\s+(?:on|off|[-+]?[\d.]+(?:e[-+]?\d+)?)(?=\s))+)\s+", re.IGNORECASE)
 _NAMES_SHOWN = 5
+MOST_MATERIALS = 10_000
+"""Each is looked at by itself; scans have fewer."""
 
 
 class _Lines:
@@ -61,11 +63,9 @@ class _Lines:
 
 @dataclass(frozen=True, eq=False)
 class _Material:
-    """`constant` (3,) uint8 or None if nothing says a colour, and perhaps a texture.
-
-    Texture coordinates are multiplied by `scale` and moved by `shift`. `is_plain` is true for a texture of one colour,
-    which vertex colours multiply; other textures replace them. `opacity` belongs to the texture.
-    """
+    """`constant` (3,) uint8 or None if nothing says a colour, and perhaps a texture. Texture coordinates are multiplied
+    by `scale` and moved by `shift`. `is_plain` is true for a texture of one colour, which vertex colours multiply;
+    other textures replace them. `opacity` belongs to the texture."""
 
     constant: np.ndarray | None = None
     texture: Texture | None = None
@@ -167,16 +167,14 @@ def _options_and_name(text: str) -> tuple[dict[str, list[str]], str]:
 
 def read_obj(path: Path) -> Geometry:
     """The faces and points of an OBJ file with the colours or textures of its materials; a cloud if it has neither.
-
-    Polygons are triangulated as fans. Vertex colours (`v x y z r g b`) may be 0 to 1 or 0 to 255. Logs what the file
-    has and is not drawn. Raises ValueError, with the number of the line, if it is damaged.
-    """
+    Vertex colours (`v x y z r g b`) may be 0 to 1 or 0 to 255. Logs what the file has and is not drawn. Raises
+    ValueError, with the number of the line, if it is damaged."""
     lines = _Lines(path.read_bytes().removeprefix(codecs.BOM_UTF8))
     rows = lines.rows(b"v ", 3)
     vertices, colours = np.ascontiguousarray(rows[:, :3]), None
     if rows.shape[1] >= 6:
         colours = as_bytes(rows[:, 3:6], full_scale(rows[:, 3:6]))
-    corners, uvs, sources = _triangles(lines)
+    corners, uvs, sources = _triangles(lines, vertices)
     where = lines.of(b"p ")
     drawn, widths = numbers_of(lines.after(b"p "), lambda number: f"line {where[number - 1] + 1}")
     points = _resolved(drawn[:, None], np.repeat(where, widths), lines.of(b"v "), "vertex")[:, 0]
@@ -185,7 +183,10 @@ def read_obj(path: Path) -> Geometry:
     # The material of each triangle: an index of `names`, or -1.
     used = lines.names(b"usemtl")
     names = list(dict.fromkeys(used))
-    index_of = np.array([*map(names.index, used), -1])
+    if len(names) > MOST_MATERIALS:
+        raise ValueError(f"it has {len(names):,} materials, more than {MOST_MATERIALS:,}")
+    numbers = {name: number for number, name in enumerate(names)}
+    index_of = np.array([*(numbers[name] for name in used), -1])
     materials = index_of[np.searchsorted(lines.of(b"usemtl"), lines.of(b"f ")[sources]) - 1]
     parts = list(_mesh_parts(path, lines, names, materials, vertices, colours, corners, uvs))
     if parts:
@@ -197,9 +198,9 @@ def read_obj(path: Path) -> Geometry:
     return merged(path, parts, f"the materials {named}" if named else "neither materials nor colours of vertices")
 
 
-def _triangles(lines: _Lines) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _triangles(lines: _Lines, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Indices from 0 of the vertices and texture coordinates (-1 for none) of all triangles, (M, 3) each, and (M,) the
-    face of each. Raises ValueError if a face is malformed or an index out of range."""
+    face of each, whose vertices are at `points` (N, 3). Raises ValueError if a face is malformed or an index wrong."""
     where, faces = lines.of(b"f "), lines.after(b"f ")
 
     def place(number: int) -> str:
@@ -222,9 +223,8 @@ def _triangles(lines: _Lines) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         uvs = np.full_like(vertices, -1)
         if each > 1 and len(lines.of(b"vt")):
             uvs = _resolved(polygons[..., 1], where[rows], lines.of(b"vt"), "texture coordinate")
-        fans = [[0, corner, corner + 1] for corner in range(1, size - 1)]
-        if fans:
-            found.append((vertices[:, fans].reshape(-1, 3), uvs[:, fans].reshape(-1, 3), np.repeat(rows, len(fans))))
+        places, of = triangulated(vertices, points)
+        found.append((vertices[of[:, None], places], uvs[of[:, None], places], rows[of]))
     vertices, uvs, sources = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
     return vertices.astype(np.int32), uvs.astype(np.int32), sources
 

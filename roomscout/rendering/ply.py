@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from roomscout.rendering.geometry import Geometry, no_faces
+from roomscout.rendering.geometry import Geometry, no_faces, triangulated
 from roomscout.rendering.parts import warn_of_loose_vertices
 from roomscout.rendering.splats import are_splats, read_splats
 from roomscout.rendering.tables import (
@@ -49,7 +49,7 @@ class _Header:
 
 def read_ply(path: Path) -> Geometry:
     """The mesh or cloud in a PLY file, coloured by `colours_or_greys`, with Gaussians by `read_splats`. Faces are the
-    lists vertex_indices, polygons as fans, whose colours override those of vertices unless all are the same. Ignores
+    lists vertex_indices, whose colours override those of vertices unless all are the same. Ignores
     alpha and, with a warning, textures and other elements. Raises ValueError."""
     data = np.memmap(path, dtype=np.uint8, mode="r")
     with path.open("rb") as file:
@@ -59,7 +59,7 @@ def read_ply(path: Path) -> Geometry:
         _log.warning("%s: ignoring its elements %s; only vertex and face are drawn", path, ", ".join(others))
     tables = _read_tables(header, np.asarray(data[header.size_bytes :]))
     points = positions(tables.get("vertex", {}))
-    triangles, rows = _triangles(tables.get("face", {}), len(points))
+    triangles, rows = _triangles(tables.get("face", {}), points)
     face_colours = colours(tables["face"]) if len(triangles) else None
     warn_of_loose_vertices(path, len(points), triangles)
     if header.has_texture:
@@ -126,22 +126,22 @@ def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
     return tables
 
 
-def _triangles(faces: Table, num_vertices: int) -> tuple[np.ndarray, np.ndarray]:
-    """(M, 3) int32 triangles of the fans of all polygons, and (M,) the row of each. Raises ValueError if there are rows
+def _triangles(faces: Table, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(M, 3) int32 triangles of all polygons, and (M,) the row of each. Raises ValueError if there are rows
     without a list of vertices, or vertices that do not exist."""
     if not faces or not len(next(iter(faces.values()))):
         return no_faces(), np.zeros(0, dtype=np.int64)
     name = next((each for each in faces if each.lower() in _POLYGONS), None)
     if name is None or (isinstance(faces[name], np.ndarray) and np.ndim(faces[name]) != 2):
         raise ValueError(f"its faces have no list {_POLYGONS[0]}; the columns are {', '.join(faces)}")
-    fans, sources = [no_faces()], [np.zeros(0, dtype=np.int64)]
+    found, sources = [no_faces()], [np.zeros(0, dtype=np.int64)]
     for rows, corners in _by_size(faces[name]):
-        if ((corners < 0) | (corners >= num_vertices) | (corners % 1 != 0)).any():
-            raise ValueError(f"a face refers to a vertex that does not exist: there are {num_vertices}, counted from 0")
-        for second in range(1, corners.shape[1] - 1):
-            fans.append(corners[:, [0, second, second + 1]].astype(np.int32))
-            sources.append(rows)
-    return np.concatenate(fans), np.concatenate(sources)
+        if ((corners < 0) | (corners >= len(points)) | (corners % 1 != 0)).any():
+            raise ValueError(f"a face refers to a vertex that does not exist: there are {len(points)}, counted from 0")
+        places, of = triangulated(corners.astype(np.int64), points)
+        found.append(corners[of[:, None], places].astype(np.int32))
+        sources.append(rows[of])
+    return np.concatenate(found), np.concatenate(sources)
 
 
 def _by_size(polygons: Column) -> Sequence[tuple[np.ndarray, np.ndarray]]:
