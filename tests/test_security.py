@@ -52,7 +52,7 @@ def stranger(tmp_path):
 @pytest.mark.parametrize("uri", ["{}/secret.txt", "../secret.txt", "..\\secret.txt", "%2e%2e/secret.txt", "link.txt"])
 def test_a_gltf_reads_no_file_outside_its_folder(stranger, uri):
     (stranger / "scan.gltf").write_text(coloured_gltf(uri.format(stranger.parent)))
-    with pytest.raises(SceneError, match=r"is (missing|outside the folder of the scan): put it beside the scan"):
+    with pytest.raises(SceneError, match=r"is (missing|outside the scan's folder): put it beside the scan"):
         read_geometry(stranger / "scan.gltf")
 
 
@@ -62,7 +62,7 @@ def test_an_obj_reads_no_file_outside_its_folder(stranger, caplog, library, text
     (stranger / "own.mtl").write_text(f"newmtl a\nmap_Kd {texture}\n")
     geometry = read_geometry(stranger / "scan.obj")
     assert geometry.texturing is None and geometry.face_colours is None
-    assert "outside the folder of the scan" in caplog.text
+    assert "outside the scan's folder" in caplog.text
 
 
 def test_a_scan_in_a_folder_of_links_has_its_files(tmp_path):
@@ -117,6 +117,34 @@ def png(width: int, height: int) -> bytes:
 def test_a_picture_starts_no_program_and_takes_no_memory_that_its_bytes_do_not_explain(data, why):
     with pytest.raises(PictureError, match=re.escape(why)):
         opened(data)
+
+
+GLTF = {
+    "asset": {"version": "2.0"}, "scene": 0, "scenes": [{"nodes": [0]}],
+    "meshes": [{"primitives": [{"attributes": {"POSITION": 0}, "mode": 0}]}],
+}  # fmt: skip
+FEW, MANY = ({"componentType": 5126, "count": count, "type": "VEC3"} for count in (50_000, 10**8))
+REPEATED = {"mesh": 0, "extensions": {"EXT_mesh_gpu_instancing": {"attributes": {"TRANSLATION": 1}}}}
+PCD = "FIELDS x y z i\nSIZE 4 4 4 4\nTYPE F F F F\nCOUNT 1 1 1 20000000\nPOINTS 1\nDATA ascii\n1 2 3 4\n"
+TRIANGLE = "v 0 0 0\nv 1 0 0\nv 0 1 0\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("zeros.gltf", json.dumps({**GLTF, "nodes": [{"mesh": 0}], "accessors": [MANY]}), "asks for more than"),
+        ("repeated.gltf", json.dumps({**GLTF, "nodes": [REPEATED], "accessors": [FEW, FEW]}), "asks for more than"),
+        ("wide.pcd", PCD, "20,000,003 numbers a point, and 8 bytes follow"),
+        ("polygon.obj", TRIANGLE + f"f {'1 2 3 ' * 5000}\n", "a face has 15,000 corners, more than 10,000"),
+        ("long.obj", "v 0 0 0\n" * 60_000 + f"v {'0 ' * 60_000}\n", "line 60001 has 60000 numbers instead of 3"),
+        ("nested.gltf", '{"a":' * 50_000 + "1" + "}" * 50_000, "nested too deeply"),
+        ("materials.obj", TRIANGLE + "".join(f"usemtl {n}\nf 1 2 3\n" for n in range(20_000)), "20,000 materials"),
+    ],
+)
+def test_a_scan_asks_for_no_more_than_its_bytes_explain(tmp_path, name, text, why):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SceneError, match=why):
+        read_geometry(tmp_path / name)
 
 
 def test_a_picture_is_upright_and_has_8_bits(tmp_path):

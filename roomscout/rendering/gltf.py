@@ -7,7 +7,6 @@ Specification: Khronos, "glTF 2.0 Specification", and its registry of extensions
 """
 
 import base64
-import json
 import logging
 import struct
 import urllib.parse
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from roomscout.base.text import json_in
 from roomscout.rendering.geometry import Geometry, SceneError, no_faces
 from roomscout.rendering.gltf_materials import Material, MaterialReader
 from roomscout.rendering.parts import MeshPart, merged
@@ -31,6 +31,8 @@ Entry = dict[str, Any]
 _JSON_CHUNK, _BINARY_CHUNK = 0x4E4F534A, 0x004E4942
 _COMPONENTS = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9, "MAT4": 16}
+LEAST_EXPLAINED, VALUES_PER_BYTE = 1_000_000, 20
+"""A file may repeat meshes, but to so many vertices: a few bytes could else take all memory."""
 _POINTS, _LINES, _TRIANGLES, _FAN = 0, (1, 2, 3), 4, 6  # the other mode is a strip
 _UNMOVED = {"translation": [0, 0, 0], "rotation": [0, 0, 0, 1], "scale": [1, 1, 1]}
 
@@ -48,16 +50,18 @@ _WITH_PLAIN_DATA = {_DRACO, "EXT_meshopt_compression", "KHR_meshopt_compression"
 
 
 def read_gltf(path: Path) -> Geometry:
-    """All meshes of the default scene with their transforms applied, and its points.
-
-    Textures, vertex colours and factors multiply; vertex colours are taken as sRGB, because that is what scanners
-    write, although the specification has them linear. Logs what the file has and is not drawn. Raises SceneError, or
-    ValueError if the file is damaged.
-    """
+    """All meshes of the default scene with their transforms applied, and its points. Textures, vertex colours and
+    factors multiply; vertex colours are taken as sRGB, because that is what scanners write, although the specification
+    has them linear. Logs what the file has and is not drawn. Raises SceneError, or ValueError if the file is
+    damaged."""
     file = GltfFile(path)
     _check_extensions(file)
     parts = _Parts(file)
-    placed = [part.placed(matrix) for mesh, matrix in _placed_meshes(file) for part in parts.of_mesh(mesh)]
+    placed, count = [], 0
+    for mesh, matrix in _placed_meshes(file):
+        for part in parts.of_mesh(mesh):
+            file.require_explained(count := count + len(part.vertices), "vertices")
+            placed.append(part.placed(matrix))
     if parts.lines:
         _log.warning("%s: its lines are not drawn (%d primitives)", path, parts.lines)
     return merged(path, placed, f"the attributes {', '.join(sorted(parts.attributes))}")
@@ -69,6 +73,7 @@ class GltfFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tree, self._binary = _parsed(path)
+        self._size = path.stat().st_size
         self._buffers: dict[int, np.ndarray] = {}
         self._accessors: dict[int, np.ndarray] = {}
 
@@ -85,7 +90,14 @@ class GltfFile:
             head, _, body = uri.partition(",")
             data = urllib.parse.unquote_to_bytes(body)
             return base64.b64decode(data) if head.endswith(";base64") else data
-        return file_of(self.path, urllib.parse.unquote(uri)).read_bytes()
+        data = file_of(self.path, urllib.parse.unquote(uri)).read_bytes()
+        self._size += len(data)
+        return data
+
+    def require_explained(self, count: int, what: str) -> None:
+        """Raise ValueError for more values than the bytes that were read explain, before memory is taken for them."""
+        if count > (most := LEAST_EXPLAINED + VALUES_PER_BYTE * self._size):
+            raise ValueError(f"it has {self._size:,} bytes and asks for more than {most:,} {what}")
 
     def view(self, index: int) -> np.ndarray:
         """The bytes of a buffer view, (B,) uint8."""
@@ -116,6 +128,7 @@ class GltfFile:
         if "bufferView" in accessor:
             values = self._rows(accessor["bufferView"], accessor.get("byteOffset", 0), count, dtype, width)
         else:
+            self.require_explained(count, "values")
             values = np.zeros((count, width), dtype=dtype)
         if sparse := accessor.get("sparse"):
             places, new, number = sparse["indices"], sparse["values"], sparse["count"]
@@ -152,7 +165,7 @@ def _parsed(path: Path) -> tuple[Entry, memoryview | None]:
             chunks.setdefault(kind, data[offset + 8 : offset + 8 + size])
             offset += 8 + size + -size % 4
     try:
-        tree = json.loads(bytes(chunks[_JSON_CHUNK]).rstrip(b"\0").decode("utf-8-sig"))
+        tree = json_in(bytes(chunks[_JSON_CHUNK]).rstrip(b"\0").decode("utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"its JSON is damaged: {error}") from None
     if not str(tree["asset"]["version"]).startswith("2."):

@@ -27,7 +27,7 @@ def read_pcd(path: Path) -> Geometry:
             if keyword == "DATA":
                 break
         body = file.read()
-    element = _element(header)
+    element = _element(header, len(body))
     match header["DATA"]:
         case ["ascii"]:
             (table,) = read_text([element], body)
@@ -40,10 +40,13 @@ def read_pcd(path: Path) -> Geometry:
     return Geometry(positions(table), no_faces(), colours_or_greys(path, table))
 
 
-def _element(header: dict[str, list[str]]) -> Element:
-    """The table that the header declares. A field of several numbers, and padding, become columns with a number."""
+def _element(header: dict[str, list[str]], size: int) -> Element:
+    """The table that the header declares before `size` bytes, which LZF may expand 88 times. A field of several
+    numbers, and padding, become columns with a number."""
     try:
         counts = header.get("COUNT", ["1"] * len(header["FIELDS"]))
+        if (width := sum(map(int, counts))) > 88 * size:
+            raise ValueError(f"truncated: its header declares {width:,} numbers a point, and {size:,} bytes follow")
         fields = zip(header["FIELDS"], header["TYPE"], header["SIZE"], counts, strict=True)
         properties = [
             Property(name if count == "1" and name != "_" else f"{name}_{place}_{index}", f"{kind.lower()}{size}")

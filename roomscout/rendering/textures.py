@@ -22,6 +22,9 @@ _OPACITY_BLOCKS = 2048
 # Texture coordinates further outside than this are moved here.
 _FAR_UV = 64.0
 
+MOST_PROBLEMS = 20
+"""Of a scan, so many are logged."""
+
 _BYTES = np.arange(256) / 255
 
 Wrap = Literal["repeat", "mirror", "clamp"]
@@ -111,20 +114,15 @@ def file_of(scan: Path, name: str, beside: Path | None = None) -> Path:
     `C:\Users\me\textures\wall.png`, is searched for as `textures/wall.png` and as `wall.png`. Raises FileNotFoundError,
     also for a file outside the scan's folder, which a scan of a stranger could otherwise read; links are resolved."""
     parts = name.replace("\\", "/").split("/")
+    endings = ["/".join(parts[first:]) for first in range(len(parts))]
     folders = dict.fromkeys(each.parent for each in (beside or scan, scan))
-    found = [
-        place
-        for folder in folders
-        for first in range(len(parts))
-        if (place := folder.joinpath(*filter(None, parts[first:]))).is_file()
-    ]
+    found = [place for folder in folders for ending in endings if (place := folder / ending).is_file()]
     own = scan.parent.resolve(), scan.resolve().parent
     for place in found:
         if any(place.resolve().is_relative_to(folder) for folder in own):
             return place
-    raise FileNotFoundError(
-        f"the file {name} is {'outside the folder of the scan' if found else 'missing'}: put it beside the scan"
-    )
+    why = "outside the scan's folder" if found else "missing"
+    raise FileNotFoundError(f"the file {name} is {why}: put it beside the scan")
 
 
 class Pictures:
@@ -137,9 +135,10 @@ class Pictures:
 
     def problem(self, text: str) -> None:
         """Log once that something is not drawn as the scan says."""
-        if text not in self._problems:
+        if text not in self._problems and len(self._problems) <= MOST_PROBLEMS:
             self._problems.add(text)
-            _log.warning("%s: %s", self.scan, text)
+            further = len(self._problems) > MOST_PROBLEMS
+            _log.warning("%s: %s", self.scan, "there is more that is not drawn as it says" if further else text)
 
     def picture(self, key: Hashable, name: str, read: Callable[[], bytes]) -> Picture | None:
         """The image that `read` gives the bytes of, by its key; None if it cannot be used, which is logged."""
