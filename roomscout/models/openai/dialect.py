@@ -13,7 +13,7 @@ import numpy as np
 
 from roomscout.models import ModelOptions, Reply
 from roomscout.models.conversation import Message
-from roomscout.models.openai.endpoint import Answer, Endpoint, ServerError, parsed, said_in
+from roomscout.models.openai.endpoint import Answer, Endpoint, ServerError, finish_of, parsed, said_in
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
             else:
                 raise _explained(error, endpoint, dialect, options) from None
     choice = choice_of(answer, endpoint)
-    if choice.get("finish_reason") != "length":  # the short limit may end within the thought of a model that reasons
+    if finish_of(choice) != "length":  # the short limit may end within the thought of a model that reasons
         require_reply(object_at(choice, "message"), endpoint)
     served = answer.body.get("model")
     served = served if isinstance(served, str) and served else endpoint.model
@@ -212,11 +212,10 @@ def chat_message(message: Message) -> bytes:
 def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply:
     """The reply in a chat completion, without the API key; raises ServerError if it has no text."""
     choice = choice_of(answer, endpoint)
-    message, reason = object_at(choice, "message"), choice.get("finish_reason")
+    message, reason = object_at(choice, "message"), finish_of(choice)
     content = text_of(message.get("content"))
-    if reason in ("content_filter", "error"):
-        said = endpoint.quoted(answer.text)
-        raise endpoint.error(f"ended a reply with finish_reason {reason!r} ({said}): fix what it names", 200)
+    if reason not in ("stop", "length"):
+        raise endpoint.error(f"ended a reply with finish_reason {reason!r} ({endpoint.quoted(answer.text)})", 200)
     if reason == "length" and not (content and content.strip()):
         raise endpoint.error(
             f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
@@ -227,10 +226,11 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
     if content is None:
         raise endpoint.error(f"sent a reply without text ({endpoint.quoted(answer.text)})", 200)
     truncated, usage = reason == "length", object_at(answer.body, "usage")
+    read = _count(usage, "prompt_tokens")
     return Reply(
         text=endpoint.redacted(content),
-        prompt_tokens=_count(usage, "prompt_tokens"),
-        reused_tokens=_count(object_at(usage, "prompt_tokens_details"), "cached_tokens"),
+        prompt_tokens=read,
+        reused_tokens=min(read, _count(object_at(usage, "prompt_tokens_details"), "cached_tokens")),
         generated_tokens=_count(usage, "completion_tokens") or (max_new_tokens if truncated else 0),
         finish_reason="length" if truncated else "stop",
         retries=answer.retries,
@@ -258,9 +258,10 @@ def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
 
 
 def text_of(content: object) -> str | None:
-    """The text of a message's content, a string or a list of parts; None if there is no text."""
-    if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    """The text of a message's content, a string, a part or a list of parts; None if there is no text."""
+    if isinstance(content, list | dict):
+        parts = [part for part in (content if isinstance(content, list) else [content]) if isinstance(part, dict)]
+        texts = [part.get("text") for part in parts if part.get("type") in ("text", "output_text")]
         return "".join(text for text in texts if isinstance(text, str)) if texts else None
     return content if isinstance(content, str) else None
 
@@ -272,6 +273,8 @@ def object_at(body: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _count(usage: Mapping[str, Any], key: str) -> int:
-    """A number of tokens; 0 for anything that is not a plausible one."""
+    """A number of tokens, perhaps as a whole float; 0 for anything that is not a plausible one."""
     value = usage.get(key)
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST_TOKENS:
+        return 0
+    return int(value) if value == int(value) else 0
