@@ -7,6 +7,7 @@ run: show outside text as `escaped`. Files of a run that programs read keep the 
 
 import copy
 import io
+import json
 import logging
 import os
 import re
@@ -49,6 +50,14 @@ def escaped_lines(text: str) -> str:
 def in_markdown(line: str) -> str:
     """A line of Markdown with outside text as `escaped`, in which nothing is HTML, a link or an image."""
     return escaped(line).replace("&", "&amp;").replace("<", "&lt;").replace("[", "&#91;")
+
+
+def json_in(text: str | bytes, **options: Any) -> Any:
+    """The value that JSON of others stands for; raises ValueError, also if it is nested too deeply to be read."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def capitalized(sentence: str) -> str:

@@ -14,7 +14,7 @@ from socketserver import TCPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote_to_bytes
 
-from roomscout.base.text import escaped
+from roomscout.base.text import escaped, json_in
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +130,8 @@ class _Requests(BaseHTTPRequestHandler):
         else:
             content = self.rfile.read(int(length))
             try:
-                body = json.loads(content)
-            except (ValueError, RecursionError):
+                body = json_in(content)
+            except ValueError:
                 self._send(400, Page(b"This is not JSON.", TEXT))
                 return
             self._answer(lambda names, query: self.pages.post(names, query, body))

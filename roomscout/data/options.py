@@ -1,10 +1,11 @@
 """Options of multiple-choice questions. Questions have them with letters: "A. left", "B. right"."""
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+from roomscout.base.text import json_in
 
 LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+(?=\S)")
 MOST_OPTIONS = 26
@@ -46,8 +47,8 @@ def _option_texts(value: object) -> list[str]:
         return []
     if isinstance(value, str) and (value.strip()[:1] in ("[", "{") or value == "null"):
         try:
-            return _option_texts(json.loads(value))
-        except json.JSONDecodeError as error:
+            return _option_texts(json_in(value))
+        except ValueError as error:
             raise ValueError(f"options {value[:80]!r} are not JSON ({error})") from None
     if isinstance(value, str) and "|" in value:
         return [part.strip() for part in value.split("|")]

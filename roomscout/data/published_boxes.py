@@ -1,6 +1,5 @@
 """Reads the published boxes of benchmarks' objects: VSI-Bench's meta information and ReVSI's 3D annotation."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from roomscout.base.record import reasons
+from roomscout.base.text import json_in
 from roomscout.data.boxes import Axes, BoxError, ObjectBox, Size, Vector
 from roomscout.data.scans import layout_name
 
@@ -67,7 +67,7 @@ _ANNOTATION = TypeAdapter[Sequence[_AnnotatedScene]](Annotated[list[_AnnotatedSc
 def read_published(path: Path) -> list[PublishedScene]:
     """The scenes of a file in either format; raises BoxError if it is in neither."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json_in(path.read_bytes())
         if isinstance(content, dict):
             return [_of_meta(name, scene) for name, scene in _META.validate_python(content).items()]
         return [_of_annotation(scene) for scene in _ANNOTATION.validate_python(content)]

@@ -1,7 +1,6 @@
 """Reads question rows from the hub or from a .jsonl, .json, .csv, .tsv or .parquet file, without validating them."""
 
 import csv
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.extras import require
-from roomscout.base.text import listed, on_disk
+from roomscout.base.text import json_in, listed, on_disk
 from roomscout.data.scan_frames import scan_path
 
 MAX_CELL_CHARACTERS = 10_000_000
@@ -190,8 +189,8 @@ def read_json_file(path: Path) -> object:
 
 def _parse_json(text: str, place: str) -> object:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return json_in(text)
+    except ValueError as error:
         raise QuestionError(f"{place}: invalid JSON ({error})") from error
 
 

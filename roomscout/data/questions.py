@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
-from roomscout.base.text import listed
+from roomscout.base.text import json_in, listed
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.options import read_options
@@ -148,7 +148,7 @@ def load_saved(path: Path, benchmark: Benchmark) -> list[Question]:
     """The questions of a file that `saved` wrote, exactly as they were; raises QuestionError if it is damaged."""
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        return [_restored(json.loads(line), benchmark) for line in lines]
+        return [_restored(json_in(line), benchmark) for line in lines]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise QuestionError(f"{path} is damaged ({error!r}); restore it, or start a new run") from None
 

@@ -1,6 +1,5 @@
 """Where a question starts on the floor plan, if it is not at the first view of its scan."""
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any, Self
@@ -8,6 +7,7 @@ from typing import Any, Self
 from pydantic import ConfigDict, StrictBool
 
 from roomscout.base.record import Record
+from roomscout.base.text import json_in
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Start(Record):
     def read(cls, value: Any) -> Self | None:
         """The start in a cell of a question file: an object, or its JSON text; None if empty. Raises ValueError."""
         if isinstance(value, str) and value.strip():
-            value = json.loads(value)
+            value = json_in(value)
         if not value or (isinstance(value, float) and math.isnan(value)):
             return None
         try:

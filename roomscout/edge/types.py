@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Lt
 from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
 from roomscout.base.shots import VIEW
+from roomscout.base.text import json_in
 from roomscout.data.parts import Part
 from roomscout.models.checkpoint_files import TellName
 from roomscout.rendering.modalities import MODALITIES
@@ -62,9 +63,9 @@ def _extra_body(value: Any) -> str:
     if value == "":
         return ""
     try:
-        body = json.loads(value, parse_constant=_no_constant) if isinstance(value, str) else value
+        body = json_in(value, parse_constant=_no_constant) if isinstance(value, str) else value
         text = json.dumps(body, allow_nan=False, sort_keys=True) if isinstance(body, dict) else ""
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         text = ""
     if not text:
         raise ValueError("takes a JSON object in quotes, such as '{\"enable_thinking\": false}'")

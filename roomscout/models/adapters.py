@@ -1,12 +1,12 @@
 """PEFT adapters: their base model, and their weights merged into those of a loaded model."""
 
-import json
 import warnings
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roomscout.base.extras import require
+from roomscout.base.text import json_in
 from roomscout.models import ModelError
 from roomscout.models.transformers.source import id_and_revision
 
@@ -21,7 +21,7 @@ def require_adapter(adapter: Path, model: str) -> str | None:
     """The base model that a folder's adapter names; raises ModelError unless it is this checkpoint, hub id or folder.
     Names are compared without owners and parent folders, because a checkpoint may be downloaded anywhere."""
     try:
-        base: str | None = json.loads((adapter / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        base: str | None = json_in((adapter / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (FileNotFoundError, NotADirectoryError):
         raise ModelError(f"--adapter {adapter} has no {ADAPTER_FILE}: name a folder that PEFT saved") from None
     except (OSError, ValueError, KeyError, TypeError) as error:

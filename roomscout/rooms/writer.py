@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.files import replace_bytes, replacing
+from roomscout.base.text import json_in
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from roomscout.rooms.room import FURNISHED, Level, Room, make_room
 from roomscout.rooms.scan import RoomMesh, ScanStyle
@@ -88,7 +89,7 @@ def _claim(out: Path, made_with: dict[str, Any]) -> None:
     """Record how the rooms are made; raises ValueError if the folder has rooms that were made differently."""
     path = out / MADE_WITH_FILE
     try:
-        earlier = json.loads(path.read_bytes())
+        earlier = json_in(path.read_bytes())
     except FileNotFoundError:
         if (out / QUESTIONS_FILE).exists() or (out / "scannet").exists():
             raise ValueError(

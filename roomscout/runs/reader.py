@@ -1,6 +1,5 @@
 """Reads a run folder: takes no lock, changes nothing, and can read a run in progress."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -9,7 +8,7 @@ from typing import Any, TypeVar
 
 from roomscout.base.record import Record
 from roomscout.base.shots import VIEW
-from roomscout.base.text import did_you_mean, on_disk
+from roomscout.base.text import did_you_mean, json_in, on_disk
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved
 from roomscout.data.sources import named_by
@@ -59,7 +58,7 @@ class RunReader:
         """The contents of run.json; raises RunError also if it is missing or has another schema."""
         path = self.folder / "run.json"
         try:
-            values = json.loads(path.read_bytes())
+            values = json_in(path.read_bytes())
             if (schema := values.get("schema", SCHEMA)) == SCHEMA:
                 return RunFacts.from_json(values)
         except (FileNotFoundError, NotADirectoryError):
@@ -185,7 +184,7 @@ class RunReader:
     def _read(self, path: Path, record_of: Callable[[Any], Value], fix: str) -> Value | None:
         """The record in a JSON file; None if there is no file. Raises RunError, which says how to `fix` it."""
         try:
-            return record_of(json.loads(path.read_bytes()))
+            return record_of(json_in(path.read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -202,7 +201,7 @@ class RunReader:
         records = []
         for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines()[:at_most], start=1):
             try:
-                records.append(kind.from_json(json.loads(line)))
+                records.append(kind.from_json(json_in(line)))
             except ValueError as error:
                 raise RunError(f"{path}, line {number} is damaged ({error}); fix or remove that line") from None
         return records

@@ -1,6 +1,5 @@
 """Reads the answers to compare: a run folder, or the per-question file of another tool."""
 
-import json
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 from roomscout.analysis.compare.conditions import Conditions, conditions_of
 from roomscout.analysis.report.writer import REPORT_FILE
 from roomscout.analysis.titles import controls_of, short_title
+from roomscout.base.text import json_in
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.runs import RunError
@@ -119,8 +119,8 @@ def read_lmms_eval(path: Path) -> Answers:
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(_row_of_sample(number, json.loads(line)))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            rows.append(_row_of_sample(number, json_in(line)))
+        except (ValueError, KeyError, TypeError) as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise RunError(
                 f"{path}, line {number} is not a sample of lmms-eval's task vsibench ({why}); --log_samples writes them"

@@ -13,6 +13,7 @@ from roomscout import UpAxis
 from roomscout.analysis.scans import recorded_scene
 from roomscout.base.files import replacing
 from roomscout.base.pictures import opened
+from roomscout.base.text import json_in
 from roomscout.data.boxes import KnownBoxes, ObjectBox
 from roomscout.rendering.scene import SceneError
 from roomscout.rendering.top_down import CUT_M, CUT_SHARE, MOST_CUT, PLAN_MARGIN_M, plan_view
@@ -107,7 +108,7 @@ class FloorPlans:
 def _saved_area(path: Path) -> PlanArea | None:
     """Where a plan lies that was drawn before; None if it is missing or damaged, and must be drawn again."""
     try:
-        values = json.loads(opened(path).info[_PLACE_KEY])
+        values = json_in(opened(path).info[_PLACE_KEY])
         return PlanArea(values["width"], values["height"], tuple(values["origin"]), values["metres_per_pixel"])
     except (ValueError, KeyError, TypeError):
         return None

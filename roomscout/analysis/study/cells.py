@@ -15,6 +15,7 @@ from roomscout.analysis.compare.conditions import value_in_words
 from roomscout.analysis.outputs import write_text
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell, Preset
 from roomscout.base.processes import environment
+from roomscout.base.text import json_in
 from roomscout.base.wording import flag
 from roomscout.runs import RunError
 from roomscout.runs.locks import locked
@@ -128,7 +129,7 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json_in(path.read_text(encoding="utf-8"))
         if found["schema"] != SCHEMA:
             raise RunError(f"{path} is of another version: name another folder for a new study")
         return {name: found[name] for name in ("preset", "settings", "questions_sha256")}
