@@ -98,12 +98,10 @@ class RunLogFormatter(LogFormatter):
 
 
 class _RunLog(logging.Handler):
-    """The log of one run: keeps its lines until its file is open, then appends them, with outside text escaped.
-
-    Several runs can share a process. A record belongs to the run of the context that logs it. Threads start without a
-    context, so the package starts those that log with `copy_context().run`. What any other thread logs is written if
-    this is the only run in progress. Failed writes are ignored: if the disk is full, RunWriter ends the run.
-    """
+    """The log of one run: keeps its lines until its file is open, then appends them, with outside text escaped. Several
+    runs can share a process. A record belongs to the run of the context that logs it. Threads start without a context,
+    so the package starts those that log with `copy_context().run`. What any other thread logs is written if this is the
+    only run in progress. Failed writes are ignored: if the disk is full, RunWriter ends the run."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -30,9 +30,7 @@ _NOT_INDENTED = re.compile("\n(?=[^ \n])")
 
 def escaped(text: str) -> str:
     r"""Outside text on one line: control characters, line breaks, bidirectional overrides and surrogates as escapes.
-
-    Writes them as Python does, such as \x1b, \n and \u202e. Keeps backslashes, so escaping twice changes nothing.
-    """
+    Writes them as Python does, such as \x1b, \n and \u202e. Keeps backslashes, so escaping twice changes nothing."""
     return _UNSAFE_IN_LINE.sub(_escape, text)
 
 
@@ -67,9 +65,8 @@ def capitalized(sentence: str) -> str:
 
 def csv_cell(value: Any) -> Any:
     """A value as a cell of a table that may be opened in a spreadsheet: text that would be a formula begins with "'".
-
-    Numbers and positions stay as they are, also as text. Source: https://owasp.org/www-community/attacks/CSV_Injection.
-    """
+    Numbers and positions stay as they are, also as text. Source:
+    https://owasp.org/www-community/attacks/CSV_Injection."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) and not _NUMBERS.fullmatch(value) else value
 
 

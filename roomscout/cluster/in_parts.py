@@ -34,12 +34,10 @@ log = logging.getLogger(__name__)
 
 
 def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S) -> Outcome:
-    """Answer every question of a run on the workers of --ray or --gpus and score it.
-
-    Status 2 if the cluster had no live node for a worker for `no_node_for_s` seconds, after one more try if it was
-    started here, or if a part lost its worker too often; the run can then be resumed from its folder. Raises the errors
-    of `plan`, RenderError and ModelError of a worker, and ClusterError if there is no run folder yet.
-    """
+    """Answer every question of a run on the workers of --ray or --gpus and score it. Status 2 if the cluster had no
+    live node for a worker for `no_node_for_s` seconds, after one more try if it was started here, or if a part lost its
+    worker too often; the run can then be resumed from its folder. Raises the errors of `plan`, RenderError and
+    ModelError of a worker, and ClusterError if there is no run folder yet."""
     with ExitStack() as stack:
         parts = Parts(run, stack)
         if parts.log is not None and not parts.pending:

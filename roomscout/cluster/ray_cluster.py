@@ -85,11 +85,9 @@ def ray_cluster(
     replicas: int | Literal["auto"], gpus_each: int, no_node_for_s: float = NO_NODE_FOR_S
 ) -> Iterator[Cluster]:
     """The cluster that RAY_ADDRESS names, or one that is started on this machine for the duration of the `with` block.
-
     Ray runs in a process of its own (see `ray_driver`), so nothing here waits for Ray without a limit: without a live
     node for a worker, for `no_node_for_s` seconds. All workers end with the block. A cluster on this machine ends even
-    if this process is killed. Raises ConfigError or ClusterError.
-    """
+    if this process is killed. Raises ConfigError or ClusterError."""
     address = os.environ.get("RAY_ADDRESS", "")
     if not address:
         log.info("RAY: starting a cluster on this machine")

@@ -48,11 +48,9 @@ YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECAS
 
 class AnswerKind(Protocol):
     """What a valid answer to a question is. `letters` are always those of the question's options, in order.
-
     `takes_options` says whether a question of this kind has options to choose from. A kind that `needs_judge` is not
     scored in a run: its questions have no score until a judge marks the answers. The answers of a kind that is
-    `in_scan_coordinates` are places, and the model reads the camera's position in these too.
-    """
+    `in_scan_coordinates` are places, and the model reads the camera's position in these too."""
 
     takes_options: bool = False
     needs_judge: bool = False
@@ -92,13 +90,11 @@ class AnswerKind(Protocol):
         """A random valid answer."""
 
     def score(self, answer: str | float | None, truth: str) -> float:
-        """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth.
-
-        The answer is as `parse` returned it, and the truth as in the question file, read by `read_truth`. A truth that
-        `parse` takes is scored as an answer when questions are loaded: one that cannot be is refused with its row.
-        By default 1 for the same text up to case, white space and a final period, like the exact match of SQuAD
-        (arXiv:1606.05250), but articles and other punctuation count.
-        """
+        """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth. The answer
+        is as `parse` returned it, and the truth as in the question file, read by `read_truth`. A truth that `parse`
+        takes is scored as an answer when questions are loaded: one that cannot be is refused with its row. By default 1
+        for the same text up to case, white space and a final period, like the exact match of SQuAD (arXiv:1606.05250),
+        but articles and other punctuation count."""
         return float(answer is not None and _normal(str(answer)) == _normal(truth))
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
@@ -174,11 +170,9 @@ class Letter(AnswerKind):
 
 @dataclass(frozen=True)
 class Number(AnswerKind):
-    """A finite number in `unit` (empty: a plain number), scored by mean relative accuracy.
-
-    Mean relative accuracy is the fraction of the ten MRA_THRESHOLDS t with |answer - truth| / truth <= 1 - t. Source:
-    arXiv:2412.14171, section 3, and vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py.
-    """
+    """A finite number in `unit` (empty: a plain number), scored by mean relative accuracy. Mean relative accuracy is
+    the fraction of the ten MRA_THRESHOLDS t with |answer - truth| / truth <= 1 - t. Source: arXiv:2412.14171, section
+    3, and vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py."""
 
     unit: str = ""
     name = "number"
@@ -292,12 +286,10 @@ class Text(AnswerKind):
 @dataclass(frozen=True)
 class Point(AnswerKind):
     """A position in the room: x, y and z in metres, in the coordinates of the camera's position that the model reads.
-
     The score is the share of the distances 0.25, 0.5, 1 and 2 m that the distance from the ground truth does not
     exceed: 1 within 0.25 m, 0.5 within 1 m. A ground truth of x and y alone is a place on the floor plan; the height of
     the answer then does not matter. Source: nuScenes matches detections by the distance of their centres at 0.5, 1, 2
-    and 4 m and averages over these thresholds (arXiv:1903.11027, section 3.1); half as much suits rooms.
-    """
+    and 4 m and averages over these thresholds (arXiv:1903.11027, section 3.1); half as much suits rooms."""
 
     name = "point"
     in_scan_coordinates = True

@@ -25,14 +25,12 @@ class BenchmarkError(QuestionError):
 
 @dataclass(frozen=True)
 class QuestionType:
-    """A type of question: its kind of answer, and what a model reads about it.
-
-    `task` is the benchmark task that the type belongs to, by default the type itself. `advice` ends the system prompt;
-    `advice_untold[item]` replaces it when prompts do not reveal `item` ("pose", "extent" or "turns"), when the camera
-    cannot leave its place ("translation") or is moved by others ("moves"); "pose moves" is for both. `told_by_extent`
-    says that the extent nearly answers the question. `wording` is a case-insensitive regular expression that the
-    beginning of a question of this type matches; a user's own question in that wording gets the type.
-    """
+    """A type of question: its kind of answer, and what a model reads about it. `task` is the benchmark task that the
+    type belongs to, by default the type itself. `advice` ends the system prompt; `advice_untold[item]` replaces it when
+    prompts do not reveal `item` ("pose", "extent" or "turns"), when the camera cannot leave its place ("translation")
+    or is moved by others ("moves"); "pose moves" is for both. `told_by_extent` says that the extent nearly answers the
+    question. `wording` is a case-insensitive regular expression that the beginning of a question of this type matches;
+    a user's own question in that wording gets the type."""
 
     name: str
     kind: AnswerKind
@@ -112,10 +110,8 @@ SCANS_FROM = {
 @dataclass(frozen=True)
 class FrequentAnswers:
     """The most frequent ground truth of each type, and where they were counted, such as "MyBench's training split".
-
     With `by_category`, a question of a type there has the answer for its category, such as "chair": the first group of
-    the type's regular expression in `category_in`. `what` says which answers they are.
-    """
+    the type's regular expression in `category_in`. `what` says which answers they are."""
 
     source: str
     by_type: Mapping[str, str]
@@ -136,11 +132,9 @@ Aggregate = Callable[["Benchmark", Mapping[str, Sequence[float]]], dict[str, flo
 
 
 def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Percent per task and their unweighted mean as "overall" (a macro average).
-
-    A task's value is the mean of the means of its types, those present. Means are summed in the order of
-    `benchmark.summed_last`, since a float sum depends on its order.
-    """
+    """Percent per task and their unweighted mean as "overall" (a macro average). A task's value is the mean of the
+    means of its types, those present. Means are summed in the order of `benchmark.summed_last`, since a float sum
+    depends on its order."""
     by_task: dict[str, list[float]] = {}
     for name, values in scores.items():
         by_task.setdefault(benchmark.by_name[name].task, []).append(mean(values))

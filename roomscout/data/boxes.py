@@ -41,11 +41,9 @@ class BoxError(ValueError):
 
 @dataclass(frozen=True)
 class ObjectBox:
-    """A box around an object: `center` and `size` in metres, in the scan's coordinates.
-
-    An upright box is turned by `yaw_deg` about the vertical. A tilted one has `axes` instead: the unit vectors along
-    which its three sizes are measured. `id` is the object's own in its file, if it has one.
-    """
+    """A box around an object: `center` and `size` in metres, in the scan's coordinates. An upright box is turned by
+    `yaw_deg` about the vertical. A tilted one has `axes` instead: the unit vectors along which its three sizes are
+    measured. `id` is the object's own in its file, if it has one."""
 
     category: str
     center: Vector

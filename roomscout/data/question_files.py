@@ -97,14 +97,10 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
 def file_rows(
     path: Path, columns: Iterable[str] = COLUMNS, read_json: JsonReader | None = None
 ) -> Iterator[NumberedRow]:
-    """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, else records.
-
-    Reads `columns`, OWN_COLUMNS and OPTION_COLUMNS, and logs a warning that names all other columns.
-    `read_json` makes the rows of a .json file that is not a list of them.
-
-    For a malformed line of a .jsonl file, yields a QuestionError in place of the row, so that later rows are read too.
-    Raises QuestionError for a file that cannot be read as its extension says.
-    """
+    """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, else records. Reads `columns`,
+    OWN_COLUMNS and OPTION_COLUMNS, and logs a warning that names all other columns. `read_json` makes the rows of a
+    .json file that is not a list of them. For a malformed line of a .jsonl file, yields a QuestionError in place of the
+    row, so that later rows are read too. Raises QuestionError for a file that cannot be read as its extension says."""
     suffix = path.suffix.lower()
     if suffix not in QUESTION_FILES:
         raise QuestionError(f"{path}: a question file is one of {listed(QUESTION_FILES)}")

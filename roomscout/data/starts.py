@@ -13,10 +13,8 @@ from roomscout.base.text import json_in
 @dataclass(frozen=True)
 class Start(Record):
     """A place and a heading: metres, and degrees as in `roomscout.rendering.camera` (0 looks along +x, 90 along +y).
-
     With `from_middle`, x and y count from the middle of the box around all vertices of the scan; without it, they are
-    in the scan's coordinates. The camera starts at the height of the run's other first views.
-    """
+    in the scan's coordinates. The camera starts at the height of the run's other first views."""
 
     x_m: float
     y_m: float

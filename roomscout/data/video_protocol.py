@@ -9,12 +9,10 @@ from roomscout.data.answers import AnswerKind, Number, first_word
 
 @dataclass(frozen=True)
 class VideoProtocol:
-    """The words and the limits of a benchmark's official protocol on frames of a video, and where they were read.
-
-    A prompt has the opening, the question, the options if there are some, and an ending for questions with options or
+    """The words and the limits of a benchmark's official protocol on frames of a video, and where they were read. A
+    prompt has the opening, the question, the options if there are some, and an ending for questions with options or
     without, each on lines of its own. `frames` is how many are shown unless --frames says so, and `max_new_tokens` the
-    longest reply. The video of a scene is in a file of that name below the folder of --videos.
-    """
+    longest reply. The video of a scene is in a file of that name below the folder of --videos."""
 
     source: str
     opening: str

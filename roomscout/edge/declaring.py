@@ -13,11 +13,9 @@ EngineName = Literal["transformers", "openai", "vllm"]
 
 
 class Role(Enum):
-    """What a setting decides. Only CALL, DISPLAY, SPEED, PLACE and OUTPUT may change when a run is resumed.
-
-    SPEED changes answers only through rounding, which depends on device, kernels and batch size. An ANSWER or SCORING
-    setting that names a file or folder needs the hash of its content in edge/conditions.py: a path says nothing of it.
-    """
+    """What a setting decides. Only CALL, DISPLAY, SPEED, PLACE and OUTPUT may change when a run is resumed. SPEED
+    changes answers only through rounding, which depends on device, kernels and batch size. An ANSWER or SCORING setting
+    that names a file or folder needs the hash of its content in edge/conditions.py: a path says nothing of it."""
 
     CALL = "what one call of the command does"
     DISPLAY = "what one call of the command prints: a resumed run does not keep it"
@@ -33,11 +31,9 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a setting needs and excludes, in terms: "ply" (given), "present=video" (with this value, which may have
-    a *), "policy!=human" (given with another one).
-
-    Each of `needs` must hold, or one of its alternatives, as in "videos|moves_of". None of `unless` may hold.
-    """
+    """What a setting needs and excludes, in terms: "ply" (given), "present=video" (with this value, which may have a
+    *), "policy!=human" (given with another one). Each of `needs` must hold, or one of its alternatives, as in
+    "videos|moves_of". None of `unless` may hold."""
 
     needs: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()

@@ -97,11 +97,9 @@ def frame_size(view_size: tuple[int, int], checkpoint: str | None, backend: Back
 
 def suited_to_model(settings: Settings, video: VideoProtocol | None, checkpoint: str | None) -> dict[str, object]:
     """What "auto" means for a model: its view size, focal length, longest reply, what prompts reveal, and data type.
-
     Those of the checkpoint's views.json come first, then the model family's view size. Without a `checkpoint` any size
     is taken. Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's
-    configuration cannot be loaded or its views.json is damaged.
-    """
+    configuration cannot be loaded or its views.json is damaged."""
     own = view_settings_of(settings.model)
     found: dict[str, object] = {"image_size": own.image_size, "focal": own.focal, "tell": own.tell or (NOTHING,)}
     found["max_new_tokens"] = own.max_new_tokens if video is None else video.max_new_tokens

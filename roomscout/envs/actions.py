@@ -26,10 +26,8 @@ ALL_LIMITS = LIMITS | {"pitch_angle_degrees": 2 * PITCH_LIMIT_DEG}
 @dataclass(frozen=True)
 class CameraMove:
     """What the environment carries out. The camera turns first (+ = left), then moves along its new heading.
-
     `pitch_angle_degrees` is how much it looks further up (+) or down. The moves of `then` follow in their order, until
-    one of all is stopped. Raises ValueError for numbers outside the limits.
-    """
+    one of all is stopped. Raises ValueError for numbers outside the limits."""
 
     rotation_angle_degrees: float = 0.0
     forward_meters: float = 0.0

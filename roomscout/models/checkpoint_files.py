@@ -41,11 +41,9 @@ def write_record(folder: Path, name: str, record: Any) -> None:
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """Width and height of a view in pixels, focal length in pixels, and the longest reply in tokens.
-
-    `tell` lists what the prompts reveal. By default they keep the room's extent from the model, since it nearly answers
-    questions about the room's size. The defaults are for models that were not trained on one view size.
-    """
+    """Width and height of a view in pixels, focal length in pixels, and the longest reply in tokens. `tell` lists what
+    the prompts reveal. By default they keep the room's extent from the model, since it nearly answers questions about
+    the room's size. The defaults are for models that were not trained on one view size."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 

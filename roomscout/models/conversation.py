@@ -22,14 +22,11 @@ class Clip:
 
 @dataclass(frozen=True)
 class Message:
-    """One message. A user message has images, its `shots`, which come before its text; other messages have none.
-
-    With a `clip`, the images are frames that a model sees as one video. `hidden` is the number of images that a
-    user message had and no longer shows: it then has no others.
-
-    `tokens` are the generated ids of an assistant message without the end token, empty if the text came from elsewhere.
-    They are sent back unchanged, since re-encoding decoded text may give other ids.
-    """
+    """One message. A user message has images, its `shots`, which come before its text; other messages have none. With a
+    `clip`, the images are frames that a model sees as one video. `hidden` is the number of images that a user message
+    had and no longer shows: it then has no others. `tokens` are the generated ids of an assistant message without the
+    end token, empty if the text came from elsewhere. They are sent back unchanged, since re-encoding decoded text may
+    give other ids."""
 
     role: Role
     text: str
@@ -46,12 +43,10 @@ class Message:
 
 @dataclass
 class Conversation:
-    """An append-only list of messages: system, if there is one, then user and assistant in turn.
-
-    `id` names the question in messages and seeds sampling, so that a resumed question gets the same replies. Different
-    runs may use the same id. `key` is unique in this process: backends cache under it. An alternative to another
-    conversation has that as its `origin`, see `asking_instead`.
-    """
+    """An append-only list of messages: system, if there is one, then user and assistant in turn. `id` names the
+    question in messages and seeds sampling, so that a resumed question gets the same replies. Different runs may use
+    the same id. `key` is unique in this process: backends cache under it. An alternative to another conversation has
+    that as its `origin`, see `asking_instead`."""
 
     id: str
     messages: list[Message] = field(default_factory=list)

@@ -29,12 +29,9 @@ class Judge:
         self._dialect = Dialect()
 
     def ask(self, prompts: Sequence[str], read: Callable[[str], Mark | None]) -> Iterator[Mark | None]:
-        """What `read` finds in the reply to each prompt, in order; None if it finds nothing in TRIES replies.
-
-        Yields each as soon as it and those before it are known.
-
-        Raises ServerError if the server cannot be reached or refuses a prompt.
-        """
+        """What `read` finds in the reply to each prompt, in order; None if it finds nothing in TRIES replies. Yields
+        each as soon as it and those before it are known. Raises ServerError if the server cannot be reached or refuses
+        a prompt."""
         if not prompts:
             return
         found = partial(self._found, read=read)

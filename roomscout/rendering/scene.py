@@ -290,12 +290,10 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
 
 
 def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> Scene:
-    """Load a PLY, PCD, GLB, GLTF or OBJ file, in metres and rotated so that z is up.
-
-    `up_axis` is the up axis of the file; "auto" means y for glTF, as its specification requires, else z. `scale` is
-    its unit in metres. `as_points` makes a cloud of Gaussian splats, which else have `mesh_beside` them as surface, or
-    their solid points. Raises SceneError, also for a scan that has not the size of a room.
-    """
+    """Load a PLY, PCD, GLB, GLTF or OBJ file, in metres and rotated so that z is up. `up_axis` is the up axis of the
+    file; "auto" means y for glTF, as its specification requires, else z. `scale` is its unit in metres. `as_points`
+    makes a cloud of Gaussian splats, which else have `mesh_beside` them as surface, or their solid points. Raises
+    SceneError, also for a scan that has not the size of a room."""
     path = Path(path)
     up = resolved(up_axis, path)
     try:

@@ -38,11 +38,9 @@ class Simplified:
 
 
 def simplified(scene: Scene, most: int) -> Simplified:
-    """The scan with at most `most` triangles, or points of a cloud; textures become vertex colours.
-
-    Clusters vertices in the cells of a grid (Rossignac and Borrel, "Multi-resolution 3D approximations for rendering
-    complex scenes", 1993), since that keeps colours as fine as shapes. A cluster has the mean place and colour.
-    """
+    """The scan with at most `most` triangles, or points of a cloud; textures become vertex colours. Clusters vertices
+    in the cells of a grid (Rossignac and Borrel, "Multi-resolution 3D approximations for rendering complex scenes",
+    1993), since that keeps colours as fine as shapes. A cluster has the mean place and colour."""
     reach = STRAY_EXTENTS * max(scene.bounds.extent)
     lower, upper = scene.bounds.lower - reach, scene.bounds.upper + reach
     whole = _vertex_coloured(scene.surface, most) if len(scene.faces) else _cloud(scene)

@@ -30,12 +30,10 @@ _REACH, _MOST_POINTS = 1.5, 64
 
 @dataclass(frozen=True, eq=False)
 class Splats:
-    """N Gaussians in the axes of their file, float32.
-
-    `means` (N, 3) metres (float64 if the file has doubles), `quaternions` (N, 4) of length 1 with w first, `deviations`
-    (N, 3) metres along the axes that these turn, `opacities` (N,) 0 to 1, and `harmonics` (N, K, 3): per channel, the
-    coefficients of K = 1, 4, 9 or 16 real spherical harmonics. `to_world` (3, 3) turns the file's axes to the world's.
-    """
+    """N Gaussians in the axes of their file, float32. `means` (N, 3) metres (float64 if the file has doubles),
+    `quaternions` (N, 4) of length 1 with w first, `deviations` (N, 3) metres along the axes that these turn,
+    `opacities` (N,) 0 to 1, and `harmonics` (N, K, 3): per channel, the coefficients of K = 1, 4, 9 or 16 real
+    spherical harmonics. `to_world` (3, 3) turns the file's axes to the world's."""
 
     means: np.ndarray
     quaternions: np.ndarray
@@ -88,13 +86,11 @@ def are_splats(names: Iterable[str]) -> bool:
 
 
 def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
-    """The Gaussians of a table with `points` (N, 3); None if they are to be drawn as points.
-
-    Scales are logarithms, the opacity is a logit, and all harmonics of red come first. Without f_dc, takes the table's
-    colours, or grey; without scale_2, the Gaussians are flat. Drops rows with NaN, or with sizes or coordinates beyond
-    MAX_COORDINATE_M, and takes a quaternion of zeros as no rotation. Files with another number of harmonics than a
-    degree up to 3 has, or without a row left, are points. Warns of all this.
-    """
+    """The Gaussians of a table with `points` (N, 3); None if they are to be drawn as points. Scales are logarithms, the
+    opacity is a logit, and all harmonics of red come first. Without f_dc, takes the table's colours, or grey; without
+    scale_2, the Gaussians are flat. Drops rows with NaN, or with sizes or coordinates beyond MAX_COORDINATE_M, and
+    takes a quaternion of zeros as no rotation. Files with another number of harmonics than a degree up to 3 has, or
+    without a row left, are points. Warns of all this."""
     columns = by_plain_name(table)
     if not are_splats(columns):
         return None

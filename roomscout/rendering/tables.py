@@ -182,12 +182,10 @@ def positions(table: Table) -> np.ndarray:
 
 
 def colours(table: Table) -> np.ndarray | None:
-    """(K, 3) uint8 from the columns that hold colours, whatever the case of their names; None if none do.
-
-    Takes red, green and blue (or r, g and b; diffuse_red, ...), a splat's f_dc_0 to f_dc_2, as 0.5 + SH_C0 * f_dc (B.
-    Kerbl et al., "3D Gaussian Splatting for Real-Time Radiance Field Rendering", 2023), and PCL's packed rgb. Of
-    several, the first that is not the same everywhere. Ignores alpha.
-    """
+    """(K, 3) uint8 from the columns that hold colours, whatever the case of their names; None if none do. Takes red,
+    green and blue (or r, g and b; diffuse_red, ...), a splat's f_dc_0 to f_dc_2, as 0.5 + SH_C0 * f_dc (B. Kerbl et
+    al., "3D Gaussian Splatting for Real-Time Radiance Field Rendering", 2023), and PCL's packed rgb. Of several, the
+    first that is not the same everywhere. Ignores alpha."""
     found = list(_candidates(table))
     return next((each for each in found if (each != each[:1]).any()), found[0] if found else None)
 

@@ -42,9 +42,8 @@ class FloorPlan:
 @dataclass(frozen=True)
 class RoomObject:
     """A piece of furniture: its `category`, its tight bounding `box`, and its true `surface`, without scan noise.
-
-    `supported_by` is the index of the object that it stands on, None for floor and walls; `support` is that of `Model`.
-    """
+    `supported_by` is the index of the object that it stands on, None for floor and walls; `support` is that of
+    `Model`."""
 
     category: str
     box: OrientedBox

@@ -15,11 +15,9 @@ from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, Turn, 
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """The turns of one question, in order, and its outcome. `sample` counts its answers, from 1.
-
-    `status` is "answered", "exhausted" (no turns left, no answer) or "failed" (`error` says why). `answer` is None if
-    there is none. `score` is between 0 and 1, or None without a ground truth.
-    """
+    """The turns of one question, in order, and its outcome. `sample` counts its answers, from 1. `status` is
+    "answered", "exhausted" (no turns left, no answer) or "failed" (`error` says why). `answer` is None if there is
+    none. `score` is between 0 and 1, or None without a ground truth."""
 
     question: Question
     turns: tuple[Turn, ...]

@@ -22,13 +22,10 @@ class Guesses:
 
 
 def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark: Benchmark) -> Guesses:
-    """The guesses for `questions`, which are all of those `asked` or a part of them.
-
-    They are the benchmark's `frequent_answers` if it has some. Otherwise the guess for a question is the most frequent
-    ground truth of its type in the other rooms of the source, the first one on a tie: never in its own room, whose
-    questions share objects with it. This is VSI-Bench's frequency baseline (arXiv:2412.14171, section 4) with the
-    question's room held out.
-    """
+    """The guesses for `questions`, which are all of those `asked` or a part of them. They are the benchmark's
+    `frequent_answers` if it has some. Otherwise the guess for a question is the most frequent ground truth of its type
+    in the other rooms of the source, the first one on a tie: never in its own room, whose questions share objects with
+    it. This is VSI-Bench's frequency baseline (arXiv:2412.14171, section 4) with the question's room held out."""
     scored = [each for each in questions if each.question_type in benchmark.by_name and each.ground_truth is not None]
     if known := benchmark.frequent_answers:
         guesses = {each.id: known.answer_to(each.question_type, each.question) for each in scored}

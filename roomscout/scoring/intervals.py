@@ -77,11 +77,9 @@ class Difference(Estimate):
 
     @property
     def scenes_needed(self) -> int | None:
-        """How many scenes a study needs to detect a true difference of this size with 80 % power, two-sided at 5 %.
-
-        n = (z_0.975 + z_0.8)^2 s^2 / d^2 with the variance s^2 of one scene's contribution (arXiv:2411.00640, section
-        5), taken from the standard error found here. None without one or without a difference.
-        """
+        """How many scenes a study needs to detect a true difference of this size with 80 % power, two-sided at 5 %. n =
+        (z_0.975 + z_0.8)^2 s^2 / d^2 with the variance s^2 of one scene's contribution (arXiv:2411.00640, section 5),
+        taken from the standard error found here. None without one or without a difference."""
         if not self.error or not round(self.percent, 9):
             return None
         return max(2, ceil(self.scenes * (_z() * self.error / self.percent) ** 2))
@@ -99,13 +97,11 @@ def _z() -> float:
 
 
 def estimates(rows: Iterable[ResultRow], benchmark: Benchmark, resamples: int | None = None) -> list[Estimate]:
-    """The percent of each task, of each type that is not one, and the "overall" last, with their intervals.
-
-    Ignores rows without a score. Each of several answers to a question counts like a question, and the scene remains
-    the unit. A type that a resample lacks is left out of it, as `aggregate` does, and a score without any of its types
-    keeps its value; both are rare, since a score has an interval only if each of its types is asked in FEWEST_SCENES
-    scenes or more. Returns [] if nothing is scored. Raises BenchmarkError as `aggregate` does.
-    """
+    """The percent of each task, of each type that is not one, and the "overall" last, with their intervals. Ignores
+    rows without a score. Each of several answers to a question counts like a question, and the scene remains the unit.
+    A type that a resample lacks is left out of it, as `aggregate` does, and a score without any of its types keeps its
+    value; both are rare, since a score has an interval only if each of its types is asked in FEWEST_SCENES scenes or
+    more. Returns [] if nothing is scored. Raises BenchmarkError as `aggregate` does."""
     table = SceneScores.of(rows, benchmark)
     if not table.names:
         return []
@@ -146,11 +142,9 @@ def in_percent(interval: Interval) -> Interval:
 def differences(
     first: Iterable[ResultRow], second: Iterable[ResultRow], benchmark: Benchmark, resamples: int | None = None
 ) -> list[Difference]:
-    """The differences between two runs over the same questions: `second` minus `first`, named as by `estimates`.
-
-    A resample draws the same scenes for both runs, so what makes a scene hard for both cancels. Raises ValueError if
-    the runs differ in their scenes or types, and as `estimates` does.
-    """
+    """The differences between two runs over the same questions: `second` minus `first`, named as by `estimates`. A
+    resample draws the same scenes for both runs, so what makes a scene hard for both cancels. Raises ValueError if the
+    runs differ in their scenes or types, and as `estimates` does."""
     tables = [SceneScores.of(rows, benchmark) for rows in (first, second)]
     if tables[0].rooms != tables[1].rooms or tables[0].names != tables[1].names:
         raise ValueError("the runs are not about the same questions: their scenes or types differ")
@@ -184,11 +178,9 @@ def differences(
 
 
 def _with_zero(interval: Interval | None, p_value: float) -> Interval | None:
-    """The interval of a difference, extended to 0 if the permutation test does not reject 0 at the 5 % level.
-
-    A bootstrap of few changed answers is too narrow: with 5 % of answers changed and no true difference, 8 % of
-    intervals over 30 scenes excluded 0, and 11 % over 12 scenes. The test rejected 0 in 2 % and 1 %.
-    """
+    """The interval of a difference, extended to 0 if the permutation test does not reject 0 at the 5 % level. A
+    bootstrap of few changed answers is too narrow: with 5 % of answers changed and no true difference, 8 % of intervals
+    over 30 scenes excluded 0, and 11 % over 12 scenes. The test rejected 0 in 2 % and 1 %."""
     if interval is None or p_value < 1 - LEVEL:
         return interval
     return min(interval[0], 0.0), max(interval[1], 0.0)
@@ -196,10 +188,8 @@ def _with_zero(interval: Interval | None, p_value: float) -> Interval | None:
 
 def uneven_scenes(rows: Iterable[ResultRow], benchmark: Benchmark) -> str:
     """Why intervals over scenes are too narrow if few scenes have most of the questions, as a sentence; else empty.
-
     Scenes with n_i questions tell as much as (sum n_i)^2 / sum n_i^2 equal ones (L. Kish, Survey Sampling, 1965). With
-    30 scenes, some of which have twelve times the questions of others, intervals covered the truth 88 times in 100.
-    """
+    30 scenes, some of which have twelve times the questions of others, intervals covered the truth 88 times in 100."""
     table = SceneScores.of(rows, benchmark)
     counts = table.counts.sum(axis=1)
     if table.scenes < FEWEST_SCENES:
@@ -284,11 +274,9 @@ def _resampled(
 
 
 def _freedom(table: SceneScores, place: int) -> float:
-    """The degrees of freedom of a score: scenes - 1 for one type.
-
-    For a mean over types: Welch-Satterthwaite degrees of freedom, assuming independent types of equal variance, at most
-    scenes - 1 (F. Satterthwaite, Biometrics Bulletin 2, 1946).
-    """
+    """The degrees of freedom of a score: scenes - 1 for one type. For a mean over types: Welch-Satterthwaite degrees of
+    freedom, assuming independent types of equal variance, at most scenes - 1 (F. Satterthwaite, Biometrics Bulletin 2,
+    1946)."""
     names, most = table.types_of[place], table.scenes_of[place] - 1.0
     if table.pools_questions:
         return most

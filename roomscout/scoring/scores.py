@@ -45,13 +45,11 @@ class Label(Record):
         return [*filter(None, [self.part]), *(name for name, holds in named.items() if holds)]
 
     def __str__(self) -> str:
-        """The key of the overall in summary.json.
-
-        For VSI-Bench, "overall_7_task" covers the nine types that a scan can answer: all but the order in the video.
-        "overall_8_task" covers all ten types and is the benchmark's published overall. Any other overall is not a
-        benchmark number: "partial_rooms_overall_7_task_of_1800_questions_in_bare". Questions that are not the
-        benchmark's own have the name of their file: "few_overall_7_task", "few_overall_over_questions".
-        """
+        """The key of the overall in summary.json. For VSI-Bench, "overall_7_task" covers the nine types that a scan can
+        answer: all but the order in the video. "overall_8_task" covers all ten types and is the benchmark's published
+        overall. Any other overall is not a benchmark number: "partial_rooms_overall_7_task_of_1800_questions_in_bare".
+        Questions that are not the benchmark's own have the name of their file: "few_overall_7_task",
+        "few_overall_over_questions"."""
         words = [*self._prefixes, *(["partial"] if self.partial else []), self.benchmark]
         if self.tasks is None:
             return "_".join([*words, "over_questions"])
@@ -120,11 +118,9 @@ class Percentages(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TypeScores(Record):
-    """Counts of questions by outcome, and the percent of those of a type; None if none was scored.
-
-    `mean_turns` is over the questions that did not fail; None if all did. `scores` has the means of further scores over
-    the questions that have them. `measurements` counts the distances that the model measured in scans.
-    """
+    """Counts of questions by outcome, and the percent of those of a type; None if none was scored. `mean_turns` is over
+    the questions that did not fail; None if all did. `scores` has the means of further scores over the questions that
+    have them. `measurements` counts the distances that the model measured in scans."""
 
     questions: int = 0
     answered: int = 0

@@ -41,14 +41,10 @@ class ScoresByType:
 
 
 def aggregate(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, float]:
-    """Percent per task and "overall".
-
-    The benchmark's `aggregate` combines the scores; for VSI-Bench, with all three direction types, the result equals
-    the official one (vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py) in percent.
-
-    Ignores rows without a score, and rows of other types, unless all are: then the overall is the mean over questions.
-    Returns {} if no rows remain.
-    """
+    """Percent per task and "overall". The benchmark's `aggregate` combines the scores; for VSI-Bench, with all three
+    direction types, the result equals the official one (vision-x-nyu/thinking-in-space,
+    lmms_eval/tasks/vsibench/utils.py) in percent. Ignores rows without a score, and rows of other types, unless all
+    are: then the overall is the mean over questions. Returns {} if no rows remain."""
     scores = ScoresByType(benchmark)
     for row in rows:
         scores.add(row)
@@ -298,11 +294,9 @@ def failed_in_words(scores: Scores) -> str:
 
 
 def reference_lines(scores: Scores, benchmark: Benchmark, frames: int | None = None) -> list[str]:
-    """Published scores under the label of an overall; none unless it covers as many questions as they do.
-
-    `frames` is how many video frames a run showed, None for one that explored scans. A further line then says with
-    which of them it may be compared.
-    """
+    """Published scores under the label of an overall; none unless it covers as many questions as they do. `frames` is
+    how many video frames a run showed, None for one that explored scans. A further line then says with which of them it
+    may be compared."""
     label = str(scores.asked.label)
     whole = scores.asked.label is not None and scores.asked.questions == benchmark.sizes.get(label)
     may = [] if frames is None or not benchmark.references else [_comparable(label if whole else "", benchmark, frames)]

@@ -21,14 +21,11 @@ NO_REPLY = Reply("")
 
 @dataclass(frozen=True)
 class Decision:
-    """A question's action in this turn and, from a model, the reply that it was parsed from.
-
-    `clamped` names each value outside its range as "name value -> limit". `error` says why a reply could not be parsed;
-    the action is then a small rotation. `fields` has what a model wrote, for any action space but the default one,
-    `points` are the pixels whose surface its reading needed, and `uses` the tools that it used. `requested` is what the
-    policy asked for where a control decided otherwise, and `outcome` is the action's outcome where it is known, as in a
-    repeated move.
-    """
+    """A question's action in this turn and, from a model, the reply that it was parsed from. `clamped` names each value
+    outside its range as "name value -> limit". `error` says why a reply could not be parsed; the action is then a small
+    rotation. `fields` has what a model wrote, for any action space but the default one, `points` are the pixels whose
+    surface its reading needed, and `uses` the tools that it used. `requested` is what the policy asked for where a
+    control decided otherwise, and `outcome` is the action's outcome where it is known, as in a repeated move."""
 
     action: CameraAction
     reply: Reply = NO_REPLY
@@ -47,11 +44,9 @@ class PolicyError(Exception):
 
 class Policy(Protocol):
     """Decides for many questions at once. Subclass it and implement `decide`; the other methods do nothing by default.
-
     If `concurrent` is True, each question runs on its own thread, and `decide` is called from many threads with one
     question each. Otherwise a run calls its policy from one thread. Runs on several threads may share a policy if it is
-    thread-safe, as are those of `load_policy` and policies that change nothing of their own.
-    """
+    thread-safe, as are those of `load_policy` and policies that change nothing of their own."""
 
     name: str = ""
     """The policy's name in run.json and summary.json. Only a policy of the same name can resume a run."""

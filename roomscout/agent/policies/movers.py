@@ -108,12 +108,10 @@ class RandomMoves(Mover):
 
 
 class GreedyCoverage(Mover):
-    """Moves to the pose, within one move, that shows the most surface not seen from the poses so far.
-
-    Candidates are all of HEADINGS at the camera's place and where moves of DISTANCES_M in the DIRECTIONS end, at its
-    height; surfaces may stop a move earlier. Counts by `SurfaceCoverage`. The shortest move, then the smallest turn
-    wins ties. Questions with the same poses so far share the search.
-    """
+    """Moves to the pose, within one move, that shows the most surface not seen from the poses so far. Candidates are
+    all of HEADINGS at the camera's place and where moves of DISTANCES_M in the DIRECTIONS end, at its height; surfaces
+    may stop a move earlier. Counts by `SurfaceCoverage`. The shortest move, then the smallest turn wins ties. Questions
+    with the same poses so far share the search."""
 
     HEADINGS_DEG = tuple(sorted((float(degrees) for degrees in range(-150, 181, 30)), key=abs))
     DIRECTIONS_DEG = HEADINGS_DEG
@@ -165,13 +163,11 @@ def turn_then_move(here: CameraPose, turn_deg: float, offset: np.ndarray) -> Cam
 
 
 class ShowNeeded(GreedyCoverage):
-    """Shows every object that the question needs as large as `failures` counts as seen well, and whole if it can.
-
-    Each move goes to the pose, of those that GreedyCoverage tries, that shows most of what is missing by the depth of
-    the scan: it moves only for what no turn in place shows, and no farther than it must; of equally good turns, those
-    by quarters win. If none shows any of it, or the question names no object with a known box, it shows new surface
-    instead. The path ends when all is shown, or no move helps.
-    """
+    """Shows every object that the question needs as large as `failures` counts as seen well, and whole if it can. Each
+    move goes to the pose, of those that GreedyCoverage tries, that shows most of what is missing by the depth of the
+    scan: it moves only for what no turn in place shows, and no farther than it must; of equally good turns, those by
+    quarters win. If none shows any of it, or the question names no object with a known box, it shows new surface
+    instead. The path ends when all is shown, or no move helps."""
 
     HEADINGS_DEG = tuple(sorted(GreedyCoverage.HEADINGS_DEG, key=lambda degrees: (degrees % 90 > 0, abs(degrees))))
 
@@ -217,12 +213,10 @@ class ShowNeeded(GreedyCoverage):
 
 @dataclass(frozen=True, eq=False)
 class NeededObjects:
-    """How well the views so far show the objects that a question needs.
-
-    An object counts 1 if a view shows it whole and at the pixels that are enough to see it well, CUT of that if the
-    edge of the view cuts it, and less for fewer pixels. `best` (K,) has the most that each of the scan's `boxes` has
-    counted, and `places` has, for each of `needed`, the places of its objects there.
-    """
+    """How well the views so far show the objects that a question needs. An object counts 1 if a view shows it whole and
+    at the pixels that are enough to see it well, CUT of that if the edge of the view cuts it, and less for fewer
+    pixels. `best` (K,) has the most that each of the scan's `boxes` has counted, and `places` has, for each of
+    `needed`, the places of its objects there."""
 
     scene: Scene
     boxes: Boxes

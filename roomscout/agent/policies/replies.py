@@ -56,12 +56,10 @@ def parse_action(
     text: str, question: Question, last_turn: bool = False, space: ActionSpace = METRIC, place: Any = None
 ) -> Decision:
     """Parse the last action of a reply; raises ActionSpaceError or AnswerKindError for an error in a user's code alone.
-
     An action is a JSON object with one of the keys of `space`, as `last_object` reads it, `outside_thoughts`. Unknown
     keys are ignored. `place`, a Place, is where the camera is, for spaces that need it. `done` without a valid answer,
     what the space cannot read, or a missing object give its fallback and an `error`. On the last turn only the answer
-    counts; if it is invalid as a whole, its first word is used, as in the official scoring.
-    """
+    counts; if it is invalid as a whole, its first word is used, as in the official scoring."""
     try:
         fields = _action_in(text, space)
         said = fields.get("answer")
@@ -132,12 +130,10 @@ def _recorded(value: object, depth: int = 2) -> str | float | list[Any] | None:
 
 
 def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tuple[str, bool]:
-    """A reply without its thoughts, and whether it ends inside one; tags within the spans `quoting` are no tags.
-
-    All before a closing tag is a thought if no tag opens it: many chat templates end with the opening tag. A tag that
-    is not closed makes all behind it a thought. Tags do not nest: models that mention one while they think still close
-    the thought once.
-    """
+    """A reply without its thoughts, and whether it ends inside one; tags within the spans `quoting` are no tags. All
+    before a closing tag is a thought if no tag opens it: many chat templates end with the opening tag. A tag that is
+    not closed makes all behind it a thought. Tags do not nest: models that mention one while they think still close the
+    thought once."""
     said, start, inside = list[str](), 0, False
     quoted = [(0, 0), *quoting]
     for tag in _TAG.finditer(text):

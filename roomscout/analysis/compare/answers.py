@@ -106,12 +106,10 @@ def read_run(folder: Path) -> Answers:
 
 
 def read_lmms_eval(path: Path) -> Answers:
-    """Read the samples of lmms-eval's task vsibench, `..._samples_vsibench.jsonl` (--log_samples).
-
-    Each line has the question's columns, the prediction and its score below "vsibench_overall", in versions before 2026
-    "vsibench_score" (EvolvingLMMs-Lab/lmms-eval, lmms_eval/tasks/vsibench/utils.py, process_results). The model is the
-    name of the file's folder. Raises RunError naming the line.
-    """
+    """Read the samples of lmms-eval's task vsibench, `..._samples_vsibench.jsonl` (--log_samples). Each line has the
+    question's columns, the prediction and its score below "vsibench_overall", in versions before 2026 "vsibench_score"
+    (EvolvingLMMs-Lab/lmms-eval, lmms_eval/tasks/vsibench/utils.py, process_results). The model is the name of the
+    file's folder. Raises RunError naming the line."""
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # texts may have other line separators
     except (OSError, UnicodeDecodeError) as error:

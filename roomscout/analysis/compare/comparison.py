@@ -67,11 +67,9 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs compared with the first one, which all have `questions` questions about `scenes` scenes.
-
-    `left_out` counts the questions that only some of the runs have. `failed_as_wrong` says that failed questions count
-    as wrong answers; else each pair leaves out those that failed in one of its runs.
-    """
+    """Runs compared with the first one, which all have `questions` questions about `scenes` scenes. `left_out` counts
+    the questions that only some of the runs have. `failed_as_wrong` says that failed questions count as wrong answers;
+    else each pair leaves out those that failed in one of its runs."""
 
     runs: tuple[Answers, ...]
     pairs: tuple[Pair, ...]

@@ -17,13 +17,11 @@ BLOCK_BITS = 5
 
 
 def packed(mesh: Simplified) -> dict[str, Any]:
-    """A mesh as columns in which neighbours in space are neighbours, each compressed by zlib, in base64.
-
-    `places` has all x, then all y and z, as 16 bits from `lower` over `extent`, both in world metres, each as the
-    difference from the vertex before. `colours` has all red, then green and blue. `faces` has the first corner as the
-    difference from the face before, then both others as differences from the first; of each of the three, the lowest
-    bytes come first, then the second ones, and so on. All numbers are little-endian.
-    """
+    """A mesh as columns in which neighbours in space are neighbours, each compressed by zlib, in base64. `places` has
+    all x, then all y and z, as 16 bits from `lower` over `extent`, both in world metres, each as the difference from
+    the vertex before. `colours` has all red, then green and blue. `faces` has the first corner as the difference from
+    the face before, then both others as differences from the first; of each of the three, the lowest bytes come first,
+    then the second ones, and so on. All numbers are little-endian."""
     lower = mesh.vertices.min(axis=0)
     step_m = max(FINEST_STEP_M, float((mesh.vertices.max(axis=0) - lower).max()) / MOST_STEPS)
     places = ((mesh.vertices - lower) / step_m).round().astype(np.int64)

@@ -39,11 +39,9 @@ LARGEST_SHOWN = 1e15
 
 @dataclass(frozen=True)
 class Entry:
-    """An answer without its turns: what the table and the plots show.
-
-    `numbers` are the answer and the truth if both are numbers that a plot can show, in `unit`. `cost` is its share of
-    the run's seconds and tokens. `sight` is what was in view, a key of SIGHTS; None if that is not known.
-    """
+    """An answer without its turns: what the table and the plots show. `numbers` are the answer and the truth if both
+    are numbers that a plot can show, in `unit`. `cost` is its share of the run's seconds and tokens. `sight` is what
+    was in view, a key of SIGHTS; None if that is not known."""
 
     name: str
     question_type: str

@@ -40,11 +40,9 @@ PAGE, TABLE, CSV = "study.html", "study.md", "study.csv"
 
 @refusing(RunError, BenchmarkError)
 def main(arguments: Sequence[str], command: MainCommand) -> int:
-    """Run the verb; `command` is the main command, which each cell starts as a process.
-
-    Returns 0; 1 if a question failed; 2 if the study cannot run; else the exit status of the run that stopped, such as
-    130 after an interrupt. Raises what `command` raises about flags.
-    """
+    """Run the verb; `command` is the main command, which each cell starts as a process. Returns 0; 1 if a question
+    failed; 2 if the study cannot run; else the exit status of the run that stopped, such as 130 after an interrupt.
+    Raises what `command` raises about flags."""
     presets = "\n".join(f"  {name:<10}{preset.does}" for name, preset in PRESETS.items())
     parser = parser_of(
         "study",

@@ -9,11 +9,9 @@ GIVEN = "the run that --moves-of names"
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a study: the settings, by name, in which it differs from what the user gives.
-
-    `moves_of` is the name of the cell whose moves it repeats, or GIVEN. `moves` and `series` place the cell in a curve
-    of the score by the number of moves; a cell without a series is a point of every one.
-    """
+    """One run of a study: the settings, by name, in which it differs from what the user gives. `moves_of` is the name
+    of the cell whose moves it repeats, or GIVEN. `moves` and `series` place the cell in a curve of the score by the
+    number of moves; a cell without a series is a point of every one."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -53,11 +53,8 @@ def grouped_sdpa(
 ) -> tuple[torch.Tensor, None]:
     """A drop-in for transformers' `sdpa_attention_forward`: `query` (rows, heads, new columns, head size), `key` and
     `value` (rows, key heads, columns, head size), `attention_mask` None or additive, (rows, 1, new columns, columns);
-    returns (rows, new columns, heads, head size).
-
-    With a single new column, the query heads that share a key head are passed as query columns; otherwise each query
-    head of a group takes one SDPA call.
-    """
+    returns (rows, new columns, heads, head size). With a single new column, the query heads that share a key head are
+    passed as query columns; otherwise each query head of a group takes one SDPA call."""
     rows, heads, columns, size = query.shape
     group_size = heads // key.shape[1]
     if attention_mask is None or group_size == 1:

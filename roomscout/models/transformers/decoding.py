@@ -50,11 +50,9 @@ class SuppressTokens(LogitsProcessor):
 
 
 class RecordedLogprobs(LogitsProcessor):
-    """Applies `processors` and records the log-probability of each token that greedy decoding will choose.
-
-    It is the model's own, the log-softmax of the logits in float32 before `processors`: without temperature, and with
-    the probability of tokens that `processors` exclude.
-    """
+    """Applies `processors` and records the log-probability of each token that greedy decoding will choose. It is the
+    model's own, the log-softmax of the logits in float32 before `processors`: without temperature, and with the
+    probability of tokens that `processors` exclude."""
 
     def __init__(self, processors: LogitsProcessorList) -> None:
         self._processors = processors
@@ -73,11 +71,9 @@ class RecordedLogprobs(LogitsProcessor):
 
 
 class RowSampling(LogitsProcessor):
-    """Makes greedy decoding sample at a temperature, with a separate random stream per row.
-
-    The arg max of log-probabilities plus Gumbel noise is a sample from the distribution (the Gumbel-max trick). A row's
-    noise depends only on its name in `streams`: on one kind of device, neither the batch nor a resume changes replies.
-    """
+    """Makes greedy decoding sample at a temperature, with a separate random stream per row. The arg max of
+    log-probabilities plus Gumbel noise is a sample from the distribution (the Gumbel-max trick). A row's noise depends
+    only on its name in `streams`: on one kind of device, neither the batch nor a resume changes replies."""
 
     def __init__(self, temperature: float, streams: Sequence[str], device: torch.device) -> None:
         self._temperature = temperature
@@ -99,10 +95,8 @@ def seed_of(name: str) -> int:
 
 def never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], vocab_size: int) -> list[int]:
     """Ids that a reply must not contain: special tokens except end tokens, and outputs beyond the tokenizer's entries.
-
     A generated image placeholder would break the next turn, which has no image for it. Added tokens that are not
-    special are text, such as <think> in Qwen3's tokenizer.
-    """
+    special are text, such as <think> in Qwen3's tokenizer."""
     special = (id for id, token in tokenizer.added_tokens_decoder.items() if token.special)
     unused = range(len(tokenizer), vocab_size)
     return sorted({*special, *unused} - set(end_ids))

@@ -33,13 +33,11 @@ class EncodedImage:
 
 @dataclass(frozen=True)
 class EncodedTurn:
-    """The encoding of one view: of the `messages` up to it that are new, and of the text up to the next view.
-
-    Of several views of a message, the first has the messages; with a template that rewrites earlier turns, the first of
+    """The encoding of one view: of the `messages` up to it that are new, and of the text up to the next view. Of
+    several views of a message, the first has the messages; with a template that rewrites earlier turns, the first of
     all. `rendered` is the chat template's text of the whole conversation so far. `positions` are (position_axes,
     len(ids)), as the model's family defines them. `view` is (H, W, 3) uint8, and the image's placeholders are
-    `ids[image_start:image_end]`.
-    """
+    `ids[image_start:image_end]`."""
 
     messages: tuple[Message, ...]
     rendered: str

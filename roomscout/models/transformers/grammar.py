@@ -38,11 +38,8 @@ def with_thought(grammar: str | None, opening: str) -> str | None:
 
 class CompiledGrammar:
     """A grammar in xgrammar's GBNF notation, compiled for one tokenizer; `vocab_size` is the model's number of logits,
-    `end_ids` are the end tokens.
-
-    Raises ModelError if xgrammar (Dong et al., "XGrammar: Flexible and Efficient Structured Generation Engine for Large
-    Language Models", 2024) is not installed.
-    """
+    `end_ids` are the end tokens. Raises ModelError if xgrammar (Dong et al., "XGrammar: Flexible and Efficient
+    Structured Generation Engine for Large Language Models", 2024) is not installed."""
 
     def __init__(
         self, grammar: str, tokenizer: "PreTrainedTokenizerBase", vocab_size: int, end_ids: Sequence[int]

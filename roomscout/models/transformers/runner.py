@@ -88,11 +88,9 @@ class _Prefill:
 
 
 class ModelRunner:
-    """Runs a model and owns its KV cache. Outside `run` the model is as its owner left it.
-
-    At most `kv_bytes` of keys and values are kept between calls; with 0, every call recomputes its conversations.
-    Buffers are allocated for `planned_tokens` per conversation instead of growing; 0 if unknown.
-    """
+    """Runs a model and owns its KV cache. Outside `run` the model is as its owner left it. At most `kv_bytes` of keys
+    and values are kept between calls; with 0, every call recomputes its conversations. Buffers are allocated for
+    `planned_tokens` per conversation instead of growing; 0 if unknown."""
 
     def __init__(
         self,

@@ -110,12 +110,9 @@ class DecodingLoop:
         generation_config: GenerationConfig,
         **inputs: Any,
     ) -> torch.Tensor:
-        """Returns `input_ids` (rows, columns) followed by the generated ids, on the CPU.
-
-        `inputs` are the model's forward() arguments: a cache of GrowingLayers with the first columns, `attention_mask`
-        (rows, columns) or None, `position_ids` of the uncached columns, (axes, rows, columns) or (rows, columns), and
-        image inputs.
-        """
+        """Returns `input_ids` (rows, columns) followed by the generated ids, on the CPU. `inputs` are the model's
+        forward() arguments: a cache of GrowingLayers with the first columns, `attention_mask` (rows, columns) or None,
+        `position_ids` of the uncached columns, (axes, rows, columns) or (rows, columns), and image inputs."""
         layers: list[GrowingLayer] = inputs[self._cache_argument].layers
         prompt = input_ids[:, layers[0].get_seq_length() :]
         logits = model(**inputs | {"input_ids": prompt, "logits_to_keep": 1}).logits[:, -1]

@@ -70,10 +70,8 @@ def draw(sight: Sight) -> np.ndarray:
 
 def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
     """The points (K, 3) that a pose sees below the ceiling, as `SeenCells.and_from` takes them, and their colours.
-
     Casts rays whatever the renderer is, but not for splats, whose surface may have no colours. Level surfaces far away
-    have pixels more than a cell apart: they are filled in between.
-    """
+    have pixels more than a cell apart: they are filled in between."""
     camera, ratio = sight.camera, -(-sight.camera.width // MOST_COLUMNS)
     camera = Intrinsics(camera.width // ratio, max(1, camera.height // ratio), camera.focal_px / ratio)
     if sight.scene.splats is None:

@@ -59,12 +59,10 @@ class Sight:
 
 @dataclass(frozen=True)
 class Modality:
-    """A kind of image: its name, how it is drawn, and what the system prompt says of it.
-
-    `draw` returns (H, W, 3) uint8 RGB of the view's size and raises RenderError. With `tells_extent`, it shows how
-    large the whole room is, which gives away some answers. The name is part of file names; raises ValueError for one
-    that is not lower-case letters and digits, and for a `draw` that does not take one Sight.
-    """
+    """A kind of image: its name, how it is drawn, and what the system prompt says of it. `draw` returns (H, W, 3) uint8
+    RGB of the view's size and raises RenderError. With `tells_extent`, it shows how large the whole room is, which
+    gives away some answers. The name is part of file names; raises ValueError for one that is not lower-case letters
+    and digits, and for a `draw` that does not take one Sight."""
 
     name: str
     draw: Callable[[Sight], np.ndarray]

@@ -101,13 +101,10 @@ class PyrenderPainter:
 
 
 def cuda_ordinals() -> list[int | None]:
-    """The CUDA ordinal of each EGL device, None for a device invisible to CUDA; [] if EGL cannot list devices.
-
-    Devices are in the order of eglQueryDevicesEXT, which EGL_DEVICE_ID indexes. Ordinals are relative to
-    CUDA_VISIBLE_DEVICES, like PyTorch's, but EGL ignores that variable and lists all devices. Sources:
-    NVIDIA/cuda-python pull request 2865; RLinf/RLinf pull request 1458, observed in a container with 4 of 8 GPUs.
-    Raises OSError if libEGL is missing.
-    """
+    """The CUDA ordinal of each EGL device, None for a device invisible to CUDA; [] if EGL cannot list devices. Devices
+    are in the order of eglQueryDevicesEXT, which EGL_DEVICE_ID indexes. Ordinals are relative to CUDA_VISIBLE_DEVICES,
+    like PyTorch's, but EGL ignores that variable and lists all devices. Sources: NVIDIA/cuda-python pull request 2865;
+    RLinf/RLinf pull request 1458, observed in a container with 4 of 8 GPUs. Raises OSError if libEGL is missing."""
     # Not through PyOpenGL: in version 3.1.0, which pyrender pins, importing OpenGL.GL after OpenGL.EGL fails.
     address_of = ctypes.CDLL("libEGL.so.1").eglGetProcAddress
     address_of.argtypes, address_of.restype = [ctypes.c_char_p], ctypes.c_void_p

@@ -109,11 +109,9 @@ def why_no_gsplat() -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class _Projected:
-    """K Gaussians of an image, float32, the nearest first.
-
-    `pixels` (K, 2), inverse covariances `conics` (K, 3) as xx, xy and yy, `reach` (K, 2) pixels to where alpha is
-    ALPHA_MIN, `opacities` (K,), and `features` (K, 4): red, green and blue from 0, and depth in metres.
-    """
+    """K Gaussians of an image, float32, the nearest first. `pixels` (K, 2), inverse covariances `conics` (K, 3) as xx,
+    xy and yy, `reach` (K, 2) pixels to where alpha is ALPHA_MIN, `opacities` (K,), and `features` (K, 4): red, green
+    and blue from 0, and depth in metres."""
 
     pixels: np.ndarray
     conics: np.ndarray
