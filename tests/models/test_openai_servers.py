@@ -93,7 +93,7 @@ class TestCheck:
 
     def test_it_answers_a_wrong_name_with_those_of_the_server(self, server: FaultyServer):
         server.fault = lambda request: "404:The model `served` does not exist."
-        assert "correct the name of the model, or the URL" in refusal(server)
+        assert "404: The model `served` does not exist" in refusal(server)
         server.models = ("served-8b", "other", "a", "b", "c", "d", "e", "f")
         assert "The model `served` does not exist.): name one of its 8 models, such as served-8b, " in refusal(server)
 
@@ -128,7 +128,7 @@ class TestResponses:
             (Response(200, b'{"choices": ' + b"9" * 5000 + b"}"), "no JSON object"),
             (Response(200, b"{", {"Content-Type": "application/json; charset=hex"}), "no JSON object"),
             (Response(200, b"not gzip", {"Content-Encoding": "gzip"}), "did not answer .*incorrect header"),
-            (Response(200, b'{"choices": [{"finish_reason": [[]], "message": {}}]}'), "without text"),
+            (Response(200, b'{"choices": [{"finish_reason": [[]], "message": {}}]}'), "broke off"),
             (Response(400, DEEP, {"Content-Type": "application/json; charset=hex"}), "400"),
         ],
     )
@@ -141,6 +141,37 @@ class TestResponses:
             ask(backend)
         server.fault = lambda request: None
         assert ask(backend).text
+
+    @pytest.mark.parametrize(
+        ("status", "body"),
+        [
+            (200, {"choices": [{"message": {"content": "1"}, "finish_reason": "abort"}]}),
+            (200, {"choices": [{"index": 0, "error": {"code": 429, "message": "Rate limit exceeded upstream"}}]}),
+            (200, {"detail": "Model is overloaded"}),
+            (200, {"code": 500, "message": "internal"}),
+            (400, {"error": {"message": "The model is overloaded. Please try again later."}}),
+            (425, {"error": {"message": "too early"}}),
+            (498, {"error": {"message": "Flex tier capacity exceeded"}}),
+            (529, {"error": {"message": "busy"}}),
+        ],
+    )
+    def test_what_passes_is_asked_for_again(self, server: FaultyServer, status: int, body: dict[str, Any]):
+        backend = backend_at(server)
+        server.fault = first(Response(status, json.dumps(body).encode(), {"retry-after-ms": "20"}))
+        reply = ask(backend)
+        assert reply.text and reply.retries == 1
+
+    def test_a_reply_at_its_limit_is_cut_off_however_the_server_spells_it(self, server: FaultyServer):
+        backend, message = backend_at(server), {"role": "assistant", "content": "I see"}
+        for end in ({"finish_reason": "MAX_TOKENS"}, {"finish_details": {"type": "max_tokens"}}):
+            server.answering = lambda body, end=end: json.dumps({"choices": [{"message": message, **end}]}).encode()
+            assert ask(backend).finish_reason == "length"
+
+    def test_no_more_tokens_are_reused_than_read(self, server: FaultyServer):
+        usage = {"prompt_tokens": 10, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 100_000}}
+        backend = backend_at(server)
+        server.answering = lambda body: json.dumps(COMPLETION | {"usage": usage}).encode()
+        assert ask(backend).reused_tokens == 10
 
     @pytest.mark.parametrize("fault", ["headers", "interim"])
     def test_a_request_ends_in_time_though_its_response_never_begins(self, server: FaultyServer, fault: str):
@@ -166,8 +197,8 @@ class TestResponses:
 
     @pytest.mark.parametrize(
         ("sent", "read"),
-        [("7", 7), ("1000000000", 10**9)]
-        + [(odd, 0) for odd in ("1000000001", "1" + 4000 * "0", "-5", "true", '"12"', "1e400", "12.0", "null", "[1]")],
+        [("7", 7), ("1000000000", 10**9), ("12.0", 12)]
+        + [(odd, 0) for odd in ("1000000001", "1" + 4000 * "0", "-5", "true", '"12"', "1e400", "12.5", "null", "[1]")],
     )
     def test_only_plausible_token_counts_are_read(self, server: FaultyServer, sent: str, read: int):
         backend = backend_at(server)

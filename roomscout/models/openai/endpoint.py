@@ -35,7 +35,7 @@ ADVICE = {
     **dict.fromkeys((301, 302, 303, 307, 308), "give the URL of the API itself"),
     401: "set the environment variable {key_env} to a valid key",
     403: "use a key with access to {model}, or another model",
-    404: "correct the name of the model, or the URL, which usually ends in /v1",
+    404: "correct the URL, which usually ends in /v1",
     413: SHORTER,
     429: "ask fewer questions at a time with --concurrency, and retry later",
 }
@@ -168,7 +168,8 @@ class Endpoint:
             status, text = error.status_code, error.response.text
             said = error.response.headers.get("location", "").partition("?")[0] or said_in(text)
             does = "refuses the request" if status < 500 else "fails"
-            advice = ADVICE.get(status, "").format(key_env=self.options.key_env, model=self.model)
+            is_api = status == 404 and parsed(text) is not None  # which says what it lacks
+            advice = "" if is_api else ADVICE.get(status, "").format(key_env=self.options.key_env, model=self.model)
             message = f"{does} ({status}{times}: {self.quoted(said)}){advice and f': {advice}'}"
             return self.error(message, status, self.redacted(text), attempts)
         cause = error.__cause__
