@@ -32,8 +32,8 @@ class VideoProtocol:
     def read(self, reply: str, kind: AnswerKind, letters: Sequence[str]) -> str | None:
         """The answer in a reply: its first word without final periods, if that is the letter of an option in either
         case, or a number that `float` takes; None for any other, which scores 0. Other kinds read the whole reply.
-        """
-        word = first_word(reply)
+        White space around it does not count: thinking-in-space strips each reply (lmms_eval/api/task.py)."""
+        word = first_word(reply.strip())
         if kind.takes_options:
             return next((letter for letter in letters if letter.lower() == word.lower()), None)
         if not isinstance(kind, Number):
