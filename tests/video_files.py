@@ -18,6 +18,8 @@ def write_video(
     b_frames: int = 0,
     variable_rate: bool = False,
     rotation: int = 0,
+    transfer: int = 2,
+    pixel: Fraction = Fraction(1),
     **options: str,
 ) -> Path:
     """An H.264 video at 10 frames a second; `options` are the container's."""
@@ -27,6 +29,7 @@ def write_video(
         stream: Any = out.add_stream("libx264", rate=10, options={"crf": "4"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.codec_context.max_b_frames = b_frames
+        stream.codec_context.color_trc, stream.codec_context.sample_aspect_ratio = transfer, pixel
         stream.codec_context.time_base = stream.time_base = Fraction(1, 1000)
         time_ms = 0
         for number in range(frames):

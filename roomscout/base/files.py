@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,6 +10,18 @@ from pathlib import Path
 
 LFS_POINTER = b"version https://git-lfs"
 """The first bytes of the pointer that stands in a checkout for a file of Git LFS that was not pulled."""
+_WEB_PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml)", re.IGNORECASE)
+
+
+def not_fetched(path: Path) -> str:
+    """What a download left in place of a file, and what to do; empty if its beginning shows neither. Raises OSError."""
+    with path.open("rb") as file:
+        head = file.read(1024)
+    if head.startswith(LFS_POINTER):
+        return "is a Git LFS pointer instead of the file: run git lfs pull in its repository"
+    if _WEB_PAGE.match(head):
+        return "is a web page instead of the file: log in where it is from, and download it again"
+    return ""
 
 
 @contextmanager

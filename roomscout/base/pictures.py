@@ -14,7 +14,7 @@ MOST_PIXELS = 16384 * 16384
 """Texture atlases of scans have that many pixels; Pillow's own limit is lower."""
 MOST_PIXELS_PER_BYTE = 64
 """A larger image is nearly all of one colour, and a small file of it would take all memory; 4096 x 4096 always pass."""
-Image.MAX_IMAGE_PIXELS = MOST_PIXELS
+Image.MAX_IMAGE_PIXELS = None  # `opened` is stricter
 # What images are that Pillow does not read, by their first bytes, and what to do about them.
 _NOT_READ = {
     b"\xabKTX 20\xbb\r\n": "it is KTX2: convert the scan with `gltf-transform ktxdecompress`",
@@ -48,8 +48,6 @@ def opened(source: Path | bytes, upright: bool = True) -> Image.Image:
         raise
     except UnidentifiedImageError:
         raise PictureError("it is damaged, or not an image of a known format") from None
-    except Image.DecompressionBombError:
-        raise PictureError(f"it has more than {2 * MOST_PIXELS:,} pixels: save it smaller") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # Pillow's own for broken chunks
         raise PictureError(f"it is damaged: {error}") from None
 

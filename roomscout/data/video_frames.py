@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from roomscout.base.extras import importing
+from roomscout.base.files import not_fetched
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.shots import FRAME, Shot, fitting_size
 from roomscout.base.text import on_disk
@@ -22,6 +23,15 @@ log = logging.getLogger(__name__)
 
 IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))
 """The files that are frames in a folder of frames."""
+
+NO_COLOUR = re.compile(r"(?<![a-z])(depth|ir|infrared|mask|label|instance|semantic|normal|confidence)s?(?![a-z])", re.I)
+"""In the names of images that are not what a camera saw."""
+SERIES_SHOWN = 5
+CONTAINERS = "mov,matroska,webm,avi,mpegts,mpeg,asf,flv"
+"""The formats of videos, by FFmpeg's names; those that list other files are none of them."""
+MICROSECONDS = 1_000_000
+HDR = {16: "PQ", 18: "HLG"}
+"""Transfers that nothing here maps to sRGB, by their numbers in ITU-T H.273."""
 
 
 class VideoError(Exception):
@@ -94,17 +104,20 @@ def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
 
 def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRecord, tuple[Shot, ...]]:
     """Frames of a video, and which they are; raises VideoError. As decord, counts the frames that can be decoded,
-    whatever the container says; they are rotated as the file says."""
+    whatever the container says, but warns if it is more; they are shown as players show them, see `_upright`."""
     with _opened(path) as (video, stream):
         total = sum(1 for packet in video.demux(stream) if packet.size)
-        promised, rate = stream.frames, stream.average_rate
+        rate, seconds = stream.average_rate, (video.duration or 0) / MICROSECONDS
+        promised = stream.frames or round(seconds * (rate or 0))
+        if (transfer := HDR.get(stream.codec_context.color_trc)) is not None:
+            log.warning("%s is HDR (%s): its frames are too flat; convert it to SDR", path, transfer)
     require_frames(path, total, frames)
     made, decoded = _decoded(path, sampled(total, frames), size)
     if decoded != total:  # some packets hold no frame
         total = decoded
         require_frames(path, total, frames)
         made, _ = _decoded(path, sampled(total, frames), size)
-    if total < promised:
+    if total < 0.95 * promised - 1:
         log.warning(
             "%s is damaged or ends early: frames are chosen among the %d of %d that decode", path, total, promised
         )
@@ -117,7 +130,7 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
     """Images of a folder as frames, in natural order (2.jpg before 10.jpg), and which they are; raises VideoError."""
     with _reading(path):
         files = [each for each in path.iterdir() if each.suffix.lower() in IMAGE_SUFFIXES and each.name[0] != "."]
-    files = sorted(files, key=lambda each: (_natural(each.name), each.name))
+    files = sorted(_colour_series(path, files), key=lambda each: (_natural(each.name), each.name))
     if not files:
         raise VideoError(f"{path} has no frame: put images of {', '.join(sorted(IMAGE_SUFFIXES))} there")
     require_frames(path, len(files), frames)
@@ -128,6 +141,22 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
             made[place] = Shot(FRAME, size.fitted(opened(files[place])))
     record = FramesRecord(str(path), _sha256([files[place] for place in made]), len(files), wanted)
     return record, tuple(made[place] for place in wanted)
+
+
+def _colour_series(path: Path, files: Sequence[Path]) -> Sequence[Path]:
+    """Of several series in a folder, which differ in more than a number, the one that is not depth or such by its name;
+    raises VideoError unless there is one."""
+    series: dict[str, list[Path]] = {}
+    for each in files:
+        series.setdefault(re.sub(r"\d+", "#", each.name), []).append(each)
+    series = {name: each for name, each in series.items() if len(each) > 1}
+    if len(series) < 2:
+        return files
+    colour = [name for name in series if not NO_COLOUR.search(name)]
+    if len(colour) != 1:
+        named = ", ".join(sorted(series)[:SERIES_SHOWN])
+        raise VideoError(f"{path} has several series of images ({named}): leave the frames of one there")
+    return series[colour[0]]
 
 
 @contextmanager
@@ -168,21 +197,43 @@ def _decoded(path: Path, wanted: Sequence[int], size: FrameSize) -> tuple[dict[i
                 continue
             for frame in frames:
                 if place in wanted:
-                    made[place] = Shot(FRAME, size.fitted(frame.to_image().rotate(frame.rotation, expand=True)))
+                    made[place] = Shot(FRAME, size.fitted(_upright(frame, stream.sample_aspect_ratio or 1)))
                 place += 1
     return made, place
 
 
+def _upright(frame: Any, pixel: float) -> Image.Image:
+    """A frame with square pixels, where its own are `pixel` times as wide as high, turned and mirrored by the quarter
+    turns of its display matrix (a b u, c d v, x y w in ISO/IEC 14496-12: x' = a x + c y, y' = b x + d y)."""
+    from av.sidedata.sidedata import Type
+
+    image = frame.to_image()
+    if pixel != 1:
+        image = image.resize((max(1, round(image.width * pixel)), image.height), Image.Resampling.BICUBIC)
+    data = frame.side_data.get(Type.DISPLAYMATRIX)
+    if data is None:
+        return image
+    a, b, _, c, d, *_ = np.frombuffer(bytes(data), dtype=np.int32).tolist()
+    if abs(b) > abs(a):
+        image, a, d = image.transpose(Image.Transpose.TRANSPOSE), c, b
+    image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if a < 0 else image
+    return image.transpose(Image.Transpose.FLIP_TOP_BOTTOM) if d < 0 else image
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """A video and its stream; raises VideoError, also for what FFmpeg raises inside this block."""
+    """A video and its largest stream; raises VideoError, also for what FFmpeg raises inside this block."""
     with importing("av", "--videos", VideoError):
         import av
     try:
-        with av.open(str(path)) as video:
-            if not video.streams.video:
+        if instead := not_fetched(path):
+            raise VideoError(f"{path} {instead}")
+        with av.open(str(path), options={"format_whitelist": CONTAINERS}) as video:
+            covers = av.stream.Disposition.attached_pic
+            streams = [each for each in video.streams.video if not each.disposition & covers]
+            if not streams:
                 raise VideoError(f"{path} has no video stream: it is damaged, or another kind of file")
-            yield video, video.streams.best("video")
+            yield video, max(streams, key=lambda each: each.width * each.height)
     except (av.FFmpegError, OSError) as error:
         why = error.strerror or error
         raise VideoError(f"{path} cannot be read as a video ({why}): it is damaged; fetch it again") from None

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from roomscout.base.files import LFS_POINTER
+from roomscout.base.files import not_fetched
 from roomscout.rendering.geometry import Geometry, SceneError
 from roomscout.rendering.gltf import read_gltf
 from roomscout.rendering.obj import read_obj
@@ -22,7 +22,6 @@ _BEGINNINGS = {
     ".pcd": re.compile(rb"(#[^\n]*\n)*(VERSION|FIELDS)\s"),
     ".glb": re.compile(rb"glTF"),
 }
-_WEB_PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml)", re.IGNORECASE)
 # gzip, ZIP, bzip2, xz, Zstandard, 7-Zip and RAR.
 _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
 
@@ -60,10 +59,8 @@ def reader_of(path: Path) -> Callable[[Path], Geometry]:
     suffix = path.suffix.lower()
     if not head:
         raise SceneError(f"{path} is empty: download or export it again")
-    if head.startswith(LFS_POINTER):
-        raise SceneError(f"{path} is a Git LFS pointer instead of the scan: run git lfs pull in its repository")
-    if _WEB_PAGE.match(head):
-        raise SceneError(f"{path} is a web page instead of the scan: log in where it is from, and download it again")
+    if why := not_fetched(path):
+        raise SceneError(f"{path} {why}")
     if head.startswith(_ARCHIVES):
         raise SceneError(f"{path} is an archive: unpack it")
     for ending, beginning in _BEGINNINGS.items():

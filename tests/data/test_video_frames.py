@@ -1,5 +1,7 @@
 """Frames of videos: which ones, their pixels, and what a user reads of files that cannot be used."""
 
+import itertools
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +109,7 @@ def test_letters_are_read_as_by_the_official_code(reply: str, answer: str | None
     ("reply", "answer"),
     [
         *(("2.5", "2.5"), ("2.5.", "2.5"), ("3 meters", "3"), ("1e1", "1e1"), ("1_000", "1000.0"), ("-2", "-2")),
+        *((" 3", "3"), ("\n3\n", "3")),
         *(("two", None), ("2.5m", None), ("1,000", None), ("nan", None), ("inf", None), ("About 3", None)),
     ],
 )
@@ -122,3 +125,61 @@ def test_prompts_are_the_official_ones():
         "These are frames of a video.\nWhich?\nOptions:\nA. left\nB. right\n"
         "Answer with the option's letter from the given choices directly."
     )
+
+
+def matrix(a: int, b: int, c: int, d: int) -> bytes:
+    """A display matrix as an MP4 file has it, from 16.16 fixed point."""
+    values = (a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
+    return b"".join(each.to_bytes(4, "big", signed=True) for each in values)
+
+
+@pytest.mark.parametrize(
+    ("shown", "corner"),
+    [((-1, 0, 0, 1), (0, -1)), ((1, 0, 0, -1), (-1, 0)), ((0, 1, 1, 0), (0, 0)), ((0, -1, -1, 0), (-1, -1))],
+    ids=["mirrored", "upside down mirrored", "transposed", "transposed the other way"],
+)
+def test_frames_are_mirrored_as_a_player_does(tmp_path: Path, shown: tuple[int, ...], corner: tuple[int, int]):
+    path = write_video(tmp_path / "video.mp4", 3)
+    content = path.read_bytes()
+    at = content.rindex(matrix(1, 0, 0, 1))
+    path.write_bytes(content[:at] + matrix(*shown) + content[at + 36 :])
+    _, (shot,) = frames_of_video(path, 1, FrameSize(10**6))
+    height, width, _ = shot.image.shape
+    assert (width, height) == ((48, 64) if shown[1] else (64, 48))
+    assert [place for place in itertools.product((0, -1), (0, -1)) if shot.image[place][0] > 200] == [corner]
+
+
+def test_what_a_video_promises_and_how_it_is_meant_is_said(tmp_path: Path, caplog):
+    whole = write_video(tmp_path / "video.mkv", 30)
+    whole.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    frames_of_video(whole, 1, FrameSize(10**6))
+    assert "ends early: frames are chosen among" in caplog.text and "of 30 that decode" in caplog.text
+    for transfer, name in ((16, "PQ"), (18, "HLG")):
+        frames_of_video(write_video(tmp_path / f"{name}.mp4", 3, transfer=transfer), 1, FrameSize(10**6))
+        assert f"{name}.mp4 is HDR ({name})" in caplog.text
+
+
+def test_pixels_that_are_not_square_are_shown_as_they_are_meant(tmp_path: Path):
+    _, (shot,) = frames_of_video(write_video(tmp_path / "v.mp4", 2, pixel=Fraction(1, 2)), 1, FrameSize(10**6))
+    assert shot.image.shape == (48, 32, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"), (b"<html>", "web page")]
+)
+def test_what_is_no_video_is_named(tmp_path: Path, content: bytes, why: str):
+    (tmp_path / "video.mp4").write_bytes(content)
+    with pytest.raises(VideoError, match=why):
+        frames_of_video(tmp_path / "video.mp4", 1, FrameSize(10**6))
+
+
+def test_a_folder_with_depth_beside_colour_has_the_frames_in_colour(tmp_path: Path):
+    for number in range(3):
+        for name in ("rgb", "depth", "infrared"):
+            Image.new("RGB", (8, 8), (200 if name == "rgb" else 9,) * 3).save(tmp_path / f"{number:03}_{name}.png")
+    _, shots = frames_of_folder(tmp_path, 3, FrameSize(10**6))
+    assert [shot.image[0, 0, 0] for shot in shots] == [200] * 3
+    for number in range(3):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number:03}_left.png")
+    with pytest.raises(VideoError, match=r"several series of images .*#_left.png, #_rgb.png"):
+        frames_of_folder(tmp_path, 3, FrameSize(10**6))

@@ -226,7 +226,7 @@ def test_a_pcd_has_the_colours_that_open3d_writes(tmp_path: Path, data: str):
     ("content", "words"),
     [
         (b"version https://git-lfs.github.com/spec/v1\noid a\nsize 4\n", "a Git LFS pointer .*: run git lfs pull"),
-        (b"<!DOCTYPE html><title>Sign\nin</title>", "a web page instead of the scan: log in"),
+        (b"<!DOCTYPE html><title>Sign\nin</title>", "a web page instead of the file: log in"),
         (b'<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code></Error>', "a web page instead"),
         (gzip.compress(b"ply\n", mtime=0), "an archive: unpack it"),
         (b"LASF" + bytes(100), "not a scan that can be read"),

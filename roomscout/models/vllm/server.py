@@ -22,6 +22,7 @@ from typing import Any
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
 from roomscout.models.gpus import first_gpu
+from roomscout.models.openai.endpoint import said_in
 from roomscout.models.transformers.source import id_and_revision
 from roomscout.models.vllm import VllmOptions
 
@@ -104,7 +105,7 @@ class ServerProcess:
         finally:
             connection.close()
         if response.status != 200:
-            raise RequestFailed(response.status, _error_message(text))
+            raise RequestFailed(response.status, said_in(text)[:300])
         return json.loads(text) if text else {}
 
     def is_healthy(self) -> bool:
@@ -342,10 +343,3 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def _error_message(text: str) -> str:
-    try:
-        return str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return text[:300]
