@@ -16,7 +16,7 @@ LINES = {
     "roomscout/base": 1_040,
     "roomscout/cluster": 760,
     "roomscout/command": 1_060,
-    "roomscout/data": 3_260,
+    "roomscout/data": 3_320,
     "roomscout/edge": 2_440,
     "roomscout/envs": 800,
     "roomscout/models": 5_000,
@@ -28,7 +28,7 @@ LINES = {
     "benchmarks": 2_080,
     "examples": 820,
     "explorer": 2_760,
-    "tests": 22_260,
+    "tests": 22_340,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
