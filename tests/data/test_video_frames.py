@@ -99,7 +99,7 @@ def test_a_folder_has_frames_in_natural_order(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("reply", "answer"),
-    [("B", "B"), ("b.", "B"), ("B. right", "B"), ("C", None), ("**B**", None), ("(B)", None), ("", None), (" B", None)],
+    [("B", "B"), ("b.", "B"), ("B. right", "B"), ("C", None), ("**B**", None), ("(B)", None), ("", None), (" B", "B")],
 )
 def test_letters_are_read_as_by_the_official_code(reply: str, answer: str | None):
     assert VIDEO.read(reply, LETTER_KIND, ("A", "B")) == answer
