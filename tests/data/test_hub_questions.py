@@ -1,4 +1,4 @@
-"""Questions of the hub, read in new processes: with its files, without them, and without loading more."""
+"""Questions of the hub, read in a new process: with its files, without them, and without loading more."""
 
 import json
 import os
@@ -11,26 +11,25 @@ import pandas as pd
 import pytest
 from test_questions import COUNTING, ROUTE
 
-
-def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
-    root = Path(__file__).parents[2]
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env={**os.environ, **environment}, capture_output=True, text=True
-    )
-
-
-@pytest.mark.parametrize("environment", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}])
-def test_without_the_hub_the_error_says_what_to_do(tmp_path: Path, environment: dict[str, str]) -> None:
-    code = (
-        "from roomscout.data.questions import QuestionError, load_questions\n"
-        "try: load_questions(None)\n"
-        "except QuestionError as error: print(error)"
-    )
-    done = run_python(code, HF_HOME=str(tmp_path), **environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "pass the file with --questions" in done.stdout
-    assert "hf download nyu-visionx/VSI-Bench" in done.stdout
-    assert done.stdout.count("\n") == 1
+CODE = """
+import contextlib, io, json, sys
+import roomscout.data.scans, roomscout.scoring.summary
+from roomscout.data.question_files import HubDataset, QuestionError, hub_rows
+from roomscout.data.questions import load_questions
+heavy = {'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'roomscout.agent', 'roomscout.rendering'}
+found = {'heavy': sorted(heavy & set(sys.modules))}
+def read(**chosen):
+    dataset = HubDataset('owner/dataset', 'test', 'test.jsonl', **chosen)
+    try: return [row['id'] for _, row in hub_rows(dataset)]
+    except QuestionError as error: return str(error)
+with contextlib.redirect_stderr(io.StringIO()) as said:
+    try: load_questions(None)
+    except QuestionError as error: found['without the hub'] = str(error)
+found['said'] = said.getvalue()
+print(json.dumps(found | {
+    'files': read(files=('test_debiased.parquet', 'test_pruned.parquet')),
+    'absent file': read(files=('test_absent.parquet',))}))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +49,21 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     rows[rows.id % 2 == 1].to_parquet(folder / "test_debiased.parquet", index=False)
     rows[rows.id % 2 == 0].to_parquet(folder / "test_pruned.parquet", index=False)
     rows[rows.question_type == "object_counting"].to_parquet(folder / "test_object_counting.parquet", index=False)
-    code = (
-        "import json\n"
-        "from roomscout.data.question_files import HubDataset, QuestionError, hub_rows\n"
-        "def read(**chosen):\n"
-        "    dataset = HubDataset('owner/dataset', 'test', 'test.jsonl', **chosen)\n"
-        "    try: return [row['id'] for _, row in hub_rows(dataset)]\n"
-        "    except QuestionError as error: return str(error)\n"
-        "print(json.dumps({\n"
-        "    'files': read(files=('test_debiased.parquet', 'test_pruned.parquet')),\n"
-        "    'absent file': read(files=('test_absent.parquet',)),\n"
-        "    'absent': read(config='all_frame')}))"
-    )
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "HF_HOME": str(hub / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": root}
-    done = subprocess.run([sys.executable, "-c", code], cwd=hub, env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", CODE], cwd=hub, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_importing_loads_nothing_heavy(read: dict[str, Any]) -> None:
+    assert read["heavy"] == []
+
+
+def test_without_the_hub_the_error_says_what_to_do(read: dict[str, Any]) -> None:
+    assert "pass the file with --questions" in read["without the hub"]
+    assert "hf download nyu-visionx/VSI-Bench" in read["without the hub"]
+    assert "\n" not in read["without the hub"] and read["said"] == ""
 
 
 def test_the_files_of_a_hub_dataset_are_read_whatever_its_configurations_match(read: dict[str, Any]) -> None:
@@ -75,12 +72,3 @@ def test_the_files_of_a_hub_dataset_are_read_whatever_its_configurations_match(r
 
 def test_a_file_that_the_hub_lacks_is_named(read: dict[str, Any]) -> None:
     assert "test_absent.parquet" in read["absent file"] and "test.jsonl --repo-type dataset" in read["absent file"]
-
-
-def test_importing_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, roomscout.data.questions, roomscout.data.scans, roomscout.scoring.summary\n"
-        "heavy = {'pandas', 'pyarrow', 'datasets', 'torch', 'open3d', 'roomscout.agent', 'roomscout.rendering'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    assert run_python(code).stdout == "[]\n"

@@ -54,42 +54,36 @@ def kitchens(rooms: RoomScans, tmp_path: Path) -> Path:
 def flags(rooms: RoomScans, log_root: Path) -> list[str]:
     """A run with a scripted policy, without questions and scan root."""
     given = rooms.flags(log_root)
-    return ["--batch", *given[given.index("--log-root") :]]
+    return ["--batch", "--steps", "1", *given[given.index("--log-root") :]]
 
 
-def test_a_folder_with_a_yaml_is_run_scored_and_labelled(rooms: RoomScans, kitchens: Path, tmp_path: Path):
-    ended = run_main([*flags(rooms, tmp_path / "runs"), "--benchmark", str(kitchens)])
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    summary = RunReader(only_run(tmp_path / "runs")).summary.to_json()
-    assert summary["asked"]["overall_label"] == "kitchens_overall_3_task"
-    assert list(summary["asked"]["tasks"]) == ["places", "is_there", "lamps"]
-    assert "published kitchens_overall_3_task: 91.5 % an expert (our report, table 2, by walking)" in ended.stdout
-
-
-def test_a_folder_with_datasets_has_scores_of_each_and_labels_a_part(rooms: RoomScans, kitchens: Path, tmp_path: Path):
-    shutil.move(kitchens / "kitchen.ply", kitchens / "mine" / "other.ply")
-    (kitchens / "benchmark.yaml").write_text(DESCRIBED.replace("size: 3", "datasets: [new, mine]\nsize: 6"))
-    new = [row | {"dataset": "new", "scan": "mine/other.ply", "scene_name": "other"} for row in ROWS]
-    mine = [row | {"dataset": "mine", "scan": "mine/kitchen.ply", "scene_name": "kitchen"} for row in ROWS]
-    (kitchens / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*mine, *new]))
-    for name, more in (("whole", ()), ("part", ("--datasets", "new"))):
-        run_main([*flags(rooms, tmp_path / name), "--benchmark", str(kitchens), *more])
-    whole, part = (RunReader(only_run(tmp_path / name)).summary.to_json() for name in ("whole", "part"))
-    assert (list(whole["datasets"]), whole["asked"]["overall_label"]) == (["new", "mine"], "kitchens_overall_3_task")
-    assert part["asked"]["overall_label"] == "partial_kitchens_overall_3_task_of_3_questions_in_new"
-
-
-def test_a_run_of_a_folder_resumes_from_anywhere(
+def test_a_folder_with_a_yaml_is_run_scored_labelled_and_resumed_from_anywhere(
     rooms: RoomScans, kitchens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    run_main([*flags(rooms, tmp_path / "runs"), "--benchmark", "kitchens"])
+    ended = run_main([*flags(rooms, tmp_path / "runs"), "--benchmark", "kitchens"])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     folder = only_run(tmp_path / "runs")
+    summary = RunReader(folder).summary.to_json()
+    assert summary["asked"]["overall_label"] == "kitchens_overall_3_task"
+    assert list(summary["asked"]["tasks"]) == ["places", "is_there", "lamps"]
+    assert "published kitchens_overall_3_task: 91.5 % an expert (our report, table 2, by walking)" in ended.stdout
     lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
     (folder / "results.jsonl").write_text(lines[0])
     monkeypatch.chdir("/")
     assert run_main(["--continue", str(folder)]).returncode == 0
     assert len(RunReader(folder).rows) == len(ROWS)
+
+
+def test_a_part_of_a_folder_with_datasets_is_labelled(rooms: RoomScans, kitchens: Path, tmp_path: Path):
+    shutil.move(kitchens / "kitchen.ply", kitchens / "mine" / "other.ply")
+    (kitchens / "benchmark.yaml").write_text(DESCRIBED.replace("size: 3", "datasets: [new, mine]\nsize: 6"))
+    new = [row | {"dataset": "new", "scan": "mine/other.ply", "scene_name": "other"} for row in ROWS]
+    mine = [row | {"dataset": "mine", "scan": "mine/kitchen.ply", "scene_name": "kitchen"} for row in ROWS]
+    (kitchens / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*mine, *new]))
+    run_main([*flags(rooms, tmp_path / "runs"), "--benchmark", str(kitchens), "--datasets", "new"])
+    asked = RunReader(only_run(tmp_path / "runs")).summary.to_json()["asked"]
+    assert asked["overall_label"] == "partial_kitchens_overall_3_task_of_3_questions_in_new"
 
 
 @pytest.mark.parametrize(

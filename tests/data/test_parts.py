@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RoomScans, only_run, results, run_in_process, run_main, scores, trajectories
+from conftest import RoomScans, only_run, results, run_main, scores, trajectories
 from hypothesis import given
 from hypothesis import strategies as st
 from planned import run_settings, settings_of
@@ -24,6 +24,7 @@ from roomscout.edge.dividing import divide, gpus_of_worker
 from roomscout.edge.planning import plan
 from roomscout.edge.reading import changed
 from roomscout.edge.resuming import saved_settings
+from roomscout.edge.settings import Settings
 from roomscout.runs import RunError
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, find_part, run_folders
@@ -58,16 +59,20 @@ def keep_rows(folder: Path, count: int) -> None:
     (folder / "results.jsonl").write_text("".join(lines[:count]))
 
 
+def begin(settings: Settings) -> None:
+    """Begin a run that asks nothing."""
+    spec = plan(settings)
+    begin_folder(spec.record, spec.questions, "raycast").close()
+
+
 def asked(scene: str, number: int) -> Question:
     return vsi_question(f"{scene}-{number}", "scannet", scene, "room_size_estimation", "How large?", (), "3")
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.data())
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.data())
 def test_a_cut_keeps_scenes_whole_and_parts_balanced(sizes: list[int], data: st.DataObject):
     of = data.draw(st.integers(1, len(sizes)))
-    questions = [
-        asked(f"s{scene}", number) for number in range(30) for scene, size in enumerate(sizes) if number < size
-    ]
+    questions = [asked(f"s{scene}", number) for number in range(9) for scene, size in enumerate(sizes) if number < size]
     parts = cut(questions, of)
     scenes = [{question.scene_name for question in part} for part in parts]
     assert sum(map(len, scenes)) == len(sizes) and all(scenes)
@@ -76,7 +81,7 @@ def test_a_cut_keeps_scenes_whole_and_parts_balanced(sizes: list[int], data: st.
     assert parts == cut(questions, of)
 
 
-@pytest.mark.parametrize("text", ["0/8", "9/8", "2", "2/", "a/b", "-1/3", "1/0", "2/8/9"])
+@pytest.mark.parametrize("text", ["0/8", "9/8", "2", "a/b", "2/8/9"])
 def test_a_shard_that_is_not_one_is_refused(rooms: RoomScans, tmp_path: Path, text: str):
     with pytest.raises(ConfigError, match=r"--shard takes I/N with I from 1 to N"):
         rooms.config(tmp_path, shard=text)
@@ -94,16 +99,6 @@ def test_merged_parts_equal_one_run(one_run: Path, parts: list[Path], tmp_path: 
     assert trajectories(tmp_path / "merged") == trajectories(one_run)
     assert scores(tmp_path / "merged") == scores(one_run)
     assert [contents(part) for part in parts] == before
-
-
-def test_images_are_linked_and_journals_copied(parts: list[Path], tmp_path: Path):
-    there = copies(parts, tmp_path)
-    merge(tmp_path / "merged", there)
-    first = next(there[0].glob("q[0-9]*"))
-    images, journals = (
-        (first / name, tmp_path / "merged" / first.name / name) for name in ("render_00.png", "turns.jsonl")
-    )
-    assert images[0].samefile(images[1]) and not journals[0].samefile(journals[1])
 
 
 def test_scores_are_computed_again(one_run: Path, parts: list[Path], tmp_path: Path, caplog):
@@ -152,7 +147,6 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
     ("changes", "words"),
     [
         ({"steps": 3}, r"--steps \(8 and 3\)"),
-        ({"seed": 1}, r"--seed \(0 and 1\)"),
         ({"shard": "2/2"}, r"number of parts \(3 and 2\)"),
         ({"num_questions": 10}, "whole question list"),
     ],
@@ -160,9 +154,9 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
 def test_parts_of_different_runs_are_refused(
     six_rooms: RoomScans, parts: list[Path], tmp_path: Path, changes: dict, words: str
 ):
-    other = run_in_process(six_rooms.config(tmp_path, **({"shard": "2/3"} | changes)))
+    begin(six_rooms.config(tmp_path, **({"shard": "2/3"} | changes)))
     with pytest.raises(RunError, match=f"differ in their {words}"):
-        merge(tmp_path / "merged", [parts[0], other])
+        merge(tmp_path / "merged", [parts[0], only_run(tmp_path)])
 
 
 def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans, parts: list[Path], tmp_path: Path):
@@ -170,7 +164,7 @@ def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans
     assert run_main(flags).returncode == 0
     folder = only_run(tmp_path)
     keep_rows(folder, 1)
-    run_settings(six_rooms.config(tmp_path, shard="2/3"))  # newer, but another part
+    begin(six_rooms.config(tmp_path, shard="2/3"))  # newer, but another part
     ended = run_main(flags)
     assert (ended.returncode, len(run_folders(tmp_path))) == (0, 2), ended.stderr
     assert results(folder) == results(parts[0])
@@ -180,9 +174,8 @@ def test_a_shard_job_begins_and_resumes_by_the_same_command(six_rooms: RoomScans
 def on_workers(six_rooms: RoomScans, parts: list[Path], tmp_path: Path) -> Iterator[Parts]:
     """The parts of a run, as workers have left them."""
     settings = six_rooms.config(tmp_path, gpus=tuple(map(str, range(SHARDS))), device="cpu")
-    spec = plan(changed(settings, gpus=("none",)))
-    begin_folder(spec.record, spec.questions, "raycast").close()
-    (folder,) = run_folders(tmp_path)
+    begin(changed(settings, gpus=("none",)))
+    folder = only_run(tmp_path)
     copies(parts, folder / "parts")
     with ExitStack() as stack:
         yield Parts(divide(changed(settings, continue_from=str(folder)), folder), stack)

@@ -71,7 +71,7 @@ def official_revsi(rows: list[tuple[str, str, str]]) -> float:
     return sum(means.values()) / len(means)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(8))
 def test_revsi_overalls_equal_those_of_lmms_eval(seed: int):
     draw = random.Random(seed)
     rows = []
@@ -96,7 +96,7 @@ def test_revsi_is_run_scored_and_labelled(rooms: RoomScans, tmp_path: Path):
                   ground_truth="A" if each.kind.takes_options else "2.5")
         for i, each in enumerate(REVSI.types)
     ]  # fmt: skip
-    config = rooms.config(tmp_path / "runs", questions=lines(tmp_path / "rows.jsonl", rows), benchmark="revsi", steps=1)
+    config = rooms.config(tmp_path / "runs", questions=lines(tmp_path / "rows.jsonl", rows), benchmark="revsi", steps=0)
     assert run_settings(config).status == 0
     summary = RunReader(only_run(tmp_path / "runs")).summary.to_json()
     label = f"{re.sub('[^A-Za-z0-9]+', '_', tmp_path.name)}_rows_overall_7_task"
@@ -223,7 +223,7 @@ def test_a_start_survives_a_run_folder(rooms: RoomScans, tmp_path: Path):
 def test_a_start_outside_the_scan_fails_its_question_only(rooms: RoomScans, tmp_path: Path):
     path = started(rooms, tmp_path, {"x_m": 100, "y_m": 0, "heading_deg": 0})
     path.write_text(path.read_text() + json.dumps(rooms.rows[1]) + "\n")
-    ended = run_main(rooms.flags(tmp_path / "runs", "--questions", str(path)))
+    ended = run_main(rooms.flags(tmp_path / "runs", "--questions", str(path), "--steps", "1"))
     assert ended.returncode == 1, ended.stdout + ended.stderr
     rows = RunReader(only_run(tmp_path / "runs")).rows
     assert ["starts at x 100.00, y 0.00 m, outside the scan" in (row.error or "") for row in rows] == [True, False]

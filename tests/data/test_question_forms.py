@@ -146,7 +146,6 @@ def test_a_column_for_each_option(tmp_path: Path):
         ("q.jsonl", json.dumps([COUNT]), "row 1: expected a JSON object"),
         ("q.csv", "Scan;Question\nroom.ply;How many?\n", "row 1: missing column dataset, scene_name, question_type"),
         ("q.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "row 1: missing column"),
-        ("q.ndjson", json.dumps(COUNT), "a question file is one of .jsonl, .json, .csv, .tsv, .parquet"),
     ],
 )
 def test_files_in_other_forms_are_refused(tmp_path: Path, name: str, content: str, words: str):

@@ -53,10 +53,6 @@ ORDER: dict[str, Any] = {**ROUTE, "id": "9", "scene_name": "0043", "question_typ
 Writer = Callable[[Path, list[dict]], None]
 
 
-def sample_rows() -> list[dict]:
-    return [json.loads(line) for line in SAMPLE.read_text().splitlines()]
-
-
 def write_jsonl(path: Path, rows: list[dict]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -91,12 +87,6 @@ def test_every_format_gives_the_same_questions(tmp_path: Path, name: str, write:
     write(tmp_path / name, rows)
     expected = [vsi_question(**{**row, "options": tuple(row["options"] or ())}) for row in rows]
     assert load_questions(tmp_path / name) == expected
-
-
-@pytest.mark.parametrize(("name", "write"), WRITERS)
-def test_the_sample_survives_every_format(tmp_path: Path, name: str, write: Writer) -> None:
-    write(tmp_path / name, sample_rows())
-    assert load_questions(tmp_path / name) == load_questions(SAMPLE)
 
 
 # Bad input
@@ -213,9 +203,6 @@ def test_questions_about_the_video_are_excluded_and_the_reason_is_logged(
     assert "Excluded all obj_appearance_order questions (1)" in caplog.messages[0]
 
 
-# Types and properties
-
-
 # Question objects
 
 
@@ -241,9 +228,6 @@ def as_object(row: dict[str, Any]) -> Question:
 def test_objects_are_normalized_like_rows(given: dict, read: dict) -> None:
     plain = replace(as_object(COUNTING), options=())
     assert normalized([replace(plain, **given)]) == [with_kind(replace(plain, **read), BENCHMARK)]
-
-
-# Fingerprint
 
 
 def test_the_fingerprint_depends_on_the_order() -> None:
