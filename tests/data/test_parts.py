@@ -92,13 +92,18 @@ def test_more_parts_than_scenes_are_refused(rooms: RoomScans, tmp_path: Path):
         run_settings(rooms.config(tmp_path, shard="1/3"))
 
 
-def test_merged_parts_equal_one_run(one_run: Path, parts: list[Path], tmp_path: Path):
+def test_merged_parts_equal_one_run_and_share_only_images(one_run: Path, parts: list[Path], tmp_path: Path):
     before = [contents(part) for part in parts]
     merge(tmp_path / "merged", parts)
     assert results(tmp_path / "merged") == results(one_run)
     assert trajectories(tmp_path / "merged") == trajectories(one_run)
     assert scores(tmp_path / "merged") == scores(one_run)
     assert [contents(part) for part in parts] == before
+    first = next(parts[0].glob("q[0-9]*"))
+    image, journal = (
+        (first / name, tmp_path / "merged" / first.name / name) for name in ("render_00.png", "turns.jsonl")
+    )
+    assert image[0].samefile(image[1]) and not journal[0].samefile(journal[1])
 
 
 def test_scores_are_computed_again(one_run: Path, parts: list[Path], tmp_path: Path, caplog):
