@@ -12,7 +12,7 @@ import pytest
 
 from roomscout.data.boxes import boxes_file
 from roomscout.data.scans import OWN_ROOTS, find_scan
-from roomscout.rooms import QUESTIONS_PER_TYPE, Room, ScanStyle, make_room, split
+from roomscout.rooms import QUESTIONS_PER_TYPE, ScanStyle, make_room, split
 from roomscout.rooms.command import main
 from roomscout.rooms.room import LEVELS
 from roomscout.rooms.split import split_folder
@@ -42,21 +42,11 @@ def rows() -> list[dict[str, Any]]:
     return list(split.shipped_questions())
 
 
-@pytest.fixture(scope="module")
-def bare() -> list[Room]:
-    return [make_room(1, index, COARSE, LEVELS["bare"]) for index in range(2)]
-
-
-@pytest.fixture(scope="module")
-def cluttered() -> list[Room]:
-    return [make_room(1, index, COARSE, LEVELS["cluttered"]) for index in range(2)]
-
-
-def test_bare_rooms_are_rectangles_with_few_objects(bare: list[Room]):
+def test_a_level_decides_the_walls_and_the_objects():
+    bare, cluttered = (
+        [make_room(1, index, COARSE, LEVELS[name]) for index in range(2)] for name in ("bare", "cluttered")
+    )
     assert all(len(room.plan.corners) == 4 and 10 <= len(room.objects) <= 15 for room in bare)
-
-
-def test_cluttered_rooms_are_concave_with_many_objects(cluttered: list[Room]):
     assert all(len(room.plan.corners) in (6, 8) and 32 <= len(room.objects) <= 70 for room in cluttered)
 
 

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from conftest import SMALL_VIEW, RoomScans
+from gymnasium.utils.env_checker import check_env
 
 from roomscout.training.environment import EnvError, RoomEnv
+from roomscout.training.faces.gymnasium import RoomGym, RoomGymVector
 
 VIEW: dict[str, Any] = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast", "steps": 3}
 TURN = 'I look. {"rotation_angle_degrees": 90, "answer": null, "done": false}'
@@ -25,10 +28,6 @@ def settings_of(rooms: RoomScans) -> dict[str, Any]:
 
 class TestGymnasium:
     def test_gymnasium_finds_nothing_wrong_with_it(self, rooms: RoomScans):
-        from gymnasium.utils.env_checker import check_env
-
-        from roomscout.training.faces.gymnasium import RoomGym
-
         env = RoomGym(**settings_of(rooms), render_mode="rgb_array")
         try:
             check_env(env)
@@ -37,8 +36,6 @@ class TestGymnasium:
             env.close()
 
     def test_an_episode_is_that_of_the_environment(self, rooms: RoomScans):
-        from roomscout.training.faces.gymnasium import RoomGym
-
         env, same = RoomGym(**settings_of(rooms)), RoomEnv(**settings_of(rooms))
         try:
             seen, _ = env.reset(options={"question": 0})
@@ -59,10 +56,6 @@ class TestGymnasium:
             same.close()
 
     def test_episodes_at_once_equal_those_alone_and_begin_again(self, rooms: RoomScans):
-        import gymnasium
-
-        from roomscout.training.faces.gymnasium import RoomGym, RoomGymVector
-
         first = RoomEnv(**settings_of(rooms))
         alone = gymnasium.vector.SyncVectorEnv([lambda: RoomGym(first.another())] * 2)
         together = RoomGymVector(2, **settings_of(rooms))

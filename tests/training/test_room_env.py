@@ -21,17 +21,11 @@ from roomscout.training.environment import EnvError
 VIEW: dict[str, Any] = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast", "steps": 3}
 RULES: dict[str, dict[str, Any]] = {
     "metric": {},
-    "metric-pitch": {"actions": "metric-pitch"},
     "discrete": {"actions": "discrete"},
-    "pixel": {"actions": "pixel"},
     "tools and marks": {"actions": "tools-pixel", "see": ["rgb", "marks"]},
     "further images": {"see": ["rgb", "depth", "map", "plan"]},
-    "spin": {"moves": "spin"},
     "coverage, all views at once": {"moves": "coverage", "present": "once", "see": ["map"]},
-    "random moves": {"moves": "random"},
-    "no translation": {"translation": False},
     "no answer before turn 2": {"min_turns": 2},
-    "told nothing": {"tell": ["nothing"]},
 }
 DONE = '{"answer": "3", "done": true}'
 
@@ -46,11 +40,7 @@ def reply_to(actions: str) -> Callable[[Sequence[dict[str, Any]]], str]:
             return text
         if '"done": true' in text:
             return DONE
-        own: dict[str, Any] = {"pitch_angle_degrees": 20}
-        if actions == "discrete":
-            own = {"actions": "turn_left|move_forward|look_down"}
-        if actions == "pixel":
-            own = {"action": "go_to", "point": [120, 80] if len(messages) % 3 else [20, 5]}
+        own: dict[str, Any] = {"actions": "turn_left|move_forward|look_down"}
         if actions == "tools-pixel":
             own = {"action": "turn_to", "point": 3, "measure": [[20, 60], 5]}
         return json.dumps({**own, "answer": None, "done": False})
@@ -62,7 +52,7 @@ def reply_to(actions: str) -> Callable[[Sequence[dict[str, Any]]], str]:
 def test_an_environment_repeats_every_message_view_move_and_score_of_a_run(rules: str, rooms: RoomScans):
     settings = {**VIEW, "scan_root": rooms.root, **RULES[rules]}
     policy = load_policy(reply_to(RULES[rules].get("actions", "metric")))
-    run = explore(rooms.questions, policy=policy, progress=False, **settings)
+    run = explore(rooms.questions, policy=policy, progress=False, num_questions=3, **settings)
     assert len({turn.reply.text for each in run for turn in each.turns}) > 1
     with RoomEnv(rooms.questions, **settings) as env:
         for recorded in run:
@@ -129,10 +119,10 @@ def test_episodes_at_once_equal_those_alone_and_share_their_scans(rooms: RoomSca
 
 def test_endless_rooms_of_several_episodes_are_made_once_each_and_drawn_in_order():
     bare = {"endless": True, "datasets": ["bare"], "question_types": ["object_counting"], **VIEW}
-    with VectorEnv(4, **bare) as many, RoomEnv(**bare) as env:
-        begun = [each[1].text for each in many.reset(seeds=[1, 1, 2, 1])]
-        assert begun[0] == begun[1] == begun[3] == env.reset(seed=1)[1].text != begun[2]
-        assert many.envs[0]._world.rooms._known.cache_info().misses == 2  # type: ignore[union-attr]
+    with VectorEnv(2, **bare) as many, RoomEnv(**bare) as env:
+        begun = [each[1].text for each in many.reset(seeds=[1, 1])]
+        assert begun[0] == begun[1] == env.reset(seed=1)[1].text
+        assert many.envs[0]._world.rooms._known.cache_info().misses == 1  # type: ignore[union-attr]
         unseeded = [each[1].text for each in many.reset()]
         assert unseeded == [env.reset()[1].text for _ in many.envs]
 
@@ -146,13 +136,9 @@ def one_question(**changes: Any) -> Question:
     ("arguments", "error", "says"),
     [
         ({"questions": [one_question(ground_truth=None)]}, EnvError, "question 7 has no ground truth"),
-        ({"questions": []}, QuestionError, "no questions"),
         ({"questions": [one_question()], "rewards": {"speed": 1}}, EnvError, "there is no reward part speed"),
-        ({"questions": [one_question()], "rewards": {"turn_cost": "much"}}, EnvError, "turn_cost takes a number"),
         ({"questions": [one_question()], "temperature": 0.7}, ConfigError, "temperature has no effect on an episode"),
-        ({"questions": [one_question()], "stepps": 2}, ConfigError, "did you mean --steps"),
         ({"endless": True, "ids": ["1"]}, ConfigError, "ids chooses among questions"),
-        ({"endless": True, "benchmark": "vsi-bench"}, ConfigError, "not vsi-bench"),
         ({"endless": True, "datasets": ["huge"], "renderer": "blind"}, QuestionError, "huge"),
     ],
 )
@@ -163,13 +149,11 @@ def test_what_cannot_be_an_environment_is_named(arguments: dict[str, Any], error
 
 def test_what_cannot_be_a_step_is_named(rooms: RoomScans):
     with RoomEnv(rooms.questions, scan_root=rooms.root, **VIEW) as env:
-        with pytest.raises(EnvError, match="there is no episode yet: call reset"):
+        with pytest.raises(EnvError, match="call reset"):
             env.step(DONE)
         with pytest.raises(EnvError, match="has no question 'nothing'"):
             env.reset("nothing")
         env.reset(0)
-        with pytest.raises(EnvError, match=r"takes the text of a reply, got 3 \(int\)"):
-            env.step(3)  # type: ignore[arg-type]
         while not env.step("nothing to read").ended:
             pass
         with pytest.raises(EnvError, match="is over"):

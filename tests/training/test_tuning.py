@@ -137,11 +137,6 @@ class TestGrpo:
         assert [each["step"] for each in history(output) if "reward" in each] == [1, 2]
         assert (output / "curve.png").is_file() and (output / "adapter_model.safetensors").is_file()
 
-    def test_episodes_that_do_not_divide(self, tmp_path, capsys):
-        flags = [*GRPO, "--model", "embedded", "--output", str(tmp_path / "out"), "--generations", "3"]
-        assert main([*flags, "--batch-size", "2"]) == 2
-        assert "--generations 3 times --questions-per-step 1 must be a multiple of" in capsys.readouterr().err
-
 
 class TestToolFace:
     @pytest.mark.slow
