@@ -1,11 +1,13 @@
-"""The verbs of the command, and what it says of flags that other tools have."""
+"""The verbs of the command, and what it says of mistakes."""
 
-import contextlib
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import results
+from conftest import results, run_main
 
+from roomscout.agent.running import resume_command
 from roomscout.command.main import main
 from roomscout.command.verbs import VERBS, read_verb
 from roomscout.edge.flags import parse_command_line
@@ -16,7 +18,6 @@ from roomscout.edge.flags import parse_command_line
     [
         ("ask room.ply What? --steps 3", "--ply room.ply --question What? --steps 3"),
         ("eval --scan-root scans", "--batch --scan-root scans"),
-        ("resume", "--continue recent"),
         ("resume --retry-failed", "--continue recent --retry-failed"),
         ("resume runs/1 --retry-failed", "--continue runs/1 --retry-failed"),
         ("plan --device cpu", "--plan --device cpu"),
@@ -24,7 +25,6 @@ from roomscout.edge.flags import parse_command_line
         ("demo --steps 3", "--demo --steps 3"),
         ("help", "--help"),
         ("--batch --steps 3", "--batch --steps 3"),
-        ("", ""),
     ],
 )
 def test_a_verb_is_short_for_flags(typed: str, flags: str):
@@ -35,20 +35,12 @@ def test_a_verb_is_short_for_flags(typed: str, flags: str):
 def test_the_examples_of_a_verb_have_flags_that_exist(name: str):
     for example in VERBS[name].examples:
         assert example.startswith(f"roomscout {name}")
-        assert parse_command_line(read_verb(_words(example)[1:])[0]).settings
-
-
-def _words(example: str) -> list[str]:
-    """The words of a command; a quoted text is one of them."""
-    words = []
-    for index, part in enumerate(example.split('"')):
-        words += [part] if index % 2 else part.split()
-    return words
+        assert parse_command_line(read_verb(shlex.split(example)[1:])[0]).settings
 
 
 def test_rooms_are_asked_about_by_verbs_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     rooms, logs = tmp_path / "rooms", tmp_path / "logs"
-    assert main(["rooms", str(rooms), "--rooms", "1"]) == 0
+    assert main(["rooms", str(rooms), "--rooms", "1", "--resolution", "0.2"]) == 0
     chosen = ["--questions", str(rooms / "questions.jsonl"), "--scan-root", str(rooms), "--log-root", str(logs)]
     assert main(["check", *chosen]) == 0
     looking = ["--policy", "random", "--renderer", "raycast", "--steps", "1", "--image-size", "32", "24"]
@@ -63,15 +55,30 @@ def test_rooms_are_asked_about_by_verbs_alone(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_each_verb_has_help_with_two_examples(name: str, capsys: pytest.CaptureFixture[str]):
-    with contextlib.suppress(SystemExit):  # as argparse ends after its help
-        main([name, "--help"])
-    said = capsys.readouterr().out
-    assert said.count(f"roomscout {name} ") >= 2
-    assert "usage: roomscout" in said
+def test_each_verb_has_help_with_two_examples(name: str):
+    ended = run_main([name, "--help"])
+    assert ended.returncode == 0
+    assert ended.stdout.count(f"roomscout {name} ") >= 2 and "usage: roomscout" in ended.stdout
 
 
-def test_a_flag_about_a_judge_needs_one(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit):
-        main(["rescore", "a_run", "--judge-key-env", "MY_KEY"])
-    assert "--judge-key-env is about a judge: add --judge MODEL, or leave it out" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--retry-failed", "--retry-failed needs --continue"),
+        ("help asc", "there is no verb asc; did you mean ask?"),
+        ("train grop", "there is no training grop; did you mean grpo?"),
+        ("ask room.ply How many?", "ask takes a scan, and a question in quotes"),
+        ("resume --log-root nowhere", "no run below"),
+        ("merge nowhere", "nowhere is no part of a run"),
+        ("compare --output=x", "there is no flag --output; did you mean --out?"),
+        ("rescore a_run --judge-key-env MY_KEY", "--judge-key-env is about a judge: add --judge MODEL"),
+    ],
+)
+def test_a_mistyped_command_is_answered_with_what_is_meant(typed: str, words: str):
+    ended = run_main(typed.split())
+    assert (ended.returncode, words in ended.stderr) == (2, True), ended.stderr
+
+
+def test_the_console_command_resumes_by_its_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/roomscout", "eval"])
+    assert resume_command(tmp_path, {}) == f"roomscout resume {tmp_path}"
