@@ -55,16 +55,14 @@ def without_extras(commands: Sequence[Sequence[str]], folder: Path) -> tuple[lis
 
 
 def test_the_table_names_the_packages_of_the_extras_in_pyproject():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    names = {extra: [re.split(r"[<>=\[; ]", each)[0] for each in packages] for extra, packages in extras.items()}
-    ours = {"roomscout"}
-    packages = {(each, extra) for extra in set(names) - {"dev", "docs"} for each in set(names[extra]) - ours}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = {**project["optional-dependencies"], "core": project["dependencies"]}
+    names = {extra: {re.split(r"[<>=\[; ]", each)[0] for each in packages} for extra, packages in listed.items()}
+    packages = {
+        (each, extra) for extra in set(names) - {"dev", "docs", "core"} for each in names[extra] - {"roomscout"}
+    }
     assert packages == {(PACKAGE_OF.get(module, module), extra) for module, extra in EXTRA_OF.items()}
-
-
-def test_no_package_of_an_extra_is_in_the_core():
-    core = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert not {re.split(r"[<>=;]", each)[0] for each in core} & {PACKAGE_OF.get(each, each) for each in EXTRA_OF}
+    assert not names["core"] & {PACKAGE_OF.get(each, each) for each in EXTRA_OF}
 
 
 def test_a_server_and_policies_need_no_extra(rooms: RoomScans, tmp_path: Path):
@@ -75,13 +73,12 @@ def test_a_server_and_policies_need_no_extra(rooms: RoomScans, tmp_path: Path):
         served = rooms.flags(tmp_path, "--name", "served", *flags, *asks)
         commands: list[list[str]] = [
             ["--help"],
-            ["rooms", str(tmp_path / "made"), "--rooms", "1"],
+            ["rooms", str(tmp_path / "made"), "--rooms", "1", "--resolution", "0.5"],
             ["check", "--questions", str(rooms.questions), "--scan-root", str(rooms.root)],
             ["preview", str(scan), "--out", str(tmp_path / "preview")],
             served,
-            rooms.flags(tmp_path, "--name", "random", *flags),
-            *(rooms.flags(tmp_path, "--name", "part", "--shard", f"{part}/2", "--steps", "0") for part in (1, 2)),
-            ["merge", str(tmp_path / "whole"), *(str(tmp_path / f"part_shard{part}of2") for part in (1, 2))],
+            rooms.flags(tmp_path, "--name", "part", "--shard", "1/1", *flags),
+            ["merge", str(tmp_path / "whole"), str(tmp_path / "part_shard1of1")],
             ["report", str(tmp_path / "served")],
             ["leaderboard", str(tmp_path / "served")],
             ["replay", str(tmp_path / "served"), "q001"],
@@ -106,7 +103,6 @@ def needing_extras(scans: RoomScans, folder: Path, run: Path) -> dict[str, list[
     return {
         "models": [
             ["eval", *asked, "--model", "embedded"],
-            ["plan", *asked, "--model", "embedded"],
             ["eval", *asked, "--model", "embedded", "--engine", "vllm"],
             ["eval", *asked, "--policy", f"{folder / 'own.py'}:Own"],
             ["ask", str(next(scans.root.rglob("*.ply"))), "What?", "--model", "embedded"],

@@ -5,7 +5,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
 from conftest import COMMAND, RoomScans, on_a_terminal, only_run
 
 from roomscout.base.text import LogFormatter, argument_text, escaped
@@ -15,38 +14,23 @@ HOSTILE = "\x1b]0;pwned\x07\x1b[31mRED \x08\r\x9b2J\u2028\u202e\nERROR forged li
 POLICY = f"""
 from roomscout.agent.policies import Decision, Policy
 from roomscout.envs.actions import CameraAction
-from roomscout.models import ModelError, Reply
+from roomscout.models import Reply
 
 HOSTILE = {HOSTILE!r}
 
 class Answers(Policy):
     def decide(self, states):
         return [Decision(CameraAction(answer=HOSTILE, done=True), Reply("I see" + HOSTILE)) for _ in states]
-
-class Fails(Policy):
-    def decide(self, states):
-        raise ModelError("the server refuses this request (400: " + HOSTILE + ")")
-
-class Breaks(Policy):
-    def decide(self, states):
-        raise ValueError(HOSTILE)
 """
 
 
-@pytest.fixture
-def scan(rooms: RoomScans) -> Path:
-    return min(rooms.root.rglob("*.ply"))
-
-
-@pytest.mark.parametrize(
-    "policy", ["Answers", *(pytest.param(each, marks=pytest.mark.slow) for each in ("Fails", "Breaks"))]
-)
-def test_what_a_model_says_reaches_neither_the_terminal_nor_the_log_unescaped(scan: Path, tmp_path: Path, policy: str):
+def test_what_a_model_says_reaches_neither_the_terminal_nor_the_log_unescaped(rooms: RoomScans, tmp_path: Path):
     (tmp_path / "hostile.py").write_text(POLICY, encoding="utf-8")
+    scan = min(rooms.root.rglob("*.ply"))
     printed = on_a_terminal(
         [
             sys.executable, str(COMMAND), "--ply", str(scan), "--question", "What is this?", "--renderer", "blind",
-            "--policy", f"{tmp_path / 'hostile.py'}:{policy}", "--log-root", str(tmp_path / "logs"),
+            "--policy", f"{tmp_path / 'hostile.py'}:Answers", "--log-root", str(tmp_path / "logs"),
         ]
     )  # fmt: skip
     logged = (only_run(tmp_path / "logs") / "run.log").read_text(encoding="utf-8")
@@ -70,6 +54,6 @@ def test_a_log_record_is_escaped_whatever_its_arguments_are():
     assert text_of("%s\n  -> %s", "a\n  -> forged", "b") == "a\\n  -> forged\n  -> b"
 
 
-@pytest.mark.parametrize("text", ["Tür", "T\udcc3\udcbcr"])
-def test_an_argument_is_decoded_only_if_the_locale_could_not(text: str):
-    assert argument_text(text) == "Tür"
+def test_an_argument_is_decoded_only_if_the_locale_could_not_and_it_is_utf_8():
+    given = ("Tür", "T\udcc3\udcbcr", "\udcfc", "\ud800")
+    assert [argument_text(text) for text in given] == ["Tür", "Tür", "\udcfc", "\ud800"]
