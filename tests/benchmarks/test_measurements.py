@@ -22,24 +22,13 @@ def command(monkeypatch, capsys):
 @pytest.mark.usefixtures("one_thread")
 def test_all_schedules_give_the_same_replies(command, tmp_path):
     out = tmp_path / "turns.json"
-    printed = command(turns, f"--shape tiny --questions 3 --turns 5 --tokens 4 --device cpu --json {out}")
+    printed = command(turns, f"--shape tiny --questions 2 --turns 4 --tokens 4 --device cpu --json {out}")
     schedules = json.loads(out.read_text())["schedules"]
     assert len(schedules) == 4 and all(name in printed for name in schedules)
     assert {schedule["equal"] for schedule in schedules.values()} == {1.0}
     one_by_one, last = schedules["one at a time, re-encoding"], schedules["all turns batched, KV reuse"]
-    assert last["images_encoded"] == 3 * 5 and one_by_one["images_encoded"] == 3 * (1 + 2 + 3 + 4 + 5)
+    assert last["images_encoded"] == 2 * 4 and one_by_one["images_encoded"] == 2 * (1 + 2 + 3 + 4)
     assert last["tokens_computed"] + last["tokens_reused"] == one_by_one["tokens_computed"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-def test_compiled_steps_give_the_same_replies(command, tmp_path):
-    out = tmp_path / "turns.json"
-    settings = "--shape tiny --questions 3 --turns 5 --tokens 4 --device cpu"
-    command(turns, f"{settings} --ways lockstep --compile --json {out}")
-    eager, compiled = json.loads(out.read_text())["schedules"].values()
-    assert eager["equal"] == compiled["equal"] == 1.0
-    assert all(eager[each] == compiled[each] for each in ("images_encoded", "tokens_reused"))
 
 
 @pytest.mark.slow

@@ -5,28 +5,18 @@ Other libraries than Gymnasium are in environments of their own below the folder
 """
 
 import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from conftest import run_command
 
 from roomscout.training.environment import Message
 
 ROOT = Path(__file__).parents[2]
 FACES_VENVS = os.environ.get("FACES_VENVS")
-
-
-def run_example(python: Path, example: str, folder: Path) -> str:
-    """What an example prints; its exit status must be 0."""
-    ran = subprocess.run(
-        [python, ROOT / "examples" / example],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=500,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
 
 
 @pytest.mark.skipif(not FACES_VENVS, reason="FACES_VENVS names no folder of environments with the libraries")
@@ -40,12 +30,16 @@ def run_example(python: Path, example: str, folder: Path) -> str:
     ],
 )
 def test_an_example_runs_with_the_real_library(environment: str, example: str, says: str, tmp_path: Path):
-    assert says in run_example(Path(str(FACES_VENVS)) / environment / "bin" / "python", example, tmp_path)
+    python = Path(str(FACES_VENVS)) / environment / "bin" / "python"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = run_command([str(python), str(ROOT / "examples" / example)], cwd=tmp_path, env=environment, timeout=500)
+    assert ran.returncode == 0 and says in ran.stdout, ran.stdout + ran.stderr
 
 
 @pytest.mark.slow
-def test_the_example_of_gymnasium_runs(tmp_path: Path):
-    assert "4 episodes" in run_example(Path(sys.executable), "gymnasium_rooms.py", tmp_path)
+def test_the_example_of_gymnasium_runs(capsys: pytest.CaptureFixture[str]):
+    runpy.run_path(str(ROOT / "examples" / "gymnasium_rooms.py"))
+    assert "4 episodes" in capsys.readouterr().out
 
 
 def test_the_words_of_a_placeholder_are_no_image_for_vagen(monkeypatch: pytest.MonkeyPatch):
