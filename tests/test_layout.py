@@ -69,12 +69,6 @@ def test_a_package_imports_only_what_the_table_allows(package: str):
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ALLOWED)
-def test_the_table_allows_no_more_than_is_used(package: str):
-    used = {name for path in (ROOT / package).rglob("*.py") for name in imports(path)}
-    assert not ALLOWED[package] - used
-
-
 def test_nothing_in_the_package_imports_what_the_wheel_lacks():
     assert all((CHECKOUT / folder / "README.md").exists() for folder in BESIDE)
     assert not {str(path) for path in ROOT.rglob("*.py") if imports(path) & BESIDE}
@@ -85,11 +79,6 @@ def test_heavy_libraries_stay_where_they_belong(library: str):
     files = [path for package in OURS for path in (ROOT / package).rglob("*.py")]
     users = {path.relative_to(ROOT).parts[0] for path in files if library in imports(path)}
     assert users <= HEAVY[library]
-
-
-@pytest.mark.parametrize("engine", ["openai", "vllm"])
-def test_a_package_of_an_engine_imports_no_library_before_it_is_used(engine: str):
-    assert imports(ROOT / "models" / engine / "__init__.py") <= {"dataclasses", "os", "pathlib"}
 
 
 def test_the_gpu_measurements_import_only_the_libraries_that_it_names():

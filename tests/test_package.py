@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 import sysconfig
 import tomllib
@@ -18,21 +17,6 @@ import roomscout
 
 ROOT = COMMAND.parent
 FOLDERS = tuple(sorted(path.parent.name for path in (ROOT / "roomscout").glob("*/__init__.py")))
-
-
-@pytest.mark.slow
-def test_every_module_is_imported_under_one_name():
-    """Nothing imports `agent` or `data`, which would be a second copy of the module, or somebody else's."""
-    program = (
-        "import importlib, pkgutil, sys, roomscout\n"
-        f"for folder in {FOLDERS}:\n"
-        "    package = importlib.import_module(f'roomscout.{folder}')\n"
-        "    for each in pkgutil.walk_packages(package.__path__, f'{package.__name__}.'):\n"
-        "        if not each.name.endswith(('__main__', 'watchdog')): importlib.import_module(each.name)\n"
-        f"print(sorted(set({FOLDERS}) & set(sys.modules)))"
-    )
-    ended = run_command([sys.executable, "-c", program], cwd=ROOT)
-    assert (ended.stdout, ended.returncode) == ("[]\n", 0), ended.stderr
 
 
 def test_the_public_names_are_listed_and_there():
@@ -64,12 +48,6 @@ def test_every_file_of_the_package_is_in_the_wheel():
     assert not [folder for folder in folders if not (folder / "__init__.py").exists()], "setuptools would not find it"
 
 
-def test_the_command_runs_from_any_folder_with_the_package_on_the_path(tmp_path: Path):
-    command = [sys.executable, "-m", "roomscout", "--help"]
-    ended = run_command(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert (ended.returncode, ended.stdout.split()[0]) == (0, "usage:"), ended.stderr
-
-
 @pytest.mark.slow
 def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: RoomScans, tmp_path: Path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -97,17 +75,9 @@ def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: 
         (project / name / "__init__.py").write_text("raise RuntimeError('the project of somebody else')\n")
     scan = next(rooms.root.rglob("*.ply"))
     asked = ["--ply", str(scan), "--question", "How many chair(s) are in this room?", "--model", "embedded"]
-    asked += ["--renderer", "raycast", "--log-root", "logs"]
+    asked += ["--renderer", "raycast", "--log-root", "logs", "--steps", "1", "--image-size", "160", "96"]
     ended = run_command([str(python.with_name("roomscout")), *asked], cwd=project, env=environment)
     assert ended.returncode == 0 and "Final answer" in ended.stdout, ended.stdout + ended.stderr
-    code = (
-        "import roomscout, sys\n"
-        f"found = roomscout.ask({str(scan)!r}, 'How many chair(s) are in this room?', policy='random')\n"
-        "print(found.status, roomscout.__file__)"
-    )
-    ended = subprocess.run([python, "-c", code], cwd=project, env=environment, capture_output=True, text=True)
-    status, file = ended.stdout.split()
-    assert status == "answered" and Path(file).is_relative_to(site), ended.stderr
-    (run, *_) = (project / "logs").glob("*")
-    resumed = run_command([str(python.with_name("roomscout")), "--continue", str(run)], cwd=project, env=environment)
-    assert (resumed.returncode, "Nothing to do" in resumed.stdout) == (0, True), resumed.stderr
+    code = "import roomscout; print(roomscout.__file__)"
+    ended = run_command([str(python), "-c", code], cwd=project, env=environment)
+    assert Path(ended.stdout.strip()).is_relative_to(site), ended.stderr
