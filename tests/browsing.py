@@ -43,13 +43,6 @@ class OpenPage:
         self.page.locator("#table .tabulator-row").first.wait_for()
         return self.page.locator("#table .tabulator-row a").all_inner_texts()
 
-    def click_first_name(self) -> None:
-        """Open the first question of the table."""
-        link = self.page.locator("#table .tabulator-row a").first
-        link.scroll_into_view_if_needed()
-        self.drawn()  # Tabulator draws rows again once they come into view, and a click in between is lost
-        link.click()
-
     def until(self, condition: str) -> None:
         """Wait for a JavaScript condition, without the `eval` in the page that its policy forbids."""
         wait_until(lambda: self.page.evaluate(condition), every_s=0.02)

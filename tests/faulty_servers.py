@@ -67,8 +67,7 @@ class Response:
 
 Fault = Callable[[Request], str | Response | None]
 """The fault of a request (None: none): a whole `Response`, one of PASSING or ENDLESS, "html", "stream", "no choices",
-"null", "closing" (a whole response, then a connection that closes without notice), "gzip", "redirect", an HTTP status,
-"status:message" or "status:" and an error object as JSON."""
+"null", "closing" (a whole response, then a connection that closes without notice), "gzip", an HTTP status, "status:message" or "status:" and an error object as JSON."""
 Answering = Callable[[bytes], bytes]
 """A response's body from that of a request."""
 
@@ -231,8 +230,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
             case "gzip":
                 self._send(200, gzip.compress(owner.answering(body)), headers={"Content-Encoding": "gzip"})
-            case "redirect":
-                self._send(301, b"Moved.", headers={"Location": f"http://other.example{self.path}?token={key}"})
             case status:
                 number, _, said = str(status).partition(":")
                 message = (said or REFUSALS[int(number)]).format(key=key)
