@@ -67,7 +67,8 @@ class Response:
 
 Fault = Callable[[Request], str | Response | None]
 """The fault of a request (None: none): a whole `Response`, one of PASSING or ENDLESS, "html", "stream", "no choices",
-"null", "closing" (a whole response, then a connection that closes without notice), "gzip", an HTTP status, "status:message" or "status:" and an error object as JSON."""
+"null", "closing" (a whole response, then a connection that closes without notice), "gzip", an HTTP status,
+"status:message" or "status:" and an error object as JSON."""
 Answering = Callable[[bytes], bytes]
 """A response's body from that of a request."""
 
