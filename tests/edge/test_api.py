@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_command, run_in_process, run_main
+from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_in_process, run_main
 from planned import run_settings
 
 from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
@@ -38,8 +38,6 @@ class {name}(Policy):
         assert {condition}, "something is wrong"
         answers = ["A" if state.question.options else "2" for state in states]
         return [Decision(CameraAction(30.0, answer=each, done=state.turn == 2)) for each, state in zip(answers, states)]
-
-not_a_class = 3
 
 class NoPolicy:
     pass
@@ -73,12 +71,6 @@ def content(trajectories: Sequence[Trajectory]) -> list:
     ]
 
 
-def test_importing_the_api_loads_no_heavy_library():
-    heavy = {"torch", "transformers", "open3d", "trimesh"}
-    code = f"import sys; from roomscout import ask; assert not {heavy} & set(sys.modules)"
-    assert run_command([sys.executable, "-c", code], cwd=COMMAND.parent).returncode == 0
-
-
 def test_one_question_returns_a_trajectory(scan: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = ask(str(scan), "How many chairs are in this room?", ground_truth="2", policy=TurnAndAnswer, **VIEW)
@@ -89,7 +81,7 @@ def test_one_question_returns_a_trajectory(scan: Path, tmp_path: Path, monkeypat
 
 
 def test_trajectories_from_memory_and_from_a_run_folder_are_equal(rooms: RoomScans, tmp_path: Path):
-    settings = {**VIEW, "scan_root": str(rooms.root), "policy": "random"}
+    settings = {**VIEW, "scan_root": str(rooms.root), "policy": "random", "steps": 2}
     in_memory = explore(str(rooms.questions), **settings)
     on_disk = explore(load_questions(rooms.questions), log_root=str(tmp_path), **settings)
     assert [each.question for each in in_memory] == load_questions(rooms.questions)
@@ -99,21 +91,20 @@ def test_trajectories_from_memory_and_from_a_run_folder_are_equal(rooms: RoomSca
 
 ROOM: dict[str, Any] = {"id": "q", "dataset": "mine", "scene_name": "room", "question": "How many?"}
 LISTS: dict[str, list[dict[str, Any]]] = {
-    "video": [
+    "of a video too": [
         {"question_type": "obj_appearance_order", "options": ("A. bed, lamp", "B. lamp, bed"), "ground_truth": "A"},
         {"question_type": "object_counting", "ground_truth": "2", "id": "r"},
     ],
-    "only video": [{"question_type": "obj_appearance_order", "options": ("A. bed", "B. lamp"), "ground_truth": "A"}],
-    "blanks": [{"question_type": "object_counting", "ground_truth": " 2\n"}],
-    "a whole number as id": [{"question_type": "object_counting", "ground_truth": "2", "id": 1}],
-    "a float as id": [{"question_type": "object_counting", "ground_truth": "2", "id": 1.0}],
-    "an id with blanks": [{"question_type": "object_counting", "ground_truth": "2", "id": " a "}],
+    "written otherwise": [
+        {"question_type": "object_counting", "ground_truth": " 2\n", "id": 1},
+        {"question_type": "object_counting", "ground_truth": "2", "id": 2.0},
+        {"question_type": "object_counting", "ground_truth": "2", "id": " a "},
+    ],
     "no ground truth": [
         {"question_type": "object_counting"},
-        {"question_type": "route_planning", "options": ("A. left", "B. right"), "id": "r"},
+        {"question_type": "open", "id": "o"},
+        {"question_type": "open_choice", "options": ["A. one", "B. two"], "id": "r"},
     ],
-    "open": [{"question_type": "open"}],
-    "own options": [{"question_type": "open_choice", "options": ["A. one", "B. two"]}],
 }
 
 
@@ -141,25 +132,19 @@ def test_a_list_is_asked_scored_and_resumed_as_in_memory(
     assert content(load_trajectories(folder)) == content(in_memory)
 
 
-@pytest.mark.parametrize("log_root", [None, "logs"])
 @pytest.mark.parametrize(
     ("questions", "words"),
     [
         (["How many?"], r"question 1: 'How many\?' is not a Question"),
-        (
-            [Question(**ROOM, question_type="object_counting", ground_truth="three")],
-            r"question 1 \(id q\): ground_truth",
-        ),
+        ([Question(**ROOM, question_type="object_counting", ground_truth="three")], r"1 \(id q\): ground_truth"),
         ([Question(**ROOM, question_type="nonsense")], r"question 1 \(id q\): unknown question_type 'nonsense'"),
         (3, "explore takes a question file or a list of Question objects, got 3"),
     ],
 )
-def test_bad_questions_are_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch, log_root: str | None, questions: Any, words: str
-):
+def test_bad_questions_are_refused_before_anything_starts(tmp_path: Path, monkeypatch, questions: Any, words: str):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(QuestionError, match=words):
-        explore(questions, model="no/such-model", scan_root="nowhere", log_root=log_root)
+        explore(questions, model="no/such-model", scan_root="nowhere", log_root="logs")
     assert not list(tmp_path.iterdir())
 
 
@@ -167,20 +152,12 @@ def test_bad_questions_are_refused_before_anything_starts(
     ("returned", "words"),
     [
         (None, "returned None instead of a list with a Decision for each of"),
-        ("1", r"returned '1' \(str\) instead of a list"),
         ([1], r"returned 1 \(int\) instead of a Decision for Q001"),
-        ([CameraAction()], r"returned CameraAction\(.+ instead of a Decision for Q001"),
         ([Decision({"answer": "2"})], r"a Decision whose action is .+ \(dict\) instead of CameraAction for Q001"),  # type: ignore[arg-type]
         ([Decision(CameraAction(), "left")], r"a Decision whose reply is 'left' \(str\) instead of Reply for Q001"),  # type: ignore[arg-type]
-        (
-            [Decision(CameraAction(answer=2, done=True))],
-            r"a Decision whose action.answer is 2 \(int\) instead of str \| None for Q001",
-        ),  # type: ignore[arg-type]
+        ([Decision(CameraAction(answer=2, done=True))], r"action.answer is 2 \(int\) instead of str"),  # type: ignore[arg-type]
         ([Decision(CameraAction(done=True))], "an action that is done without an answer for Q001"),
-        (
-            [Decision(CameraAction(answer=" ", done=True))],
-            "an action of which the answer is empty for Q001",
-        ),
+        ([Decision(CameraAction(answer=" ", done=True))], "an action of which the answer is empty for Q001"),
         ([Decision(CameraAction(np.float32(9)))], r"rotation_angle_degrees is .+ \(float32\) instead of int"),  # type: ignore[arg-type]
     ],
 )
@@ -194,7 +171,7 @@ def test_what_a_policy_returns_instead_of_decisions_is_named(scan: Path, returne
 
 
 def test_views_are_read_when_they_are_looked_at(rooms: RoomScans, tmp_path: Path):
-    folder = run_in_process(rooms.config(tmp_path, num_questions=1))
+    folder = run_in_process(rooms.config(tmp_path, num_questions=1, steps=0))
     (loaded,) = load_trajectories(folder)
     assert loaded.turns[0].view.shape == (SMALL_VIEW[1], SMALL_VIEW[0], 3)
     for image in folder.glob("*/*.png"):
@@ -213,11 +190,11 @@ def test_a_loaded_model_can_be_reused_and_keeps_its_view_settings(scan: Path, on
 
 
 def test_threads_that_share_a_loaded_model_get_the_replies_of_one_thread(scan: Path, one_thread):
-    policy = load_policy("embedded", max_new_tokens=12)
+    policy = load_policy("embedded", max_new_tokens=8)
     questions = ["How many chairs are in this room?", "How many lamps are in this room?"]
 
     def asked(question: str) -> Trajectory:
-        return ask(scan, question, policy=policy, steps=2, renderer="raycast")
+        return ask(scan, question, policy=policy, steps=1, renderer="raycast")
 
     one_by_one = [asked(question) for question in questions]
     with ThreadPoolExecutor(2) as threads:
@@ -238,15 +215,11 @@ def test_errors_before_a_run_are_raised(tmp_path: Path):
     [
         ({"stepz": 3}, "^there is no setting --stepz; did you mean --steps"),
         ({"steps": -1}, "^--steps: .*greater than or equal to 0, got -1$"),
-        ({"renderer": "crayon"}, "^--renderer: .*'auto', 'raycast', .* or 'blind', got crayon$"),
-        ({"batch_size": "many"}, "^--batch-size: .* integer or 'auto', got many$"),
         ({"batch": True}, "--batch cannot be set here"),
         (
             {"policy": TurnAndAnswer, "temperature": 1.0},
-            "--temperature would have no effect .*: pass it to load_policy",
+            "--temperature would .*: pass it to load_policy",
         ),
-        ({"policy": TurnAndAnswer, "model": "embedded"}, "--model would have no effect"),
-        ({"policy": NotImplemented}, "is not a policy"),
         ({"policy": dict}, "dict is not a policy"),
     ],
 )
@@ -264,7 +237,9 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
     monkeypatch.setattr(sys, "path", [*sys.path])
     source = tmp_path / "own_policy.py"
     source.write_text(OWN_POLICY.format(name="Turner", condition="states[0].turn < 1"))
-    given = [each for each in rooms.flags(tmp_path / "logs") if each not in ("--policy", "random")]
+    given = [
+        each for each in rooms.flags(tmp_path / "logs", "--num-questions", "2") if each not in ("--policy", "random")
+    ]
     stopped = run_main([*given, "--policy", name])
     folder = only_run(tmp_path / "logs")
     assert stopped.returncode == 3 and "Turner.decide, asked about Q001" in stopped.stdout
@@ -283,11 +258,8 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
         ("own.py", "there is random and human, or your own: it takes module:Class"),
         ("unfinished.py:Turner", r"unfinished.py, line 1 is not Python \(expected ':'\): fix it"),
         ("lacking.py:Turner", r"raises ModuleNotFoundError: .* \(lacking.py, line 1\) when it is imported"),
-        ("Turner", "there is random and human, or your own: it takes module:Class or"),
         ("nowhere:Turner", "nowhere cannot be imported"),
         ("nowhere.py:Turner", "there is no file"),
-        ("own.py:Absent", "has no Absent"),
-        ("own.py:not_a_class", "not_a_class is not a class"),
         ("own.py:NoPolicy", "NoPolicy is not a policy"),
     ],
 )

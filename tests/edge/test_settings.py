@@ -1,13 +1,12 @@
 """Settings from flags, YAML files, saved runs and Python; which conflict, and which a resumed run keeps."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import COMMAND, run_main
+from conftest import COMMAND, run_command, run_main
 from planned import checked, settings_of
 
 from roomscout.base.errors import ConfigError
@@ -41,13 +40,10 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
     ("text", "words"),
     [
         ("stepz: 5", "there is no setting --stepz; did you mean --steps"),
-        ("steps: many", "--steps: Input should be a valid integer"),
         ("steps: -1", "--steps: Input should be greater than or equal to 0, got -1"),
-        ("renderer: crayon", "--renderer: Input should be 'auto', 'raycast'"),
         ("- steps", "mapping"),
         ("steps: [", "YAML"),
         ("seed: !!int many", "could not determine a constructor for the tag"),
-        ("{seed: " * 3000, "it is nested too deeply"),
     ],
 )
 def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words: str):
@@ -64,14 +60,10 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"batch_size": 0}, "--batch-size: .*greater than or equal to 1.*, got 0"),
         ({"focal": float("nan")}, "--focal: .*finite"),
         ({"camera_pitch": 90.0}, "--camera-pitch: .*less than 90, got 90"),
-        ({"image_size": (640, 0)}, "--image-size: .*got 640 0"),
         ({"device": "cuda:0,1"}, "--device: .*got cuda:0,1"),
-        ({"see": "crayon"}, "--see: .*'depth'"),
         ({"tell": "nothing pose"}, "--tell takes some of"),
         ({"given": "boxes boxes-seen"}, "--given takes boxes or boxes-seen"),
         ({"gpus": "0,0"}, "--gpus takes each name once, got 0 twice"),
-        ({"annotator": ("anna", "anna")}, "--annotator takes each name once"),
-        ({"name": "recent"}, "--name takes a name other than recent"),
         ({"address": "here"}, "--address takes HOST:PORT"),
     ],
 )
@@ -84,31 +76,25 @@ def test_a_value_that_a_setting_does_not_take_is_refused_by_its_name(values: dic
     ("values", "words"),
     [
         ({"question": "Where?"}, "--question Where? needs --ply"),
-        ({"options": ("A", "B")}, "--options A B needs --question"),
-        ({"retry_failed": True}, "--retry-failed needs --continue"),
         ({"batch": True, "demo": True}, "--batch conflicts with --demo: leave one of them out"),
         ({"ply": "a.ply", "question": "?", "ids": ("3",)}, "--ply a.ply conflicts with --ids 3"),
         ({"plan": True, "check_data": True}, "--check-data conflicts with --plan"),
         ({"engine": "openai"}, "--engine openai needs --base-url"),
         ({"engine": "vllm", "compile": True}, "--compile needs --engine transformers"),
         ({"tensor_parallel_size": 2}, "--tensor-parallel-size 2 needs --engine vllm"),
-        ({"quantize": "4bit", "adapter": "x"}, "--quantize 4bit conflicts with --adapter x"),
         ({"present": "once"}, "--present once needs --moves or --moves-of or --given path"),
-        ({"present": "once", "moves": "none"}, "--present once needs"),
         ({"present": "video"}, "--present video needs --videos"),
         ({"present": "video", "videos": "x", "see": "depth"}, "--see rgb depth conflicts with --present video"),
         ({"frames": 3}, "--frames 3 needs --present video"),
         ({"keep_views": 1, "steps": 0}, "--keep-views 1 conflicts with --steps 0"),
-        ({"keep_views": 1, "policy": "random"}, "--keep-views 1 conflicts with --policy random"),
         ({"anytime": True, "moves": "none"}, "--anytime conflicts with --moves none"),
-        ({"translation": False, "moves": "spin"}, "--no-translation conflicts with --moves spin"),
         ({"moves": "spin", "given": "path"}, "--given path conflicts with --moves spin"),
         ({"min_turns": 9}, "--min-turns is after the last turn"),
         ({"max_batch_size": 3, "batch_size": 2}, "--max-batch-size 3 conflicts with --batch-size 2"),
         ({"policy": "human", "temperature": 0.5}, "--policy human conflicts with --temperature 0.5"),
         ({"annotator": "anna"}, "--annotator anna needs --policy human"),
         ({"budget": 1.0}, "--budget 1 needs --prices"),
-        ({"shard": "1/2", "demo": True}, "--shard 1/2 conflicts with --demo"),
+        ({"prices": "p.yaml", "policy": "random"}, "--prices p.yaml conflicts with --policy random"),
         ({"gpus": "0,1", "device": "cuda:1"}, "--gpus 0 1 conflicts with --device cuda:1"),
         ({"gpus": "0,1", "ray": True}, "--gpus 0 1 conflicts with --ray"),
     ],
@@ -132,10 +118,7 @@ def test_a_file_and_flags_are_checked_only_in_combination(tmp_path: Path):
         ("--image-size", "argument --image-size: expected at least one argument"),
         ("--steps=", "argument --steps: takes a value, got an empty text"),
         ("--samples 1 2", "unrecognized arguments: 2"),
-        ("--renderer crayon", "argument --renderer: invalid choice: 'crayon'"),
-        ("--compile true", "unrecognized arguments: true"),
         ("--stepz 3", "there is no flag --stepz; did you mean --steps?"),
-        ("--no-steps", "there is no flag --no-steps; did you mean --steps?"),
         ("-x 3", "there is no flag -x; --help lists the flags"),
         ("--steps 3 -steps 4", "there is no flag -steps; did you mean --steps?"),
     ],
@@ -146,17 +129,16 @@ def test_a_wrong_flag_is_refused_in_one_sentence(typed: str, words: str, capsys:
     assert f"error: {words}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("value", [[], ["nonsense"], ["1", "2", "3"], [""], ["-7"]], ids=str)
-def test_whatever_a_flag_is_given_it_takes_it_or_names_itself(
-    name: str, value: list[str], capsys: pytest.CaptureFixture[str]
-):
-    try:
-        assert given(flag(name), *value).settings.keys() == {name}
-    except ConfigError as refused:
-        assert str(refused).startswith(flag(name)) and "\n" not in str(refused)  # noqa: PT017 (may be accepted)
-    except SystemExit:
-        assert re.search(f"argument {flag(name)}|unrecognized arguments|there is no flag -7", capsys.readouterr().err)
+def test_whatever_a_flag_is_given_it_takes_it_or_names_itself(value: list[str], capsys: pytest.CaptureFixture[str]):
+    for name in SETTINGS:
+        try:
+            assert given(flag(name), *value).settings.keys() == {name}
+        except ConfigError as refused:
+            assert str(refused).startswith(flag(name)) and "\n" not in str(refused)  # noqa: PT017 (may be accepted)
+        except SystemExit:
+            said = capsys.readouterr().err
+            assert re.search(f"argument {flag(name)}|unrecognized arguments|there is no flag -7", said)
 
 
 def test_settings_survive_saving_and_their_flags_give_them_again():
@@ -189,26 +171,16 @@ class TestResuming:
 
 
 class TestHelp:
-    def test_loads_neither_torch_nor_a_renderer(self):
+    def test_and_the_api_load_neither_torch_nor_a_renderer(self):
         code = (
-            f"import runpy, sys; sys.argv = ['x', '--help']\n"
+            "import runpy, sys; from roomscout import ask; sys.argv = ['x', '--help']\n"
             f"try: runpy.run_path({str(COMMAND)!r}, run_name='__main__')\n"
             "except SystemExit as end: assert end.code == 0\n"
             "heavy = {'torch', 'transformers', 'open3d', 'trimesh', 'pyrender', 'datasets'} & set(sys.modules)\n"
             "assert not heavy, heavy"
         )
-        shown = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=COMMAND.parent
-        )
-        assert "--max-batched-turns" in shown.stdout
-
-    def test_survives_a_closed_pipe(self):
-        with subprocess.Popen(
-            [sys.executable, str(COMMAND), "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as it:
-            assert it.stdout is not None and it.stderr is not None
-            it.stdout.close()
-            assert (it.stderr.read(), it.wait()) == (b"", 0)
+        shown = run_command([sys.executable, "-c", code], cwd=COMMAND.parent)
+        assert shown.returncode == 0 and "--max-batched-turns" in shown.stdout, shown.stderr
 
     def test_lists_every_setting_once_and_the_choices_of_registries(self, monkeypatch: pytest.MonkeyPatch):
         assert len(SETTINGS) <= 80
@@ -227,14 +199,7 @@ def test_every_setting_has_a_role_and_each_role_a_setting():
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--nope"],
-        ["--steps", "-1"],
-        ["--config", "missing.yaml", "--batch"],
-        ["--batch", "--demo"],
-        ["--ply", str(COMMAND), "--question", "?"],
-    ],
+    "arguments", [["--config", "missing.yaml", "--batch"], ["--ply", str(COMMAND), "--question", "?"]]
 )
 def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments: list[str]):
     ended = run_main(arguments)

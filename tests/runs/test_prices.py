@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import RoomScans, only_run
-from planned import checked, run_settings
+from planned import run_settings
 from scripted_model import ScriptedBackend, random_policy
 
 from roomscout.agent.policies.model import ModelPolicy
@@ -15,7 +15,6 @@ from roomscout.agent.turns import Budget
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import facts_in_words
-from roomscout.base.errors import ConfigError
 from roomscout.command.verbs import VERBS
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
@@ -64,14 +63,11 @@ def test_a_price_is_found_by_the_name_of_the_model_or_of_its_folder(prices: Path
     ("text", "complaint"),
     [
         ("", "write each model as MODEL: {input: 1.0"),
-        ("a: [", "cannot be read as YAML"),
         ("gpt-x: {input: 1, output: 2, inputs: 3}\n", "gpt-x.inputs: Extra inputs are not permitted"),
         ("gpt-x: {input: 1}\n", "missing keys: gpt-x.output"),
         ("gpt-x: {input: -1, output: 2}\n", "gpt-x.input: Input should be greater than or equal to 0"),
         ("gpt-x: {input: .nan, output: 2}\n", "gpt-x.input: Input should be a valid number"),
-        ("gpt-x: {input: 1, output: inf}\n", "gpt-x.output: Input should be less than"),
         ("model: {input: 1, output: 2}\n", "has no price of gpt-x, as the run calls its model, only of model: add"),
-        ("gpt-x: {input: 1, output: 2}\nb: {input: x, output: 1}\n", "b.input: Input should be a valid number"),
     ],
 )
 def test_a_file_that_has_no_price_is_named_in_one_sentence(prices: Path, text: str, complaint: str):
@@ -81,14 +77,6 @@ def test_a_file_that_has_no_price_is_named_in_one_sentence(prices: Path, text: s
     assert complaint in str(refused.value)
     assert str(prices) in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_settings_that_need_each_other_or_a_model_are_refused(rooms: RoomScans, prices: Path, tmp_path: Path):
-    config = rooms.config(tmp_path / "runs")
-    with pytest.raises(ConfigError, match=r"--prices .* conflicts with --policy random"):
-        checked(changed(config, prices=prices))
-    with pytest.raises(ConfigError, match="--budget 1 needs --prices"):
-        checked(changed(config, budget=1.0))
 
 
 def test_the_money_of_a_run_is_in_its_summary_tables_and_report(rooms: RoomScans, prices: Path, tmp_path: Path, capsys):

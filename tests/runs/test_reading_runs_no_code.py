@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +100,7 @@ def named_by(run: Path, benchmark: str, described: bool) -> None:
         (each / "run.json").write_text(json.dumps(facts))
 
 
-@pytest.mark.parametrize("described", [True, False])
-@pytest.mark.parametrize("name", ["{own}:OWN", "own:OWN"])
+@pytest.mark.parametrize(("name", "described"), [("{own}:OWN", True), ("own:OWN", False)])
 def test_no_reading_verb_executes_what_a_run_names(
     ran: Path, own: Path, name: str, described: bool, monkeypatch: pytest.MonkeyPatch
 ):
@@ -125,18 +123,27 @@ def test_what_was_recorded_of_a_benchmark_is_what_it_was(ran: Path, own: Path):
     ]
 
 
-@pytest.mark.parametrize("verb", ["compare", "leaderboard"])
-def test_an_earlier_run_of_a_user_s_benchmark_is_one_sentence_with_the_flag(ran: Path, own: Path, verb: str):
+def test_an_earlier_run_of_a_user_s_benchmark_is_one_sentence_with_the_flag(ran: Path, own: Path):
     named_by(ran, f"{own}:OWN", described=False)
-    ended = run_main(VERBS[verb](str(ran)))
+    ended = run_main(VERBS["compare"](str(ran)))
     (line,) = ended.stderr.splitlines()
     assert "is Python code, which reading a run does not execute: add --allow-code" in line
     assert ended.returncode == 2
 
 
-def test_scores_of_a_user_s_own_kind_need_the_flag(ran: Path, own: Path):
-    refused, allowed = (run_main(["rescore", str(ran), *more]) for more in ([], ["--allow-code"]))
-    assert "answers of kind shout are scored by the code of" in refused.stderr
+@pytest.mark.parametrize(
+    ("benchmark", "verb", "words"),
+    [
+        ("OWN", "rescore", "answers of kind shout are scored by the code of"),
+        ("HALVED", "compare", "the overall of Halved is computed by the code of"),
+    ],
+)
+def test_what_a_user_s_code_computes_needs_the_flag(
+    rooms: RoomScans, tmp_path: Path, own: Path, benchmark: str, verb: str, words: str
+):
+    run = run_of(f"{own}:{benchmark}", rooms, tmp_path)
+    refused, allowed = (run_main([*VERBS[verb](str(run)), *more]) for more in ([], ["--allow-code"]))
+    assert words in refused.stderr
     assert (refused.returncode, allowed.returncode) == (2, 0)
 
 
@@ -160,18 +167,10 @@ def test_resuming_executes_the_benchmark_and_describes_it(ran: Path, own: Path):
     assert described.name == "own"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda described: described.update(types=[]),
-        lambda described: described.update(types=[{}]),
-        lambda described: described.update(rescans={"a": "("}),
-        lambda described: described.update(title=1),
-    ],
-)
-def test_a_damaged_description_is_one_sentence(ran: Path, change: Callable[[dict[str, Any]], None]):
+@pytest.mark.parametrize("change", [{"types": [{}]}, {"rescans": {"a": "("}}, {"title": 1}])
+def test_a_damaged_description_is_one_sentence(ran: Path, change: dict[str, Any]):
     facts = json.loads((ran / "run.json").read_text())
-    change(facts["benchmark"])
+    facts["benchmark"].update(change)
     (ran / "run.json").write_text(json.dumps(facts))
     with pytest.raises(RunError, match="damaged"):
         _ = RunReader(ran).benchmark
