@@ -143,15 +143,15 @@ class SaysA(Policy):
 
 
 def test_the_blind_baseline_is_the_newest_finished_blind_run_of_the_same(rooms: RoomScans, tmp_path: Path):
-    config = rooms.config(tmp_path)
-    for changes in ({"steps": 3}, {"num_questions": 3}, {}):
+    config = rooms.config(tmp_path, image_size=(32, 24), num_questions=4, steps=0)
+    for changes in ({"steps": 1}, {"num_questions": 3}, {}):
         run_settings(changed(config, renderer="blind", **changes), policy=SaysA())
     blind = run_folders(tmp_path)[-1]
     run_settings(config, policy=SaysA())
     found, scores = baselines(run_folders(tmp_path)[-1])["blind"], RunReader(blind).summary.asked
     assert found == Baseline(
         source=f"{blind.name}: the same questions with grey views",
-        questions=len(rooms.rows),
+        questions=4,
         tasks=scores.tasks,
         overall=scores.overall,
     )
@@ -185,10 +185,9 @@ def test_another_value_of_a_setting_gives_other_conditions_and_no_blind_baseline
         assert not is_blind_run_of(facts, replace(blind, conditions=other | {"renderer": "blind"}))
 
 
-@pytest.mark.parametrize("renderer", RENDERERS)
-def test_each_renderer_has_conditions_of_its_own(renderer: str, rooms: RoomScans, tmp_path: Path):
-    hashes = {each: hash_of(conditions_of(rooms.config(tmp_path, renderer=each).as_json, None)) for each in RENDERERS}
-    assert list(hashes.values()).count(hashes[renderer]) == 1
+def test_each_renderer_has_conditions_of_its_own(rooms: RoomScans, tmp_path: Path):
+    hashes = {hash_of(conditions_of(rooms.config(tmp_path, renderer=each).as_json, None)) for each in RENDERERS}
+    assert len(hashes) == len(RENDERERS)
 
 
 def test_code_of_others_is_recorded_by_its_hash(rooms: RoomScans, tmp_path: Path):

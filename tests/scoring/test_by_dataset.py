@@ -86,15 +86,7 @@ BARE = "partial_rooms_overall_7_task_of_108_questions_in_bare"
     ("found", "pending", "part", "label", "words"),
     [
         (rows(), 0, "", "rooms_overall_7_task", "rooms_overall_7_task"),
-        (rows(["bare"]), 0, "", BARE, "partial rooms overall of 7 tasks and 108 questions in bare"),
         (rows(["bare"]) * 2, 0, "", BARE, "partial rooms overall of 7 tasks and 108 questions in bare"),
-        (
-            rows(["bare", "furnished"]),
-            0,
-            "",
-            "partial_rooms_overall_7_task_of_216_questions_in_bare+furnished",
-            "partial rooms overall of 7 tasks and 216 questions in bare, furnished",
-        ),
         (
             rows()[:-9],
             0,
@@ -103,13 +95,6 @@ BARE = "partial_rooms_overall_7_task_of_108_questions_in_bare"
             "partial rooms overall of 7 tasks and 315 questions",
         ),
         (rows(), 5, "", "unfinished_rooms_overall_7_task", "unfinished_rooms_overall_7_task"),
-        (
-            rows(["bare"]),
-            5,
-            "",
-            "unfinished_partial_rooms_overall_7_task_in_bare",
-            "unfinished_partial rooms overall of 7 tasks in bare",
-        ),
         (
             rows(["bare"]),
             0,
@@ -131,11 +116,6 @@ def test_the_label_and_the_words_of_an_overall(found: list[ResultRow], pending: 
     assert (str(asked.label), asked.label.in_words([*asked.tasks], ROOMS)) == (label, words)
 
 
-def test_questions_about_other_datasets_are_not_the_benchmark():
-    found = [replace(row, dataset="mine") for row in rows(["bare"])]
-    assert str(summarize(found, ROOMS).asked.label) == "partial_rooms_overall_7_task_of_108_questions_in_mine"
-
-
 @pytest.fixture(scope="module")
 def run(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over two rooms of different datasets."""
@@ -154,11 +134,8 @@ def scan_of(rooms: RoomScans, row: dict[str, Any]) -> Path:
     return next(rooms.root.rglob(f"{row['scene_name']}*.ply"))
 
 
-def test_a_run_keeps_its_scores_by_dataset(run: Path):
+def test_a_run_keeps_and_its_report_shows_the_scores_by_dataset(run: Path, tmp_path: Path):
     found = RunReader(run).summary.datasets
     assert {name: each.scored for name, each in found.items()} == {"large": 4, "small": 4}
-
-
-def test_the_report_shows_the_scores_by_dataset(run: Path, tmp_path: Path):
     page = write_report(run, tmp_path / "report.html").path.read_text()
     assert re.search(r'By dataset</h3>.*<th scope="col">large</th><th scope="col">small</th>', page, re.DOTALL)

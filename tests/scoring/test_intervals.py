@@ -8,8 +8,7 @@ import pytest
 from result_rows import result_row
 from scipy import stats
 
-from roomscout.data.answers import LETTER_KIND
-from roomscout.data.benchmark import Benchmark, QuestionType, mean_over_questions
+from roomscout.data.benchmark import Benchmark, mean_over_questions
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.scoring.intervals import (
     NO_SPREAD,
@@ -145,11 +144,8 @@ def test_types_of_ones_own_have_intervals_and_their_mean_as_overall():
     found = estimates(one_each([0.0, 1.0] * 6, "open"), BENCHMARK)
     assert [each.name for each in found] == ["open", "overall"]
     assert found[0].interval is not None and found[0].interval == found[1].interval
-
-
-def test_the_overall_of_types_of_ones_own_pools_their_questions():
-    rows = one_each([0.0] * 12, "open") + one_each([1.0] * 4, "open_number")
-    assert estimates(rows, BENCHMARK)[-1].percent == 25.0
+    pooled = one_each([0.0] * 12, "open") + one_each([1.0] * 4, "open_number")
+    assert estimates(pooled, BENCHMARK)[-1].percent == 25.0
 
 
 def test_the_intervals_of_a_summary_are_percentages_by_name():
@@ -200,9 +196,3 @@ def test_holms_adjustment():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.6, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
-
-
-def test_every_benchmark_of_ones_own_can_be_compared():
-    toy = Benchmark("toy", "Toy", (QuestionType("which_side", LETTER_KIND),))
-    rows = one_each([0.0, 1.0] * 6, "which_side")
-    assert [each.name for each in differences(rows, rows[::-1], toy)] == ["which_side", "overall"]
