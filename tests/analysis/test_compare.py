@@ -1,4 +1,4 @@
-"""`roomscout compare` and `roomscout leaderboard`, on real runs over twelve rooms and on files of lmms-eval."""
+"""`roomscout compare` and `roomscout leaderboard`, on real runs over ten rooms and on files of lmms-eval."""
 
 import csv
 import io
@@ -20,6 +20,7 @@ from roomscout.analysis.compare.pages import json_of, markdown_of
 from roomscout.analysis.report.writer import write_report
 from roomscout.command.main import main
 from roomscout.rooms import ScanStyle
+from roomscout.rooms.room import BARE
 from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 from roomscout.runs.writer import RunWriter
@@ -29,24 +30,29 @@ TASKS = ("object_counting", "room_size_estimation", "object_rel_distance")
 
 
 @pytest.fixture(scope="session")
-def twelve_rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
-    """Twelve coarse rooms with a question of each of three tasks."""
+def ten_rooms(tmp_path_factory: pytest.TempPathFactory) -> RoomScans:
+    """Ten coarse rooms with a question of each of three tasks."""
 
-    def one_of_each_task(scenes: list[list[Any]]) -> list[Any]:
-        first = {(row["scene_name"], row["question_type"]): row for rows in scenes[::-1] for row in rows[::-1]}
-        return [row for (_, task), row in reversed(first.items()) if task in TASKS]
+    def all_rows(scenes: list[list[Any]]) -> list[Any]:
+        return [row for rows in scenes for row in rows]
 
-    style = ScanStyle(resolution_m=0.5)
-    return room_scans(tmp_path_factory, "twelve_rooms", one_of_each_task, rooms=12, seed=11, style=style)
+    made = {
+        "rooms": 10,
+        "seed": 11,
+        "style": ScanStyle(resolution_m=0.5),
+        "level": BARE,
+        "per_type": dict.fromkeys(TASKS, 1),
+    }
+    return room_scans(tmp_path_factory, "ten_rooms", all_rows, **made)
 
 
 @pytest.fixture(scope="session")
-def runs(twelve_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(ten_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two random models with one move each and a report, and one without moves."""
 
     def make(root: Path) -> None:
         for name, changes in {"first": {"seed": 0}, "second": {"seed": 1}, "no_moves": {"steps": 0}}.items():
-            found = run_in_process(twelve_rooms.config(root / name, **{"steps": 1, **changes}))
+            found = run_in_process(ten_rooms.config(root / name, **{"steps": 1, **changes}))
             if name != "no_moves":
                 write_report(found)
 
@@ -94,20 +100,20 @@ def test_a_setting_may_differ_if_named(runs: dict[str, Path]):
     assert pair.differs == {"steps": (1, 0)}
 
 
-def test_other_questions_are_refused_with_their_numbers(twelve_rooms: RoomScans, runs: dict[str, Path], tmp_path: Path):
-    few = run_in_process(twelve_rooms.config(tmp_path, steps=1, num_questions=30))
-    with pytest.raises(RunError, match="30 in both, 6 and 0 in one alone; add --even-if questions"):
+def test_other_questions_are_refused_with_their_numbers(ten_rooms: RoomScans, runs: dict[str, Path], tmp_path: Path):
+    few = run_in_process(ten_rooms.config(tmp_path, steps=1, num_questions=2))
+    with pytest.raises(RunError, match="2 in both, 28 and 0 in one alone; add --even-if questions"):
         compared(runs["first"], few)
 
 
 def test_the_questions_that_all_runs_have_are_compared_if_named(runs: dict[str, Path], tmp_path: Path):
-    part = copy_with(runs["second"], tmp_path / "part", slice(0, 33))
+    part = copy_with(runs["second"], tmp_path / "part", slice(0, 27))
     found = compared(runs["first"], part, even_if=("questions",))
-    assert (found.questions, found.left_out) == (33, 3)
+    assert (found.questions, found.left_out) == (27, 3)
 
 
 def test_an_unfinished_run_is_refused(runs: dict[str, Path], tmp_path: Path):
-    part = copy_with(runs["second"], tmp_path / "part", slice(0, 33))
+    part = copy_with(runs["second"], tmp_path / "part", slice(0, 27))
     with pytest.raises(RunError, match="has 3 pending answers: finish it with roomscout resume"):
         compared(runs["first"], part)
 
@@ -133,7 +139,7 @@ def test_the_command_prints_and_writes_a_comparison(
     outs = [tmp_path / "out" / name for name in ("compare.html", "compare.json", "compare.md")]
     assert main(["compare", str(runs["first"]), str(runs["second"]), "--out", *map(str, outs)]) == 0
     said = capsys.readouterr().out
-    assert "36 questions about 12 scenes in all runs" in said
+    assert "30 questions about 10 scenes in all runs" in said
     assert "right in A, wrong in B" in said and "% power" in said
     found = compared(runs["first"], runs["second"])
     assert json.loads(outs[1].read_text()) == json.loads(json.dumps(json_of(found)))
@@ -169,14 +175,14 @@ def test_failed_questions_are_no_difference_between_runs_with_equal_answers(runs
     found = compared(runs["first"], with_failures(runs["first"], tmp_path / "failing"))
     (pair,) = found.pairs
     assert [each.percent for each in pair.differences] == [0.0] * 4
-    assert (pair.questions, pair.failed, pair.gained, pair.lost) == (27, (0, 9), (), ())
+    assert (pair.questions, pair.failed, pair.gained, pair.lost) == (22, (0, 8), (), ())
     assert pair.as_wrong is not None and pair.as_wrong[0] > pair.as_wrong[1]
 
 
 def test_failed_questions_count_as_wrong_if_that_is_asked(runs: dict[str, Path], tmp_path: Path):
     failing = with_failures(runs["first"], tmp_path / "failing")
     (pair,) = compare(read_answers([runs["first"], failing]), failed_as_wrong=True).pairs
-    assert pair.overall is not None and pair.questions == 36
+    assert pair.overall is not None and pair.questions == 30
     assert pair.overall.percent == pytest.approx(overall(failing) - overall(runs["first"]))
 
 
@@ -259,9 +265,9 @@ def test_the_leaderboard_has_what_the_finished_questions_score(runs: dict[str, P
     standing = standing_of(failing)
     finished = [row for row in RunReader(failing).rows if not row.failed]
     expected = aggregate(finished, RunReader(runs["first"]).benchmark)["overall"]
-    assert (standing.all_types.failed, standing.finished_only) == (9, pytest.approx(expected))
+    assert (standing.all_types.failed, standing.finished_only) == (8, pytest.approx(expected))
     board = leaderboard_text([[standing]])
-    assert "| failed | finished only (%) |" in board and f"| 9 | {expected:.1f} |" in board
+    assert "| failed | finished only (%) |" in board and f"| 8 | {expected:.1f} |" in board
 
 
 def test_the_leaderboard_writes_markdown_and_csv(

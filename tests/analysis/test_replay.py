@@ -125,13 +125,12 @@ def purple_pixels(shown: OpenPage) -> int:
     return int((np.abs(np.array(drawn(shown, "#canvas"), dtype=int) - PURPLE).max(axis=2) < 12).sum())
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_the_objects_that_the_question_names_have_boxes_that_can_be_hidden(
-    one_run: Path, named: tuple[str, list[ObjectBox]], browser: Any, tmp_path: Path, scheme: str
+    one_run: Path, named: tuple[str, list[ObjectBox]], browser: Any, tmp_path: Path
 ):
     name, boxes = named
     assert main(["replay", str(one_run), name, "--out", str(tmp_path / "named.html")]) == 0
-    opened = open_replay(browser, tmp_path / "named.html", color_scheme=scheme)
+    opened = open_replay(browser, tmp_path / "named.html", color_scheme="dark")
     labels = opened.page.locator("#labels .object:visible")
     assert sorted(labels.all_inner_texts()) == sorted(box.category for box in boxes)
     assert purple_pixels(opened) > 50 * len(boxes)

@@ -109,7 +109,7 @@ def test_a_question_page_shows_what_was_asked_seen_said_and_done(one_run: Path, 
 
 @pytest.mark.slow
 def test_arrow_keys_go_to_the_wrong_questions_and_escape_back_to_the_table(one_run: Path, reported: Path, opened: Any):
-    wrong = [row.folder for row in rows_of(one_run) if row.score < 1]
+    wrong = [row.folder for row in rows_of(one_run) if row.score < 1][:4]
     shown = opened(reported, f"#{wrong[0]}")
     seen = [shown.heading()]
     for name in wrong[1:]:

@@ -206,40 +206,10 @@ def test_an_interrupted_study_resumes_and_equals_an_undisturbed_one(studied: Pat
     assert (folder / "study.csv").read_bytes() == (studied / "study.csv").read_bytes()
 
 
-@pytest.mark.slow
-def test_parts_of_a_study_make_the_table_of_the_whole(
-    studied: Path, rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    folder = tmp_path / "motion"
-    given = ["study", "motion", str(folder), *flags(rooms)]
-    run_main([*given, "--shard", "1/2"])
-    assert "Pending: parts 2 of 2" in caplog.text
-    assert run_main([*given, "--shard", "2/2"]).returncode == 0
-    assert scores_in(folder) == scores_in(studied)
-
-
 def scores_in(study: Path) -> list[dict[str, str]]:
     """The rows of a table without what was never in view, which a merge always works out."""
     with (study / "study.csv").open() as table:
         return [{name: cell for name, cell in row.items() if name != "never_saw"} for row in csv.DictReader(table)]
-
-
-@pytest.fixture(scope="module")
-def in_parts(six_rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, RoomScans]:
-    """A study whose two parts are answered and merged while a scan was missing, and the rooms with that scan."""
-    folder = tmp_path_factory.mktemp("parts")
-    lacking = Path(shutil.copytree(six_rooms.root, folder / "rooms"))
-    scan = sorted(lacking.rglob("*.ply"))[0]
-    scan.rename(scan.with_suffix(".away"))
-    moved = RoomScans(lacking, lacking / six_rooms.questions.name)
-    study = opened(folder / "motion", "motion", moved)
-    for part in ((1, 2), (2, 2)):
-        answer_part(study, moved, part)
-    for cell in study.preset.cells:
-        merge(study.folder / "merged" / cell.folder, run_folders(study.place_of(cell)))
-    scan.with_suffix(".away").rename(scan)
-    return study, moved
 
 
 def answer_part(study: Study, rooms: RoomScans, part: tuple[int, int]) -> None:
@@ -253,14 +223,28 @@ def answer_part(study: Study, rooms: RoomScans, part: tuple[int, int]) -> None:
         done_file(ended.folder).touch()
 
 
-def test_parts_that_retry_their_failed_questions_are_merged_again(in_parts: tuple[Study, RoomScans]):
-    study, rooms = in_parts
+def test_parts_that_retry_their_failed_questions_are_merged_to_the_whole(
+    studied: Path, rooms: RoomScans, tmp_path: Path
+):
+    root = Path(shutil.copytree(rooms.root, tmp_path / "rooms"))
+    scan = min(root.rglob("*.ply"))
+    whole_scan = scan.read_bytes()
+    scan.write_bytes(b"damaged")
+    copied = RoomScans(root, root / rooms.questions.name)
+    study = opened(tmp_path / "motion", "motion", copied)
+    answer_part(study, copied, (1, 2))
+    assert finished_runs(study, Given({}, (1, 2)), COMMAND) is None  # the other part is pending
+    answer_part(study, copied, (2, 2))
     merged = [study.folder / "merged" / cell.folder for cell in study.preset.cells]
+    for cell, folder in zip(study.preset.cells, merged, strict=True):
+        merge(folder, run_folders(study.place_of(cell)))
     assert all(any(row.failed for row in RunReader(run).rows) for run in merged)
+    scan.write_bytes(whole_scan)
     for part in ((1, 2), (2, 2)):
-        answer_part(study, rooms, part)
-    assert finished_runs(study, Given({}, (1, 2), retry_failed=True), COMMAND) == merged
+        answer_part(study, copied, part)
+    assert run_main(["study", "motion", str(study.folder), *flags(copied, "--shard", "1/2")]).returncode == 0
     assert not any(row.failed for run in merged for row in RunReader(run).rows)
+    assert scores_in(study.folder) == scores_in(studied)
 
 
 def _ladder(tmp_path: Path, run: Path, shares: tuple[float, ...]) -> Any:
