@@ -13,7 +13,8 @@ import numpy as np
 
 from roomscout.models import ModelOptions, Reply
 from roomscout.models.conversation import Message
-from roomscout.models.openai.endpoint import Answer, Endpoint, ServerError, finish_of, parsed, said_in
+from roomscout.models.openai.endpoint import Answer, Endpoint, ServerError
+from roomscout.models.openai.responses import finish_of, first_choice, parsed, said_in
 
 log = logging.getLogger(__name__)
 
@@ -251,10 +252,9 @@ def require_reply(message: Mapping[str, Any], endpoint: Endpoint) -> None:
 
 def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
     """The first choice of a chat completion; raises ServerError if there is none."""
-    choices = answer.body.get("choices")
-    if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
+    if (choice := first_choice(answer.body)) is None:
         raise endpoint.error(f"sent no choices ({endpoint.quoted(answer.text)}): it must serve chat completions", 200)
-    return choices[0]
+    return choice
 
 
 def text_of(content: object) -> str | None:

@@ -4,7 +4,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
 from contextvars import copy_context
@@ -16,8 +16,8 @@ import httpx2
 import openai
 from openai._types import RequestOptions
 
-from roomscout.base.text import json_in
 from roomscout.models import ModelError, ServerOptions
+from roomscout.models.openai.responses import as_failure, parsed, said_in
 
 CONNECT_S = 5.0
 LARGEST_RESPONSE = 16 << 20
@@ -40,12 +40,7 @@ ADVICE = {
     429: "ask fewer questions at a time with --concurrency, and retry later",
 }
 """What to do about a status; about others, only the server knows."""
-TOO_EARLY = (425, 498)
-"""Statuses of requests that succeed later, which the client does not retry by itself."""
-ENDS = ("stop", "end_turn", "eos", "eos_token", "stop_sequence", "tool_calls", "function_call")
-CUT_OFF = ("length", "max_tokens")
-FINAL = ("content_filter", "sensitive", "safety", "refusal", "model_context_window_exceeded")
-"""Reasons of a reply's end: by itself, at the limit, and for what a request says; after any other it is not whole."""
+TOO_EARLY = (425, 498)  # retried, too, though not by the client itself
 NO_TIME = "ask fewer questions at a time with --concurrency, or wait longer with --request-timeout"
 NO_ANSWER = "check that the server runs, its URL, and the proxies and certificates that environment variables name"
 
@@ -194,49 +189,6 @@ def start(call: Callable[[], Result]) -> Future[Result]:
     return outcome
 
 
-def parsed(content: bytes | str) -> dict[str, Any] | None:
-    """The JSON object in a response; None for anything else, such as wrong UTF-8 or JSON nested too deeply."""
-    try:
-        body = json_in(content)
-    except ValueError:
-        return None
-    return body if isinstance(body, dict) else None
-
-
-def said_in(text: str) -> str:
-    """What a server says in the body of a refusal: the message of its error, else all of the body."""
-    body = parsed(text) or {}
-    error = body.get("error") or body.get("detail") or body
-    said = error.get("message") if isinstance(error, dict) else error
-    return said if isinstance(said, str) else text
-
-
-def finish_of(choice: Mapping[str, Any]) -> str:
-    """Why a reply ended: "stop", "length", or the server's own reason if it is neither of ENDS nor of CUT_OFF."""
-    details = choice.get("finish_details")
-    reason = choice.get("finish_reason") or (details.get("type") if isinstance(details, dict) else None)
-    if not reason or str(reason).casefold() in ENDS:
-        return "stop"
-    return "length" if str(reason).casefold() in CUT_OFF else str(reason)
-
-
-def _as_failure(content: bytes) -> tuple[int, bytes]:
-    """The status and the content of a response that came with status 200, as if it said in the status that it holds an
-    error, or a reply that broke off, which the client then retries."""
-    body = parsed(content) or {}
-    choices = body.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    alone = None if choices else body.get("detail") or (body if body.get("code") else None)
-    error: Any = body.get("error") or choice.get("error") or alone
-    if error:
-        code = str(error.get("code") if isinstance(error, dict) else body.get("code"))
-        status = int(code) if re.fullmatch("[45][0-9][0-9]", code) else 503
-        return status, json.dumps({"error": error}).encode()
-    if (reason := finish_of(choice)).casefold() not in ("stop", "length", *FINAL):
-        return 503, json.dumps({"error": f"a reply broke off with finish_reason {reason!r}"}).encode()
-    return 200, content
-
-
 class _HttpClient(openai.DefaultHttpxClient):
     """An HTTP client, thread-safe, whose responses are complete. `send` raises httpx2.TimeoutException after
     `timeout_s`, whatever the server sends in between, and OpenAIError, which is not retried, for a body above
@@ -269,7 +221,7 @@ class _HttpClient(openai.DefaultHttpxClient):
         headers = {name: response.headers[name] for name in kept if name in response.headers}
         status, content = response.status_code, bytes(body)
         if status == 200:
-            status, content = _as_failure(content)
+            status, content = as_failure(content)
         if status in TOO_EARLY or (400 <= status < 500 and b"overloaded" in content.lower()):
             headers["x-should-retry"] = "true"
         return httpx2.Response(status, headers=headers, content=content, request=request)

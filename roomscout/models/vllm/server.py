@@ -22,7 +22,7 @@ from typing import Any
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, watchdog
 from roomscout.models.gpus import first_gpu
-from roomscout.models.openai.endpoint import said_in
+from roomscout.models.openai.responses import said_in
 from roomscout.models.transformers.source import id_and_revision
 from roomscout.models.vllm import VllmOptions
 
