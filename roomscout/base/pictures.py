@@ -1,7 +1,7 @@
 """Opens image files of others: of known formats, of bounded size, upright, with 8 bits a channel."""
 
 import io
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -14,7 +14,8 @@ MOST_PIXELS = 16384 * 16384
 """Texture atlases of scans have that many pixels; Pillow's own limit is lower."""
 MOST_PIXELS_PER_BYTE = 64
 """A larger image is nearly all of one colour, and a small file of it would take all memory; 4096 x 4096 always pass."""
-Image.MAX_IMAGE_PIXELS = None  # `opened` is stricter
+Image.MAX_IMAGE_PIXELS = MOST_PIXELS  # Pillow itself raises at twice as many
+_HIGHEST_PERCENTILE = 99.0
 # What images are that Pillow does not read, by their first bytes, and what to do about them.
 _NOT_READ = {
     b"\xabKTX 20\xbb\r\n": "it is KTX2: convert the scan with `gltf-transform ktxdecompress`",
@@ -26,13 +27,9 @@ class PictureError(ValueError):
     """An image cannot be used; the message says why, and is part of a sentence."""
 
 
-def opened(source: Path | bytes, upright: bool = True) -> Image.Image:
-    """The image of a file or of its bytes, RGB or RGBA; `upright` as its EXIF orientation says. Ignores colour
-    profiles. Raises PictureError, also for a file that cannot be read."""
-    try:
-        data = source if isinstance(source, bytes) else source.read_bytes()
-    except OSError as error:
-        raise PictureError(f"it cannot be read: {error.strerror or error}") from None
+def opened(data: bytes, upright: bool = True) -> Image.Image:
+    """The image in the bytes of a file, RGB or RGBA; `upright` as its EXIF orientation says. Ignores colour profiles.
+    Raises PictureError."""
     try:
         if why := next((why for start, why in _NOT_READ.items() if data.startswith(start)), None):
             raise PictureError(why)
@@ -41,19 +38,36 @@ def opened(source: Path | bytes, upright: bool = True) -> Image.Image:
             if image.width * image.height > most:
                 raise PictureError(f"it has {image.width} x {image.height} pixels, more than {most:,}: save it smaller")
             shown = ImageOps.exif_transpose(image) if upright else image
-            if shown.mode == "F" or shown.mode.startswith("I"):
-                shown = Image.fromarray(_in_8_bits(np.asarray(shown)))
+            if shown.mode == "F" or shown.mode.startswith("I"):  # Pillow's own conversion clips 16 bits to white
+                grey = np.asarray(shown)
+                shown = Image.fromarray(as_bytes(grey, full_scale(grey)))
             return shown.convert("RGBA" if shown.has_transparency_data else "RGB")
     except PictureError:
         raise
     except UnidentifiedImageError:
         raise PictureError("it is damaged, or not an image of a known format") from None
+    except Image.DecompressionBombError:
+        raise PictureError(f"it has more than {2 * MOST_PIXELS:,} pixels: save it smaller") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:  # Pillow's own for broken chunks
         raise PictureError(f"it is damaged: {error}") from None
 
 
-def _in_8_bits(grey: np.ndarray) -> np.ndarray:
-    """(H, W) uint8 of floats up to 1, or of numbers of 8 or 16 bits; Pillow's own conversion clips them to white."""
-    highest = float(np.nan_to_num(grey).max(initial=0))
-    full = 1 if grey.dtype.kind == "f" and highest <= 1 else 255 if highest <= 255 else 65535
-    return (np.nan_to_num(grey.astype(np.float64)) * (255 / full)).clip(0, 255).round().astype(np.uint8)
+def full_scale(values: np.ndarray, depths: Sequence[float] = (65535,)) -> float:
+    """Full brightness of colours of any shape: 1 (of floats), 255, or the least of `depths` that holds nearly all. The
+    median of the values above 0 decides, so that a few outliers are clipped."""
+    bright = values[values > 0].astype(np.float64)
+    typical = float(np.median(bright)) if len(bright) else 0.0
+    if values.dtype.kind == "f" and typical <= 1:
+        return 1.0
+    if typical <= 255:
+        return 255.0
+    highest = np.percentile(bright, _HIGHEST_PERCENTILE)
+    return next((each for each in depths if highest <= each), depths[-1])
+
+
+def as_bytes(values: np.ndarray, full: float) -> np.ndarray:
+    """Colours of any numbers and shape as uint8, where `full` is full brightness; clips what is beyond, NaN is 0."""
+    if values.dtype == np.uint8 and full == 255:
+        return values
+    numbers = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
+    return (numbers * (255 / full)).clip(0, 255).round().astype(np.uint8)

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from roomscout.base.pictures import as_bytes, full_scale
 from roomscout.base.text import json_in
 from roomscout.rendering.geometry import Geometry, SceneError, no_faces
 from roomscout.rendering.gltf_materials import Material, MaterialReader
 from roomscout.rendering.parts import MeshPart, merged
-from roomscout.rendering.tables import as_bytes, full_scale
 from roomscout.rendering.textures import file_of
 
 _log = logging.getLogger(__name__)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from roomscout.base.pictures import as_bytes, full_scale
 from roomscout.rendering.geometry import Geometry, no_faces, triangulated
 from roomscout.rendering.parts import OPAQUE_ALPHA, MeshPart, merged, transparency, warn_of_loose_vertices
-from roomscout.rendering.tables import as_bytes, full_scale, numbers_of
+from roomscout.rendering.tables import numbers_of
 from roomscout.rendering.textures import Opacity, Picture, Pictures, Texture, Wrap, file_of, opacity_of
 
 _log = logging.getLogger(__name__)
@@ -26,8 +27,7 @@ _LINES_AND_CURVES = (b"l ", b"curv", b"surf")
 # An option of a texture, which comes before the name of its file, and its values.
 _OPTION = re.compile(r"-(\w+)((?:\s+(?:on|off|[-+]?[\d.]+(?:e[-+]?\d+)?)(?=\s))+)\s+", re.IGNORECASE)
 _NAMES_SHOWN = 5
-MOST_MATERIALS = 10_000
-"""Each is looked at by itself; scans have fewer."""
+MOST_MATERIALS = 10_000  # each takes a pass over all faces; scans have fewer
 
 
 class _Lines:

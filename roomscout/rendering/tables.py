@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from roomscout.base.pictures import as_bytes, full_scale
+
 _log = logging.getLogger(__name__)
 
 # A ragged column, whose lists vary in length, is a list of tuples.
@@ -23,7 +25,7 @@ HARMONICS = ("f_dc_0", "f_dc_1", "f_dc_2")
 _GREY = re.compile(r"(intensity|reflectance|reflectivity|remission|amplitude|luminance|gr[ae]y)[_#\d]*")
 _GREY_PERCENTILES = (1.0, 99.0)
 # Full brightness of colours of 10, 12, 16 and 32 bits; a few values may be higher.
-_DEPTHS, _HIGHEST_PERCENTILE = (1023, 4095, 65535, 2**32 - 1), 99.0
+_DEPTHS = (1023, 4095, 65535, 2**32 - 1)
 
 
 @dataclass(frozen=True)
@@ -213,27 +215,6 @@ def _packed_words(column: np.ndarray) -> np.ndarray | None:
     else:
         words = native.astype(np.float32).view(np.uint32).astype(np.int64)
     return words if words.max(initial=0) > 255 else None  # else they are labels
-
-
-def full_scale(values: np.ndarray, depths: Sequence[float] = (65535,)) -> float:
-    """Full brightness of colours of any shape: 1 (of floats), 255, or the least of `depths` that holds nearly all. The
-    median of the values above 0 decides, so that a few outliers are clipped."""
-    bright = values[values > 0].astype(np.float64)
-    typical = float(np.median(bright)) if len(bright) else 0.0
-    if values.dtype.kind == "f" and typical <= 1:
-        return 1.0
-    if typical <= 255:
-        return 255.0
-    highest = np.percentile(bright, _HIGHEST_PERCENTILE)
-    return next((each for each in depths if highest <= each), depths[-1])
-
-
-def as_bytes(values: np.ndarray, full: float) -> np.ndarray:
-    """Colours of any numbers and shape as uint8, where `full` is full brightness; clips what is beyond, NaN is 0."""
-    if values.dtype == np.uint8 and full == 255:
-        return values
-    numbers = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
-    return (numbers * (255 / full)).clip(0, 255).round().astype(np.uint8)
 
 
 def colours_or_greys(path: Path, table: Table) -> np.ndarray | None:

@@ -22,8 +22,7 @@ _OPACITY_BLOCKS = 2048
 # Texture coordinates further outside than this are moved here.
 _FAR_UV = 64.0
 
-MOST_PROBLEMS = 20
-"""Of a scan, so many are logged."""
+MOST_PROBLEMS = 20  # of a scan that are logged
 
 _BYTES = np.arange(256) / 255
 
@@ -102,11 +101,9 @@ def _with_margins(pixels: np.ndarray, axis: int, below: float, above: float) -> 
 
 def decoded(data: bytes) -> Picture:
     """Decode an image file. Ignores its orientation, as glTF prescribes. Raises PictureError."""
-    image = opened(data, upright=False)
-    pixels = np.asarray(image)
-    if image.mode == "RGB":
-        return Picture(pixels)
-    return Picture(np.ascontiguousarray(pixels[..., :3]), np.ascontiguousarray(pixels[..., 3]))
+    pixels = np.asarray(opened(data, upright=False))
+    alpha = np.ascontiguousarray(pixels[..., 3]) if pixels.shape[2] == 4 else None
+    return Picture(np.ascontiguousarray(pixels[..., :3]), alpha)
 
 
 def file_of(scan: Path, name: str, beside: Path | None = None) -> Path:

@@ -140,8 +140,8 @@ class SavedShot:
         if self.file is None:
             return None
         try:
-            return np.array(opened(self.path).convert("RGB"))
-        except PictureError:
+            return np.array(opened(self.path.read_bytes()).convert("RGB"))
+        except (OSError, PictureError):
             return None
 
     @property

@@ -108,9 +108,9 @@ class FloorPlans:
 def _saved_area(path: Path) -> PlanArea | None:
     """Where a plan lies that was drawn before; None if it is missing or damaged, and must be drawn again."""
     try:
-        values = json_in(opened(path).info[_PLACE_KEY])
+        values = json_in(opened(path.read_bytes()).info[_PLACE_KEY])
         return PlanArea(values["width"], values["height"], tuple(values["origin"]), values["metres_per_pixel"])
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -182,8 +182,8 @@ def _data_address(path: Path, kind: str) -> str | None:
     """An image as a data: URL; None if it is damaged."""
     data = io.BytesIO()
     try:
-        opened(path).convert("RGB").save(data, format=kind, quality=JPEG_QUALITY)
-    except PictureError:
+        opened(path.read_bytes()).convert("RGB").save(data, format=kind, quality=JPEG_QUALITY)
+    except (OSError, PictureError):
         return None
     return f"data:image/{kind.lower()};base64,{base64.b64encode(data.getvalue()).decode()}"
 
