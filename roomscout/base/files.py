@@ -1,4 +1,4 @@
-"""Replaces files whole: a new file takes the place of the old one once it is complete."""
+"""Replaces files whole, once the new one is complete, and tells what a download left in place of a file."""
 
 import argparse
 import os
@@ -13,10 +13,8 @@ LFS_POINTER = b"version https://git-lfs"
 _WEB_PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml)", re.IGNORECASE)
 
 
-def not_fetched(path: Path) -> str:
-    """What a download left in place of a file, and what to do; empty if its beginning shows neither. Raises OSError."""
-    with path.open("rb") as file:
-        head = file.read(1024)
+def not_fetched(head: bytes) -> str:
+    """What a download left in place of a file, by its beginning, and what to do; empty if that shows neither."""
     if head.startswith(LFS_POINTER):
         return "is a Git LFS pointer instead of the file: run git lfs pull in its repository"
     if _WEB_PAGE.match(head):

@@ -29,7 +29,6 @@ NO_COLOUR = re.compile(r"(?<![a-z])(depth|ir|infrared|mask|label|instance|semant
 SERIES_SHOWN = 5
 CONTAINERS = "mov,matroska,webm,avi,mpegts,mpeg,asf,flv"
 """The formats of videos, by FFmpeg's names; those that list other files are none of them."""
-MICROSECONDS = 1_000_000
 HDR = {16: "PQ", 18: "HLG"}
 """Transfers that nothing here maps to sRGB, by their numbers in ITU-T H.273."""
 
@@ -107,8 +106,9 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
     whatever the container says, but warns if it is more; they are shown as players show them, see `_upright`."""
     with _opened(path) as (video, stream):
         total = sum(1 for packet in video.demux(stream) if packet.size)
-        rate, seconds = stream.average_rate, (video.duration or 0) / MICROSECONDS
+        rate, seconds = stream.average_rate, (video.duration or 0) / 1e6
         promised = stream.frames or round(seconds * (rate or 0))
+        least = stream.frames or 0.95 * promised - 1  # a duration is only about that of the frames
         if (transfer := HDR.get(stream.codec_context.color_trc)) is not None:
             log.warning("%s is HDR (%s): its frames are too flat; convert it to SDR", path, transfer)
     require_frames(path, total, frames)
@@ -117,7 +117,7 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
         total = decoded
         require_frames(path, total, frames)
         made, _ = _decoded(path, sampled(total, frames), size)
-    if total < 0.95 * promised - 1:
+    if total < least:
         log.warning(
             "%s is damaged or ends early: frames are chosen among the %d of %d that decode", path, total, promised
         )
@@ -138,7 +138,7 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
     made = {}
     for place in dict.fromkeys(wanted):
         with _reading(files[place]):
-            made[place] = Shot(FRAME, size.fitted(opened(files[place])))
+            made[place] = Shot(FRAME, size.fitted(opened(files[place].read_bytes())))
     record = FramesRecord(str(path), _sha256([files[place] for place in made]), len(files), wanted)
     return record, tuple(made[place] for place in wanted)
 
@@ -226,8 +226,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     with importing("av", "--videos", VideoError):
         import av
     try:
-        if instead := not_fetched(path):
-            raise VideoError(f"{path} {instead}")
+        with path.open("rb") as file:
+            if instead := not_fetched(file.read(1024)):
+                raise VideoError(f"{path} {instead}")
         with av.open(str(path), options={"format_whitelist": CONTAINERS}) as video:
             covers = av.stream.Disposition.attached_pic
             streams = [each for each in video.streams.video if not each.disposition & covers]

@@ -59,7 +59,7 @@ def reader_of(path: Path) -> Callable[[Path], Geometry]:
     suffix = path.suffix.lower()
     if not head:
         raise SceneError(f"{path} is empty: download or export it again")
-    if why := not_fetched(path):
+    if why := not_fetched(head):
         raise SceneError(f"{path} {why}")
     if head.startswith(_ARCHIVES):
         raise SceneError(f"{path} is an archive: unpack it")
