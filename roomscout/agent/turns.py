@@ -71,7 +71,7 @@ class Budget:
         """`taken` are the turns of earlier processes of the run, and `done` those of its answers that they finished."""
         self.amount, self._price, self._lock = amount, price, Lock()
         self._of = {episode: self._cost(turns) for episode, turns in (taken or {}).items()}
-        self._waiting = self._of.keys() - done
+        self._waiting, self.spent = self._of.keys() - done, sum(self._of.values())
 
     def spend(self, episode: EpisodeId, turn: Turn) -> None:
         """Count a finished turn, with the answer that was asked for as if it were the last. Raises RunError if a reply
@@ -83,13 +83,10 @@ class Budget:
                 "one that does, or resume without a budget"
             )
         with self._lock:
+            cost = self._cost([turn])
             self._waiting.discard(episode)
-            self._of[episode] = self._of.get(episode, 0.0) + self._cost([turn])
-
-    @property
-    def spent(self) -> float:
-        """The cost so far."""
-        return math.fsum(self._of.values())
+            self._of[episode] = self._of.get(episode, 0.0) + cost
+            self.spent += cost
 
     @property
     def is_spent(self) -> bool:
@@ -101,12 +98,11 @@ class Budget:
         the amount is exceeded by at most one question; None for any number."""
         if self.amount == math.inf:
             return None
-        unfinished = self._waiting | set(in_progress)
-        finished = [cost for episode, cost in self._of.items() if episode not in unfinished]
-        if not finished:
+        unfinished = [self._of[episode] for episode in self._waiting.union(in_progress) if episode in self._of]
+        if not (finished := len(self._of) - len(unfinished)):
             return 0 if in_progress else 1
-        mean = max(math.fsum(finished) / len(finished), 1e-12)  # a price may be 0
-        reserved = math.fsum(max(0.0, mean - self._of.get(episode, 0.0)) for episode in in_progress)
+        mean = max((self.spent - sum(unfinished)) / finished, 1e-12)  # a price may be 0
+        reserved = sum(max(0.0, mean - self._of.get(episode, 0.0)) for episode in in_progress)
         return max(int((self.amount - self.spent - reserved) / mean), 0 if in_progress else 1)
 
     def _cost(self, turns: Sequence[Turn]) -> float:
