@@ -17,6 +17,7 @@ BOUNDS_PERCENTILES = (2.0, 98.0)
 OUTLIER_EXTENTS = 10.0
 # Larger meshes get smooth shading; flat shading needs three vertices per face.
 FLAT_SHADING_MAX_FACES = 1_000_000
+POLYGONS_AT_A_TIME = 50_000
 MOST_CORNERS = 10_000
 """Corners of a polygon; the outlines of floors have fewer."""
 
@@ -68,6 +69,11 @@ def triangulated(polygons: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, 
     size = polygons.shape[1]
     if size > MOST_CORNERS:
         raise ValueError(f"a face has {size:,} corners, more than {MOST_CORNERS:,}")
+    if len(polygons) > POLYGONS_AT_A_TIME:  # what follows takes a kilobyte each
+        firsts = range(0, len(polygons), POLYGONS_AT_A_TIME)
+        blocks = [triangulated(polygons[first : first + POLYGONS_AT_A_TIME], points) for first in firsts]
+        rows_of = [rows + first for first, (_, rows) in zip(firsts, blocks, strict=True)]
+        return np.concatenate([places for places, _ in blocks]), np.concatenate(rows_of)
     fan = np.array([[0, corner, corner + 1] for corner in range(1, size - 1)], dtype=np.int64).reshape(-1, 3)
     places, rows = np.tile(fan, (len(polygons), 1)), np.repeat(np.arange(len(polygons)), len(fan))
     if size < 4:

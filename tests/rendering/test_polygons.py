@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roomscout.rendering import geometry
 from roomscout.rendering.geometry import triangulated
 from roomscout.rendering.readers import read_geometry
 
@@ -41,6 +42,15 @@ def test_convex_polygons_are_fans_in_their_order():
     assert area(points, np.array([0, 1, 4, 3])[places[2:4]])[2] == pytest.approx(0.4)
 
 
+def test_polygons_are_cut_alike_in_blocks(monkeypatch):
+    points = np.random.default_rng(0).normal(size=(40, 3))
+    polygons = np.arange(40).reshape(10, 4)
+    whole = triangulated(polygons, points)
+    monkeypatch.setattr(geometry, "POLYGONS_AT_A_TIME", 3)
+    for found, expected in zip(triangulated(polygons, points), whole, strict=True):
+        assert (found == expected).all()
+
+
 @pytest.mark.parametrize("suffix", [".obj", ".ply"])
 def test_a_concave_floor_has_its_area(tmp_path, suffix):
     rows = "".join(f"{x} {y} 0\n" for x, y in L)
@@ -52,5 +62,5 @@ def test_a_concave_floor_has_its_area(tmp_path, suffix):
             "element face 1\nproperty list uchar int vertex_indices\nend_header\n" + rows + "6 1 2 3 4 5 0\n"
         )
     (tmp_path / f"floor{suffix}").write_text(text)
-    geometry = read_geometry(tmp_path / f"floor{suffix}")
-    assert area(geometry.vertices, geometry.faces)[2:] == pytest.approx([12, 12])
+    floor = read_geometry(tmp_path / f"floor{suffix}")
+    assert area(floor.vertices, floor.faces)[2:] == pytest.approx([12, 12])
