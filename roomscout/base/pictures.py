@@ -39,8 +39,7 @@ def opened(data: bytes, upright: bool = True) -> Image.Image:
                 raise PictureError(f"it has {image.width} x {image.height} pixels, more than {most:,}: save it smaller")
             shown = ImageOps.exif_transpose(image) if upright else image
             if shown.mode == "F" or shown.mode.startswith("I"):  # Pillow's own conversion clips 16 bits to white
-                grey = np.asarray(shown)
-                shown = Image.fromarray(as_bytes(grey, full_scale(grey)))
+                shown = Image.fromarray(as_bytes(grey := np.asarray(shown), full_scale(grey)))
             return shown.convert("RGBA" if shown.has_transparency_data else "RGB")
     except PictureError:
         raise

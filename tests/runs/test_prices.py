@@ -14,13 +14,13 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.turns import Budget
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.contents import RunContents
-from roomscout.analysis.report.scores import facts_in_words
+from roomscout.analysis.report.scores import about_in_words, facts_in_words
 from roomscout.command.verbs import VERBS
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.models import Reply
 from roomscout.runs import RunError
-from roomscout.runs.prices import Price, read_price
+from roomscout.runs.prices import Price, in_money, read_price
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, Turn
 
@@ -93,6 +93,7 @@ def test_the_money_of_a_run_is_in_its_summary_tables_and_report(rooms: RoomScans
     assert [float(row["money"]) for row in rows] == pytest.approx([int(row["turns"]) * OF_A_TURN for row in rows])
     contents = RunContents.read(folder)
     assert "by task: object_counting" in dict(facts_in_words(contents))["Cost"]
+    assert about_in_words(contents).endswith(f"cost {in_money(cost['money'])}")
     assert leaderboard([str(folder)]) == 0
     assert "| cost | run |" in capsys.readouterr().out
 

@@ -96,8 +96,6 @@ def lead_of(run: RunContents) -> dict[str, Any] | None:
         verdicts.append(f"{words}.")
     if asked.own_percent is not None:
         verdicts.append(f"{asked.own_percent:.1f} % over {asked.scored_own:,} answers in types of your own.")
-    if (cost := run.summary.cost) is not None and cost.money is not None:
-        verdicts.append(f"It cost {in_money(cost.money)}.")
     return {
         "percent": f"{asked.overall:.1f} %",
         "interval": interval_in_words(interval) if interval else "",
@@ -141,11 +139,12 @@ def hardware_in_words(found: Hardware | None) -> list[tuple[str, str]]:
 
 
 def about_in_words(run: RunContents) -> str:
-    """A run in a line: what its title lacks of model, benchmark, number of questions, folder and start."""
-    facts = run.facts
+    """A run in a line: what its title lacks of model, benchmark, number of questions, folder, start and cost."""
+    facts, cost = run.facts, run.summary.cost
     named = [answering(facts), asked_in_words(facts, run.benchmark)] if facts.name else []
-    folder = [] if run.folder.name == facts.name else [run.folder.name]
-    return " · ".join([*named, counted(facts.questions, "question"), facts.started[:16].replace("T", " "), *folder])
+    ends = [] if run.folder.name == facts.name else [run.folder.name]
+    ends += [] if cost is None or cost.money is None else [f"cost {in_money(cost.money)}"]
+    return " · ".join([*named, counted(facts.questions, "question"), facts.started[:16].replace("T", " "), *ends])
 
 
 def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
