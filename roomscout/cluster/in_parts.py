@@ -5,6 +5,7 @@ have, to be resumed.
 """
 
 import logging
+import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -80,6 +81,8 @@ def _answered(parts: "Parts", no_node_for_s: float) -> list[Part]:
         with ray_cluster(asked["replicas"], gpus_each, no_node_for_s) as cluster:
             return parts.answer_on(cluster, Path(probe.name))
     except ClusterLost as error:
+        if os.environ.get("RAY_ADDRESS"):  # it was joined: another one cannot be started in its place
+            raise
         log.warning("%s; another cluster will resume the run", error)
     with ray_cluster(asked["replicas"], gpus_each, no_node_for_s) as cluster:
         return parts.answer_on(cluster, Path(probe.name))
