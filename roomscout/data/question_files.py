@@ -22,10 +22,10 @@ OPTION_COLUMNS = tuple("ABCDEFGH")
 AS_GIVEN = "as_given"
 """A column that is true in the files of `saved`. Such a row skips the benchmark's column mapping and
 exclusions, and may have a `ground_truth` of null."""
-OWN_COLUMNS = ("scan", "answer_kind", "unit", "start", "scale", "up_axis", "extra_answers", AS_GIVEN)
+OWN_COLUMNS = ("scan", "answer_kind", "unit", "start", "scale", "up_axis", "extra_answers", "canary", AS_GIVEN)
 """Columns that a row may have whatever its benchmark's are: the path of its scan, instead of dataset and scene; the
 kind of its answer, for a type that no benchmark defines; the start of the camera; the unit and the up axis of its scan;
-and further right answers, which a judge reads."""
+further right answers, which a judge reads; and a string that marks test data, which nothing reads."""
 
 _log = logging.getLogger(__name__)
 

@@ -16,6 +16,8 @@ MAX_ATTEMPTS = 50
 MIN_CATEGORIES, MIN_UNIQUE = 8, 5
 MOST_OF_THINNED = 6  # objects of a category in a room that is thinned out
 MAX_ROOMS = 100_000
+SEEDS_END = 2**32
+"""Seeds are smaller: NumPy would take a larger one for several numbers, and make the room of another seed."""
 FLOORS = [(176, 134, 92), (140, 100, 66), (198, 172, 134), (150, 150, 148), (120, 112, 104)]
 WALLS = [(228, 224, 212), (214, 222, 226), (222, 214, 196), (206, 220, 206), (232, 214, 206), (216, 212, 226)]
 MAX_OBJECTS = 100
@@ -80,8 +82,8 @@ def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: 
     r"""Room `index` of the series that `seed` (0 or more) selects, to the byte; `style`, by default the level's,
     affects the\mesh alone. Raises ValueError for invalid numbers, or if no room has as many objects as the level
     demands."""
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, not {seed}")
+    if not 0 <= seed < SEEDS_END:
+        raise ValueError(f"seed must be from 0 to {SEEDS_END - 1}, not {seed}")
     if not 0 <= index < MAX_ROOMS:
         raise ValueError(f"room index must be from 0 to {MAX_ROOMS - 1}, not {index}")
     for attempt in range(MAX_ATTEMPTS):

@@ -1,10 +1,11 @@
 """The fixed test split of the benchmark `rooms`: 200 rooms of each level, with a question of each type about each room.
 
-The questions ship with the package; rooms are made when they are asked about. `make_scans` starts processes
+The questions and the hash of each scan ship with the package; rooms are made when they are asked about. `make_scans` starts processes
 `python -m roomscout.rooms.split FOLDER`, which read the rooms to make from their standard input.
 """
 
 import fcntl
+import hashlib
 import json
 import logging
 import lzma
@@ -18,26 +19,34 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from roomscout.base.files import replace_bytes
 from roomscout.base.processes import environment
 from roomscout.data.question_files import QuestionError
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, RoomQuestion, room_questions
 from roomscout.rooms.room import LEVELS, Room, make_room
-from roomscout.rooms.writer import QUESTIONS_FILE, room_record, write_ply
+from roomscout.rooms.writer import QUESTIONS_FILE, ply_of, room_record
 
 log = logging.getLogger(__name__)
 
-VERSION = 1  # counted up whenever a room or a question changes. The scores of different versions are not comparable.
+VERSION = 2  # counted up whenever a room or a question changes. The scores of different versions are not comparable.
 SHA256 = "5b16509889cd3fdf044ad47955c2376a463d3d60e110d743f2ae85c92ca6481e"
-"""Of the questions and the rooms' geometry in millimetres, as first made: part of the label of scores."""
-SHIPPED = Path(__file__).parent / "split.jsonl.xz"  # the questions, which scripts/rooms_split.py wrote
-OWN_COLUMNS = ("id", "dataset")  # columns that a question gets in the split
+"""Of SHIPPED, unpacked, and SHIPPED_SCANS: part of the label of scores."""
+SHIPPED = Path(__file__).parent / "split.jsonl.xz"
+"""The questions; scripts/rooms_split.py wrote both files."""
+SHIPPED_SCANS = Path(__file__).parent / "split.sha256"
+"""The SHA-256 of each room's file, as `sha256sum` writes and checks them."""
+CANARY = "Test data of the benchmark rooms of RoomScout: not for training. GUID 5d0a6f1e-3c7b-4e52-9b0e-8a41c2f7d936"
+"""In each row, so that training data can be searched for it; see BIG-bench (arXiv:2206.04615)."""
+OWN_COLUMNS = ("id", "dataset", "canary")  # columns that a question gets in the split
 ROOMS = 200  # rooms of each level, with a question of each of the nine types about each
 SEEDS = {"bare": 4_000_000, "furnished": 5_000_000, "cluttered": 6_000_000}
 """Other rooms than those of the explorer's training, validation and test, and of the demo."""
 RESOLUTION_M = 0.08  # grid step of the meshes: at the usual 0.05, all rooms together would take 2 GB instead of 0.9
-CANDIDATES = dict.fromkeys(QUESTIONS_PER_TYPE, 3)
+CANDIDATES = {name: 12 if "_rel_" in name or name == "route_planning" else 3 for name in QUESTIONS_PER_TYPE}
 """Questions from which one of each type is chosen, so that the answers of the split are balanced."""
+DECIMALS = 3  # of a scan's coordinates in metres, so that processors that round otherwise make the same file
 MOST_WORKERS = 16
 SECONDS_BETWEEN_REPORTS = 20.0
 
@@ -60,6 +69,7 @@ def split_folder(parent: Path | None = None) -> Path:
     with _keeping_in(parent):
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / QUESTIONS_FILE).exists():
+            replace_bytes(folder / SHIPPED_SCANS.name, SHIPPED_SCANS.read_bytes())
             replace_bytes(folder / QUESTIONS_FILE, lzma.decompress(SHIPPED.read_bytes()))
     return folder
 
@@ -97,6 +107,11 @@ def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) ->
 def shipped_questions() -> tuple[RoomQuestion, ...]:
     """The questions of the split as rows, in their order."""
     return tuple(map(json.loads, lzma.decompress(SHIPPED.read_bytes()).splitlines()))
+
+
+def sha256_of_shipped() -> str:
+    """What SHA256 has to be."""
+    return hashlib.sha256(lzma.decompress(SHIPPED.read_bytes()) + SHIPPED_SCANS.read_bytes()).hexdigest()
 
 
 def _missing(folder: Path, scenes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -149,22 +164,40 @@ def main(arguments: list[str]) -> None:
         room = checked_room(level, name, asked[level, name])
         (folder / level).mkdir(exist_ok=True)
         replace_bytes(folder / level / f"{name}.json", json.dumps(room_record(room)).encode())
-        write_ply(room.mesh, folder / level / f"{name}.ply")
+        replace_bytes(folder / level / f"{name}.ply", ply_of(room.mesh))
+
+
+def split_room(level: str, name: str) -> Room:
+    """A room of the split by its name, as this machine makes it."""
+    seed, index = _numbers(name)
+    room = make_room(seed, index, replace(LEVELS[level].style, resolution_m=RESOLUTION_M), LEVELS[level])
+    return replace(room, mesh=replace(room.mesh, vertices=np.round(room.mesh.vertices, DECIMALS)))
 
 
 def checked_room(level: str, name: str, asked: Sequence[RoomQuestion]) -> Room:
-    """A room of the split by its name; raises SplitError if the questions `asked` about it are not true of it here."""
-    seed, index = map(int, name.removeprefix("room_seed").split("_"))
-    room = make_room(seed, index, replace(LEVELS[level].style, resolution_m=RESOLUTION_M), LEVELS[level])
-    rows = json.loads(json.dumps(room_questions(room, (seed, index), CANDIDATES)))
+    """A room of the split by its name; raises SplitError if the questions `asked` about it are not true of it here, or
+    its scan is not the one that was shipped, to the bit."""
+    room = split_room(level, name)
+    rows = json.loads(json.dumps(room_questions(room, _numbers(name), CANDIDATES)))
     own = dict.fromkeys(OWN_COLUMNS)
     candidates = [row | own for row in rows]
-    if not all(row | own in candidates for row in asked):
+    line = f"{hashlib.sha256(ply_of(room.mesh)).hexdigest()}  {level}/{name}.ply"
+    if line not in _shipped_scans() or not all(row | own in candidates for row in asked):
         raise SplitError(
             f"this machine makes another room {name} than version {VERSION} of the benchmark, so scores would not be "
             "comparable; install the NumPy and SciPy of constraints.txt"
         )
     return room
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    seed, index = map(int, name.removeprefix("room_seed").split("_"))
+    return seed, index
+
+
+@cache
+def _shipped_scans() -> frozenset[str]:
+    return frozenset(SHIPPED_SCANS.read_text(encoding="ascii").splitlines())
 
 
 def _write_boxes(folder: Path) -> None:

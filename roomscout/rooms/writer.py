@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from roomscout.base.files import replace_bytes, replacing
 from roomscout.base.text import json_in
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
@@ -103,13 +105,22 @@ def _claim(out: Path, made_with: dict[str, Any]) -> None:
         raise ValueError(f"{out} has other rooms (made with {earlier}, not {made_with}); choose another folder")
 
 
-def write_ply(mesh: RoomMesh, path: Path) -> None:
-    """Write a binary PLY with vertex colours; creates its folder."""
-    import trimesh
+def ply_of(mesh: RoomMesh) -> bytes:
+    """A binary PLY file with vertex colours, the same bytes whatever is installed."""
+    vertices = np.empty(len(mesh.vertices), [("xyz", "<f4", 3), ("rgb", "u1", 3)])
+    vertices["xyz"], vertices["rgb"] = mesh.vertices, mesh.colours
+    faces = np.empty(len(mesh.faces), [("corners", "u1"), ("indices", "<i4", 3)])
+    faces["corners"], faces["indices"] = 3, mesh.faces
+    header = ["ply", "format binary_little_endian 1.0", f"element vertex {len(vertices)}"]
+    header += [*(f"property float {axis}" for axis in "xyz"), *(f"property uchar {c}" for c in ("red", "green", "blue"))]
+    header += [f"element face {len(faces)}", "property list uchar int vertex_indices", "end_header", ""]
+    return "\n".join(header).encode() + vertices.tobytes() + faces.tobytes()
 
+
+def write_ply(mesh: RoomMesh, path: Path) -> None:
+    """Write `ply_of` a mesh; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    surface = trimesh.Trimesh(mesh.vertices, mesh.faces, vertex_colors=mesh.colours, process=False)
-    replace_bytes(path, surface.export(file_type="ply"))
+    replace_bytes(path, ply_of(mesh))
 
 
 def room_record(room: Room) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from roomscout.rendering.scene import Scene, make_scene
 from roomscout.rendering.views import FirstView
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
-from roomscout.rooms.room import FURNISHED, LEVELS
+from roomscout.rooms.room import FURNISHED, LEVELS, SEEDS_END
 from roomscout.rooms.writer import room_record
 
 ENDLESS = 7_000_000
@@ -30,6 +30,8 @@ ROOMS_IN_QUESTION = 16
 """The most rooms kept from the making of their question to the begin of its episode."""
 ATTEMPTS = 32
 """Rooms made in turn until one has a question of the types that are asked for."""
+END = SEEDS_END - ENDLESS
+"""The first number of which there is no question."""
 
 
 class _Place(NamedTuple):
@@ -57,7 +59,9 @@ class EndlessRooms:
         self._making = [Lock() for _ in range(ROOMS_KEPT)]
 
     def question(self, number: int) -> Question:
-        """The question of this number, made once also for several threads."""
+        """The question of this number, made once also for several threads; raises QuestionError from END on."""
+        if number >= END:
+            raise QuestionError(f"endless rooms have numbers below {END}, not {number}")
         with self._making[number % ROOMS_KEPT]:
             return self._known(number)
 

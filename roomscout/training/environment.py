@@ -162,6 +162,8 @@ class World:
             (question,) = normalized([which], find_benchmark(self.benchmark))
             _require_scored([question])
             return question
+        if not isinstance(which, str) and (isinstance(which, bool) or not isinstance(which, int | np.integer)):
+            raise EnvError(f"a question is a Question, an id or a number, got {which!r}")
         if self.rooms is not None and not isinstance(which, str) and which >= 0:
             return self.rooms.question(which)
         if isinstance(which, str):
@@ -199,6 +201,7 @@ class RoomEnv:
         self._world.users += 1
         self._state: QuestionState | None = None
         self._given = 0
+        self._closed = False
         self._coverage: SurfaceCoverage | None = None
 
     def another(self) -> "RoomEnv":
@@ -232,6 +235,8 @@ class RoomEnv:
         `question` is a Question, an id, or a number: a position in `questions`, or the seed of an endless room. Without
         it, one is drawn with `seed`. Raises EnvError, QuestionError, ScanNotFound, SceneError or RenderError.
         """
+        if self._closed:
+            raise EnvError("the environment is closed: make another")
         world = self._world
         asked = world.question(world.draw(seed) if question is None else question)
         self._forget()
@@ -248,12 +253,8 @@ class RoomEnv:
 
     def step(self, reply: str | Reply) -> Step:
         """Take a turn with a reply, its text or a Reply; raises EnvError after the end or for anything else."""
-        state = self.state
-        if state.is_final:
-            raise EnvError(f"the episode of question {state.question.id} is over ({state.status}): call reset")
-        if not isinstance(reply, str | Reply):
-            raise EnvError(f"step takes the text of a reply, got {reply!r} ({type(reply).__name__})")
-        turn = None
+        self.require_can_take(reply)
+        state, turn = self.state, None
         with failing(state):
             turn = state.step(Reply(reply) if isinstance(reply, str) else reply)
             self._move_unasked()
@@ -272,9 +273,18 @@ class RoomEnv:
         messages = [] if state.is_final else self._new_messages()
         return Step(messages, sum(rewards.values()), state.is_final, info)
 
+    def require_can_take(self, reply: object) -> None:
+        """Raise EnvError unless `step` could take this reply now."""
+        state = self.state
+        if state.is_final:
+            raise EnvError(f"the episode of question {state.question.id} is over ({state.status}): call reset")
+        if not isinstance(reply, str | Reply):
+            raise EnvError(f"step takes the text of a reply, got {reply!r} ({type(reply).__name__})")
+
     def close(self) -> None:
         """End the episode; the last environment that shares a renderer ends that too. Can be called twice."""
-        if self._world.users:
+        if not self._closed:
+            self._closed = True
             self._forget()
             self._world.users -= 1
             if not self._world.users:

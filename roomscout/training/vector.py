@@ -1,9 +1,11 @@
 """`VectorEnv`: many episodes at once, with their views drawn in parallel."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, Self
+
+import numpy as np
 
 from roomscout.agent.turns import FAILED_PART, VIEW_THREADS
 from roomscout.data.questions import Question
@@ -34,20 +36,29 @@ class VectorEnv:
     ) -> list[list[Message]]:
         """Begin episodes, in all or in `only` these environments, with `questions` and `seeds` as for `RoomEnv.reset`;
         returns the first messages, [] with `failures` for one that cannot. Raises EnvError or QuestionError."""
-        where = list(range(len(self.envs))) if only is None else list(only)
+        where = list(range(len(self))) if only is None else self._places(only, "only")
         chosen, drawn = self._each(questions, where, "questions"), self._each(seeds, where, "seeds")
-        asked = [
-            self.envs[place]._world.draw(seed) if question is None else question
-            for place, question, seed in zip(where, chosen, drawn, strict=True)
-        ]
+        world = self.envs[0]._world
+        asked = [world.draw(seed) if q is None else q for q, seed in zip(chosen, drawn, strict=True)]
+        asked = [world.question(each) for each in asked]
         return self._map(self._begin, where, asked)
 
     def step(self, replies: Sequence[str | Reply | None] | Mapping[int, str | Reply]) -> list[Step]:
         """Take a turn in each environment that has a reply: a list, with None for none, or replies by position. The
-        Step of an environment without a reply has no messages and no reward. Raises EnvError as `RoomEnv.step`."""
-        given = [replies.get(place) for place in range(len(self))] if isinstance(replies, Mapping) else replies
-        where = list(range(len(self.envs)))
-        return self._map(self._step, where, self._each(given, where, "replies"))
+        Step of an environment without a reply has no messages and no reward. Raises EnvError as `RoomEnv.step`, before
+        any episode moves."""
+        where = list(range(len(self)))
+        if isinstance(replies, Mapping):
+            self._places(replies, "replies")
+            given: Sequence[str | Reply | None] = [replies.get(place) for place in where]
+        else:
+            given = self._each(() if replies is None else replies, where, "replies")
+        for place, reply in enumerate(given):
+            if reply is not None and self.failures[place] is None:
+                self.envs[place].require_can_take(reply)
+            elif reply is not None:
+                raise EnvError(f"the episode of environment {place} could not begin ({self.failures[place]})")
+        return self._map(self._step, where, given)
 
     def close(self) -> None:
         """End all episodes and the renderer."""
@@ -79,11 +90,21 @@ class VectorEnv:
         pending = [self._pool.submit(copy_context().run, call, *each) for each in zip(where, values, strict=True)]
         return [future.result() for future in pending]
 
+    def _places(self, given: object, name: str) -> list[int]:
+        """Different positions of environments; raises EnvError."""
+        places = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        for place in places:
+            if isinstance(place, bool) or not isinstance(place, int | np.integer) or not 0 <= place < len(self):
+                raise EnvError(f"{name} takes positions from 0 to {len(self) - 1}, got {place!r}")
+        if len(set(places)) < len(places):
+            raise EnvError(f"{name} has the same position twice: {places}")
+        return places
+
     @staticmethod
     def _each(values: Sequence[Any] | None, where: Sequence[int], name: str) -> Sequence[Any]:
         """One value for each environment; raises EnvError."""
         if values is None:
             return [None] * len(where)
-        if isinstance(values, str) or len(values) != len(where):
+        if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != len(where):
             raise EnvError(f"{name} takes a list with one entry for each of {len(where)} environments")
         return values

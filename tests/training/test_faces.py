@@ -1,5 +1,6 @@
-"""Environments in Gymnasium's shape, with the real library."""
+"""Environments in the shapes of other libraries, with the real ones, and the one test that every face passes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -10,6 +11,8 @@ from gymnasium.utils.env_checker import check_env
 
 from roomscout.training.environment import EnvError, RoomEnv
 from roomscout.training.faces.gymnasium import RoomGym, RoomGymVector
+from roomscout.training.faces.trl import CALL, RoomTool
+from roomscout.training.vector import VectorEnv
 
 VIEW: dict[str, Any] = {"image_size": SMALL_VIEW, "focal": 75.0, "renderer": "raycast", "steps": 3}
 TURN = 'I look. {"rotation_angle_degrees": 90, "answer": null, "done": false}'
@@ -24,6 +27,105 @@ def settings_of(rooms: RoomScans) -> dict[str, Any]:
         "question_types": ["object_counting"],
         **VIEW,
     }
+
+
+class Face:
+    """An episode of a face: `begin` it with a question, `reply` for (text, reward of the episode so far, ended)."""
+
+    def __init__(self, env: Any, begin: Callable[[Any], str], reply: Callable[[str], tuple[str, float, bool]]) -> None:
+        self.begin, self.reply, self.close = begin, reply, getattr(env, "close", lambda: None)
+
+
+def text_of(messages: Any) -> str:
+    return "\n\n".join(each.text for each in messages)
+
+
+def face_of_env(env: RoomEnv) -> Face:
+    def reply(text: str) -> tuple[str, float, bool]:
+        step = env.step(text)
+        return text_of(step.messages), step.reward, step.ended
+
+    return Face(env, lambda question: text_of(env.reset(question)), reply)
+
+
+def face_of_vector(_: RoomEnv, settings: dict[str, Any]) -> Face:
+    env = VectorEnv(2, **settings)
+
+    def reply(text: str) -> tuple[str, float, bool]:
+        step, _ = env.step([text, None])
+        return text_of(step.messages), step.reward, step.ended
+
+    return Face(env, lambda question: text_of(env.reset([question, 0])[0]), reply)
+
+
+def face_of_gym(env: RoomEnv) -> Face:
+    gym = RoomGym(env)
+
+    def reply(text: str) -> tuple[str, float, bool]:
+        seen, reward, terminated, truncated, _ = gym.step(text)
+        assert not truncated
+        return "" if terminated else seen["text"], float(reward), terminated
+
+    return Face(gym, lambda question: gym.reset(options={"question": question})[0]["text"], reply)
+
+
+def face_of_gym_vector(_: RoomEnv, settings: dict[str, Any]) -> Face:
+    gym = RoomGymVector(1, **settings)
+
+    def reply(text: str) -> tuple[str, float, bool]:
+        seen, rewards, terminated, _, _ = gym.step((text,))
+        return "" if terminated[0] else seen["text"][0], rewards[0], bool(terminated[0])
+
+    return Face(gym, lambda question: gym.reset(options={"questions": [question]})[0]["text"][0], reply)
+
+
+def face_of_tool(env: RoomEnv) -> Face:
+    tool = RoomTool(env)
+
+    def begin(question: Any) -> str:
+        *blocks, call = tool.reset(question)
+        assert call == {"type": "text", "text": CALL}
+        return "\n\n".join(each["text"] for each in blocks if each["type"] == "text")
+
+    def reply(text: str) -> tuple[str, float, bool]:
+        before = tool.get_reward()
+        (said,) = [each["text"] for each in tool.reply(text) if each["type"] == "text"]
+        ended = said == "The episode has ended."
+        return "" if ended else said, tool.get_reward() - before, ended
+
+    return Face(env, begin, reply)
+
+
+FACES: dict[str, Callable[[RoomEnv, dict[str, Any]], Face]] = {
+    "RoomEnv": lambda env, _: face_of_env(env),
+    "VectorEnv": face_of_vector,
+    "RoomGym": lambda env, _: face_of_gym(env),
+    "RoomGymVector": face_of_gym_vector,
+    "RoomTool": lambda env, _: face_of_tool(env),
+}
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_every_face_shows_and_rewards_an_episode_alike_refuses_alike_and_closes_only_itself(
+    name: str, rooms: RoomScans
+):
+    settings = settings_of(rooms)
+    right = next(row for row in rooms.rows if row["question_type"] == "object_counting")
+    replies = (TURN, "nothing to read", f'{{"answer": "{right["ground_truth"]}", "done": true}}')
+    with RoomEnv(**settings) as first, first.another() as other:
+        face = FACES[name](first.another(), settings)
+        for _ in range(2):  # it can begin again
+            assert face.begin(0) == text_of(other.reset(0))
+            for reply in replies:
+                assert face.reply(reply) == (text_of((step := other.step(reply)).messages), step.reward, step.ended)
+            assert step.ended and step.reward == 1.0
+        for question in ("unknown", 10**6, -1, 1.5, True):
+            with pytest.raises(EnvError):
+                face.begin(question)
+        other.reset(0)
+        face.close()
+        face.close()
+        assert not other.step(TURN).ended and other.state.error is None
 
 
 class TestGymnasium:

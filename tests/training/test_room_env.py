@@ -98,6 +98,8 @@ def test_endless_rooms_are_repeatable_and_no_rooms_of_a_test():
         assert env.reset(3)[1].text == first[1].text, "its number is the seed"
         with pytest.raises(EnvError, match="has no question -1"):
             env.reset(-1)
+        with pytest.raises(QuestionError, match="below 4287967296"):  # its seed would be that of another room
+            env.reset(2**32 - ENDLESS)
     assert max(*SPLITS.values(), *SEEDS.values()) < ENDLESS
     assert all(name.startswith(tuple(f"room_seed{seed}_" for seed in SEEDS.values())) for name in names)
 
@@ -115,6 +117,23 @@ def test_episodes_at_once_equal_those_alone_and_share_their_scans(rooms: RoomSca
             assert env.step(replies[0]).messages == steps[0][0].messages == steps[0][2].messages
             assert env.step(replies[1]).reward == steps[1][0].reward
         assert len(many.reset(only=[1])) == 1
+
+
+def test_episodes_at_once_all_stay_where_they_are_if_one_of_them_cannot_go_on(rooms: RoomScans):
+    turn = '{"rotation_angle_degrees": 40, "answer": null, "done": false}'
+    with VectorEnv(3, rooms.questions, scan_root=rooms.root, **VIEW) as many:
+        many.reset(questions=[0, 0, 0])
+        many.step({0: DONE})
+        for replies in ([turn] * 3, [None, turn, 5], [turn], "xxx", {5: turn}, {"1": turn}, None):
+            with pytest.raises(EnvError):
+                many.step(replies)  # type: ignore[arg-type]
+        for arguments in ({"only": [7]}, {"only": [0, 0]}, {"only": 1.5}, {"questions": []}, {"questions": 3.5}):
+            with pytest.raises(EnvError):
+                many.reset(**arguments)  # type: ignore[arg-type]
+        with pytest.raises(EnvError, match="no question 'x'"):
+            many.reset(questions=[0, 0, "x"])
+        assert [env.state.turn for env in many.envs] == [1, 0, 0] and many.envs[0].state.is_final
+        assert [each.ended for each in many.step([None, turn, turn])] == [True, False, False]
 
 
 def test_endless_rooms_of_several_episodes_are_made_once_each_and_drawn_in_order():

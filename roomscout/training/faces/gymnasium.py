@@ -107,7 +107,8 @@ class RoomGymVector(gym.vector.VectorEnv):
     def reset(self, *, seed: int | None = None, options: Named | None = None) -> tuple[Named, Named]:
         """Begin all episodes; `options` may have "questions", one for each."""
         super().reset(seed=seed)
-        return self._batched(), self._infos(self._begin(range(self.num_envs), (options or {}).get("questions")))
+        begun = self._begin(range(self.num_envs), (options or {}).get("questions"))
+        return self._batched(), self._infos(begun)
 
     def step(self, actions: Sequence[str]) -> tuple[Named, Any, Any, Any, Named]:
         """Take a turn in each episode; one that had ended begins again instead, whatever its action."""

@@ -1,0 +1,162 @@
+"""What the text of the questions of the benchmark `rooms` tells without the room: python -m scripts.text_only.
+
+A conditional logit for letters and a ridge regression for numbers, which know of each option its letter and words, and
+of a question the objects that it names and the shape of its route. They are fitted on half of the rooms and asked about
+the other half.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from roomscout.data.vsi_types import VSI_TYPES
+from roomscout.rooms.benchmark import FREQUENT
+from roomscout.rooms.questions import RoomQuestion
+from roomscout.rooms.split import shipped_questions
+
+LETTERS = "ABCD"
+STEPS = 150
+KINDS = {each.name: each.kind for each in VSI_TYPES}
+NAMED = {
+    "object_abs_distance": r"between the (.+) and the (.+) \(",
+    "object_counting": r"many (.+)\(s\)",
+    "object_size_estimation": r"of the ([^()]+), measured",
+    "object_rel_distance": r"closest to the (.+)\?",
+    "object_rel_direction": r"by the (.+?) and facing the (.+?), is the (.+?) to",
+    "route_planning": r"beginning at the (.+?) and facing the (.+?)\. .*navigate to the (.+?)\.",
+}
+Trait = tuple[str | int, ...]
+
+
+def named(row: RoomQuestion) -> tuple[str, ...]:
+    """The objects that a question names in its fixed words; of a route also how many blanks it has, and whether it
+    begins with one."""
+    pattern = NAMED.get(re.sub("_(easy|medium|hard)$", "", row["question_type"]))
+    found = re.search(pattern, row["question"]) if pattern else None
+    words = found.groups() if found else ()
+    if row["question_type"] == "route_planning":
+        blanks, begins = row["question"].count("[please") - 1, "1. [" in row["question"]
+        words = (f"{blanks} blanks{', the first step' if begins else ''}", *words)
+    return words
+
+
+def traits(row: RoomQuestion) -> list[list[Trait]]:
+    """What the text says of each option."""
+    words, found, options = named(row), [], row["options"]
+    for letter, text in ((option[0], option[3:]) for option in options):
+        own: list[Trait] = [("letter", len(options), letter), ("text", len(options), text)]
+        own += [("word", place, word, text) for place, word in enumerate(words)]
+        if row["question_type"] == "route_planning":
+            turns = text.split(", ")
+            own += [("turn", place, turn, words[0]) for place, turn in enumerate(turns)]
+            own.append(("turns", len(turns), len(set(turns))))
+        found.append(own)
+    return found
+
+
+class TextOnly:
+    """A text-only model of one question type, fitted on `rows`, with an L2 penalty of `ridge`."""
+
+    def __init__(self, rows: Sequence[RoomQuestion], ridge: float = 1.0) -> None:
+        self.of_letters = bool(rows[0]["options"])
+        self._columns: dict[Trait, int] = {}
+        fit = self._fit_letters if self.of_letters else self._fit_numbers
+        self._weights = fit(rows, ridge)
+
+    def order(self, row: RoomQuestion) -> list[int]:
+        """The places of the options, the likeliest first."""
+        values = [self._value(own) for own in traits(row)]
+        return sorted(range(len(values)), key=lambda place: -values[place])
+
+    def answer(self, row: RoomQuestion) -> str:
+        """A letter or a number."""
+        if self.of_letters:
+            return LETTERS[self.order(row)[0]]
+        return f"{np.exp(self._value([('mean',), *(('word', *each) for each in enumerate(named(row)))])):.4g}"
+
+    def _value(self, own: Iterable[Trait]) -> float:
+        return float(sum(self._weights[self._columns[each]] for each in own if each in self._columns))
+
+    def _fit_letters(self, rows: Sequence[RoomQuestion], ridge: float) -> np.ndarray:
+        found = [traits(row) for row in rows]
+        for trait in (trait for row in found for own in row for trait in own):
+            self._columns.setdefault(trait, len(self._columns))
+        features = np.zeros((len(rows), len(LETTERS), len(self._columns)), np.float32)
+        shown = np.zeros(features.shape[:2], bool)
+        for number, row in enumerate(found):
+            for place, own in enumerate(row):
+                shown[number, place] = True
+                features[number, place, [self._columns[trait] for trait in own]] = 1
+        right = np.eye(len(LETTERS))[[LETTERS.index(row["ground_truth"]) for row in rows]]
+        weights = np.zeros(len(self._columns), np.float32)
+        for _ in range(STEPS):
+            odds = np.exp(features @ weights) * shown
+            error = right - odds / odds.sum(axis=1, keepdims=True)
+            gradient = np.tensordot(error.astype(np.float32), features, 2) - ridge * weights
+            weights += 2 / len(rows) * gradient
+        return weights
+
+    def _fit_numbers(self, rows: Sequence[RoomQuestion], ridge: float) -> np.ndarray:
+        found = [[("mean",), *(("word", *each) for each in enumerate(named(row)))] for row in rows]
+        for trait in (trait for row in found for trait in row):
+            self._columns.setdefault(trait, len(self._columns))
+        features = np.zeros((len(rows), len(self._columns)))
+        for number, row in enumerate(found):
+            features[number, [self._columns[trait] for trait in row]] = 1
+        logs = np.log([float(row["ground_truth"]) for row in rows])
+        penalty = ridge * np.diag([0.0, *[1.0] * (len(self._columns) - 1)])
+        return np.asarray(np.linalg.solve(features.T @ features + penalty, features.T @ logs))
+
+
+def scene(row: RoomQuestion) -> tuple[str, str]:
+    """The level and the name of a question's room."""
+    return row["dataset"], row["scene_name"]
+
+
+def halves(rows: Sequence[RoomQuestion], seed: int) -> list[tuple[list[RoomQuestion], list[RoomQuestion]]]:
+    """The rows of one half of the rooms and of the other, and the other way round."""
+    rooms = sorted({scene(row) for row in rows})
+    first = {rooms[i] for i in np.random.default_rng(seed).permutation(len(rooms))[: len(rooms) // 2]}
+    split = [row for row in rows if scene(row) in first], [row for row in rows if scene(row) not in first]
+    return [split, split[::-1]]
+
+
+def score(row: RoomQuestion, answer: str | None) -> float:
+    """The official score of an answer."""
+    return KINDS[row["question_type"]].score(answer, row["ground_truth"])
+
+
+def text_only_scores(rows: Sequence[RoomQuestion], splits: int = 2) -> dict[str, dict[str, float]]:
+    """Of each type in percent: the baseline `frequent`, always the best letter, always the last option, and the
+    text-only model on rooms that it was not fitted on."""
+    found = {}
+    for name in dict.fromkeys(row["question_type"] for row in rows):
+        own = [row for row in rows if row["question_type"] == name]
+        scores = {"frequent": [score(row, FREQUENT.answer_to(name, row["question"])) for row in own]}
+        if own[0]["options"]:
+            each = ([float(row["ground_truth"] == letter) for row in own] for letter in LETTERS)
+            scores["best letter"] = max(each, key=sum)
+            scores["last option"] = [float(row["ground_truth"] == row["options"][-1][0]) for row in own]
+        scores["text only"] = [
+            score(row, model.answer(row))
+            for seed in range(splits)
+            for known, asked in halves(own, seed)
+            for model in [TextOnly(known)]
+            for row in asked
+        ]
+        found[name] = {what: 100 * float(np.mean(values)) for what, values in scores.items()}
+    return found
+
+
+def main() -> None:
+    """Print a Markdown table of all types."""
+    columns = ("frequent", "best letter", "last option", "text only")
+    print("| percent |", " | ".join(columns), "|")
+    print("|---|" + "---|" * len(columns))
+    for name, scores in text_only_scores(shipped_questions()).items():
+        print(f"| {name} |", " | ".join(f"{scores[each]:.1f}" if each in scores else "" for each in columns), "|")
+
+
+if __name__ == "__main__":
+    main()
