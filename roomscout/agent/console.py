@@ -75,13 +75,21 @@ def log_to_console(level: int = logging.INFO) -> None:
     all but results, warnings and errors. Characters that the encoding lacks are escaped."""
     replace_unencodable(sys.stdout)
     formatter = RunLogFormatter() if level == logging.DEBUG else LogFormatter()
-    logging.getLogger().addHandler(_ConsoleHandler(level, formatter))
+    _print_lines_of("", _ConsoleHandler(level, formatter))
     logging.getLogger(OUR_LOGGER).setLevel(logging.DEBUG)
 
 
 def log_turns_to_console() -> None:
     """Also print each reply and its action from now on; not for a console that prints DEBUG anyway."""
-    logging.getLogger(TURNS_LOGGER).addHandler(_ConsoleHandler(logging.DEBUG, LogFormatter()))
+    _print_lines_of(TURNS_LOGGER, _ConsoleHandler(logging.DEBUG, LogFormatter()))
+
+
+def _print_lines_of(name: str, handler: _ConsoleHandler) -> None:
+    """Print a logger's lines from now on, instead of those that an earlier call in this process asked for."""
+    logger = logging.getLogger(name)
+    for earlier in [each for each in logger.handlers if isinstance(each, _ConsoleHandler)]:
+        logger.removeHandler(earlier)
+    logger.addHandler(handler)
 
 
 class RunLogFormatter(LogFormatter):

@@ -3,6 +3,7 @@
 Outside these blocks, the command lets both raise KeyboardInterrupt in the main thread: see `raise_at_interrupts`.
 """
 
+import math
 import signal
 import threading
 import time
@@ -15,10 +16,11 @@ REPEATED_S = 3.0
 """Interrupts within this time after one belong to it: people and job schedulers often send two."""
 
 
-def raise_at_interrupts() -> None:
+def raise_at_interrupts() -> Callable[[], bool]:
     """Let SIGINT, unless it is ignored, and SIGTERM raise KeyboardInterrupt; for REPEATED_S, ignore those that follow.
-    A second one would interrupt what the first one makes a program do, such as saving its results."""
-    raised_at = -REPEATED_S
+    A second one would interrupt what the first one makes a program do, such as saving its results. Returns a function
+    that tells whether one was raised: compiled libraries may turn it into an error of their own."""
+    raised_at = -math.inf
 
     def raise_once(number: int, frame: FrameType | None) -> None:
         nonlocal raised_at
@@ -29,6 +31,7 @@ def raise_at_interrupts() -> None:
     signal.signal(signal.SIGTERM, raise_once)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, raise_once)
+    return lambda: raised_at > -math.inf
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_
 def main(argv: list[str]) -> int:
     """Run the command with these arguments and return its exit status. 0: all questions finished; 1: some failed; 2:
     cannot run, write or continue; 3: unexpected error; 130: interrupted."""
-    raise_at_interrupts()  # clusters send SIGTERM, which stops a run like Ctrl-C
+    interrupted = raise_at_interrupts()  # clusters send SIGTERM, which stops a run like Ctrl-C
     refusals: tuple[type[Exception], ...] = (ConfigError,)
     try:
         with deferred_interrupts():  # in the midst of an import they would end in a traceback
@@ -53,10 +53,10 @@ def main(argv: list[str]) -> int:
 
         discard_output()
         return 0
-    except KeyboardInterrupt:
-        print("Interrupted before the run began; to start it, run the same command again.")
-        return 130
-    except Exception as error:  # noqa: BLE001 (else Python would exit with 1, the status of failed questions)
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 (else Python would exit with 1, that of failed questions)
+        if isinstance(error, KeyboardInterrupt) or interrupted():
+            print("Interrupted before the run began; to start it, run the same command again.")
+            return 130
         return failed(error, refusals)
     finally:  # a second signal would change the exit status
         for each in INTERRUPTS:

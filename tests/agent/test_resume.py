@@ -271,6 +271,22 @@ def test_an_early_interrupt_ends_without_a_traceback(
     assert (process.returncode, "Traceback" in said) == (130, False)
 
 
+def test_an_interrupt_that_a_library_makes_an_error_of_its_own_is_one_all_the_same(rooms: RoomScans, tmp_path: Path):
+    code = (
+        "import os, signal, sys, roomscout.edge.reading as reading\n"
+        "def broken(*_):\n"
+        "    try: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    except KeyboardInterrupt: raise ValueError('invalid schema') from None\n"
+        "reading.read_settings = broken\n"
+        "import roomscout.command.runs as runs\n"
+        "runs.read_settings = broken\n"
+        "from roomscout.command.main import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    ended = run_command([sys.executable, "-c", code, *rooms.flags(tmp_path)])
+    assert ended.returncode == 130 and "Interrupted before the run began" in ended.stdout and not ended.stderr
+
+
 def begun_run(rooms: RoomScans, tmp_path: Path) -> tuple[Path, Path]:
     """A run with all questions in progress, and a copy of its scans."""
     root = Path(shutil.copytree(rooms.root, tmp_path / "moved"))
