@@ -92,7 +92,7 @@ class VectorEnv:
 
     def _places(self, given: object, name: str) -> list[int]:
         """Different positions of environments; raises EnvError."""
-        places = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        places: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
         for place in places:
             if isinstance(place, bool) or not isinstance(place, int | np.integer) or not 0 <= place < len(self):
                 raise EnvError(f"{name} takes positions from 0 to {len(self) - 1}, got {place!r}")
