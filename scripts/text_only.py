@@ -6,6 +6,7 @@ the other half.
 """
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -152,10 +153,10 @@ def text_only_scores(rows: Sequence[RoomQuestion], splits: int = 2) -> dict[str,
 def main() -> None:
     """Print a Markdown table of all types."""
     columns = ("frequent", "best letter", "last option", "text only")
-    print("| percent |", " | ".join(columns), "|")
-    print("|---|" + "---|" * len(columns))
+    lines = [["percent", *columns], ["---"] * 5]
     for name, scores in text_only_scores(shipped_questions()).items():
-        print(f"| {name} |", " | ".join(f"{scores[each]:.1f}" if each in scores else "" for each in columns), "|")
+        lines.append([name, *(f"{scores[each]:.1f}" if each in scores else "" for each in columns)])
+    sys.stdout.write("".join(f"| {' | '.join(line)} |\n" for line in lines))
 
 
 if __name__ == "__main__":

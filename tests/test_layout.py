@@ -18,7 +18,7 @@ ALLOWED = {
     "scoring": {"base", "data"},
     "envs": {"base", "data", "rendering"},
     "runs": {"base", "data", "scoring", "envs", "models", "rendering"},
-    "agent": {"base", "data", "scoring", "rendering", "models", "envs", "runs"},
+    "agent": {"base", "data", "scoring", "rendering", "rooms", "models", "envs", "runs"},
     "edge": {"base", "data", "rendering", "models", "envs", "runs", "agent"},
     "cluster": {"base", "data", "models", "rendering", "runs", "agent", "edge"},
     "analysis": {"base", "data", "scoring", "rendering", "envs", "runs", "agent"},
@@ -39,7 +39,7 @@ HEAVY = {
     "torch": {"models", "training", "rendering"},
     "transformers": {"models", "training"},
     "open3d": {"rendering"},
-    "trimesh": {"rendering", "rooms"},
+    "trimesh": {"rendering"},
     "pyrender": {"rendering"},
 }
 """Libraries that take seconds to import, and the packages that may."""

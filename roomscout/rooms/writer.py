@@ -112,7 +112,10 @@ def ply_of(mesh: RoomMesh) -> bytes:
     faces = np.empty(len(mesh.faces), [("corners", "u1"), ("indices", "<i4", 3)])
     faces["corners"], faces["indices"] = 3, mesh.faces
     header = ["ply", "format binary_little_endian 1.0", f"element vertex {len(vertices)}"]
-    header += [*(f"property float {axis}" for axis in "xyz"), *(f"property uchar {c}" for c in ("red", "green", "blue"))]
+    header += [
+        *(f"property float {axis}" for axis in "xyz"),
+        *(f"property uchar {c}" for c in ("red", "green", "blue")),
+    ]
     header += [f"element face {len(faces)}", "property list uchar int vertex_indices", "end_header", ""]
     return "\n".join(header).encode() + vertices.tobytes() + faces.tobytes()
 
