@@ -101,10 +101,11 @@ class AnswerKind(Protocol):
         """Further scores by name, for the result row; they count towards no task or overall. By default none."""
         return {}
 
-    def vote(self, answers: Sequence[str]) -> str:
-        """The answer that most of these valid ones give, the earliest on a tie; ignores case and a final period."""
-        votes = Counter(map(_normal, answers))
-        return max(answers, key=lambda answer: votes[_normal(answer)])
+    def vote(self, answers: Sequence[str]) -> str | None:
+        """The answer that most of these valid ones give; ignores case and a final period. None on a tie."""
+        (most, count), *others = Counter(map(_normal, answers)).most_common(2)
+        tied = others and others[0][1] == count
+        return None if tied else next(answer for answer in answers if _normal(answer) == most)
 
 
 def with_unit(answer: str, unit: str) -> str:

@@ -21,7 +21,7 @@ from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import SIGHT_COLUMNS, columns_of, split
 from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
-from roomscout.scoring.agreement import agreement_of, by_annotator
+from roomscout.scoring.agreement import agreement_of, by_annotator, dealt
 from roomscout.scoring.by_dataset import scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
 from roomscout.scoring.samples import summarize_samples
@@ -104,22 +104,22 @@ def _scored(
     error: str = "",
 ) -> Summary:
     """The summary without its costs; `error` is one of code of a user's. Raises AggregateError."""
+    people = facts.setting("annotator")
+    who = dealt(people, [each.scene for each in reader.questions], facts.samples) if people else {}
     marks, part, batch = reader.marks, facts.part, not facts.of_one_scan
     scores = summarize(rows, benchmark, facts.episodes - len(rows), str(part).replace(" ", "_") if part else "")
     if facts.frames is not None:
         shown = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
         scores = replace(scores, asked=replace(scores.asked, shown=shown))
-    samples, agreement, errors = _of_samples(reader, rows, benchmark) if facts.samples > 1 else (None, {}, [])
+    samples, agreement, errors = _of_samples(reader, rows, benchmark, who) if facts.samples > 1 else (None, {}, [])
     errors = [error, *errors] if error else errors
-    people = facts.setting("annotator")
-    dealt = [(row.episode.dealt_to(people, facts.samples), row) for row in rows] if people else []
     scores = replace(
         scores,
         intervals=intervals_of(rows, benchmark) if batch else None,
         datasets=scores_by_dataset(rows, benchmark) if batch else {},
         samples=samples,
         agreement=agreement,
-        annotators=by_annotator(dealt, benchmark),
+        annotators=by_annotator([(who[row.episode], row) for row in rows] if who else [], benchmark),
         baselines=known_baselines(reader, benchmark),
     )
     uneven = uneven_scenes(rows, benchmark) if scores.intervals else ""
@@ -139,7 +139,7 @@ def _scored(
 
 
 def _of_samples(
-    reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark
+    reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark, who: Mapping[EpisodeId, str]
 ) -> tuple[SampleScores | None, dict[str, Agreement], list[str]]:
     """What several answers to a question score, how much they agree, and what failed in the code of their kinds."""
     samples, agreement, errors = None, dict[str, Agreement](), list[str]()
@@ -150,7 +150,7 @@ def _of_samples(
     except AnswerKindError as error:
         errors.append(f"no scores over the samples: {error}")
     try:
-        agreement = agreement_of(rows, asked)
+        agreement = agreement_of(rows, asked, who)
     except AnswerKindError as error:
         errors.append(f"no agreement of the samples: {error}")
     return samples, agreement, errors

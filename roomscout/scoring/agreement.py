@@ -1,35 +1,123 @@
 """How much several answers to a question agree, and what each person of a run of people scores."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import median
+from typing import NamedTuple
 
-from roomscout.data.answers import AnswerKind
+import numpy as np
+
+from roomscout.base.text import listed
+from roomscout.data.answers import AnswerKind, Number
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
-from roomscout.scoring.intervals import scored_alone
-from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.intervals import FEWEST_SCENES, LEVEL, SEED, scored_alone
+from roomscout.scoring.rows import EpisodeId, ResultRow
 from roomscout.scoring.scores import Agreement, PersonScores, Scores
 from roomscout.scoring.summary import rounded
 
+DEAL_SEED = 0
+RESAMPLES = 1999
 
-def agreement_of(rows: Iterable[ResultRow], questions: Mapping[str, Question]) -> dict[str, Agreement]:
-    """The mean pairwise agreement of the answers to each question, in percent by kind. Two answers agree by the score
-    of one if the other were the truth, both ways round; where one cannot be (a number of 0, or with a judge), if they
-    are equal. Questions with two answers or more count once. Raises AnswerKindError."""
-    answers: dict[str, list[str]] = {}
-    for row in rows:
-        if row.answer is not None:
-            answers.setdefault(row.id, []).append(row.answer)
-    found: dict[str, list[float]] = {}
-    for id, given in answers.items():
-        if len(given) > 1:
-            question = questions[id]
-            pairs = [_agree(question, *pair) for pair in combinations(given, 2)]
-            found.setdefault(question.kind.name, []).append(mean(pairs))
+
+def dealt(people: Sequence[str], scenes: Sequence[Hashable], samples: int) -> dict[EpisodeId, str]:
+    """Who of several people gives which answer, if each question, of which `scenes` has the scene, has `samples`
+    answers. Whole scenes are dealt out in a random order, always the same, so that everybody gets questions of all
+    types; if there are fewer scenes than people, questions are. With as many samples as people, everybody answers each
+    question once."""
+    units = list(scenes) if len(set(scenes)) >= len(people) else list(range(len(scenes)))
+    order = list(dict.fromkeys(units))
+    random.Random(DEAL_SEED).shuffle(order)
+    first = {unit: place * samples for place, unit in enumerate(order)}
     return {
-        name: Agreement(questions=len(of_kind), percent=rounded(100 * mean(of_kind))) for name, of_kind in found.items()
+        EpisodeId(number, sample): people[(first[unit] + sample - 1) % len(people)]
+        for number, unit in enumerate(units, start=1)
+        for sample in range(1, samples + 1)
     }
+
+
+def agreement_of(
+    rows: Iterable[ResultRow], questions: Mapping[str, Question], people: Mapping[EpisodeId, str]
+) -> dict[str, Agreement]:
+    """How far the answers to each question agree, by kind of answer, over those with answers of two `people` or more,
+    of each person the first one; without people, of two samples or more. Raises AnswerKindError.
+
+    `percent` is the mean agreement of pairs: the score of one if the other were the truth, both ways round; where one
+    cannot be (a number of 0, or with a judge), whether they are equal. `alpha` corrects for chance: Krippendorff's
+    alpha, nominal for words and letters, of ratios for numbers (K. Krippendorff, "Computing Krippendorff's
+    Alpha-Reliability", 2011), with the percentile interval of a bootstrap over scenes."""
+    given: dict[str, dict[Hashable, ResultRow]] = {}
+    missing = Counter[str]()
+    for row in sorted(rows, key=lambda each: each.sample):
+        if row.answer is None:
+            missing[questions[row.id].kind.name] += 1
+        else:
+            given.setdefault(row.id, {}).setdefault(people.get(row.episode, row.sample), row)
+    found: dict[str, list[_Unit]] = {}
+    for id, answers in given.items():
+        if len(answers) > 1:
+            question, texts = questions[id], [str(row.answer) for row in answers.values()]
+            pairs = [_agree(question, *pair) for pair in combinations(texts, 2)]
+            found.setdefault(question.kind.name, []).append(_Unit(question, texts, mean(pairs)))
+    return {name: _agreement(units, missing[name]) for name, units in found.items()}
+
+
+class _Unit(NamedTuple):
+    """The answers of different people to a question, and their mean agreement."""
+
+    question: Question
+    answers: list[str]
+    agreed: float
+
+
+def _agreement(units: Sequence[_Unit], missing: int) -> Agreement:
+    alphas = _alphas(units)
+    return Agreement(
+        questions=len(units),
+        missing=missing,
+        percent=rounded(100 * mean([each.agreed for each in units])),
+        alpha=None if alphas is None else round(float(alphas[0]), 3),
+        interval=None if alphas is None or len(alphas) == 1 else _edges(alphas[1:]),
+    )
+
+
+def _edges(alphas: np.ndarray) -> tuple[float, float]:
+    low, high = np.nanpercentile(alphas, [100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2])
+    return round(float(low), 3), round(float(high), 3)
+
+
+def _alphas(units: Sequence[_Unit]) -> np.ndarray | None:
+    """Alpha, and if the questions are about FEWEST_SCENES scenes or more, that of each resample of these; None for
+    points, for which it has no metric, and for answers that are all the same, for which it is not defined."""
+    kind = units[0].question.kind
+    if kind.in_scan_coordinates:
+        return None
+    normal = [[" ".join(each.casefold().rstrip(".").split()) for each in unit.answers] for unit in units]
+    values = sorted({each for unit in normal for each in unit})
+    if len(values) < 2:
+        return None
+    unlike = 1.0 - np.eye(len(values))
+    if isinstance(kind, Number):
+        numbers = np.array([float(each) for each in values])
+        total = np.abs(numbers[:, None]) + np.abs(numbers)
+        unlike = np.square((numbers[:, None] - numbers) / np.where(total == 0, 1, total))
+    scenes = list(dict.fromkeys(unit.question.scene for unit in units))
+    counts, observed = np.zeros((len(scenes), len(values))), np.zeros(len(scenes))
+    for unit, answers in zip(units, normal, strict=True):
+        own = np.bincount([values.index(each) for each in answers], minlength=len(values)).astype(float)
+        counts[scenes.index(unit.question.scene)] += own
+        observed[scenes.index(unit.question.scene)] += own @ unlike @ own / (len(answers) - 1)
+    weights = np.ones((1, len(scenes)))
+    if len(scenes) >= FEWEST_SCENES:
+        drawn = np.random.default_rng(SEED).multinomial(len(scenes), [1 / len(scenes)] * len(scenes), RESAMPLES)
+        weights = np.concatenate([weights, drawn])
+    of_each = weights @ counts
+    n = of_each.sum(axis=1)
+    expected = np.einsum("bi,ij,bj->b", of_each, unlike, of_each, optimize=True) / (n - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(expected > 0, 1 - weights @ observed / expected, np.nan)
 
 
 def _agree(question: Question, first: str, second: str) -> float:
@@ -43,12 +131,14 @@ def _agree(question: Question, first: str, second: str) -> float:
 
 def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) -> dict[str, PersonScores]:
     """The scores by person. Each row comes with the name of its person."""
-    found = {}
+    found, every = {}, len({row.question_type for _, row in rows})
     for name in dict.fromkeys(name for name, _ in rows):
         own = [row for each, row in rows if each == name]
         percents, intervals = scored_alone(own, benchmark)
         found[name] = PersonScores(
             answers=sum(row.answer is not None for row in own),
+            types=sorted({row.question_type for row in own}),
+            every_type=len({row.question_type for row in own}) == every,
             failed=sum(row.failed for row in own),
             percent=rounded(percents["overall"]) if percents else None,
             interval=intervals.percent.get("overall") if intervals else None,
@@ -59,13 +149,18 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
 
 def agreement_lines(scores: Scores) -> list[str]:
     """The agreement and the scores of people, as lines of text."""
-    lines = [
-        f"Agreement of answers, {name}: {each.percent:.1f} % (pairwise; questions: {each.questions})"
-        for name, each in scores.agreement.items()
-    ]
+    lines = []
+    for name, each in scores.agreement.items():
+        interval = ", {:.2f} to {:.2f}".format(*each.interval) if each.interval else ""
+        alpha = "" if each.alpha is None else f"; Krippendorff's alpha {each.alpha:.2f}{interval}"
+        missing = f", missing answers: {each.missing}" if each.missing else ""
+        lines.append(
+            f"Agreement of answers, {name}: {each.percent:.1f} % of pairs{alpha} (questions: {each.questions}{missing})"
+        )
     for name, person in scores.annotators.items():
         interval = " ({:.1f} to {:.1f})".format(*person.interval) if person.interval else ""
-        score = "" if person.percent is None else f"{person.percent:.1f} %{interval}, "
+        types = "all types" if person.every_type else f"only {listed(person.types)}"
+        score = "" if person.percent is None else f"{person.percent:.1f} %{interval} over {types}, "
         failed = f" ({person.failed} more failed and score 0)" if person.failed else ""
         lines.append(f"{name}: {score}{person.answers} answers{failed}, {person.seconds:g} s each (median)")
     return lines

@@ -1,7 +1,7 @@
 """The results of a run: the outcome of each answer to each question."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -13,11 +13,6 @@ class EpisodeId(NamedTuple):
 
     number: int
     sample: int = 1
-
-    def dealt_to(self, people: Sequence[str], samples: int) -> str:
-        """Who of several people answers it, if each question has `samples` answers: these are dealt out like cards.
-        With as many samples as people, everybody answers each question once; with one, the questions are divided."""
-        return people[((self.number - 1) * samples + self.sample - 1) % len(people)]
 
     def __str__(self) -> str:
         """The name of its folder: "q001", and "q001_s2" for the second answer."""

@@ -68,12 +68,15 @@ def pass_at(k: int, scores: Sequence[float]) -> float:
 
 
 def majority_score(rows: Sequence[ResultRow], kind: AnswerKind) -> float:
-    """The score of the answer that a question's rows vote for, missing ones aside; raises AnswerKindError."""
+    """The score of the answer that a question's rows vote for, without missing ones; 0 on a tie. Raises
+    AnswerKindError."""
     answers = [row.answer for row in rows if row.answer is not None]
     if not answers:
         return 0.0
     with kind_code(kind, "vote"):
         voted = kind.vote(answers)
+    if voted is None:
+        return 0.0
     if kind.needs_judge:
         return next(row.score for row in rows if row.answer == voted and row.score is not None)
     with kind_code(kind, "score"):

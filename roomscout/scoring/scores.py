@@ -176,18 +176,25 @@ class SampleScores(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement(Record):
-    """The mean pairwise agreement of the answers to a question, over the `questions` with two answers or more."""
+    """How far the answers of different people (or samples) to a question agree, over the `questions` with two or more:
+    the mean `percent` of pairs, and Krippendorff's `alpha` with its `interval`. `missing` answers are in neither."""
 
     questions: int
+    missing: OmittedIfEmpty[int] = 0
     percent: float
+    alpha: OmittedIfNone[float | None] = None
+    interval: OmittedIfNone[Edges | None] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonScores(Record):
-    """What a person scores: the overall in percent, None if the benchmark's aggregate fails on these answers alone.
-    `failed` counts the questions that failed and score 0, and `seconds` is the median of an answer."""
+    """What a person scores over the `types` asked, which may not be `every_type` of the run: the overall in percent,
+    None if the benchmark's aggregate fails on these answers alone. `failed` counts the questions that failed and score
+    0, and `seconds` is the median of an answer."""
 
     answers: int
+    types: OmittedIfEmpty[list[str]] = field(default_factory=list)
+    every_type: bool = True
     failed: int
     percent: float | None
     interval: OmittedIfNone[Edges | None] = None

@@ -1,7 +1,7 @@
 """Several answers to each question: their folders, seeds, resumption, parts, and what they say together."""
 
 import json
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
 from random import Random
 
@@ -12,13 +12,14 @@ from result_rows import result_row
 
 from roomscout.agent.policies.named import RandomPolicy
 from roomscout.base.errors import ConfigError
-from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number
+from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number, Text
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
-from roomscout.data.questions import QuestionError, load_questions
+from roomscout.data.questions import Question, QuestionError, load_questions
 from roomscout.edge.api import ask, explore, load_policy
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
+from roomscout.scoring.agreement import agreement_of
 from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.samples import format_samples, pass_at, summarize_samples
 from roomscout.scoring.scores import Scores
@@ -117,14 +118,55 @@ def test_pass_at_k_is_the_mean_of_the_best_over_all_draws():
     ("kind", "answers", "voted"),
     [
         (LETTER_KIND, ["B", "A", "C", "A"], "A"),
-        (LETTER_KIND, ["C", "A"], "C"),
+        (LETTER_KIND, ["C", "A"], None),
+        (TEXT_KIND, ["Sofa", "a lamp", "sofa.", "A lamp", "bed"], None),
         (TEXT_KIND, ["a lamp", "Sofa", "the sofa", "sofa."], "Sofa"),
         (Number("m"), ["2", "9", "2.5"], "2.5"),
         (Number("m"), ["1", "2"], "1.5"),
     ],
 )
-def test_the_vote_of_answers(kind: AnswerKind, answers: list[str], voted: str):
+def test_the_vote_of_answers(kind: AnswerKind, answers: list[str], voted: str | None):
     assert kind.vote(answers) == voted
+
+
+def test_agreement_is_between_different_people_and_corrected_for_chance():
+    """Krippendorff's own example of nominal data (2011, section C): alpha 0.743 with missing values."""
+    coders = [
+        "1 2 3 3 2 1 4 1 2 * * *",
+        "1 2 3 3 2 2 4 1 2 5 * 3",
+        "* 3 3 3 2 3 4 2 2 5 1 *",
+        "1 2 3 3 2 4 4 1 2 5 1 *",
+    ]
+    kind = Text()
+    rows, questions, people = [], {}, {}
+    for coder, values in enumerate(coders, start=1):
+        for unit, value in enumerate(values.split(), start=1):
+            answer = None if value == "*" else value
+            row = result_row("presence", 0.0, number=unit, id=str(unit), sample=coder, answer=answer)
+            rows.append(row)
+            people[row.episode] = f"coder {coder}"
+            questions[str(unit)] = Question(str(unit), "own", f"scene {unit}", "presence", "?", kind=kind)
+    found = agreement_of(rows, questions, people)["text"]
+    assert (found.questions, found.missing, found.alpha) == (11, 7, 0.743)
+    assert found.interval is not None and found.interval[0] < 0.743 < found.interval[1]
+    one = dict.fromkeys(people, "anna")
+    assert agreement_of(rows, questions, one) == {}, "nobody agrees with themselves"
+
+
+def test_numbers_agree_by_their_ratio():
+    """Two coders, units (1, 2), (3, 3): alpha from the definition with the metric ((c - k) / (c + k))^2."""
+    kind = Number("m")
+    given = {"1": ("1", "2"), "2": ("3", "3")}
+    questions = {id: Question(id, "own", "scene", "size", "?", kind=kind) for id in given}
+    rows = [
+        result_row("size", 0.0, number=int(id), id=id, sample=sample, answer=answer)
+        for id, answers in given.items()
+        for sample, answer in enumerate(answers, start=1)
+    ]
+    observed = 2 * (1 / 3) ** 2 / 4
+    pairs = [(a, b) for a, b in permutations([1, 2, 3, 3], 2)]
+    expected = sum(((a - b) / (a + b)) ** 2 for a, b in pairs) / len(pairs)
+    assert agreement_of(rows, questions, {})["number"].alpha == pytest.approx(1 - observed / expected, abs=5e-4)
 
 
 def test_missing_answers_do_not_vote_and_unfinished_questions_do_not_count():
