@@ -5,9 +5,10 @@ import json
 import logging
 import os
 import re
+import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -70,12 +71,22 @@ class Site:
         raise NotImplementedError
 
 
-def server_on(port: int, site: Site, host: str = ADDRESS, token: str = "") -> ThreadingHTTPServer:
-    """A server that listens on a port of a host, on any free one for 0; raises PortError. With a `token`, each request
-    needs it as the parameter `token`; without one, it must name this computer as the host."""
+def own_address() -> str:
+    """The address of this computer in its network, as others reach it; its name if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+        try:
+            found.connect(("192.0.2.1", 9))  # RFC 5737: an address for documentation; UDP sends nothing to connect
+            return str(found.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
+
+
+def server_on(port: int, site: Site, host: str = ADDRESS, tokens: Collection[str] = ()) -> ThreadingHTTPServer:
+    """A server that listens on a port of a host, on any free one for 0; raises PortError. With `tokens`, each request
+    needs one of them as the parameter `token`; without, it must name this computer as the host."""
 
     class Requests(_Requests):
-        pages, key = site, token
+        pages, keys = site, [token.encode() for token in tokens]
 
     try:
         return _Server((host, port), Requests)
@@ -89,6 +100,7 @@ def server_on(port: int, site: Site, host: str = ADDRESS, token: str = "") -> Th
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True  # browsers keep connections open
+    request_queue_size = 128  # of connections not accepted yet: many people may reply at once
 
     def server_bind(self) -> None:
         """Bind without a DNS query for the name of this computer."""
@@ -113,7 +125,7 @@ class _Requests(BaseHTTPRequestHandler):
     protocol_version, server_version, sys_version = "HTTP/1.1", "RoomScout", ""
     timeout = 60
     pages: Site
-    key: str
+    keys: ClassVar[list[bytes]]
 
     def do_GET(self) -> None:
         self._answer(self.pages.page)
@@ -139,10 +151,11 @@ class _Requests(BaseHTTPRequestHandler):
     def _answer(self, page_at: Callable[[list[str], dict[str, list[str]]], Page | None]) -> None:
         path, _, text = self.path.partition("?")
         query = parse_qs(text)
-        if self.key and not hmac.compare_digest(query.get("token", [""])[0].encode(), self.key.encode()):
+        token = query.get("token", [""])[0].encode()
+        if self.keys and not any(hmac.compare_digest(token, each) for each in self.keys):
             self._send(403, Page(b"Open this page at the address with the token that the command printed.", TEXT))
             return
-        if not self.key and self.headers.get("Host", "").rsplit(":", 1)[0].lower() not in HOSTS:
+        if not self.keys and self.headers.get("Host", "").rsplit(":", 1)[0].lower() not in HOSTS:
             self._send(403, Page(b"Open this page as http://localhost or http://127.0.0.1.", TEXT))
             return
         names = [os.fsdecode(unquote_to_bytes(name)) for name in path.removeprefix("/").split("/")]

@@ -89,7 +89,7 @@ class Draft:
         if policy is None and settings.policy is not None:
             host, _, port = settings.address.rpartition(":")
             if settings.policy == HUMAN:
-                policy = HumanPolicy(settings.annotator, host, int(port), settings.samples)
+                policy = HumanPolicy(settings.annotator, host, int(port), settings.samples, settings.instructions)
             else:
                 policy = named_policy(settings.policy, settings.seed)
             if settings.model not in (DEFAULTS["model"], policy_name(policy)):
@@ -106,6 +106,8 @@ class Draft:
             except SceneError as error:
                 raise ConfigError(f"--ply {error}") from None
         asked = asked or asked_by(vars(settings))
+        if isinstance(policy, HumanPolicy):
+            policy.deal([each.scene for each in asked.questions])
         here = part_of(asked.questions, settings.shard)
         questions = QuestionSpec(asked, here, settings.samples, benchmark, settings.ply is not None)
         draft = cls(settings, policy, questions, folder)

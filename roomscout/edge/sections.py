@@ -308,11 +308,13 @@ class PlaySettings(Section):
     title: ClassVar = "people"
     advice: ClassVar = "Only with --policy human."
     annotator: types.Annotators = setting((), Role.ANSWERER, "NAME", study="never", needs=("policy=human",))
-    """The people who answer, by names without blanks, such as initials. The answers are dealt out to them: with as many
-    --samples as people, everybody answers each question; with 1, each question goes to one of them."""
+    """The people who answer, by names without blanks, such as initials. Whole scenes are dealt out to them: with as
+    many --samples as people, everybody answers each question; with 1, each scene goes to one of them."""
+    instructions: Path | None = setting(None, Role.ANSWERER, "FILE.md", study="never", needs=("policy=human",))
+    """A Markdown file that people read before the first question: welcome, consent, examples."""
     address: types.Address = setting("127.0.0.1:8766", Role.PLACE, "HOST:PORT", study="never", needs=("policy=human",))
     """The address at which the page is served; port 0 is any free one. At an address such as 0.0.0.0, for all of this
-    computer's, the page needs a token, which is in the address that is printed."""
+    computer's, or with several people, the page needs the token in the address that is printed."""
 
 
 @dataclass(frozen=True)

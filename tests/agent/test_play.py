@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from roomscout.models.conversation import Conversation
 from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
+from roomscout.scoring import agreement
 
 TRUTH = "73.625"
 """A ground truth that nothing else of a page says."""
@@ -87,7 +89,7 @@ class Session:
 
     def reply(self, turn: dict[str, Any], answer: str | None = None, who: str = "", **values: Any) -> tuple[int, Any]:
         """Post a reply to a turn."""
-        query = {"annotator": who} if who else {}
+        query = {"token": who} if who else {}
         return self.ask("reply.json", {"key": turn["key"], "values": values, "answer": answer}, **query)
 
 
@@ -122,7 +124,8 @@ def opened(browser: Any, address: str, **options: Any) -> Iterator[OpenPage]:
 
 
 def until_turn(shown: OpenPage, turn: int) -> None:
-    shown.until(f"document.getElementById('place').textContent === 'Turn {turn}' && !document.hidden")
+    left = {0: "8 moves left", 1: "7 moves left"}[turn]
+    shown.until(f"document.getElementById('place').textContent === '{left}' && !document.hidden")
     # Those of a turn with a reply are gone.
     shown.until("[...document.querySelectorAll('#views img')].every((each) => each.complete && each.naturalWidth)")
 
@@ -146,14 +149,21 @@ def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
         until_turn(shown, 1)
         shown.page.keyboard.type("7,5")  # the field of the answer takes it
         assert shown.page.input_value("[name=answer]") == "7,5", "which must not be read as 75"
+        shown.page.locator("[name=forward_meters]").fill("half of")  # an answer is sent without reading the move
+        shown.page.locator("[name=answer]").focus()
         for key in ("Backspace", "Backspace", "Enter"):
             press(key)
+        assert "Your answer: 7" in shown.page.inner_text("#sure")
+        press("Enter")
         until_question(shown, few.rows[1]["question"])
+        assert "Question 2 of 3" in shown.page.inner_text("#game .about")
         assert "2 questions left" in shown.page.inner_text("#live")
         press("b")
         press("Enter")
+        press("Enter")
         until_question(shown, "Is there a bed?")
         press("y")
+        press("Enter")
         press("Enter")
         shown.until("document.querySelector('main').innerText.includes('Thank you')")
         texts = [reply.text() for reply in sent if "images/" not in reply.url]
@@ -189,32 +199,82 @@ def test_a_phone_shows_all_of_it_and_a_click_turns_to_what_it_points_at(play: Ca
         assert -60 < float(field.input_value()) < -40  # the right edge of a view 94 degrees wide
         shown.page.locator("#move .send").click()
         until_turn(shown, 1)
-        shown.page.locator("#before summary").click()
-        assert not shown.scrolling()
+        assert shown.page.locator("#earlier img").count() == 2 and not shown.scrolling()
+        shown.page.locator("[name=rotation_angle_degrees]").fill("-7,5")
+        shown.page.locator("#move .send").click()
+        shown.until("document.getElementById('place').textContent === '6 moves left'")
         shown.page.locator("[name=answer]").fill("2")
         shown.page.locator("#answer .send").click()
+        shown.page.locator("#sure .send").click()
         shown.until("document.querySelector('main').innerText.includes('Thank you')")
 
 
-def test_answers_are_dealt_to_people_who_reply_in_any_order(play: Callable[..., Session]):
+def test_a_participant_reads_instructions_practises_and_always_sees_the_answer_and_its_button(
+    play: Callable[..., Session], browser: Any, tmp_path: Path
+):
+    path = tmp_path / "welcome.md"
+    path.write_text(
+        "# Welcome\n\nI agree to take part.<script>alert(1)</script>\n\n| key | move |\n|---|---|\n| a | b |"
+    )
+    session = play(instructions=path, ids="2")
+    for size in ({"viewport": {"width": 1280, "height": 800}}, PHONE | {"has_touch": True}):
+        with opened(browser, f"http://127.0.0.1:{session.port}/", **size) as shown:
+            shown.page.get_by_role("button", name="Begin").wait_for()
+            assert "I agree to take part.<script>" in shown.page.locator("#say").inner_text()
+            assert shown.page.locator("#say table").count() == 1
+            shown.page.get_by_role("button", name="Try a practice question").click()
+            until_turn(shown, 0)
+            assert "Practice question" in shown.page.inner_text("#game .about")
+            shown.page.get_by_role("button", name="Turn left 15 degrees").click()
+            shown.page.locator("#move .send").click()
+            until_turn(shown, 1)
+            shown.page.locator("[name=answer]").fill("2")
+            shown.page.locator("#answer .send").click()
+            shown.page.locator("#sure .send").click()
+            shown.until("document.getElementById('say').innerText.includes('does not count')")
+            shown.page.get_by_role("button", name="Begin").click()
+            until_turn(shown, 0)
+            seen = shown.page.inner_text("body")
+            assert "Question 1 of 1" in seen and "{" not in seen and "JSON" not in seen
+            height = size["viewport"]["height"]
+            controls = [*shown.page.locator("#choices label").all(), shown.page.locator("#answer .send")]
+            for control in [*controls, shown.page.locator("#shortcuts button").first]:
+                box = control.bounding_box()
+                assert box["height"] >= 44
+                assert (box["y"] >= 0 and box["y"] + box["height"] <= height) or control not in controls
+            assert not shown.scrolling()
+    assert session.reply(session.turn(), "A")[0] == 200
+    assert RunReader(only_run(session.log_root)).facts.answerer["instructions_sha256"]
+
+
+def links_of(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """The tokens of people's addresses, as printed."""
+    printed = "".join(wait_until(lambda: capsys.readouterr().out))
+    return dict(re.findall(r"(\w+): open http://\S+/\?token=(\S+)", printed))
+
+
+def test_answers_are_dealt_to_people_who_reply_in_any_order(
+    play: Callable[..., Session], capsys: pytest.CaptureFixture[str]
+):
     session = play(annotator=["anna", "ben"], samples=2, num_questions=2)
-    assert session.ask("state.json")[1] == {"annotators": ["anna", "ben"]}
+    links = links_of(capsys)
+    assert session.ask("state.json")[0] == session.ask("state.json", token="guessed")[0] == 403
+    assert session.ask("state.json", annotator="anna")[0] == 403
     for person, answers in (("ben", ("4", "A")), ("anna", ("5", "A"))):  # ben goes on while anna is away
         key = ""
         for answer in answers:
-            turn = session.turn(key, annotator=person)
-            assert session.reply(turn, answer, person)[0] == 200
-            assert session.reply(turn, "9", person)[0] == 409
+            turn = session.turn(key, token=links[person])
+            with ThreadPoolExecutor(5) as pool:
+                posted = pool.map(lambda _: session.reply(turn, answer, links[person])[0], range(5))  # noqa: B023
+                assert sorted(posted) == [200, 409, 409, 409, 409]
             key = turn["key"]
     wait_until(lambda: (only_run(session.log_root) / "summary.json").exists())
     reader = RunReader(only_run(session.log_root))
-    assert {row.folder: row.answer for row in reader.rows} == {
-        "q001": "5", "q001_s2": "4", "q002": "A", "q002_s2": "A",
-    }  # fmt: skip
+    assert sorted((row.id, row.answer) for row in reader.rows) == [("1", "4"), ("1", "5"), ("2", "A"), ("2", "A")]
     summary = reader.summary.to_json()
     assert summary is not None and reader.facts.config["model"] == "human:anna+ben"
     assert summary["agreement"] == {
-        "number": {"questions": 1, "percent": 60},
+        "number": {"questions": 1, "percent": 60, "alpha": 0.0},
         "letter": {"questions": 1, "percent": 100},
     }
     assert {name: (each["answers"], each["failed"]) for name, each in summary["annotators"].items()} == {
@@ -299,17 +359,25 @@ def test_each_space_has_controls_that_do_what_they_say(
         asked = Asked(state, {}, [])
         value = shortcut.get("add") or shortcut.get("set") or shortcut["append"]
         assert policy.reply(asked, {shortcut["field"]: value}, None) == ""
-        assert asked.outcome is not None and asked.outcome.action.in_words == shortcut["label"]  # type: ignore[union-attr]
+        (moved,) = re.findall(r"(left|right|forward|back|up|down)\b", shortcut["label"])
+        assert asked.outcome is not None and moved in asked.outcome.action.in_words  # type: ignore[union-attr]
         assert list(json.loads(asked.outcome.reply.text)) == [*state.rules.space.keys, "answer", "done"]  # type: ignore[union-attr]
     turned = aimed(state, controls, 159, 48)
     assert all("degrees" in field and field in seen for field in turned)
     assert bool(turned) == (keys["ArrowLeft"].get("add") is not None)
 
 
-def test_everybody_gets_as_many_answers_and_no_question_twice():
-    dealt = [[EpisodeId(number, sample).dealt_to(("a", "b", "c"), 2) for sample in (1, 2)] for number in (1, 2, 3)]
-    assert all(len(set(each)) == 2 for each in dealt)
-    assert sorted(name for names in dealt for name in names) == ["a", "a", "b", "b", "c", "c"]
+@pytest.mark.parametrize("people", ["abc", "abcdef", "abcdefghi"])
+@pytest.mark.parametrize("samples", [1, 2])
+def test_everybody_gets_as_many_answers_of_all_types_and_no_question_twice(people: str, samples: int):
+    asked = [(f"room {room}", question_type) for room in range(18) for question_type in range(9)]
+    dealt = agreement.dealt(people, [scene for scene, _ in asked], samples)
+    for name in people:
+        own = [each.number for each, person in dealt.items() if person == name]
+        assert len(own) == len(set(own)) == len(asked) * samples / len(people)
+        assert {asked[number - 1][1] for number in own} == set(range(9))
+    few = agreement.dealt(people, ["one room"] * len(people), samples)
+    assert len(set(few.values())) == len(people)
 
 
 @contextmanager
@@ -352,8 +420,8 @@ def test_a_question_goes_on_at_its_turn_after_the_server_was_killed(few: RoomSca
 def test_beyond_this_computer_the_page_needs_the_token_that_is_printed(capsys: pytest.CaptureFixture[str]):
     policy = HumanPolicy(("anna",), "0.0.0.0", 0, 1)
     with policy.serving():
-        printed = re.search(r"anna: open http://\S+:(\d+)/\?annotator=anna&token=(\S+)", capsys.readouterr().out)
+        printed = re.search(r"anna: open http://[\d.]+:(\d+)/\?token=(\S+)", capsys.readouterr().out)
         assert printed is not None
         session = Session(int(printed[1]), Path())
-        assert session.ask("")[0] == session.ask("state.json", annotator="anna")[0] == 403
-        assert session.ask("state.json", annotator="anna", token=printed[2]) == (200, {"left": None})
+        assert session.ask("")[0] == session.ask("state.json")[0] == 403
+        assert session.ask("state.json", token=printed[2]) == (200, {"left": None})

@@ -57,7 +57,7 @@ def test_what_a_page_posts_is_handed_over_as_json_only():
 
 
 def test_a_token_is_needed_where_there_is_one_and_any_host_then_goes():
-    with served(host="0.0.0.0", token="secret") as port:
+    with served(host="0.0.0.0", tokens=["secret", "other"]) as port:
         assert asked(port, "/")[0] == asked(port, "/?token=wrong")[0] == asked(port, "/?token=%C3%BC")[0] == 403
         assert asked(port, "/", "POST", "{}", **JSON)[0] == 403
         assert asked(port, "/?token=secret", Host="machine.invalid") == (200, "here")

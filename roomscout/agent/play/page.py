@@ -2,23 +2,24 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.actions.points import SeenPlace, direction_of
 from roomscout.agent.actions.space import Key
+from roomscout.agent.play.practice import can_practise
 from roomscout.agent.state import QuestionState
 from roomscout.base.shots import Shot
 from roomscout.base.text import escaped_text
 from roomscout.base.web import PNG, Page, Site
 from roomscout.data.answers import Number, YesNo
-from roomscout.envs.actions import ALL_LIMITS, CameraMove
+from roomscout.envs.actions import ALL_LIMITS
 from roomscout.models import Reply
 
 if TYPE_CHECKING:
-    from roomscout.agent.play.policy import HumanPolicy
+    from roomscout.agent.play.policy import Asked, HumanPolicy
 
 REPORT = "analysis/report/assets"
 ASSETS = {
@@ -38,16 +39,28 @@ KEYS = {
     "pitch_angle_degrees": ("PageUp", "PageDown"),
 }
 """The keys of a keyboard that make a number of a move larger and smaller."""
+WORDS = {
+    "rotation_angle_degrees": ("Turn left", "Turn right"),
+    "forward_meters": ("Step forward", "Step back"),
+    "left_meters": ("Step left", "Step right"),
+    "z_delta_meters": ("Move up", "Move down"),
+    "pitch_angle_degrees": ("Look up", "Look down"),
+}
+"""What a number of a move does that is larger, or smaller, than 0."""
+FORM_OF_REPLIES = re.compile(r"[^.!?\n]*\bJSON\b[^.!?\n]*[.!?:]?|^.*\{\s*[\"}].*$", re.MULTILINE)
+"""What prompts say of the form of a reply, which the page makes for people."""
 
 
 def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
     """The conversation of a turn as JSON values, and its images, which the messages name by their number. Has what a
-    model reads, and no more: neither the ground truth nor which scan the question is about."""
+    model reads but the form of replies, and no more: neither the ground truth nor which scan the question is about."""
     question, shots, messages = state.question, list[Shot](), []
+    keys = {*state.rules.space.keys, "answer", "done"}
     for message in state.messages().messages:
         images = [{"name": shot.name, "number": number} for number, shot in enumerate(message.shots, len(shots))]
-        messages.append({"role": message.role, "text": escaped_text(message.text), "images": images})
         shots += message.shots
+        if message.role != "assistant":  # a person's own replies are what the page wrote
+            messages.append({"role": message.role, "text": _for_people(message.text, keys), "images": images})
     with question.kind_code("form"):
         form = question.kind.form(question.letters)
     options = [(each, f"{each}. {escaped_text(question.text_of(each))}") for each in question.letters]
@@ -58,10 +71,18 @@ def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
         "key": f"{state.episode}-{state.turn}",
         "turn": state.turn,
         "last": state.is_last_turn,
+        "moves_left": state.steps - state.turn,
         "question": escaped_text(question.question),
         "messages": messages,
         "answer": {"form": form, "unit": question.kind.unit, "options": options, "number": is_number},
     }, shots
+
+
+def _for_people(text: str, keys: Container[str]) -> str:
+    """A message without sentences about JSON, JSON, and the list of its keys."""
+    lines = FORM_OF_REPLIES.sub("", text).split("\n")
+    kept = [line.strip() for line in lines if not line.startswith("- ") or line[2:].partition(":")[0] not in keys]
+    return escaped_text(re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip())
 
 
 def controls_of(state: QuestionState) -> dict[str, Any]:
@@ -86,7 +107,7 @@ def controls_of(state: QuestionState) -> dict[str, Any]:
                 shortcut = {"field": field["name"], "add": amount / per_unit, "per_unit": per_unit}
             key = KEYS[name][amount < 0]
             free = all(each["key"] != key for each in shortcuts)
-            label = CameraMove(**{name: amount}).in_words
+            label = f"{WORDS[name][amount < 0]} {abs(amount):g} {'degrees' if 'degrees' in name else 'm'}"
             shortcuts.append(shortcut | {"key": key if free else "", "label": label})
     return {"fields": fields, "shortcuts": shortcuts}
 
@@ -101,7 +122,7 @@ def aimed(state: QuestionState, controls: Mapping[str, Any], x: float, y: float)
 
 def _field(name: str, key: Key) -> dict[str, Any]:
     """A key of the space: its value that does not move the camera, and what its schema allows."""
-    found: dict[str, Any] = {"name": name, "still": key.still, "example": key.example}
+    found: dict[str, Any] = {"name": name, "label": _label(name), "still": key.still, "example": key.example}
     lists = [form for form in key.schema.get("anyOf", [key.schema]) if form.get("type") == "array"]
     if lists:
         found["points"] = 1 if lists[0]["items"].get("type") == "number" else lists[0].get("maxItems", 1)
@@ -115,6 +136,13 @@ def _field(name: str, key: Key) -> dict[str, Any]:
     return found
 
 
+def _label(name: str) -> str:
+    """A key in words: those of its number, if it is one of a move, else its own."""
+    if name not in WORDS:
+        return name.replace("_", " ").capitalize()
+    return f"{WORDS[name][0]}, {'degrees' if 'degrees' in name else 'm'} (- {WORDS[name][1].split()[-1]})"
+
+
 @cache
 def page() -> bytes:
     """The page, which holds its styles and its script."""
@@ -126,28 +154,26 @@ def page() -> bytes:
 
 
 class PlaySite(Site):
-    """The page of the people who answer, and their turns. No response depends on a ground truth."""
+    """The page of the people who answer, and their turns. No response depends on the ground truth of a question of the
+    run. With the parameter `practice`, requests are about the practice question."""
 
     takes_posts = True
 
-    def __init__(self, policy: "HumanPolicy"):
-        self._policy = policy
+    def __init__(self, policy: "HumanPolicy", instructions: str = ""):
+        self._policy, self._instructions = policy, instructions
 
     def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
         """See `Site`. The time of a person runs while the page asks for its state and says that it is in use."""
         given = {name: values[0] for name, values in query.items()}
         if path == [""]:
             return Page(page())
-        if (name := given.get("annotator", "")) not in self._policy.annotators:
-            return Page.of_json({"annotators": self._policy.annotators}) if path == ["state.json"] else None
-        asked, left = self._policy.current(name)
+        if (name := self._policy.person(given.get("token", ""))) is None:
+            return None
+        if path == ["welcome.json"]:
+            return Page.of_json({"instructions": self._instructions, "name": name})
+        asked, left = self._asked(name, given)
         if path == ["state.json"]:
-            if asked is None:
-                return Page.of_json({"left": left})
-            if given.get("in_use") == "1":
-                asked.see()
-            known = given.get("has") == asked.turn["key"]
-            return Page.of_json({"left": left, **({"key": asked.turn["key"]} if known else asked.turn)})
+            return self._state(name, given, asked, left)
         if asked is None or given.get("key") != asked.turn["key"]:
             return None
         if path == ["aim.json"] and all(re.fullmatch("[0-9]{1,5}", given.get(each, "")) for each in "xy"):
@@ -158,13 +184,40 @@ class PlaySite(Site):
         return None
 
     def post(self, path: list[str], query: dict[str, list[str]], body: Any) -> Page | None:
-        """Take a reply, and say how many questions are left: 422 if it cannot be read, 409 if it is to another turn."""
-        name = query.get("annotator", [""])[0]
-        if path != ["reply.json"] or name not in self._policy.annotators or not isinstance(body, dict):
+        """Take a reply, and say how many questions are left: 422 if it cannot be read; 409 with the state if it is to
+        another turn, or to one that has a reply."""
+        given = {name: values[0] for name, values in query.items()}
+        name = self._policy.person(given.get("token", ""))
+        if path != ["reply.json"] or name is None or not isinstance(body, dict):
             return None
-        asked, left = self._policy.current(name)
-        if asked is None or left is None or body.get("key") != asked.turn["key"]:
-            return Page.of_json({"error": "this turn is not waiting for a reply: try again if it stays"}, 409)
+        asked, left = self._asked(name, given)
         values, answer = body.get("values"), body.get("answer")
-        why = self._policy.reply(asked, values if isinstance(values, dict) else {}, answer)
-        return Page.of_json({"error": why}, 422) if why else Page.of_json({"left": left - (answer is not None)})
+        values = values if isinstance(values, dict) else {}
+        why: str | None = None
+        if asked is not None and left is not None and body.get("key") == asked.turn["key"]:
+            if "practice" in given:
+                why = self._policy.reply_to_practice(name, asked, values, answer)
+                if not why and asked.state.is_final:
+                    return Page.of_json({"left": left, "right": asked.state.question.ground_truth})
+            else:
+                why = self._policy.reply(asked, values, answer)
+        if why is None or asked is None or left is None:
+            again = {"error": "this turn is not waiting for a reply: try again if it stays"}
+            return Page.of_json({**again, "left": left, "key": asked.turn["key"] if asked else None}, 409)
+        if why:
+            return Page.of_json({"error": why}, 422)
+        return Page.of_json({"left": left - (answer is not None and "practice" not in given)})
+
+    def _asked(self, name: str, given: Mapping[str, str]) -> "tuple[Asked | None, int | None]":
+        asked, left = self._policy.current(name)
+        return (self._policy.practice(name, given["practice"] == "begin") if "practice" in given else asked), left
+
+    def _state(self, name: str, given: Mapping[str, str], asked: "Asked | None", left: int | None) -> Page:
+        if asked is None:
+            return Page.of_json({"left": left})
+        if given.get("in_use") == "1":
+            asked.see()
+        number, of = self._policy.place(name)
+        found = {"left": left, "number": number, "of": of, "can_practise": can_practise(asked.state)}
+        known = given.get("has") == asked.turn["key"]
+        return Page.of_json({**found, **({"key": asked.turn["key"]} if known else asked.turn)})

@@ -3,26 +3,28 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from secrets import token_urlsafe
-from socket import gethostname
 from threading import Event, Lock, Thread
 from typing import Any
-from urllib.parse import urlencode
 
 from roomscout.agent.actions.space import ActionSpaceError, shown
 from roomscout.agent.console import print_to_console
 from roomscout.agent.play.page import PlaySite, controls_of, turn_shown
+from roomscout.agent.play.practice import can_practise, practice_like
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
 from roomscout.base.shots import Shot
-from roomscout.base.web import HOSTS, PortError, server_on
+from roomscout.base.web import HOSTS, PortError, own_address, server_on
 from roomscout.data.question import AnswerKindError
 from roomscout.models import ModelError, Reply
+from roomscout.rendering.renderers import RenderError
 from roomscout.runs.records import EpisodeId
+from roomscout.scoring.agreement import dealt
 
 HUMAN = "human"
 """What --policy calls it."""
@@ -51,34 +53,48 @@ class Asked:
 
 class HumanPolicy(Policy):
     """Shows each question to the person that it is dealt to, on a page, and reads the replies like a model's. `samples`
-    is how many answers each question has. Thread-safe."""
+    is how many answers each question has, `instructions` a Markdown file that people read first. Thread-safe."""
 
     concurrent, reads_prompts, is_blinded = True, True, True
 
-    def __init__(self, annotators: Sequence[str], host: str, port: int, samples: int) -> None:
+    def __init__(
+        self, annotators: Sequence[str], host: str, port: int, samples: int, instructions: Path | None = None
+    ) -> None:
         self.annotators = tuple(annotators) or ("",)
         self.name = ":".join(filter(None, [HUMAN, "+".join(self.annotators)]))
         self._host, self._port, self._samples = host, port, samples
+        self._dealt: dict[EpisodeId, str] = {}
+        self._links = {token_urlsafe(16): name for name in self.annotators}
+        self._instructions = "" if instructions is None else _read(instructions)
+        self._practice: dict[str, Asked] = {}
         self._left: dict[str, int] = {}
         self._begun: dict[str, list[EpisodeId]] = {name: [] for name in self.annotators}
         self._asked: dict[EpisodeId, Asked] = {}
         self._lock, self._closed = Lock(), False
 
+    @property
+    def needs_link(self) -> bool:
+        """Whether a page needs the token of its person: several people may open it."""
+        return self.annotators != ("",) or self._host not in HOSTS
+
+    def person(self, token: str) -> str | None:
+        """Whose token this is; None if nobody's."""
+        return self._links.get(token) if self.needs_link else self.annotators[0]
+
     @contextmanager
     def serving(self) -> Iterator[None]:
         """Serve the page inside this block, and print its addresses; raises ConfigError if the port cannot be used."""
-        host, token = self._host, "" if self._host in HOSTS else token_urlsafe(16)
+        links = self._links if self.needs_link else {}
         try:
-            server = server_on(self._port, PlaySite(self), host, token)
+            server = server_on(self._port, PlaySite(self, self._instructions), self._host, links)
         except PortError as error:
             raise ConfigError(str(error)) from None
         thread = Thread(target=server.serve_forever, args=(0.1,), name="page")
         thread.start()
         try:
-            place = gethostname() if host == "0.0.0.0" else host
-            for name in self.annotators:  # not logged: the run's log must not contain the token
-                query = urlencode([(key, text) for key, text in (("annotator", name), ("token", token)) if text])
-                address = f"http://{place}:{server.server_port}/{'?' if query else ''}{query}"
+            place = f"http://{own_address() if self._host == '0.0.0.0' else self._host}:{server.server_port}/"
+            for token, name in self._links.items():  # not logged: the run's log must not contain the token
+                address = f"{place}?token={token}" if self.needs_link else place
                 print_to_console(f"{f'{name}: o' if name else 'O'}pen {address} in a browser (Ctrl-C ends the session)")
             yield
         finally:
@@ -86,14 +102,18 @@ class HumanPolicy(Policy):
             thread.join()
             server.server_close()
 
+    def deal(self, scenes: Sequence[Hashable]) -> None:
+        """Divide the answers among the people, by the scene of each question of the run; see `dealt`."""
+        self._dealt = dealt(self.annotators, scenes, self._samples)
+
     def lane(self, state: QuestionState) -> tuple[str, int]:
         """The person whose question this is, who answers one while another one is prepared."""
-        return state.episode.dealt_to(self.annotators, self._samples), 2
+        return self._dealt[state.episode], 2
 
     def expect(self, states: Sequence[QuestionState]) -> None:
         """Count what each person is going to be asked."""
-        dealt = Counter(self.lane(state)[0] for state in states)
-        self._left = {name: dealt[name] for name in self.annotators}
+        left = Counter(self.lane(state)[0] for state in states)
+        self._left = {name: left[name] for name in self.annotators}
 
     def begin(self, state: QuestionState) -> None:
         """Queue a question behind those that its person has."""
@@ -136,30 +156,86 @@ class HumanPolicy(Policy):
             raise ModelError("the session ended before a reply")
         return asked.outcome
 
-    def current(self, annotator: str) -> tuple[Asked | None, int | None]:
+    def current(self, name: str) -> tuple[Asked | None, int | None]:
         """The turn that waits for a person's reply, if any, and how many questions are left, None before the start."""
-        asked = next((self._asked.get(each) for each in self._begun[annotator][:1]), None)
-        return (None if asked is None or asked.replied.is_set() else asked), self._left.get(annotator)
+        asked = next((self._asked.get(each) for each in self._begun[name][:1]), None)
+        return (None if asked is None or asked.replied.is_set() else asked), self._left.get(name)
 
-    def reply(self, asked: Asked, values: dict[str, Any], answer: object) -> str:
-        """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing. It is
-        written as a model would write it, and read in the same way. What cannot be read takes no turn."""
-        question, done = asked.state.question, answer is not None
-        moves = {name: values.get(name, key.still) for name, key in asked.state.rules.space.keys.items()}
-        text = json.dumps({**moves, "answer": answer, "done": done}, ensure_ascii=False)
+    def place(self, name: str) -> tuple[int, int]:
+        """Which of a person's questions is asked now, from 1, and how many they have in all."""
+        every = sum(each == name for each in self._dealt.values())
+        return every - self._left[name] + 1, every
+
+    def practice(self, name: str, begin: bool = False) -> Asked | None:
+        """The turn of a person's practice question; None if there is none. `begin` begins one."""
+        with self._lock:
+            asked, known = self.current(name)[0], self._practice.get(name)
+            if (begin or known is None) and asked is not None and can_practise(asked.state):
+                try:
+                    self._practice[name] = known = self._practised(practice_like(asked.state))
+                except RenderError:
+                    return None
+            return known
+
+    @staticmethod
+    def _practised(state: QuestionState) -> Asked:
+        asked = Asked(state, *turn_shown(state))
+        asked.turn |= controls_of(state) if not state.is_last_turn else {"fields": [], "shortcuts": []}
+        asked.turn["key"] = f"practice-{state.turn}"
+        return asked
+
+    def reply(self, asked: Asked, values: dict[str, Any], answer: object) -> str | None:
+        """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing; None if the
+        turn has a reply. It is written as a model would write it, and read in the same way. What cannot be read takes
+        no turn."""
         with self._lock:
             if asked.replied.is_set():
-                return ""
+                return None
             asked.see()
             try:
-                if (done or asked.state.is_last_turn) and question.parse_answer(answer) is None:
-                    return question.why_invalid(shown(answer))
-                reply = Reply(text.encode(errors="replace").decode(), seconds=round(asked.seconds, 3))
-                decision = asked.state.read(reply)
-                if decision.error is not None:
-                    return decision.error
-                asked.outcome = decision
+                read = self._read_reply(asked, values, answer)
+                if isinstance(read, str):
+                    return read
+                asked.outcome = read
             except (AnswerKindError, ActionSpaceError) as error:
                 asked.outcome = error
             asked.replied.set()
         return ""
+
+    def reply_to_practice(self, name: str, asked: Asked, values: dict[str, Any], answer: object) -> str:
+        """Take a reply to the practice question; returns why it cannot be read, or nothing."""
+        with self._lock:
+            state, read = asked.state, self._read_reply(asked, values, answer)
+            if isinstance(read, str):
+                return read
+            try:
+                state.take_turn(state.apply_rules(read))
+            except RenderError as error:
+                return str(error)
+            self._practice.pop(name, None)
+            if not state.is_final:
+                self._practice[name] = self._practised(state)
+        return ""
+
+    @staticmethod
+    def _read_reply(asked: Asked, values: dict[str, Any], answer: object) -> Decision | str:
+        """The decision in a reply, or why there is none; raises AnswerKindError or ActionSpaceError."""
+        state, done = asked.state, answer is not None
+        keys = state.rules.space.keys.items()  # an answer is read alone: fields of a move may be half filled in
+        moves = {name: key.still if done else values.get(name, key.still) for name, key in keys}
+        if (done or state.is_last_turn) and state.question.parse_answer(answer) is None:
+            return state.question.why_invalid(shown(answer))
+        text = json.dumps({**moves, "answer": answer, "done": done}, ensure_ascii=False)
+        reply = Reply(text.encode(errors="replace").decode(), seconds=round(asked.seconds, 3))
+        decision = state.read(reply)
+        return decision if decision.error is None else decision.error
+
+
+def _read(instructions: Path) -> str:
+    """A Markdown file as HTML, without the HTML that it may have; raises ConfigError."""
+    from markdown_it import MarkdownIt
+
+    try:
+        return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(instructions.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--instructions {instructions} cannot be read as a text file ({error})") from None
