@@ -16,16 +16,16 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.open3d_import import Open3DError
 from roomscout.rendering.scene import SceneError
 from roomscout.rendering.views import SurfaceCoverage
-from roomscout.rendering.visibility import object_pixels
+from roomscout.rendering.visibility import enough_pixels, object_pixels
 from roomscout.runs import RunError
 from roomscout.runs.reader import SIGHTS_FILE, RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, ScanRecord, Turn
-from roomscout.runs.sights import SeenObjects, Sight, enough_pixels
+from roomscout.runs.sights import SeenObjects, Sight
 from roomscout.runs.writer import RunWriter
 
 log = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
 """Part of the hash in each record; a new one makes all of them again."""
 
 

@@ -18,7 +18,7 @@ BOXES_FILES = ("boxes.json", "rooms.json")
 _LEVELS = 4
 """How many folders above a scan may hold the file: scannet/scans/<scene>/<scene>_vh_clean_2.ply has the most."""
 _UNIT_TOLERANCE = 0.01
-_ALL_OF_A_KIND = re.compile(r"\s*how many\b", re.IGNORECASE)
+_ALL_OF_A_KIND = re.compile(r"\s*how many\b|.*\bwhich\b.*\b(closest|nearest) to\b", re.IGNORECASE | re.DOTALL)
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -143,7 +143,8 @@ def read_boxes(path: Path) -> dict[str, tuple[ObjectBox, ...]]:
 
 @dataclass(frozen=True)
 class Needed:
-    """The objects of one category that a question names: it needs all of them if it counts them, else one."""
+    """The objects of one category that a question names: it needs all of them if it counts them or asks
+    for the nearest, which may be any of them, else one."""
 
     category: str
     boxes: tuple[ObjectBox, ...]
@@ -157,11 +158,11 @@ class Needed:
 
 def needed_for(question: str, options: Iterable[str], boxes: Sequence[ObjectBox]) -> tuple[Needed, ...]:
     """The objects that a question and its options name, by category in the order of the boxes. A question that begins
-    with "How many" needs all objects of the category that it counts."""
+    with "How many", or asks which is the closest, needs all objects of a category."""
     named = named_in(" \n ".join([question, *options]), boxes)
-    counts = bool(_ALL_OF_A_KIND.match(question))
+    all_of_them = bool(_ALL_OF_A_KIND.match(question))
     return tuple(
-        Needed(category, tuple(box for box in named if box.category == category), counts)
+        Needed(category, tuple(box for box in named if box.category == category), all_of_them)
         for category in dict.fromkeys(box.category for box in named)
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from roomscout.data.boxes import BOXES_FILES, BoxError, KnownBoxes, ObjectBox
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.scene import Scene
-from roomscout.rendering.visibility import Boxes, fitting, object_pixels
+from roomscout.rendering.visibility import Boxes, enough_pixels, fitting, object_pixels
 
 FITTING_SHARE = 0.75  # fewer boxes than this share that fit the surface are in other coordinates
 MOST_POINTS = 50_000
@@ -30,9 +30,9 @@ def nearest_first(boxes: Sequence[ObjectBox], pose: CameraPose) -> tuple[ObjectB
 
 
 def in_view(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Sequence[ObjectBox]) -> tuple[ObjectBox, ...]:
-    """The boxes whose objects a view shows at one pixel or more, as `object_pixels` counts, nearest first."""
-    pixels = object_pixels(scene, pose, camera, geometry_of(boxes))
-    return nearest_first([box for box, count in zip(boxes, pixels, strict=True) if count], pose)
+    """The boxes whose objects a view shows at `enough_pixels` or more, as `object_pixels` counts, nearest first."""
+    pixels, enough = object_pixels(scene, pose, camera, geometry_of(boxes)), enough_pixels(camera.width, camera.height)
+    return nearest_first([box for box, count in zip(boxes, pixels, strict=True) if count >= enough], pose)
 
 
 def geometry_of(boxes: Sequence[ObjectBox]) -> Boxes:

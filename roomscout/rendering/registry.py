@@ -9,13 +9,12 @@ from typing import Any
 class RendererEntry:
     """Where a renderer's class is, as "module:Class" in rendering/renderers/: a Painter in a child process if
     `in_child`, else a Renderer, with the CUDA device if `on_cuda`. `fix` is for a child that does not start,
-    `same_views` the renderer of equal views, `words` are the help's. Without `splats`, Gaussians are points."""
+    `words` are the help's. Without `splats`, Gaussians are points."""
 
     target: str
     words: str
     in_child: bool = False
     fix: str = ""
-    same_views: str = ""
     on_cuda: bool = False
     splats: bool = False
 
@@ -32,12 +31,9 @@ RENDERERS = {
         "OpenGL",
         in_child=True,
         fix="apt-get install libegl1 libgl1-mesa-dri libxrender1",
-        same_views="raycast",
     ),
     "splats": RendererEntry("splats:SplatRenderer", "Gaussian splats on the CPU", splats=True),
-    "gsplat": RendererEntry(
-        "splats:GsplatRenderer", "Gaussian splats on CUDA", same_views="splats", on_cuda=True, splats=True
-    ),
+    "gsplat": RendererEntry("splats:GsplatRenderer", "Gaussian splats on CUDA", on_cuda=True, splats=True),
     "blind": RendererEntry("raycast:BlindRenderer", "grey", splats=True),
 }
 RENDERER_NAMES = ("auto", *RENDERERS)
@@ -46,9 +42,3 @@ RENDERER_NAMES = ("auto", *RENDERERS)
 def draws_splats(renderer: str) -> bool:
     """Whether a renderer of this name wants Gaussian splats as such; False for a name that is not one of ours."""
     return renderer in RENDERERS and RENDERERS[renderer].splats
-
-
-def views_of(renderer: str | None) -> str:
-    """The name that renderers of equal views share; raycast for a run that records none."""
-    entry = RENDERERS.get(renderer or "raycast")
-    return (entry.same_views if entry else "") or renderer or "raycast"

@@ -30,6 +30,14 @@ LONGEST_PX = 1280
 SMALL_M = 0.2
 NOTHING = -1
 
+ENOUGH_SHARE = 0.001
+"""An object is seen well if it covers this share of a view: 307 pixels of 640 x 480, about 17 x 18."""
+
+
+def enough_pixels(width: int, height: int) -> int:
+    """At how many pixels of a view an object is seen well."""
+    return max(1, round(ENOUGH_SHARE * width * height))
+
 
 @dataclass(frozen=True, eq=False)
 class Boxes:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from roomscout.base.wording import flag
 from roomscout.data.benchmarks import DEFAULT, benchmark_names, find_benchmark
 from roomscout.rendering.camera import Intrinsics
-from roomscout.rendering.registry import views_of
 from roomscout.runs.movers import GIVEN_PATH, MOVERS
 
 if TYPE_CHECKING:
@@ -132,9 +131,9 @@ def _counted(facts: "RunFacts") -> str:
 
 
 def _drawn(facts: "RunFacts") -> str:
-    """The renderer, if its views are not the usual ones; empty for grey ones, with which the sentence begins."""
-    views = views_of(facts.setting("renderer"))
-    return "" if facts.is_blind or views == views_of(None) else f", renderer={views}"
+    """The renderer; empty for grey views, with which the sentence begins."""
+    renderer = facts.setting("renderer")
+    return "" if facts.is_blind or renderer is None else f", drawn by {renderer}"
 
 
 def _others(facts: "RunFacts") -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from roomscout.base.text import csv_cell
+from roomscout.base.text import csv_cell, listed
 from roomscout.data.benchmark import Benchmark, mean_over_questions
 from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITIES
@@ -111,6 +111,8 @@ def _scored(
     if facts.frames is not None:
         shown = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
         scores = replace(scores, asked=replace(scores.asked, shown=shown))
+    if (given := _given(facts)) and scores.asked.label is not None:
+        scores = replace(scores, asked=replace(scores.asked, label=replace(scores.asked.label, told=tuple(given))))
     samples, agreement, errors = _of_samples(reader, rows, benchmark, who) if facts.samples > 1 else (None, {}, [])
     errors = [error, *errors] if error else errors
     scores = replace(
@@ -123,7 +125,8 @@ def _scored(
         baselines=known_baselines(reader, benchmark),
     )
     uneven = uneven_scenes(rows, benchmark) if scores.intervals else ""
-    warnings = [*errors, _unreadable(rows, facts), _measured(rows), _told(facts, scores.types, benchmark), uneven]
+    told = [_measured(rows), _given_away(facts), _told(facts, scores.types, benchmark)]
+    warnings = [*errors, _unreadable(rows, facts), *told, uneven]
     return Summary(
         **vars(scores),
         protocol=facts.protocol,
@@ -178,6 +181,28 @@ def _measured(rows: Sequence[ResultRow]) -> str:
         f"The model measured {sum(counts)} distances in scans for {len(counts)} of {len(rows)} answers, which nearly "
         f"answers some questions: compare only with runs that measured too (--actions)"
     )
+
+
+def _given(facts: RunFacts) -> dict[str, str]:
+    """What the conditions of a run give of the truth, in a label's words and in a sentence's."""
+    if facts.is_blind and "boxes" not in facts.setting("given"):
+        return {}
+    words = {
+        "path": "a path on which everything that is asked about is seen",
+        "boxes": "the boxes of all objects",
+        "boxes-seen": "the boxes of the objects in view",
+    }
+    given = {f"given_{name}": words[name] for name in facts.setting("given")}
+    seen = () if facts.is_blind else facts.setting("see")
+    drawn = [name for name in seen if name in MODALITIES and MODALITIES[name].tells_extent]
+    return given | {f"with_{name}": f"the whole room as a {name}" for name in drawn}
+
+
+def _given_away(facts: RunFacts) -> str:
+    """A sentence if the model was given a part of the truth."""
+    if not (given := list(_given(facts).values())):
+        return ""
+    return f"The model was given {listed(given)}: compare only with runs that had it too (--given, --see)"
 
 
 def _told(facts: RunFacts, types: Mapping[str, TypeScores], benchmark: Benchmark) -> str:

@@ -15,13 +15,6 @@ SIGHTS = {
     "no_object": "the question names no object with a known box",
 }
 """What an answer's views showed of the objects that its question needs."""
-ENOUGH_SHARE = 0.001
-"""An object is seen well if it covers this share of a view: 307 pixels of 640 x 480, about 17 x 18."""
-
-
-def enough_pixels(width: int, height: int) -> int:
-    """At how many pixels of a view an object is seen well."""
-    return max(1, round(ENOUGH_SHARE * width * height))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Label(Record):
     """What an overall covers. Overalls are comparable only if their labels, as text, and their questions are equal.
     `tasks` is None for a mean over questions of the user's own types. A `partial` one lacks the tasks (or types)
     `without`, or questions; `extra` has types that the benchmark excludes, `datasets` and `part` what is not all of it,
-    and `measured` says that the model measured in a scan."""
+    `measured` says that the model measured in a scan, and `told` has what its conditions gave of the truth."""
 
     benchmark: str
     tasks: int | None
@@ -26,6 +26,7 @@ class Label(Record):
     unfinished: bool = False
     partly_judged: bool = False
     measured: bool = False
+    told: tuple[str, ...] = ()
     partial: bool = False
     questions: int | None = None
     datasets: tuple[str, ...] = ()
@@ -42,7 +43,7 @@ class Label(Record):
     @property
     def _prefixes(self) -> list[str]:
         named = {"unfinished": self.unfinished, "partly_judged": self.partly_judged, "measured": self.measured}
-        return [*filter(None, [self.part]), *(name for name, holds in named.items() if holds)]
+        return [*filter(None, [self.part]), *(name for name, holds in named.items() if holds), *self.told]
 
     def __str__(self) -> str:
         """The key of the overall in summary.json. For VSI-Bench, "overall_7_task" covers the nine types that a scan can

@@ -19,13 +19,7 @@ from roomscout.analysis.compare.comparison import compare
 from roomscout.analysis.study.cells import Given, Study, done_file, finished_runs, open_study
 from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import GIVEN, PRESETS, Cell
-from roomscout.analysis.study.tables import (
-    lines_of,
-    loss_table,
-    markdown_of,
-    never_saw,
-    results_of,
-)
+from roomscout.analysis.study.tables import lines_of, loss_table, markdown_of, most_in, never_saw, results_of
 from roomscout.command.main import main
 from roomscout.command.studies import StudiedCommand
 from roomscout.edge.settings import flags_giving
@@ -34,6 +28,7 @@ from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
 from roomscout.runs.sights import SightGroup, SightSplit
 from roomscout.runs.writer import RunWriter
+from roomscout.scoring.intervals import Estimate
 
 COMMAND = StudiedCommand()
 
@@ -262,12 +257,23 @@ def _ladder(tmp_path: Path, run: Path, shares: tuple[float, ...]) -> Any:
     return results_of(PRESETS["ladder"], folders)
 
 
-def test_the_steps_of_a_ladder_add_up_to_100_and_the_largest_is_named(studied: Path, tmp_path: Path):
-    found = _ladder(tmp_path, runs_of(studied)[0], (0.25, 0.5, 0.4, 0.8))
+def test_a_step_is_named_only_if_its_interval_lies_above_the_next_one():
+    def steps(*edges: tuple[float, float] | None) -> list[Estimate]:
+        return [
+            Estimate(name, 20.0 if each is None else sum(each) / 2, 12, each)
+            for name, each in zip(("looking", "perceiving", "reasoning"), edges, strict=True)
+        ]
+
+    assert most_in(steps((10, 14), (15, 30), (0, 9))) == "perceiving"
+    assert most_in(steps((10, 16), (15, 30), (0, 9))) == most_in(steps((10, 14), None, (0, 9))) == "not separable"
+
+
+def test_the_steps_of_a_ladder_add_up_to_100(studied: Path, tmp_path: Path):
+    found = _ladder(tmp_path, runs_of(studied)[0], (0.2, 0.25, 0.5, 0.4, 0.8, 0.1))
     assert [each.name for each in found.losses["overall"]] == list(PRESETS["ladder"].steps)
     for of_task in found.losses.values():
-        assert [each.percent for each in of_task] == pytest.approx([25, -10, 40, 20])
+        assert [each.percent for each in of_task] == pytest.approx([5, 25, -10, 40, 20])
     table = loss_table(found)
-    assert table.heads[1:6] == ["own views", "looking", "perceiving", "out of view", "reasoning"]
-    assert {row[-1] for row in table.rows} == {"out of view"} and {row[1] for row in table.rows} == {"25.0"}
+    assert table.heads[1:6] == ["own views", *PRESETS["ladder"].steps][:5]
+    assert {row[-1] for row in table.rows} == {"not separable"} and {row[1] for row in table.rows} == {"20.0"}
     assert "adds up to 100" in markdown_of(found, "Ladder")

@@ -69,10 +69,14 @@ def test_a_question_that_counts_needs_all_objects_of_the_kind():
     assert (chairs.category, len(chairs.boxes), chairs.enough) == ("chair", 3, 3)
 
 
-def test_another_question_needs_one_object_of_each_kind_that_it_and_its_options_name():
+def test_a_question_of_the_nearest_needs_all_that_may_be_it_and_another_one_of_each_kind():
     boxes = boxes_of("chair", "table", "chair", "sofa")
-    needed = needed_for("Which is the closest to the sofa?", ("A. chair", "B. table"), boxes)
-    assert [(each.category, each.enough) for each in needed] == [("chair", 1), ("table", 1), ("sofa", 1)]
+    for question, chairs in (
+        ("Measuring from the closest point of each object, which of these is the closest to the sofa?", 2),
+        ("Measuring from the closest point of each object, what is the distance between chair, table and sofa?", 1),
+    ):
+        needed = needed_for(question, ("A. chair", "B. table"), boxes)
+        assert [(each.category, each.enough) for each in needed] == [("chair", chairs), ("table", 1), ("sofa", 1)]
 
 
 def meta_of(scene: str, boxes: list[ObjectBox], offset: np.ndarray) -> dict[str, Any]:

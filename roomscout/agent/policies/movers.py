@@ -26,10 +26,10 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.rendering.scene import Scene, SceneError
 from roomscout.rendering.views import SurfaceCoverage
-from roomscout.rendering.visibility import MARGIN_M, Boxes, object_pixels, window_of
+from roomscout.rendering.visibility import MARGIN_M, Boxes, enough_pixels, object_pixels, window_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
-from roomscout.runs.sights import SeenObjects, enough_pixels
+from roomscout.runs.sights import SeenObjects
 
 log = logging.getLogger(__name__)
 

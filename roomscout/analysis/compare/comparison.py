@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey
-from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, Differing, differing, in_words
+from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, SCANS, Differing, differing, in_words
 from roomscout.runs import RunError
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
 from roomscout.scoring.rows import ResultRow, scores_of
@@ -90,6 +90,7 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wron
     remains.
     """
     may_differ = {name.lstrip("-").replace("-", "_") for name in even_if}
+    may_differ |= {SCANS} if QUESTIONS in may_differ else set()
     first, *others = runs
     differs = [_conditions(first, other, may_differ) for other in others]
     common = _common_questions(runs, may_differ)

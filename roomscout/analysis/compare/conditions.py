@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from roomscout.base.text import did_you_mean
-from roomscout.rendering.registry import views_of
 from roomscout.runs import RunError
+from roomscout.runs.hashes import SHORT
 from roomscout.runs.reader import RunReader
 
-QUESTIONS, PROTOCOL = "questions", "protocol"
-"""What may differ beside single settings: the questions, and all settings of the protocol."""
+QUESTIONS, PROTOCOL, SCANS = "questions", "protocol", "scans"
+"""What may differ beside single settings: the questions, and with them the scans, and all settings."""
 
 Conditions = Mapping[str, Any]
 Differing = Mapping[str, tuple[Any, Any]]
@@ -29,15 +29,17 @@ def known_names(names: Iterable[str], runs: Iterable[Conditions]) -> set[str]:
 
 def conditions_of(reader: RunReader) -> Conditions:
     """The conditions of a run, and how its answers are scored, but not which questions it asks. "judge" is who marked
-    the answers in free text, and with which prompts; absent if nobody did."""
-    facts, marks = reader.facts, reader.marks
+    the answers in free text, and with which prompts, absent if nobody did; "scans" the hash of all scans."""
+    facts, marks, summary = reader.facts, reader.marks, reader.summary
     judge = {} if marks is None else {"judge": f"{marks.judge} {marks.prompts_sha256}"}
-    return facts.conditions | facts.scoring | judge
+    known = summary.provenance if summary else None
+    scans = {SCANS: f"{known.scans} of {known.scans_sha256[:SHORT]}"} if known and known.scans_sha256 else {}
+    return facts.conditions | facts.scoring | judge | scans
 
 
 def differing(first: Conditions, second: Conditions) -> Differing:
     """The conditions in which two runs differ, with both values. A policy of code reads no prompts, so it differs from
-    no others. Renderers differ if they draw other views."""
+    no others."""
     pairs = {name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])}
     return {name: values for name, values in pairs.items() if not _alike(name, *values)}
 
@@ -45,8 +47,8 @@ def differing(first: Conditions, second: Conditions) -> Differing:
 def _alike(name: str, first: Any, second: Any) -> bool:
     if name == "prompts" and None in (first, second):
         return True
-    if name == "renderer":
-        return views_of(first) == views_of(second)
+    if name == SCANS:  # a run that lacks some of the scans has failed answers for it
+        return None in (first, second) or first.split()[0] != second.split()[0] or first == second
     return bool(first == second)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from roomscout.analysis.report.svg import Dot, Drawing, Scale, dot_plot, steps_axis, ticks, x_axis, y_axis
-from roomscout.analysis.study.tables import Losses, Results, largest
+from roomscout.analysis.study.tables import Losses, Results, most_in
 from roomscout.scoring.intervals import INTERVAL, Estimate
 
 NAME_PX, PANEL_PX, GAP_PX, ROW_PX, TOP_PX = 7, 132, 18, 24, 30
@@ -94,7 +94,7 @@ def _dot(estimate: Estimate, name: str = "") -> Dot:
 
 
 def _losses(losses: Losses) -> str:
-    """A row for each score and a column of bars for each step, as SVG: full bars are the largest of their row."""
+    """A row for each score and a column of bars for each step, as SVG: full bars are the one that is most."""
     every = [each for of_score in losses.values() for each in of_score]
     edges = [0.0, *(edge for each in every for edge in (each.percent, *(each.interval or ())))]
     low, high = min(edges) - 1.0, max(edges) + 1.0
@@ -111,7 +111,7 @@ def _losses(losses: Losses) -> str:
         for row, of_score in enumerate(losses.values()):
             each, middle = of_score[place], TOP_PX + ROW_PX * (row + 0.5)
             about, ends = Dot(step, each.percent, each.interval).in_words, sorted((scale(0), scale(each.percent)))
-            css = "bar" if each is largest(of_score) else "bar lesser"
+            css = "bar" if each.name == most_in(of_score) else "bar lesser"
             drawing.rect(ends[0], middle - 7, ends[1] - ends[0], 14, css, f"{step}: {about}")
             if each.interval:
                 drawing.whisker(scale, each.interval, middle)

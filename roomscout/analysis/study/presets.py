@@ -27,14 +27,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Preset:
-    """A comparison: what it answers, and its cells. All are compared with the first one. `steps` name what each cell of
-    a ladder lacks to the next one, and the last one to 100 percent."""
+    """A comparison: what it answers, and its cells. All are compared with the first one. `steps` name what each of
+    the first cells, which are a ladder, lacks to the next one, and the last of them to 100 percent."""
 
     does: str
     cells: tuple[Cell, ...]
     shared: Mapping[str, Any] = field(default_factory=dict)
     """Settings of all cells that have no others."""
     steps: tuple[str, ...] = ()
+    also: str = ""
+    """What else differs between the cells, beside what the comparison is about."""
 
     @property
     def sets(self) -> set[str]:
@@ -96,20 +98,25 @@ PRESETS = {
             ),
         ),
         {"present": "video", "moves": "model"},
+        also="“video” replies with an answer alone, in 16 tokens that are read strictly; the others may think aloud.",
     ),
     "ladder": Preset(
         "Which step loses the points: looking, perceiving, what was out of view, or reasoning?",
         (
             Cell("own views", {"given": []}),
+            Cell("own views replayed", {"given": []}, moves_of="own views"),
             Cell("path", {"given": ["path"]}),
             Cell("boxes seen", {"given": ["path", "boxes-seen"]}),
             Cell("boxes", {"given": ["path", "boxes"]}),
+            Cell("path blind", {"given": ["path"], "renderer": "blind"}),
         ),
-        steps=("looking", "perceiving", "out of view", "reasoning"),
+        steps=("acting", "looking", "perceiving", "out of view", "reasoning"),
+        also="“own views” alone may answer early and says its moves; “path blind” has the path's words and no picture.",
     ),
     "actions": Preset(
         "Does acting fail because it is said in degrees and metres?",
         tuple(Cell(space, {"actions": space}) for space in ("metric", "metric-pitch", "discrete", "pixel", "tools")),
+        also="A turn of “discrete” goes at most 1.25 m, one of “metric” 2 m; “pixel” and “tools” aim at what is seen.",
     ),
     "pitch": Preset(
         "What is it worth to look up and down, or to look at another height?",

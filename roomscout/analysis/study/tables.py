@@ -95,7 +95,7 @@ def results_of(preset: Preset, runs: Sequence[Path]) -> Results:
         for place, (cell, answers) in enumerate(zip(preset.cells, named, strict=True))
     )
     overall = found.pairs[0].partial or str(found.pairs[0].label)
-    losses = losses_of(preset.steps, named) if preset.steps else {}
+    losses = losses_of(preset.steps, named[: len(preset.steps)]) if preset.steps else {}
     return Results(preset, cells, overall, found.questions, found.scenes, len(failed), losses)
 
 
@@ -113,9 +113,11 @@ def losses_of(steps: Sequence[str], runs: Sequence[Answers]) -> Losses:
     return found
 
 
-def largest(of_score: Sequence[Estimate]) -> Estimate:
-    """The step that loses most."""
-    return max(of_score, key=lambda each: each.percent)
+def most_in(of_score: Sequence[Estimate]) -> str:
+    """The step that loses most, if its interval and that of the next one do not overlap."""
+    first, second = sorted(of_score, key=lambda each: -each.percent)[:2]
+    apart = first.interval and second.interval and first.interval[0] > second.interval[1]
+    return first.name if apart else "not separable"
 
 
 def _cell_result(cell: Cell, place: int, answers: Answers, found: Comparison) -> CellResult:
@@ -169,7 +171,7 @@ def csv_of(results: Results) -> str:
             }
             if task == OVERALL:
                 row |= {"moves": _rounded(each.moves), "never_saw": _rounded(each.never_saw), "failed": each.failed}
-            if loss := results.losses[task][place] if results.losses else None:
+            for loss in results.losses.get(task, ())[place : place + 1]:
                 row |= {"step": loss.name, **_cells(loss, "loss", "loss_low", "loss_high")}
             rows.append(row)
     return Table.of(rows).csv()
@@ -242,7 +244,7 @@ def loss_table(results: Results) -> Table:
     """The steps of a ladder by task; a row adds up to 100."""
     first = results.cells[0]
     rows = [
-        [task, f"{first.scores[task].estimate.percent:.1f}", *map(in_words, of_task), largest(of_task).name]
+        [task, f"{first.scores[task].estimate.percent:.1f}", *map(in_words, of_task), most_in(of_task)]
         for task, of_task in results.losses.items()
     ]
     return Table(["points lost", first.cell.name, *results.preset.steps, "most in"], rows)
@@ -261,6 +263,8 @@ def notes_of(results: Results) -> list[str]:
     """What a reader of the tables must know, a sentence each."""
     first = results.cells[0].cell.name
     notes = [f"Intervals are over scenes; differences are paired by scene, in percentage points, to “{first}”."]
+    if results.preset.also:
+        notes.append(f"What else differs: {results.preset.also}")
     if results.left_out:
         whole = "“mean moves” and “never saw” are" if results.knows_sight else "“mean moves” is"
         these = "1 question" if results.left_out == 1 else f"{results.left_out:,} questions"
@@ -286,7 +290,8 @@ def notes_of(results: Results) -> list[str]:
     if results.losses:
         notes.append(
             f"A row of the steps adds up to 100: the score with “{first}”, then what each truth adds to that, "
-            "and what is lacking at the end. A negative step: with that truth, the model scores less."
+            "and what is lacking at the end. A negative step: with that truth, the model scores less. “most in” names "
+            "a step only if its interval lies above that of the next one."
         )
     if results.turns:
         notes.append(
