@@ -203,6 +203,8 @@ class Number(AnswerKind):
         truth = super().read_truth(value, options)
         if _is_positive(truth):
             return truth
+        if truth.startswith("["):
+            raise ValueError("a list: write its value alone, as column.str[0] of pandas is")
         if re.match(r"[1-9]\d*,\d{3}(?!\d)", truth):
             raise ValueError("a number with a comma: write it with a decimal point")
         with_point = re.sub(r"^(\d*),(\d+)", r"\1.\2", truth)

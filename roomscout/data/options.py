@@ -10,6 +10,7 @@ from roomscout.base.text import json_in
 LETTERED_OPTION = re.compile(r"\s*\(?([A-Z])[.):]\s+(?=\S)")
 MOST_OPTIONS = 26
 FORMS = 'a list such as ["left", "right"], a mapping such as {"A": "left"}, or left|right'
+AS_JSON = "with pandas, column.map(lambda each: json.dumps(list(each))) before to_csv"
 
 # The beginning of an option in one of the ways to number them: not of 1.5 m or 10:30.
 _LABEL = re.compile(r"\W*(?:option |choice )?(\w{1,2})\W*?(?:[.):\]>=]|\s[-\u2013\u2014]\s)(?!\d)", re.IGNORECASE)
@@ -49,14 +50,14 @@ def _option_texts(value: object) -> list[str]:
         try:
             return _option_texts(json_in(value))
         except ValueError as error:
-            raise ValueError(f"options {value[:80]!r} are not JSON ({error})") from None
+            raise ValueError(f"options {value[:80]!r} are not JSON ({error}): {AS_JSON}") from None
     if isinstance(value, str) and "|" in value:
         return [part.strip() for part in value.split("|")]
     if isinstance(value, Mapping) and all(re.fullmatch("[A-Z]", str(letter)) for letter in value):
         return [f"{letter}. {text}" for letter, text in value.items() if text is not None]
     if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
         return list(value)
-    raise ValueError(f"options {value!r} must be {FORMS}")
+    raise ValueError(f"options {value!r} must be {FORMS}" + (f"; {AS_JSON}" if isinstance(value, str) else ""))
 
 
 def read_options(value: object) -> Options:

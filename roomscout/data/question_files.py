@@ -2,6 +2,7 @@
 
 import csv
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.base.extras import require
+from roomscout.base.files import not_fetched
 from roomscout.base.text import json_in, listed, on_disk
 from roomscout.data.scan_frames import scan_path
 
@@ -27,6 +29,7 @@ OWN_COLUMNS = ("scan", "answer_kind", "unit", "start", "scale", "up_axis", "extr
 kind of its answer, for a type that no benchmark defines; the start of the camera; the unit and the up axis of its scan;
 further right answers, which a judge reads; and a string that marks test data, which nothing reads."""
 
+_SHARD = re.compile(r"(.+)-[0-9]{5}-of-([0-9]{5})\.parquet")
 _log = logging.getLogger(__name__)
 
 QuestionRow = Mapping[str, object]
@@ -97,20 +100,23 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
 def file_rows(
     path: Path, columns: Iterable[str] = COLUMNS, read_json: JsonReader | None = None
 ) -> Iterator[NumberedRow]:
-    """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, else records. Reads `columns`,
-    OWN_COLUMNS and OPTION_COLUMNS, and logs a warning that names all other columns. `read_json` makes the rows of a
-    .json file that is not a list of them. For a malformed line of a .jsonl file, yields a QuestionError in place of the
-    row, so that later rows are read too. Raises QuestionError for a file that cannot be read as its extension says."""
-    suffix = path.suffix.lower()
-    if suffix not in QUESTION_FILES:
+    """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, rows of the sheet in a .csv or
+    .tsv file, else records. Reads `columns`, OWN_COLUMNS and OPTION_COLUMNS, and logs a warning that names all other
+    columns. `read_json` makes the rows of a .json file that is not a list of them. `path` may be a folder with the
+    Parquet shards of a split. For a malformed line of a .jsonl file, yields a QuestionError in place of the row, so
+    that later rows are read too. Raises QuestionError for a file that cannot be read as its extension says."""
+    suffix = "" if path.is_dir() else path.suffix.lower()
+    if suffix not in QUESTION_FILES and not path.is_dir():
         raise QuestionError(f"{path}: a question file is one of {listed(QUESTION_FILES)}")
     known = {*columns, *OWN_COLUMNS, *OPTION_COLUMNS}
     names: dict[str, None] = {}
     try:
+        if suffix and (why := not_fetched(_head(path))):
+            raise QuestionError(f"{path} {why}")
         if suffix == ".json" and read_json is not None:
             rows = _objects(read_json(read_json_file(path), path), path)
         else:
-            rows = _READERS[suffix](path)
+            rows = _READERS[suffix](path) if suffix else _read_shards(path)
         for number, row in rows:
             if not isinstance(row, QuestionError):
                 names.update(dict.fromkeys(row))
@@ -122,6 +128,11 @@ def file_rows(
         raise QuestionError(f"cannot read {path}: {error.strerror or error}") from error
     if unknown := [name for name in names if name and name not in known]:
         _log.warning("%s: ignoring unknown columns: %s", path, listed(unknown))
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(200)
 
 
 def _options_of_columns(row: QuestionRow) -> QuestionRow:
@@ -164,7 +175,9 @@ def _read_jsonl(path: Path) -> Iterator[NumberedRow]:
 def _read_json(path: Path) -> Iterator[NumberedRow]:
     content = read_json_file(path)
     if not isinstance(content, list):
-        raise QuestionError(f"{path} must be a JSON list of objects, [{{...}}, {{...}}]")
+        pandas = isinstance(content, dict) and content and all(isinstance(each, dict) for each in content.values())
+        fix = ': this is a table by columns, which pandas writes by rows with to_json(path, orient="records")'
+        raise QuestionError(f"{path} must be a JSON list of objects, [{{...}}, {{...}}]{fix if pandas else ''}")
     return _objects(content, path)
 
 
@@ -191,25 +204,29 @@ def _parse_json(text: str, place: str) -> object:
 
 
 def _read_csv(path: Path) -> Iterator[NumberedRow]:
-    """Rows of a table with commas, semicolons or tabs, as text: '007' stays so."""
-    number = 0
+    """Rows of a table with commas, semicolons or tabs, as text: '007' stays so. Rows are numbered as in a spreadsheet,
+    where the header is row 1; without a column `id`, questions are numbered from 1."""
+    place, asked = 1, 0
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     with path.open(encoding="utf-8-sig", newline="") as lines:
         delimiter = max(",;\t", key=lines.readline().count)
         lines.seek(0)
-        reader = csv.DictReader(lines, strict=True, delimiter=delimiter)
+        reader = csv.reader(lines, strict=True, delimiter=delimiter)
         try:
-            names = reader.fieldnames or ()
+            names = next(reader, [])
             if len(set(names)) < len(names):
                 raise QuestionError(f"{path}: the header repeats a column name")
-            for number, row in enumerate(reader, start=1):
-                cells: Mapping[str | None, str | None] = row
-                if None in cells or None in cells.values():
-                    raise QuestionError(f"{path}, row {number}: wrong number of cells; check its quotes")
-                if any(row.values()):  # spreadsheets end with rows of empty cells
-                    yield number, row
+            for place, cells in enumerate(reader, start=2):
+                if not any(cells):  # spreadsheets end with rows of empty cells
+                    continue
+                if len(cells) != len(names):
+                    raise QuestionError(
+                        f"{path}, row {place}: {len(cells)} cells below a header of {len(names)}; check its quotes"
+                    )
+                asked += 1
+                yield place, {"id": asked, **dict(zip(names, cells, strict=True))}
         except csv.Error as error:
-            raise QuestionError(f"{path}, row {number + 1}: invalid CSV ({error}); check its quotes") from error
+            raise QuestionError(f"{path}, row {place + 1}: invalid CSV ({error}); check its quotes") from error
 
 
 def _read_parquet(path: Path) -> Iterator[NumberedRow]:
@@ -222,6 +239,21 @@ def _read_parquet(path: Path) -> Iterator[NumberedRow]:
             yield from enumerate(pq.read_table(file).to_pylist(), start=1)
     except pa.ArrowException as error:
         raise QuestionError(f"{path} is not a complete parquet file ({_first_line(error)})") from error
+
+
+def _read_shards(folder: Path) -> Iterator[NumberedRow]:
+    """The rows of a split in several Parquet files, as the hub has them: test-00000-of-00002.parquet and so on."""
+    found = [(path, match) for path in sorted(folder.iterdir()) if (match := _SHARD.fullmatch(path.name))]
+    expected = [
+        f"{match[1]}-{place:05d}-of-{match[2]}.parquet" for _, match in found[:1] for place in range(int(match[2]))
+    ]
+    if not found or [path.name for path, _ in found] != expected:
+        raise QuestionError(
+            f"{folder} is a folder: give the question file in it, or a folder with all shards of one split, such as "
+            "test-00000-of-00002.parquet and test-00001-of-00002.parquet"
+        )
+    rows = (row for path, _ in found for _, row in _read_parquet(path))
+    return enumerate(rows, start=1)
 
 
 _READERS: dict[str, Callable[[Path], Iterator[NumberedRow]]] = {

@@ -39,6 +39,8 @@ _ACROSS, _ALONG, _WEIGHT_OF_ALIGNMENT = 0.15, 0.985, 4.0
 _MIN_INSIDE = 200
 _MARGIN, _MARGIN_OF_OTHERS, _OPEN, _LOW = 0.4, 1.0, 0.6, 0.2
 
+_MOST_NORMALS, _SAME_PLANE_DEG, _TILTED_DEG, _PLANE_SHARE = 2000, 10.0, 12.0, 0.2
+
 
 def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | None:
     """The axis (0, 1 or 2) and sign (1 or -1) that points up in a room, by its surface; None if that is not clear.
@@ -76,6 +78,23 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
         return (2, 1) if margin >= _MARGIN else None
     furnished = sign * low[axis] >= _LOW or not low.any()
     return (axis, sign) if margin >= _MARGIN_OF_OTHERS and sign * open_[axis] > _OPEN and furnished else None
+
+
+def tilt_deg(normals: np.ndarray) -> float | None:
+    """How many degrees the largest plane of a surface, by `normals` (K, 3) of any length and sign, is off the nearest
+    axis; None if that is small, z is perpendicular to it, as to a wall that is turned about the vertical, or other
+    planes are almost as large and level."""
+    lengths = np.linalg.norm(normals, axis=1)
+    units = normals[lengths > 0] / lengths[lengths > 0, None]
+    units = units[:: 1 + len(units) // _MOST_NORMALS]
+    if not len(units):
+        return None
+    parallel = (np.abs(units @ units.T) > np.cos(np.radians(_SAME_PLANE_DEG))).mean(axis=1)
+    largest = int(parallel.argmax())
+    off = np.degrees(np.arccos(np.clip(np.abs(units[largest]), 0, 1)))  # of each axis
+    level = (np.abs(units[:, 2]) > _ALONG).mean()
+    askew = off.min() > _TILTED_DEG and off[2] < 90 - _TILTED_DEG and parallel[largest] > _PLANE_SHARE
+    return float(off.min()) if askew and level < parallel[largest] / 2 else None
 
 
 def name_in_file(axis: int, sign: int, up_axis: UpAxis) -> UpAxis:

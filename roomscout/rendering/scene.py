@@ -24,7 +24,7 @@ from roomscout.rendering.geometry import (
     wide_box,
 )
 from roomscout.rendering.open3d_import import import_open3d
-from roomscout.rendering.orientation import name_in_file, resolved, turned_upright, upper_side
+from roomscout.rendering.orientation import name_in_file, resolved, tilt_deg, turned_upright, upper_side
 from roomscout.rendering.readers import READERS, read_geometry
 from roomscout.rendering.splats import Splats
 
@@ -41,6 +41,7 @@ FAR_M = 1000.0
 COARSEST_M = 0.01
 # A scan whose longest side is not between these is refused. Buildings are scanned too.
 MIN_ROOM_M, MAX_ROOM_M = 0.5, 200.0
+NEAR_SHARE, NEAR_M = 0.6, 0.1  # of the bounds: points farther from the middle do not count in the size
 USUAL_ROOM_M = (1.5, 25.0)
 UNITS_M = {
     "metres": 1.0, "centimetres": 0.01, "millimetres": 0.001, "inches": 0.0254, "feet": 0.3048, "kilometres": 1000.0,
@@ -141,9 +142,13 @@ class Scene:
 
     @property
     def size(self) -> str:
-        """Width, depth and height in words, metres: "4.2 x 5.1 x 2.5"."""
+        """Width, depth and height in words, metres: "4.2 x 5.1 x 2.5"; of all points but those far outside."""
         as_text = partial(np.format_float_positional, precision=3, unique=False, fractional=False, trim="-")
-        return " x ".join(map(as_text, self.bounds.extent))
+        lower, upper = self.bounds.lower, self.bounds.upper
+        near = (np.abs(self.vertices - self.bounds.middle) <= self.bounds.extent * NEAR_SHARE + NEAR_M).all(axis=1)
+        if near.any():
+            lower, upper = self.vertices[near].min(axis=0), self.vertices[near].max(axis=0)
+        return " x ".join(map(as_text, (upper - lower).astype(float)))
 
     @property
     def nbytes(self) -> int:
@@ -254,22 +259,27 @@ def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
     return vertices.astype(np.float64) - centre
 
 
-def _why_implausible(extent: str, longest_m: float, scale: float) -> str | None:
+def _why_implausible(scene: Scene, vertices: np.ndarray, scale: float) -> str | None:
     """Why a scan is no room of a person's size, and the --scale that makes it one if it is in a known unit."""
+    extent, longest_m = scene.size, float(max(scene.bounds.extent))
     if MIN_ROOM_M < longest_m < MAX_ROOM_M:
         return None
+    near = (np.abs(vertices - np.median(vertices, axis=0)) < MAX_ROOM_M / 2).all(axis=1)
+    far = len(near) - int(near.sum())
+    if 0 < far < len(near) / 2:
+        return f"{far:,} of its {len(near):,} points are far from the others, so it spans {extent} m: remove them"
     for unit, metres in UNITS_M.items():
         if USUAL_ROOM_M[0] < longest_m / scale * metres < USUAL_ROOM_M[1]:
             fix = f"if it is in {unit}, {'leave out --scale' if metres == 1 else f'add --scale {metres:g}'}"
             break
     else:
-        fix = "set --scale to the metres of its unit, or remove its points that are far from the room"
+        fix = "set --scale to the metres of its unit"
     given = "" if scale == 1 else f" at the given scale of {scale:g}"
     return f"it spans {extent} m{given}, which is not the size of a room: {fix}"
 
 
 def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
-    """Why a scan, loaded with `up_axis`, seems not to be upright, and the --up-axis to try."""
+    """Why a scan, loaded with `up_axis`, seems not to be upright, and what to try."""
     points, normals = scene.samples
     if not len(normals):  # a cloud, whose discs have normals
         stride = 1 + len(scene.surface.faces) // MAX_FACES_SHOWING_UP
@@ -279,6 +289,11 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
         fix = name_in_file(*side, up_axis)
         how = "hang upside down" if side == (2, -1) else "lie on its side"
         return f"it seems to {how}, judging by its floor and furniture: if it does, add --up-axis {fix}"
+    if (tilt := tilt_deg(normals)) is not None:
+        return (
+            f"its largest plane is {tilt:.0f} degrees off every axis, so it seems to be tilted, and no --up-axis sets "
+            "it upright: level it in a program such as CloudCompare"
+        )
     extent = scene.bounds.extent
     if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None:
         return None
@@ -308,7 +323,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, a
         raise SceneError(f"{path} cannot be used ({error}): download or export it again") from error
     except MemoryError as error:
         raise SceneError(f"{path} does not fit into memory: simplify it, or use a machine with more memory") from error
-    if wrong := _why_implausible(scene.size, float(max(scene.bounds.extent)), scale):
+    if wrong := _why_implausible(scene, geometry.vertices, scale):
         raise SceneError(f"{path} cannot be used: {wrong}")
     if wrong := _why_on_its_side(scene, up):
         _log.warning("%s: %s", path, wrong)

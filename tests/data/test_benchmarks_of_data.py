@@ -203,4 +203,5 @@ def test_only_the_benchmark_and_the_procedural_rooms_name_its_types():
         "data/vsi_types.py",
         "rooms/benchmark.py",
         "rooms/questions.py",
+        "rooms/split.py",
     ]

@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from roomscout.data.answers import LETTER_KIND, Number
@@ -144,8 +145,14 @@ def test_a_column_for_each_option(tmp_path: Path):
         ("q.json", json.dumps({"questions": [COUNT]}), "must be a JSON list of objects"),
         ("q.json", f"{json.dumps(COUNT)}\n" * 2, "invalid JSON"),
         ("q.jsonl", json.dumps([COUNT]), "row 1: expected a JSON object"),
-        ("q.csv", "Scan;Question\nroom.ply;How many?\n", "row 1: missing column dataset, scene_name, question_type"),
-        ("q.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "row 1: missing column"),
+        ("q.csv", "Scan;Question\nroom.ply;How many?\n", "row 2: missing column dataset, scene_name, question_type"),
+        ("q.json", '{"id": {"0": 1}, "question": {"0": "How?"}}', 'to_json.path, orient="records".'),
+        ("q.csv", "scan,question,ground_truth\n\nroom.ply,How many?\n", "row 3: 2 cells below a header of 3"),
+        (
+            "q.csv",
+            "version https://git-lfs.github.com/spec/v1\noid sha256:1\n",
+            "is a Git LFS pointer instead of the file",
+        ),
     ],
 )
 def test_files_in_other_forms_are_refused(tmp_path: Path, name: str, content: str, words: str):
@@ -182,3 +189,24 @@ def test_a_scan_has_its_own_unit_and_up_axis(tmp_path: Path):
     assert load_saved(tmp_path / "saved.jsonl", BENCHMARK) == questions
     assert load_questions(tmp_path / "saved.jsonl") == normalized(questions) == questions
     assert "scale" not in questions[2].row
+
+
+ROW = {"id": "1", "dataset": "scannet", "scene_name": "s1", "question_type": "object_counting",
+       "question": "How many chair(s) are in this room?", "ground_truth": "2"}  # fmt: skip
+
+
+def test_the_shards_of_a_split_are_read_as_a_folder_if_all_are_there(tmp_path: Path):
+    rows = [ROW | {"id": str(number)} for number in range(4)]
+    for shard in (0, 1):
+        pandas.DataFrame(rows[2 * shard : 2 * shard + 2]).to_parquet(tmp_path / f"test-0000{shard}-of-00002.parquet")
+    assert [each.id for each in load_questions(tmp_path)] == ["0", "1", "2", "3"]
+    (tmp_path / "test-00000-of-00002.parquet").unlink()
+    with pytest.raises(QuestionError, match="all shards of one split"):
+        load_questions(tmp_path)
+
+
+@pytest.mark.parametrize("truth", ["[2.5]", "['4']"])
+def test_a_truth_that_is_a_list_is_refused_whatever_its_quotes(truth: str, tmp_path: Path):
+    pandas.DataFrame([ROW | {"ground_truth": truth}]).to_csv(tmp_path / "q.csv", index=False)
+    with pytest.raises(QuestionError, match=r"row 2 .*is a list: write its value alone"):
+        load_questions(tmp_path / "q.csv")

@@ -57,3 +57,17 @@ def test_the_advice_names_an_axis_of_the_file_whatever_is_given(tmp_path: Path, 
 def test_an_upright_room_gets_no_advice(tmp_path: Path, caplog, size: tuple, ceiling: bool):
     text = advice(tmp_path, caplog, room(size, ceiling), "z", "z")
     assert "lie on its side," not in text and "upside down," not in text
+
+
+@pytest.mark.parametrize("degrees", [25, 40])
+@pytest.mark.parametrize("as_cloud", [False, True])
+def test_a_tilted_scan_is_said_to_be_one_and_a_room_turned_about_the_vertical_is_not(
+    degrees: int, as_cloud: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    for axis, tilted in (((1, 0, 0), True), ((0, 0, 1), False)):
+        mesh = room((5, 4, 2.5)).apply_transform(trimesh.transformations.rotation_matrix(np.radians(degrees), axis))
+        scan = trimesh.PointCloud(mesh.sample(4000, seed=1)) if as_cloud else mesh
+        scan.export(tmp_path / "room.ply")
+        caplog.clear()
+        load_scene(tmp_path / "room.ply")
+        assert ("seems to be tilted" in caplog.text) == tilted

@@ -1,6 +1,7 @@
 import json
 import re
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,6 +158,22 @@ def test_outliers_do_not_widen_the_bounds(distance_m):
     bounds = make_scene("room", Geometry(vertices, room.faces, room.colours)).bounds
     assert bounds.lower == pytest.approx([0, 0, 0], abs=0.05)
     assert bounds.upper == pytest.approx([6, 5, 2.5], abs=0.05)
+
+
+def test_the_size_is_that_of_all_points_but_those_far_outside():
+    geometry = dense_room()
+    exact = " x ".join(f"{each:g}" for each in np.ptp(geometry.vertices, axis=0).round(3))
+    assert make_scene("room", geometry).size == exact
+    outlier = np.vstack([geometry.vertices, [[40, 0, 0]]]).astype(np.float32)
+    assert make_scene("room", replace(geometry, vertices=outlier)).size == exact
+
+
+def test_points_far_from_the_others_are_named_instead_of_a_scale(file):
+    rng = np.random.default_rng(0)
+    points = np.vstack([rng.uniform(0, (4, 3, 2.5), (900, 3)), rng.uniform(-9e4, 9e4, (60, 3))])
+    with pytest.raises(SceneError, match=r"60 of its 960 points are far from the others.*: remove them") as caught:
+        load_scene(file("room.ply", ply(points)))
+    assert "--scale" not in str(caught.value)
 
 
 def test_rays_from_inside_a_room_measure_metres():
