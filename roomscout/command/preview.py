@@ -5,8 +5,9 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -32,6 +33,7 @@ from roomscout.rendering.top_down import plan_view
 VIEW = CameraSettings((640, 480), 300.0, Settings.camera_height, Settings.camera_pitch)
 RED = (207, 34, 46)
 TEXT_PX = 22
+FONTS = ("DejaVuSans.ttf", "NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "Arial.ttf", "msyh.ttc")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -90,8 +92,25 @@ def preview(scene: Scene) -> Image.Image:
     picture.paste(Image.fromarray(first.image), (0, TEXT_PX + 8))
     picture.paste(drawn, (width + 16, TEXT_PX + 8))
     text = f"{scene.name}: {scene.size} m (x, y, z up), {surface_in_words(scene)}"
-    ImageDraw.Draw(picture).text((4, 4), text, "black", ImageFont.load_default(size=TEXT_PX - 6))
+    text, font = drawable(text)
+    ImageDraw.Draw(picture).text((4, 4), text, "black", font)
     return picture
+
+
+def drawable(text: str) -> tuple[str, Any]:
+    """A text with a font of this machine that has all its letters; if none has, with codes for those that it lacks."""
+    fonts: list[Any] = []
+    for name in FONTS:
+        with suppress(OSError):
+            fonts.append(ImageFont.truetype(name, TEXT_PX - 6))
+    fonts = fonts or [ImageFont.load_default(size=TEXT_PX - 6)]  # which Pillow brings
+
+    def has(font: Any, letter: str) -> bool:
+        return letter.isascii() or bytes(font.getmask(letter)) != bytes(font.getmask("\uffff"))
+
+    font = min(fonts, key=lambda each: sum(not has(each, letter) for letter in text))
+    known = (each if has(font, each) else each.encode("ascii", "backslashreplace").decode() for each in text)
+    return "".join(known), font
 
 
 def surface_in_words(scene: Scene) -> str:

@@ -11,7 +11,7 @@ from conftest import RoomScans
 from PIL import Image
 from simple_rooms import BLUE, GREEN, GREY, RED, box, scene_of
 
-from roomscout.command.preview import main
+from roomscout.command.preview import drawable, main
 from roomscout.data.questions import load_questions
 from roomscout.rendering.top_down import PLAN_MARGIN_M, PlanView, plan_view
 
@@ -83,3 +83,10 @@ def test_the_scans_of_one_dataset_of_a_benchmark_are_drawn(rooms: RoomScans, tmp
         shutil.copy(scan, folder / f"{row['scene_name']}.ply")
     assert main(["--benchmark", str(folder), "--datasets", "new", "--out", str(tmp_path / "out")]) == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["kitchen_1.png"]
+
+
+def test_a_title_has_every_letter_or_its_code():
+    text, font = drawable("W\xf6hnung \u5ba2: 4 x 3 x 2.5 m")
+    assert text.replace("\\xf6", "\xf6").replace("\\u5ba2", "\u5ba2") == "W\xf6hnung \u5ba2: 4 x 3 x 2.5 m"
+    missing = bytes(font.getmask("\uffff"))
+    assert all(bytes(font.getmask(letter)) != missing for letter in text if letter != " ")
