@@ -82,8 +82,8 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
 
 def tilt_deg(normals: np.ndarray) -> float | None:
     """How many degrees the largest plane of a surface, by `normals` (K, 3) of any length and sign, is off the nearest
-    axis; None if that is small, z is perpendicular to it, as to a wall that is turned about the vertical, or other
-    planes are almost as large and level."""
+    axis; None if that is small, z is perpendicular to it, as to a wall that is turned about the vertical, or level
+    surface is larger."""
     lengths = np.linalg.norm(normals, axis=1)
     units = normals[lengths > 0] / lengths[lengths > 0, None]
     units = units[:: 1 + len(units) // _MOST_NORMALS]
@@ -92,9 +92,9 @@ def tilt_deg(normals: np.ndarray) -> float | None:
     parallel = (np.abs(units @ units.T) > np.cos(np.radians(_SAME_PLANE_DEG))).mean(axis=1)
     largest = int(parallel.argmax())
     off = np.degrees(np.arccos(np.clip(np.abs(units[largest]), 0, 1)))  # of each axis
-    level = (np.abs(units[:, 2]) > _ALONG).mean()
+    level = (np.abs(units[:, 2]) > np.cos(np.radians(_SAME_PLANE_DEG))).mean()
     askew = off.min() > _TILTED_DEG and off[2] < 90 - _TILTED_DEG and parallel[largest] > _PLANE_SHARE
-    return float(off.min()) if askew and level < parallel[largest] / 2 else None
+    return float(off.min()) if askew and level < parallel[largest] else None
 
 
 def name_in_file(axis: int, sign: int, up_axis: UpAxis) -> UpAxis:
