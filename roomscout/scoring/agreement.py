@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.base.text import listed
 from roomscout.data.answers import AnswerKind, Number
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
-from roomscout.scoring.intervals import FEWEST_SCENES, LEVEL, SEED, scored_alone
+from roomscout.scoring.intervals import FEWEST_SCENES, INTERVAL, LEVEL, SEED, scored_alone
 from roomscout.scoring.rows import EpisodeId, ResultRow
 from roomscout.scoring.scores import Agreement, PersonScores, Scores
 from roomscout.scoring.summary import rounded
@@ -145,6 +146,24 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
             seconds=round(median(row.seconds for row in own), 1),
         )
     return found
+
+
+def people_table(scores: Scores) -> Table | None:
+    """What each person scores, over how many answers of which types; None without people."""
+    rows = [
+        [
+            name,
+            decimal(person.percent),
+            interval_in_words(person.interval),
+            str(person.answers),
+            str(person.failed),
+            "all" if person.every_type else listed(person.types),
+            f"{person.seconds:g}",
+        ]
+        for name, person in scores.annotators.items()
+    ]
+    heads = ["person", "score (%)", INTERVAL, "answers", "failed", "types", "median seconds"]
+    return Table(heads, rows) if rows else None
 
 
 def agreement_lines(scores: Scores) -> list[str]:

@@ -282,7 +282,10 @@ def test_answers_are_dealt_to_people_who_reply_in_any_order(
     }  # fmt: skip
     run_main(["report", str(reader.folder)])
     report = (reader.folder / "report.html").read_text()
-    assert "Agreement of answers, number: 60.0 %" in report and ">ben: " in report and "greedy" not in report
+    assert "Agreement of answers, number: 60.0 %" in report and ">ben</th>" in report and "greedy" not in report
+    assert "What the hardware did" not in report
+    index = (reader.folder / "report_files" / "data" / "index.js").read_text()
+    assert '"people":["anna","ben"]' in index
 
 
 def test_what_cannot_be_read_takes_no_turn_and_the_last_turn_takes_an_answer(play: Callable[..., Session]):

@@ -1,5 +1,6 @@
 """Reads a run into what a report shows; writes nothing."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from roomscout.runs.reader import RunReader, parts_of_run
 from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, RunFacts, Turn, image_files
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
+from roomscout.scoring.agreement import dealt
 from roomscout.scoring.by_dataset import scores_by_dataset
 from roomscout.scoring.intervals import intervals_of
 from roomscout.scoring.summary import summarize
@@ -33,6 +35,8 @@ OUTCOMES = {
     "pending": "not begun",
 }
 """The outcomes of a question, with their meaning."""
+LOGGED_WARNING = re.compile(r"^\d\d-\d\d [\d:]{8} (?:WARNING|ERROR) (.+)$", re.MULTILINE)
+"""A line of run.log with a warning or an error."""
 LARGEST_SHOWN = 1e15
 """No plot has room for larger numbers."""
 
@@ -57,11 +61,13 @@ class Entry:
     distance_m: float
     cost: Cost
     sight: str | None
+    person: str = ""
 
 
 @dataclass(frozen=True)
 class AnswerContents:
-    """What is recorded of an answer: `row` once it is finished, `sight` if it is known what was in view."""
+    """What is recorded of an answer: `row` once it is finished, `sight` if it is known what was in view, and in a run
+    of several people the `person` to whom it was dealt."""
 
     episode: EpisodeId
     question: Question
@@ -69,6 +75,7 @@ class AnswerContents:
     turns: tuple[Turn, ...]
     messages: tuple[RecordedMessage, ...]
     sight: Sight | None = None
+    person: str = ""
 
     @property
     def outcome(self) -> str:
@@ -104,6 +111,7 @@ class AnswerContents:
             distance_m=sum(turn.move.moved_m for turn in self.turns if turn.move is not None),
             cost=costs(self.turns, None),
             sight=self.sight.verdict if self.sight else None,
+            person=self.person,
         )
 
     def in_words(self, answer: str | None) -> str:
@@ -185,6 +193,23 @@ class RunContents:
         """The folder of an answer's turns and views."""
         return self.reader_of(episode).folder / str(episode)
 
+    @cached_property
+    def people(self) -> dict[EpisodeId, str]:
+        """To whom each answer was dealt; empty without people."""
+        names = self.facts.setting("annotator")
+        scenes = [self.questions[number].scene for number in sorted(self.questions)]
+        return dealt(names, scenes, self.facts.samples) if names else {}
+
+    @cached_property
+    def logged(self) -> list[str]:
+        """The warnings and errors in run.log, each once, those about the scan's side first."""
+        try:
+            text = (self.folder / "run.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        found = dict.fromkeys(LOGGED_WARNING.findall(text))
+        return sorted(found, key=lambda line: "--up-axis" not in line)
+
     @property
     def pending(self) -> int:
         """How many answers have no result yet."""
@@ -228,6 +253,7 @@ class RunContents:
             turns,
             tuple(reader.messages(episode)),
             sight if sight is not None and len(sight.surface) == len(turns) else None,
+            self.people.get(episode, ""),
         )
 
 

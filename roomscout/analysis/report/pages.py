@@ -41,14 +41,16 @@ def _shown(value: Any) -> Any:
 
 
 def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The rows of the table; types, scenes, outcomes and sights are positions in lists."""
+    """The rows of the table; types, scenes, outcomes, sights and people are positions in lists."""
     types = list(dict.fromkeys(entry.question_type for entry in entries))
     scenes = list(dict.fromkeys(entry.scene for entry in entries))
     outcomes, sights = list(OUTCOMES), list(SIGHTS)
     type_at, scene_at = ({name: place for place, name in enumerate(names)} for names in (types, scenes))
+    people = sorted({entry.person for entry in entries} - {""})
     return {
         "types": types,
         "scenes": scenes,
+        "people": people,
         "outcomes": outcomes,
         "sights": sights,
         "rows": [
@@ -64,6 +66,7 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
                 entry.turns,
                 round(entry.distance_m, 2),
                 None if entry.sight is None else sights.index(entry.sight),
+                people.index(entry.person) if entry.person else None,
             ]
             for entry in entries
         ],

@@ -78,7 +78,7 @@ def _score_per_type(summary: Summary) -> Plot | None:
         drawing.rect(left, middle - 8, scale(percent) - left, 16, "bar", about)
         if (interval := summary.interval(name)) is not None:
             drawing.whisker(scale, interval, middle, f"{interval_in_words(interval)} %")
-        drawing.text(scale.end + 8, middle + 4, f"{percent:.1f}", "value start")
+        drawing.text(scale.end + 14, middle + 4, f"{percent:.1f}", "value start")
         drawing.text(width - 2, middle + 4, f"n={counts.questions}", "tick end")
     x, names = float(left), {name for name, _ in types}
     for key, words in BASELINES.items():

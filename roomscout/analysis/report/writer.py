@@ -8,7 +8,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from roomscout.runs import RunError
 from roomscout.runs.costs import total
 from roomscout.runs.hardware import hardware_of
 from roomscout.runs.sights import SIGHTS
-from roomscout.scoring.agreement import agreement_lines
+from roomscout.scoring.agreement import agreement_lines, people_table
 
 REPORT_FILE = "report.html"
 EMBEDDED_FILE = "report_embedded.html"
@@ -217,8 +217,13 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
         "cautions": cautions(run),
         "missing": missing,
-        "agreement": agreement_lines(summary),
-        "hardware": hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples)),
+        "logged": [line for line in run.logged if capitalized(line) not in map(capitalized, summary.warnings)],
+        "agreement": agreement_lines(replace(summary, annotators={})),
+        "people": people_table(summary),
+        "by_machine": run.facts.asks_model,
+        "hardware": (
+            hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples)) if run.facts.asks_model else []
+        ),
         "plots": plots_of(entries, summary),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if name in outcomes},
         "sights": {name: meaning for name, meaning in SIGHTS.items() if name in sights},

@@ -25,8 +25,14 @@ def plot_of(results: Results) -> str:
     # else a row for each cell, with a dashed line at the first one
     dots = [_dot(each.overall.estimate, each.cell.name) for each in results.cells if each.overall is not None]
     left = 16 + NAME_PX * max(len(each.name) for each in dots)
-    label, axis = "The overall of each cell with its interval", f"overall, percent, with {INTERVAL}"
-    return dot_plot(dots, _range(_edges(results)), label, axis, left, 28, (dots[0].value, "ideal"))
+    low, high = _range(_edges(results))
+    label, axis = "The overall of each cell with its interval", f"{_axis(low)}, with {INTERVAL}"
+    return dot_plot(dots, (low, high), label, axis, left, 28, (dots[0].value, "ideal"))
+
+
+def _axis(low: float) -> str:
+    """What an axis shows, and if it does not begin at 0, where it does."""
+    return "overall, percent" + (f" (from {low:.0f} on, not from 0)" if low > 0 else "")
 
 
 def _edges(results: Results) -> list[float]:
@@ -46,7 +52,7 @@ def _curves(results: Results) -> str:
     numbers = sorted({each.cell.moves for each in results.cells if each.cell.moves is not None})
     across, up = Scale(-0.3, len(numbers) - 0.7, left, width - right), Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by the number of moves")
-    y_axis(drawing, up, ticks(low, high), left, width - right, "overall, percent")
+    y_axis(drawing, up, ticks(low, high), left, width - right, _axis(low))
     steps_axis(drawing, across, enumerate(map(str, numbers)), up.start, "maximum number of moves")
     for order, series in enumerate(dict.fromkeys(each.cell.series for each in results.cells if each.cell.series)):
         shift, style = 8 * order - 4, " outside" * order
@@ -69,7 +75,7 @@ def _turn_curves(results: Results) -> str:
     low, high = _range(edges)
     across, up = Scale(-0.3, results.turns - 0.7, left, width - 110), Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by turn, if each were the last")
-    y_axis(drawing, up, ticks(low, high), left, width - 110, "overall, percent")
+    y_axis(drawing, up, ticks(low, high), left, width - 110, _axis(low))
     steps_axis(drawing, across, enumerate(map(str, range(results.turns))), up.start, "turn")
     taken: list[float] = []
     for order, each in enumerate(cells):

@@ -53,10 +53,10 @@ const roomscout = (() => {
 
   /* Adds the rows of an index to those known, or replaces them; returns the rows, and whether any is new. */
   function take(data) {
-    const taken = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres, sight]) => ({
+    const taken = data.rows.map(([name, type, scene, question, outcome, score, answer, truth, turns, metres, sight, person]) => ({
       position: position(name), name, type: data.types[type], scene: data.scenes[scene], question,
       outcome: data.outcomes[outcome], order: outcome, score, answer, truth, turns, metres,
-      sight: sight === null ? "" : data.sights[sight], sightOrder: sight,
+      sight: sight === null ? "" : data.sights[sight], sightOrder: sight, person: person === null ? "" : data.people[person],
     }));
     const before = rows.length;
     for (const row of taken) {
@@ -67,7 +67,8 @@ const roomscout = (() => {
       }
     }
     rows.sort((a, b) => a.position - b.position);
-    for (const [name, values] of [["type", data.types], ["scene", data.scenes]]) offer(field(name), values);
+    for (const [name, values] of [["type", data.types], ["scene", data.scenes], ["person", data.people]]) offer(field(name), values);
+    field("person").parentElement.hidden = field("person").options.length === 1;
     return [taken, rows.length > before];
   }
 
@@ -126,13 +127,14 @@ const roomscout = (() => {
       { title: "Text", field: "question", formatter: words, widthGrow: 6, minWidth: 130, responsive: 1 },
       { title: "Outcome", field: "outcome", formatter: outcome, sorter: by("order"), width: 116, responsive: 0 },
       { title: "Score", field: "score", formatter: digits(2), width: 84, responsive: 2, sorter: "number", ...right },
-      { title: "Given", field: "answer", formatter: words, widthGrow: 1, minWidth: 92, responsive: 3 },
-      { title: "Truth", field: "truth", formatter: words, widthGrow: 1, minWidth: 92, responsive: 3 },
-      ...(rows.some((row) => row.sight) ? [{ title: "Sight", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 98, responsive: 4 }] : []),
+      { title: "Answer given", field: "answer", formatter: words, widthGrow: 1, minWidth: 126, responsive: 3 },
+      { title: "Right answer", field: "truth", formatter: words, widthGrow: 1, minWidth: 126, responsive: 3 },
+      ...(rows.some((row) => row.sight) ? [{ title: "In view", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 102, responsive: 4 }] : []),
       { title: "Turns", field: "turns", width: 84, responsive: 5, sorter: "number", ...right },
       { title: "Type", field: "type", formatter: type, width: 150, responsive: 4 },
+      ...(rows.some((row) => row.person) ? [{ title: "Person", field: "person", formatter: words, width: 100, responsive: 3 }] : []),
       ...(scenes.length > 1 ? [{ title: "Scene", field: "scene", formatter: scene, width: 96, responsive: 6 }] : []),
-      { title: "Metres", field: "metres", formatter: digits(1), width: 96, responsive: 7, sorter: "number", ...right },
+      { title: "Metres moved", field: "metres", formatter: digits(1), width: 136, responsive: 7, sorter: "number", ...right },
     ];
     table = new Tabulator(holder, {
       data: rows, index: "name", maxHeight: "75vh", layout: "fitColumns", responsiveLayout: "hide", columns,
@@ -182,6 +184,7 @@ const roomscout = (() => {
       && (!field("scene").value || row.scene === field("scene").value)
       && (!outcome || (outcome === "below" ? below(row) : row.outcome === outcome))
       && (!field("sight").value || row.sight === field("sight").value)
+      && (!field("person").value || row.person === field("person").value)
       && (field("from").value === "" || row.turns >= Number(field("from").value))
       && (field("to").value === "" || row.turns <= Number(field("to").value));
   }
@@ -198,7 +201,7 @@ const roomscout = (() => {
 
   function stateHash() {
     const state = new URLSearchParams();
-    for (const name of ["q", "type", "scene", "outcome", "sight", "from", "to"]) if (field(name).value) state.set(name, field(name).value);
+    for (const name of ["q", "type", "scene", "outcome", "sight", "person", "from", "to"]) if (field(name).value) state.set(name, field(name).value);
     const [sorted] = table.getSorters();
     if (sorted) state.set("sort", `${sorted.field}.${sorted.dir}`);
     return state.size ? `#questions?${state}` : "";
