@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roomscout.data.judged import Ask, mark_of, prompt_of, prompts_sha256
 from roomscout.runs import RunError
 from roomscout.runs.marks import Mark
+from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import MARKS_FILE, RunReader
 from roomscout.runs.records import ResultRow
 from roomscout.runs.writer import RunWriter
@@ -34,13 +35,19 @@ class Judged:
 
 
 def judge_run(
-    folder: Path, judge: str, ask: Ask, rows: Iterable[ResultRow] = (), replace_marks: bool = False
+    folder: Path,
+    judge: str,
+    ask: Ask,
+    rows: Iterable[ResultRow] = (),
+    replace_marks: bool = False,
+    prices: Path | None = None,
 ) -> Judged:
     """Have a judge mark the answers of a run that have no mark yet, then renew the scores in its summary.
 
     Saves each mark as it arrives in marks.jsonl, so that another call asks only for those that are missing. Also marks
     the answers of `rows`, which are those of the run parsed in another way. `replace_marks` drops the marks of another
-    judge once this one has given its first.
+    judge once this one has given its first. The
+    judge's tokens are priced by a file of `prices`, if that has the judge.
 
     Raises RunInUse while the run is being written, RunError if no answer needs a judge, if the marks are another
     judge's, or if the folder cannot be written, and what `ask` raises.
@@ -69,14 +76,25 @@ def judge_run(
         missing = {key: each for key, each in answers.items() if key not in known}
         found = ask([prompt_of(question, str(answer)) for (_, answer), question in missing.items()], mark_of)
         marked = 0
-        for done, ((id, answer), mark) in enumerate(zip(missing, found, strict=True), start=1):
+        for done, ((id, answer), (mark, tokens)) in enumerate(zip(missing, found, strict=True), start=1):
             if mark is not None:
-                line = Mark(id, str(answer), mark, judge, asked)
+                line = Mark(id, str(answer), mark, judge, asked, tokens)
                 run.save(MARKS_FILE, [line]) if of_others and not marked else run.mark(line)
                 marked += 1
             if done % REPORTED_EVERY == 0:
                 log.info("%d of %d answers judged", done, len(missing))
+        if prices is not None:
+            run.describe(replace(run.facts, judge_price=price_of_judge(prices, judge)))
         run.export(None)
         return Judged(marked, len(answers) - len(missing), len(missing) - marked)
     finally:
         run.close()
+
+
+def price_of_judge(prices: Path, judge: str) -> Price | None:
+    """The price of a judge in a file; None, with a warning, if the file has none or cannot be read."""
+    try:
+        return read_price(prices.expanduser(), judge)
+    except ValueError as error:
+        log.warning("The tokens of the judge are not priced: %s", error)
+        return None

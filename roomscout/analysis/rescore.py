@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roomscout.agent.policies import Decision, replies
-from roomscout.analysis.judging import judge_run
+from roomscout.analysis.judging import judge_run, price_of_judge
 from roomscout.analysis.outputs import require_free, writing
 from roomscout.analysis.run_argument import add_run, chosen_run
 from roomscout.base import verbs
@@ -82,13 +82,13 @@ def main(
     if out is not None:
         require_free(out, options.force)
     parsed = reparsed(reader, parser_of(reader, options.allow_code))
-    if options.prices is not None:
+    if options.prices is not None and (reader.facts.asks_model or options.judge is None):
         log.info("%s", price_run(reader, options.prices))
         when_judged(reader.folder)
     if open_judge is not None and options.judge is not None:
         ask = open_judge(options.judge, options.judge_url, options.judge_key_env)
         rows = [each.row for each in parsed]
-        log.info("%s", judge_run(reader.folder, options.judge, ask, rows, options.replace_marks))
+        log.info("%s", judge_run(reader.folder, options.judge, ask, rows, options.replace_marks, options.prices))
         when_judged(reader.folder)
     found = rescored(reader, parsed)
     lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
@@ -114,8 +114,10 @@ def price_run(reader: RunReader, prices: Path) -> str:
         raise RunError(str(error)) from None
     run = RunWriter(reader.folder)
     try:
-        run.describe(replace(run.facts, price=price))
-        return money_lines(run.export(None).cost, len(run.rows), price)[0]
+        marks = reader.marks
+        of_judge = price_of_judge(prices, marks.judge) if marks else None
+        run.describe(replace(run.facts, price=price, judge_price=of_judge))
+        return "\n".join(money_lines(run.export(None), len(run.rows), price))
     finally:
         run.close()
 

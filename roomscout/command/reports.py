@@ -28,7 +28,7 @@ def complete(outcome: "Outcome", settings: "Settings") -> int:
     if reported:
         split_after_run(outcome.folder)
     if settings.judge is not None:
-        judge_after_run(outcome.folder, settings.judge)
+        judge_after_run(outcome.folder, settings.judge, settings.prices)
     if reported:
         write_after_run(outcome.folder)
     return outcome.status
@@ -61,20 +61,24 @@ def open_judge(model: str, url: str, key_env: str) -> "Ask":
     return Judge(model, options, ServerOptions((url,), key, key_env)).ask
 
 
-def judge_after_run(folder: Path, judge: str) -> None:
+def judge_after_run(folder: Path, judge: str, prices: Path | None) -> None:
     """Have the judge mark the answers of a run in free text, and log the scores."""
     from roomscout.analysis.judging import judge_run
     from roomscout.data.judged import JUDGE_URL
     from roomscout.models import ServerOptions
+    from roomscout.runs.closing import money_lines
     from roomscout.runs.reader import RunReader
     from roomscout.scoring.summary import format_summary
 
     url = os.environ.get("OPENAI_BASE_URL", JUDGE_URL)
     with _complete_without("marks for every answer", "rescore", folder, "--judge", judge, "--judge-url", url):
-        log.log(RESULT, "%s: %s", judge, judge_run(folder, judge, open_judge(judge, url, ServerOptions.key_env)))
+        ask = open_judge(judge, url, ServerOptions.key_env)
+        log.log(RESULT, "%s: %s", judge, judge_run(folder, judge, ask, prices=prices))
         reader = RunReader(folder)
         assert reader.summary is not None, "a judged run has a summary"
         for line in format_summary(reader.summary, reader.benchmark):
+            log.log(RESULT, "%s", line)
+        for line in money_lines(reader.summary, len(reader.rows), reader.facts.price):
             log.log(RESULT, "%s", line)
 
 

@@ -20,8 +20,9 @@ TAG = "Your mark:"
 JUDGE_URL = "https://api.openai.com/v1"
 """Where a judge is by default."""
 
-Ask = Callable[[Sequence[str], Callable[[str], int | None]], Iterable[int | None]]
-"""Asks a judge each prompt, and reads the mark of each reply, in order; None where no reply has a mark."""
+Ask = Callable[[Sequence[str], Callable[[str], int | None]], Iterable[tuple[int | None, tuple[int, int, int]]]]
+"""Asks a judge each prompt, and reads the mark of each reply, in order; None where no reply has a mark. Beside it are
+the tokens that the judge read, those of them that were cached, and those that it wrote."""
 
 
 @dataclass(frozen=True)

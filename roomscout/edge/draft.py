@@ -167,7 +167,9 @@ class Draft:
             scale=settings.scale,
             camera=CameraSettings(
                 settings.view_size,
-                view_settings_of(settings.model).focal if settings.focal == "auto" else settings.focal,
+                view_settings_of(settings.model).focal_at(settings.view_size[0])
+                if settings.focal == "auto"
+                else settings.focal,
                 settings.camera_height,
                 settings.camera_pitch,
                 see=settings.see,

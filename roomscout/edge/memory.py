@@ -101,7 +101,7 @@ def suited_to_model(settings: Settings, video: VideoProtocol | None, checkpoint:
     is taken. Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's
     configuration cannot be loaded or its views.json is damaged."""
     own = view_settings_of(settings.model)
-    found: dict[str, object] = {"image_size": own.image_size, "focal": own.focal, "tell": own.tell or (NOTHING,)}
+    found: dict[str, object] = {"image_size": own.image_size, "tell": own.tell or (NOTHING,)}
     found["max_new_tokens"] = own.max_new_tokens if video is None else video.max_new_tokens
     if video is not None:
         found = {name: found[name] for name in ("image_size", "max_new_tokens")} | {"frames": video.frames}
@@ -116,6 +116,9 @@ def suited_to_model(settings: Settings, video: VideoProtocol | None, checkpoint:
         if reason := family.why_not(*size):  # type: ignore[misc]
             raise ConfigError(f"--image-size: {reason}")
         found["dtype"] = dtype_on(settings.device, settings.dtype)
+    if video is None:
+        size = found["image_size"] if settings.image_size == "auto" else settings.image_size
+        found["focal"] = own.focal_at(size[0])  # type: ignore[index]
     return {name: value for name, value in found.items() if getattr(settings, name) == "auto"}
 
 

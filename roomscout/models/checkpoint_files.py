@@ -52,6 +52,10 @@ class ViewSettings:
     max_new_tokens: int = 512
     tell: tuple[TellName, ...] = ("pose", "turns")
 
+    def focal_at(self, width: int) -> float:
+        """The focal length of views of another width, which show as much of the room."""
+        return self.focal * width / self.image_size[0]
+
 
 def view_settings_of(model: str) -> ViewSettings:
     """The settings in the model's checkpoint folder, or the defaults. Raises ModelError for a damaged file."""

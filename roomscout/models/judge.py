@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from roomscout.models import ModelOptions, ServerOptions
-from roomscout.models.openai.dialect import Dialect, choice_of, object_at, text_of
+from roomscout.models.openai.dialect import Dialect, choice_of, object_at, text_of, tokens_in
 from roomscout.models.openai.endpoint import Endpoint, ServerError
 
 log = logging.getLogger(__name__)
@@ -17,6 +17,8 @@ TRIES = 3
 AT_ONCE = 8
 
 Mark = TypeVar("Mark")
+Tokens = tuple[int, int, int]
+"""Tokens read, those of them that were cached, and tokens written."""
 
 
 class Judge:
@@ -28,10 +30,10 @@ class Judge:
         self._options = options
         self._dialect = Dialect()
 
-    def ask(self, prompts: Sequence[str], read: Callable[[str], Mark | None]) -> Iterator[Mark | None]:
-        """What `read` finds in the reply to each prompt, in order; None if it finds nothing in TRIES replies. Yields
-        each as soon as it and those before it are known. Raises ServerError if the server cannot be reached or refuses
-        a prompt."""
+    def ask(self, prompts: Sequence[str], read: Callable[[str], Mark | None]) -> Iterator[tuple[Mark | None, Tokens]]:
+        """What `read` finds in the reply to each prompt, in order, and the tokens of all replies to it; None if it
+        finds nothing in TRIES replies. Yields each as soon as it and those before it are known. Raises ServerError if
+        the server cannot be reached or refuses a prompt."""
         if not prompts:
             return
         found = partial(self._found, read=read)
@@ -40,16 +42,17 @@ class Judge:
             yield found(prompts[0])
             yield from pool.map(found, prompts[1:])
 
-    def _found(self, prompt: str, read: Callable[[str], Mark | None]) -> Mark | None:
-        reply = ""
+    def _found(self, prompt: str, read: Callable[[str], Mark | None]) -> tuple[Mark | None, Tokens]:
+        reply, spent = "", (0, 0, 0)
         for attempt in range(TRIES):
-            reply = self._reply(prompt, self._options.seed + attempt)
+            reply, tokens = self._reply(prompt, self._options.seed + attempt)
+            spent = (spent[0] + tokens[0], spent[1] + tokens[1], spent[2] + tokens[2])
             if (found := read(reply)) is not None:
-                return found
+                return found, spent
         log.warning("%s replied %d times without a mark: %s", self._endpoint.url, TRIES, self._endpoint.quoted(reply))
-        return None
+        return None, spent
 
-    def _reply(self, prompt: str, seed: int) -> str:
+    def _reply(self, prompt: str, seed: int) -> tuple[str, Tokens]:
         while True:
             dialect = self._dialect
             settings = dialect.settings(self._options, seed)
@@ -62,4 +65,5 @@ class Judge:
                     raise
                 self._dialect = adapted
                 continue
-            return text_of(object_at(choice_of(answer, self._endpoint), "message").get("content")) or ""
+            text = text_of(object_at(choice_of(answer, self._endpoint), "message").get("content"))
+            return text or "", tokens_in(answer)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from roomscout.data.benchmark import Benchmark
 from roomscout.runs.anytime import anytime_lines
-from roomscout.runs.costs import Cost
 from roomscout.runs.prices import Price, in_money
 from roomscout.runs.records import ResultRow, RunFacts
 from roomscout.runs.summary import Summary
@@ -52,15 +51,17 @@ def closing_lines(
         of_cache = f" ({cached:,} of them cached)" if cached else ""
         counts = f", as the server counts: {cached + computed:,} read{of_cache}, {written:,} written"
         lines.append(f"Tokens{counts if cached + computed + written else ': the server reports none'}")
-    lines += money_lines(summary.cost, len(rows), facts.price)
+    lines += money_lines(summary, len(rows), facts.price)
     if not facts.of_one_scan:
         lines.append(f"Identified by: {summary.provenance}")
     return [*lines, f"Run folder: {folder}"]
 
 
-def money_lines(cost: Cost | None, answers: int, price: Price | None) -> list[str]:
-    """What a run cost at a price, as a line; none without one."""
+def money_lines(summary: Summary, answers: int, price: Price | None) -> list[str]:
+    """What a run cost at a price, and its judge, as lines; none without one."""
+    cost, judge = summary.cost, summary.judge
+    of_judge = [f"Cost of the judge: {in_money(judge.money)}"] if judge and judge.money is not None else []
     if cost is None or cost.money is None or price is None:
-        return []
+        return of_judge
     each = f", {in_money(cost.money / answers)} an answer" if answers else ""
-    return [f"Cost: {in_money(cost.money)}{each}, at {price}"]
+    return [f"Cost: {in_money(cost.money)}{each}, at {price}", *of_judge]

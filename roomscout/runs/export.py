@@ -133,7 +133,7 @@ def _scored(
         model=facts.setting("model"),
         questions=QuestionCount(count=facts.questions, sha256=facts.questions_sha256),
         part=PartCount(number=part.number, of=part.of, of_questions=part.questions) if part else None,
-        judge=Judge(model=marks.judge, prompts_sha256=marks.prompts_sha256) if marks else None,
+        judge=Judge.of(marks, facts.judge_price) if marks else None,
         sight=split(rows, reader.sights),
         anytime=anytime(rows, forced, benchmark, facts) if facts.setting("anytime") else None,
         errors=tuple(errors),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from roomscout.base.record import Record
+from roomscout.base.record import OmittedIfEmpty, Record
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.judged import label_of_judge, score_of_mark
 from roomscout.runs.records import ResultRow
@@ -11,13 +11,15 @@ from roomscout.runs.records import ResultRow
 
 @dataclass(frozen=True)
 class Mark(Record):
-    """A line of marks.jsonl: a mark, 1 to 5, by a model that was asked by prompts whose hash begins so."""
+    """A line of marks.jsonl: a mark, 1 to 5, by a model that was asked by prompts whose hash begins so. `tokens` are
+    those that the judge read, of these the cached ones, and those that it wrote."""
 
     id: str
     answer: str
     mark: int
     judge: str
     prompts_sha256: str
+    tokens: OmittedIfEmpty[tuple[int, int, int]] = (0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Marks:
     judge: str
     prompts_sha256: str
     by_answer: Mapping[tuple[str, str], int]
+    tokens: tuple[int, int, int] = (0, 0, 0)
 
     def scored(self, row: ResultRow) -> ResultRow:
         """The row with the score of its mark; 0 without an answer. A row without a mark stays as it is."""

@@ -117,7 +117,9 @@ class RunReader:
         judges = list(dict.fromkeys((each.judge, each.prompts_sha256) for each in lines))
         if len(judges) > 1:
             raise RunError(f"{self.folder / MARKS_FILE} has marks of several judges: keep the lines of one")
-        return Marks(*judges[0], {(each.id, each.answer): each.mark for each in lines})
+        read, cached, written = (sum(each.tokens[place] for each in lines) for place in range(3))
+        marks = {(each.id, each.answer): each.mark for each in lines}
+        return Marks(*judges[0], marks, (read, cached, written))
 
     @property
     def rows(self) -> list[ResultRow]:

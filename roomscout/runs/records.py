@@ -371,7 +371,7 @@ class RecordedPrompts:
 class RunFacts(Record):
     """run.json: the questions, settings and versions of a run; docs/run-folder.md describes each key. `config` has the
     settings as JSON values; only runs with equal `conditions` are comparable. `prompts` are None without a model,
-    `benchmark` for one of this package, and `price` without --prices."""
+    `benchmark` for one of this package, and the prices of the model and of a judge without --prices."""
 
     schema: int
     started: str
@@ -394,6 +394,7 @@ class RunFacts(Record):
     source: OmittedIfEmpty[Source | None] = None
     model_revision: OmittedIfEmpty[str | None] = None
     price: OmittedIfEmpty[Price | None] = None
+    judge_price: OmittedIfEmpty[Price | None] = None
 
     def setting(self, name: str) -> Any:
         """A setting of `config` by name."""

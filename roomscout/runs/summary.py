@@ -7,6 +7,8 @@ from roomscout.runs.anytime import Anytime
 from roomscout.runs.costs import Cost
 from roomscout.runs.hardware import Hardware, Session
 from roomscout.runs.hashes import Provenance
+from roomscout.runs.marks import Marks
+from roomscout.runs.prices import Price
 from roomscout.runs.sights import SightSplit
 from roomscout.scoring.scores import Scores
 
@@ -30,10 +32,28 @@ class PartCount(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Judge(Record):
-    """The model that marked answers in free text, and the beginning of the hash of what it was asked, and how."""
+    """The model that marked answers in free text, the beginning of the hash of what it was asked, and how, the tokens
+    of its marks, and their price if it is known."""
 
     model: str
     prompts_sha256: str
+    prompt_tokens: OmittedIfEmpty[int] = 0
+    cached_tokens: OmittedIfEmpty[int] = 0
+    generated_tokens: OmittedIfEmpty[int] = 0
+    money: OmittedIfNone[float | None] = None
+
+    @classmethod
+    def of(cls, marks: Marks, price: Price | None) -> "Judge":
+        """The judge of a run's marks."""
+        read, cached, written = marks.tokens
+        return cls(
+            model=marks.judge,
+            prompts_sha256=marks.prompts_sha256,
+            prompt_tokens=read,
+            cached_tokens=cached,
+            generated_tokens=written,
+            money=None if price is None else price.of(read - cached, cached, written),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

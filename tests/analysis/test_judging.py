@@ -14,6 +14,7 @@ from faulty_servers import FaultyServer, scripted
 from planned import run_settings
 from result_rows import result_row
 
+from roomscout.analysis.report.writer import write_report
 from roomscout.command.reports import complete
 from roomscout.command.verbs import VERBS
 from roomscout.data.judged import JUDGED_KIND
@@ -21,6 +22,7 @@ from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.runs.marks import Mark
 from roomscout.runs.merge import merge
+from roomscout.runs.prices import in_money
 from roomscout.runs.reader import MARKS_FILE, RunReader
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.samples import majority_score
@@ -116,6 +118,24 @@ def test_marks_score_the_summary(judged: Path):
     asked = RunReader(judged).summary.to_json()["asked"]
     assert re.fullmatch(LABEL + r"\S*", asked["overall_label"])
     assert (asked[asked["overall_label"]], asked["scored"], "awaiting_judge" in asked) == (62.5, 4, False)
+
+
+def test_the_tokens_of_a_judge_are_priced(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("marker-1: {input: 1000, output: 2000, cached_input: 100}\n")
+    with FaultyServer(scripted(lenient)) as server:
+        assert rescore(run, server, "--prices", str(prices)) == 0
+    reader = RunReader(run)
+    assert reader.marks is not None and reader.summary is not None and reader.summary.judge is not None
+    read, cached, written = reader.marks.tokens
+    assert min(read, written) > 0 and reader.summary.judge.prompt_tokens == read
+    assert reader.summary.judge.money == pytest.approx(((read - cached) * 1000 + cached * 100 + written * 2000) / 1e6)
+    write_report(run)
+    assert f"judge {in_money(reader.summary.judge.money)}" in (run / "report.html").read_text()
+    prices.write_text("another: {input: 1, output: 2}\n")
+    with FaultyServer(scripted(lenient)) as server:
+        assert rescore(run, server, "--prices", str(prices)) == 0
+    assert "The tokens of the judge are not priced" in caplog.text and "no price of marker-1" in caplog.text
 
 
 def test_a_second_call_asks_only_for_what_is_missing(judged: Path):

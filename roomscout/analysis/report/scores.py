@@ -144,6 +144,8 @@ def about_in_words(run: RunContents) -> str:
     named = [answering(facts), asked_in_words(facts, run.benchmark)] if facts.name else []
     ends = [] if run.folder.name == facts.name else [run.folder.name]
     ends += [] if cost is None or cost.money is None else [f"cost {in_money(cost.money)}"]
+    judge = run.summary.judge
+    ends += [] if judge is None or judge.money is None else [f"judge {in_money(judge.money)}"]
     return " · ".join([*named, counted(facts.questions, "question"), facts.started[:16].replace("T", " "), *ends])
 
 
@@ -210,7 +212,7 @@ def _cost_in_words(run: RunContents) -> str:
     if (cost := run.summary.cost) is None:
         return ""
     tasks = [f"{name} {in_money(each.money)}" for name, each in cost.tasks.items() if each.money is not None]
-    lines = [line.removeprefix("Cost: ") for line in money_lines(cost, len(run.rows), run.facts.price)]
+    lines = [line.removeprefix("Cost: ") for line in money_lines(run.summary, len(run.rows), run.facts.price)]
     return "; ".join([*lines, *([f"by task: {', '.join(tasks)}"] if tasks else [])])
 
 

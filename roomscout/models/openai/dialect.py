@@ -226,16 +226,23 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
     require_reply(message, endpoint)
     if content is None:
         raise endpoint.error(f"sent a reply without text ({endpoint.quoted(answer.text)})", 200)
-    truncated, usage = reason == "length", object_at(answer.body, "usage")
-    read = _count(usage, "prompt_tokens")
+    truncated, (read, cached, written) = reason == "length", tokens_in(answer)
     return Reply(
         text=endpoint.redacted(content),
         prompt_tokens=read,
-        reused_tokens=min(read, _count(object_at(usage, "prompt_tokens_details"), "cached_tokens")),
-        generated_tokens=_count(usage, "completion_tokens") or (max_new_tokens if truncated else 0),
+        reused_tokens=cached,
+        generated_tokens=written or (max_new_tokens if truncated else 0),
         finish_reason="length" if truncated else "stop",
         retries=answer.retries,
     )
+
+
+def tokens_in(answer: Answer) -> tuple[int, int, int]:
+    """The tokens that a chat completion read, how many of them were cached, and those that it wrote."""
+    usage = object_at(answer.body, "usage")
+    read = _count(usage, "prompt_tokens")
+    cached = _count(object_at(usage, "prompt_tokens_details"), "cached_tokens")
+    return read, min(read, cached), _count(usage, "completion_tokens")
 
 
 def require_reply(message: Mapping[str, Any], endpoint: Endpoint) -> None:
