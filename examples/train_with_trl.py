@@ -8,6 +8,7 @@ python examples/train_with_trl.py Qwen/Qwen3-VL-4B-Instruct trained --steps 100
 import argparse
 
 from datasets import Dataset
+from transformers import AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
 from roomscout.training.faces.trl import environment_factory
@@ -21,6 +22,8 @@ parser.add_argument("--longest", type=int, default=8192, help="tokens of an epis
 parser.add_argument("--view", type=int, nargs=2, default=(640, 480), help="width and height of views in pixels")
 parser.add_argument("--cpu", action="store_true", help="train on the CPU")
 options = parser.parse_args()
+if "tool" not in str(AutoProcessor.from_pretrained(options.model).chat_template):  # such as the explorer's
+    parser.error(f"the chat template of {options.model} has no tools: train it with roomscout train grpo")
 
 rooms = environment_factory(endless=True, steps=4, image_size=tuple(options.view), rewards={"unreadable_cost": 0.1})
 trainer = GRPOTrainer(

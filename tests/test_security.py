@@ -10,13 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import RoomScans, run_in_process
 from gltf_files import image_bytes
 from PIL import Image
 
+from roomscout.analysis.study.cells import _is_merged
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.processes import environment
 from roomscout.rendering.geometry import SceneError
 from roomscout.rendering.readers import read_geometry
+from roomscout.runs import RunError
+from roomscout.runs.writer import RunWriter
 
 ROOT = Path(__file__).parents[1]
 SECRET = b"KEY=0123456789abcdef" * 20
@@ -155,3 +159,21 @@ def test_a_picture_is_upright_and_has_8_bits(tmp_path):
     Image.fromarray(ramp).save(tmp_path / "ramp.png", exif=exif)
     shown = np.asarray(opened((tmp_path / "ramp.png").read_bytes()))[..., 0]
     assert np.abs(shown.astype(int) - np.rint(ramp[::-1, ::-1] / 257)).max() <= 1
+
+
+def test_a_folder_that_is_no_run_is_not_removed_for_a_merged_one(tmp_path: Path, rooms: RoomScans):
+    part = run_in_process(rooms.config(tmp_path / "logs", num_questions=1))
+    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / "summary.json").write_text("{}")
+    (tmp_path / "merged" / "thesis.tex").write_text("precious")
+    with pytest.raises(RunError, match=r"run\.json"):
+        _is_merged(tmp_path / "merged", [part])
+    assert (tmp_path / "merged" / "thesis.tex").read_text() == "precious"
+
+
+def test_drafts_of_a_killed_process_are_swept_and_other_hidden_files_are_not(tmp_path: Path, rooms: RoomScans):
+    run = run_in_process(rooms.config(tmp_path, num_questions=1))
+    for name in (".0123456789abcdef.tmp", ".mine.tmp"):
+        (run / name).touch()
+    RunWriter(run).close()
+    assert [path.name for path in run.glob(".*")] == [".mine.tmp"]

@@ -40,6 +40,14 @@ def replacing(path: Path) -> Iterator[Path]:
             draft.unlink(missing_ok=True)
 
 
+def sweep_drafts(folder: Path) -> None:
+    """Remove the drafts of `replacing` that a killed process left in a folder, which nobody else writes now."""
+    for path in folder.glob(".*.tmp"):
+        if re.fullmatch(r"\.[0-9a-f]{16}\.tmp", path.name):
+            with suppress(OSError):
+                path.unlink()
+
+
 def new_file(text: str) -> Path:
     """The argument of a flag for a file to write at the end; raises argparse.ArgumentTypeError if it cannot be."""
     path = Path(text)

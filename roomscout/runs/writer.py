@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.files import sweep_drafts
 from roomscout.base.record import Record
 from roomscout.base.shots import Shot
 from roomscout.data.benchmark import Benchmark
@@ -63,6 +64,7 @@ class RunWriter:
         self._broken: RunError | None = None
         self._added: list[Session] = []
         self._lock = locked(folder / "run.lock", "start a new run")
+        sweep_drafts(folder)
         try:
             for journal in (*(folder / name for name in JOURNALS), *folder.glob("q*/turns.jsonl")):
                 _cut_torn_line(journal)

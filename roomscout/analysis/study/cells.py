@@ -274,6 +274,7 @@ def _is_merged(target: Path, parts: Sequence[Path]) -> bool:
         return True
     if RunReader(target).marks and not any(RunReader(part).marks for part in parts):
         raise RunError(f"the parts of {target} have changed, and only it has the marks of its judge: move it away")
+    _ = RunReader(target).facts  # raises RunError for a folder that is no run of ours
     log.info("Merged again, since its parts have changed: %s", target)
     shutil.rmtree(target)
     return False
