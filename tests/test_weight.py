@@ -11,24 +11,24 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINES = {
-    "roomscout/agent": 4_600,
-    "roomscout/analysis": 6_240,
-    "roomscout/base": 1_060,
+    "roomscout/agent": 4_760,
+    "roomscout/analysis": 6_320,
+    "roomscout/base": 1_080,
     "roomscout/cluster": 760,
-    "roomscout/command": 1_060,
-    "roomscout/data": 3_320,
-    "roomscout/edge": 2_440,
+    "roomscout/command": 1_080,
+    "roomscout/data": 3_340,
+    "roomscout/edge": 2_460,
     "roomscout/envs": 800,
     "roomscout/models": 5_020,
-    "roomscout/rendering": 4_640,
-    "roomscout/rooms": 2_980,
-    "roomscout/runs": 3_320,
-    "roomscout/scoring": 1_440,
-    "roomscout/training": 1_420,
+    "roomscout/rendering": 4_680,
+    "roomscout/rooms": 3_040,
+    "roomscout/runs": 3_360,
+    "roomscout/scoring": 1_560,
+    "roomscout/training": 1_460,
     "benchmarks": 2_080,
     "examples": 820,
     "explorer": 2_760,
-    "tests": 21_700,
+    "tests": 22_100,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
