@@ -131,8 +131,7 @@ class RenderSettings(Section):
     focal: Annotated[float, Ge(1)] | Literal["auto"] = setting(
         "auto", Role.ANSWER, "FLOAT|auto", resolved=True, unless=VIDEO
     )
-    """Focal length in pixels; auto is the checkpoint's own from its views.json, else 300 at a width of 640 and in
-    proportion at others, so that views of any size show as much of the room."""
+    """Focal length in pixels; auto is the checkpoint's own, else 300 at a width of 640: both follow the width."""
     camera_height: Annotated[float, Gt(0)] = setting(1.6, Role.ANSWER, unless=VIDEO)
     """Initial height of the camera above the floor in metres, lower in low rooms."""
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(-15.0, Role.ANSWER, unless=VIDEO)
