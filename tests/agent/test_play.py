@@ -45,7 +45,8 @@ def few(rooms: RoomScans, tmp_path_factory: pytest.TempPathFactory) -> RoomScans
     """A question with a number, one with options and one with yes or no, about one room."""
     rows = [row for row in rooms.rows if row["scene_name"] == rooms.rows[0]["scene_name"]]
     number = next(row for row in rows if row["options"] is None) | {"id": "1", "ground_truth": TRUTH}
-    choice = next(row for row in rows if row["options"]) | {"id": "2"}
+    choice = max((row for row in rows if row["options"]), key=lambda row: (len(row["options"]), len(row["question"])))
+    choice |= {"id": "2"}
     yes_no = number | {"id": "3", "question_type": "presence", "question": "Is there a bed?", "ground_truth": "yes"}
     path = tmp_path_factory.mktemp("few") / "few.jsonl"
     kinds = [{}, {}, {"answer_kind": "yes_no"}]
@@ -217,7 +218,7 @@ def test_a_participant_reads_instructions_practises_and_always_sees_the_answer_a
         "# Welcome\n\nI agree to take part.<script>alert(1)</script>\n\n| key | move |\n|---|---|\n| a | b |"
     )
     session = play(instructions=path, ids="2")
-    for size in ({"viewport": {"width": 1280, "height": 800}}, PHONE | {"has_touch": True}):
+    for size in ({"viewport": {"width": 1280, "height": 800}}, PHONE | {"has_touch": True, "is_mobile": True}):
         with opened(browser, f"http://127.0.0.1:{session.port}/", **size) as shown:
             shown.page.get_by_role("button", name="Begin").wait_for()
             assert "I agree to take part.<script>" in shown.page.locator("#say").inner_text()
