@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.actions.points import SeenPlace, direction_of
 from roomscout.agent.actions.space import Key
-from roomscout.agent.play.practice import can_practise
 from roomscout.agent.state import QuestionState
 from roomscout.base.shots import Shot
 from roomscout.base.text import escaped_text
@@ -76,6 +75,11 @@ def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
         "messages": messages,
         "answer": {"form": form, "unit": question.kind.unit, "options": options, "number": is_number},
     }, shots
+
+
+def can_practise(state: QuestionState) -> bool:
+    """Whether episodes like this one need nothing that a made room lacks."""
+    return state.rules.mover is None and not state.rules.boxes and state.env is not None
 
 
 def _for_people(text: str, keys: Container[str]) -> str:

@@ -13,8 +13,7 @@ from typing import Any
 
 from roomscout.agent.actions.space import ActionSpaceError, shown
 from roomscout.agent.console import print_to_console
-from roomscout.agent.play.page import PlaySite, controls_of, turn_shown
-from roomscout.agent.play.practice import can_practise, practice_like
+from roomscout.agent.play.page import PlaySite, can_practise, controls_of, turn_shown
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
@@ -168,6 +167,8 @@ class HumanPolicy(Policy):
 
     def practice(self, name: str, begin: bool = False) -> Asked | None:
         """The turn of a person's practice question; None if there is none. `begin` begins one."""
+        from roomscout.agent.play.practice import practice_like  # makes a room, which other runs never do
+
         with self._lock:
             asked, known = self.current(name)[0], self._practice.get(name)
             if (begin or known is None) and asked is not None and can_practise(asked.state):

@@ -16,11 +16,6 @@ SEED, LEVEL, TYPE = 1_999_999, "furnished", next(iter(QUESTIONS_PER_TYPE))
 """A seed that no split and no training has."""
 
 
-def can_practise(state: QuestionState) -> bool:
-    """Whether episodes like this one need nothing that a made room lacks."""
-    return state.rules.mover is None and not state.rules.boxes and state.env is not None
-
-
 def practice_like(state: QuestionState) -> QuestionState:
     """An episode under the rules and with the camera of `state`, at its first view; raises RenderError."""
     room = make_room(SEED, 0, level=LEVELS[LEVEL])
