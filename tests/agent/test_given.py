@@ -105,6 +105,9 @@ class TestPath:
         reader = RunReader(folder)
         for each, sight in see(reader).sights.items():
             assert (sight.verdict in ("saw", "no_object")) == (not reader.turns(each)[0].not_shown)
+        assert reader.summary is not None
+        assert str(reader.summary.asked.label).startswith("given_path_")
+        assert any("was given a path on which" in each for each in reader.summary.warnings)
 
     def test_moves_depend_on_neither_batch_nor_presentation_nor_a_resume(self, rooms: RoomScans, tmp_path: Path):
         few = {"given": "path", "steps": 2, "num_questions": 2}

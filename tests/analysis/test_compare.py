@@ -100,6 +100,30 @@ def test_a_setting_may_differ_if_named(runs: dict[str, Path]):
     assert pair.differs == {"steps": (1, 0)}
 
 
+def changed_copy(run: Path, target: Path, file: str, **changes: Any) -> Path:
+    """A copy of a run with other values in a part of one of its JSON files."""
+    shutil.copytree(run, target)
+    content = json.loads((target / file).read_text())
+    for path, value in changes.items():
+        place, _, name = path.rpartition("__")
+        (content[place] if place else content)[name] = value
+    (target / file).write_text(json.dumps(content))
+    return target
+
+
+def test_other_scans_or_another_renderer_are_refused(runs: dict[str, Path], tmp_path: Path):
+    run = runs["first"]
+    other = changed_copy(run, tmp_path / "scans", "summary.json", provenance__scans_sha256="0" * 64)
+    with pytest.raises(RunError, match=r"differ in scans \(\d+ of \w{12}, \d+ of 000000000000\)"):
+        compared(run, other)
+    assert compared(run, other, even_if=("questions",)).questions
+    fewer = changed_copy(other, tmp_path / "fewer", "summary.json", provenance__scans=1)
+    assert compared(run, fewer).questions, "a scan that could not be read is no other scan"
+    drawn = changed_copy(run, tmp_path / "drawn", "run.json", conditions__renderer="pyrender")
+    with pytest.raises(RunError, match=r"differ in renderer \(raycast, pyrender\)"):
+        compared(run, drawn)
+
+
 def test_other_questions_are_refused_with_their_numbers(ten_rooms: RoomScans, runs: dict[str, Path], tmp_path: Path):
     few = run_in_process(ten_rooms.config(tmp_path, steps=1, num_questions=2))
     with pytest.raises(RunError, match="2 in both, 28 and 0 in one alone; add --even-if questions"):

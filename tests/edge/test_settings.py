@@ -12,7 +12,9 @@ from planned import checked, settings_of
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
 from roomscout.data.benchmarks import benchmark_names
+from roomscout.data.questions import Question, Selection
 from roomscout.edge.declaring import Role
+from roomscout.edge.draft import Draft
 from roomscout.edge.flags import Given, parse_command_line
 from roomscout.edge.reading import changed, read_settings
 from roomscout.edge.resuming import as_begun
@@ -205,3 +207,11 @@ def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments
     ended = run_main(arguments)
     assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
     assert ended.stderr.strip()
+
+
+@pytest.mark.parametrize(("given", "focal"), [({}, 150.0), ({"focal": 300}, 300.0)])
+def test_smaller_views_show_as_much_of_the_room_unless_a_focal_length_is_given(given: dict[str, Any], focal: float):
+    question = Question("1", "own", "room", "object_counting", "How many?", ground_truth="2", scan="room.ply")
+    settings = read_settings({"batch": True, "policy": "random", "image_size": (320, 240), **given})
+    asked = Selection.all_of([question])
+    assert Draft.of(settings, asked=asked).resolved().settings.focal == focal
