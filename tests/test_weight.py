@@ -28,7 +28,7 @@ LINES = {
     "benchmarks": 2_080,
     "examples": 820,
     "explorer": 2_760,
-    "tests": 22_100,
+    "tests": 22_140,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
