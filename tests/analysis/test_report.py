@@ -306,3 +306,16 @@ def test_a_run_has_its_name_as_title_or_its_model_benchmark_and_score(
     facts = RunReader(one_run).facts
     facts = replace(facts, config=facts.config | {"name": None, "policy": None, "model": "a"} | config)
     assert title_of(facts, find_benchmark("rooms"), 33.33) == title
+
+
+def test_the_warnings_of_the_run_come_first_and_those_of_its_scans_before_others(one_run: Path, tmp_path: Path):
+    run = shutil.copytree(one_run, tmp_path / "run")
+    with (run / "run.log").open("a") as log:
+        log.write("11-27 10:00:00 WARNING [Q001] something about one question\n")
+        log.write("11-27 10:00:00 WARNING the server was slow\n")
+        log.write("11-27 10:00:01 WARNING room.ply: it seems to lie on its side: add --up-axis y\n" * 2)
+    page = write_report(run).path.read_text()
+    found = [page.find(text) for text in ("add --up-axis y", "the server was slow", ">Scores and setup</h2>")]
+    assert (
+        -1 < found[0] < found[1] < found[2] and page.count("add --up-axis y") == 1 and "about one question" not in page
+    )
