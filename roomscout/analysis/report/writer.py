@@ -220,9 +220,9 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "logged": [line for line in run.logged if capitalized(line) not in map(capitalized, summary.warnings)],
         "agreement": agreement_lines(replace(summary, annotators={})),
         "people": people_table(summary),
-        "by_machine": run.facts.asks_model,
+        "by_machine": not run.facts.by_people,
         "hardware": (
-            hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples)) if run.facts.asks_model else []
+            [] if run.facts.by_people else hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples))
         ),
         "plots": plots_of(entries, summary),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if name in outcomes},
