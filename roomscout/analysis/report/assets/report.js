@@ -129,7 +129,7 @@ const roomscout = (() => {
       { title: "Score", field: "score", formatter: digits(2), width: 84, responsive: 2, sorter: "number", ...right },
       { title: "Answer given", field: "answer", formatter: words, widthGrow: 1, minWidth: 126, responsive: 3 },
       { title: "Right answer", field: "truth", formatter: words, widthGrow: 1, minWidth: 126, responsive: 3 },
-      ...(rows.some((row) => row.sight) ? [{ title: "In view", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 102, responsive: 4 }] : []),
+      ...(rows.some((row) => row.sight) ? [{ title: "In view", field: "sight", formatter: sight, sorter: by("sightOrder"), width: 98, responsive: 4 }] : []),
       { title: "Turns", field: "turns", width: 84, responsive: 5, sorter: "number", ...right },
       { title: "Type", field: "type", formatter: type, width: 150, responsive: 4 },
       ...(rows.some((row) => row.person) ? [{ title: "Person", field: "person", formatter: words, width: 100, responsive: 3 }] : []),
