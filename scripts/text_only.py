@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from roomscout.data.vsi_types import VSI_TYPES
-from roomscout.rooms.benchmark import FREQUENT
+from roomscout.rooms.benchmark import CATEGORY_IN, FREQUENT
 from roomscout.rooms.questions import RoomQuestion
 from roomscout.rooms.split import shipped_questions
 
@@ -21,8 +21,7 @@ STEPS = 150
 KINDS = {each.name: each.kind for each in VSI_TYPES}
 NAMED = {
     "object_abs_distance": r"between the (.+) and the (.+) \(",
-    "object_counting": r"many (.+)\(s\)",
-    "object_size_estimation": r"of the ([^()]+), measured",
+    **CATEGORY_IN,
     "object_rel_distance": r"closest to the (.+)\?",
     "object_rel_direction": r"by the (.+?) and facing the (.+?), is the (.+?) to",
     "route_planning": r"beginning at the (.+?) and facing the (.+?)\. .*navigate to the (.+?)\.",
@@ -56,6 +55,11 @@ def traits(row: RoomQuestion) -> list[list[Trait]]:
     return found
 
 
+def number_traits(row: RoomQuestion) -> list[Trait]:
+    """What the text of a question with a number says."""
+    return [("mean",), *(("word", *each) for each in enumerate(named(row)))]
+
+
 class TextOnly:
     """A text-only model of one question type, fitted on `rows`, with an L2 penalty of `ridge`."""
 
@@ -74,7 +78,7 @@ class TextOnly:
         """A letter or a number."""
         if self.of_letters:
             return LETTERS[self.order(row)[0]]
-        return f"{np.exp(self._value([('mean',), *(('word', *each) for each in enumerate(named(row)))])):.4g}"
+        return f"{np.exp(self._value(number_traits(row))):.4g}"
 
     def _value(self, own: Iterable[Trait]) -> float:
         return float(sum(self._weights[self._columns[each]] for each in own if each in self._columns))
@@ -99,7 +103,7 @@ class TextOnly:
         return weights
 
     def _fit_numbers(self, rows: Sequence[RoomQuestion], ridge: float) -> np.ndarray:
-        found = [[("mean",), *(("word", *each) for each in enumerate(named(row)))] for row in rows]
+        found = list(map(number_traits, rows))
         for trait in (trait for row in found for trait in row):
             self._columns.setdefault(trait, len(self._columns))
         features = np.zeros((len(rows), len(self._columns)))

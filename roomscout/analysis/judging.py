@@ -46,8 +46,7 @@ def judge_run(
 
     Saves each mark as it arrives in marks.jsonl, so that another call asks only for those that are missing. Also marks
     the answers of `rows`, which are those of the run parsed in another way. `replace_marks` drops the marks of another
-    judge once this one has given its first. The
-    judge's tokens are priced by a file of `prices`, if that has the judge.
+    judge once this one has given its first. The judge's tokens are priced by a file of `prices`, if that has the judge.
 
     Raises RunInUse while the run is being written, RunError if no answer needs a judge, if the marks are another
     judge's, or if the folder cannot be written, and what `ask` raises.

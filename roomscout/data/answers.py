@@ -95,7 +95,7 @@ class AnswerKind(Protocol):
         takes is scored as an answer when questions are loaded: one that cannot be is refused with its row. By default 1
         for the same text up to case, white space and a final period, like the exact match of SQuAD (arXiv:1606.05250),
         but articles and other punctuation count."""
-        return float(answer is not None and _normal(str(answer)) == _normal(truth))
+        return float(answer is not None and matched_text(str(answer)) == matched_text(truth))
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
         """Further scores by name, for the result row; they count towards no task or overall. By default none."""
@@ -103,9 +103,9 @@ class AnswerKind(Protocol):
 
     def vote(self, answers: Sequence[str]) -> str | None:
         """The answer that most of these valid ones give; ignores case and a final period. None on a tie."""
-        (most, count), *others = Counter(map(_normal, answers)).most_common(2)
+        (most, count), *others = Counter(map(matched_text, answers)).most_common(2)
         tied = others and others[0][1] == count
-        return None if tied else next(answer for answer in answers if _normal(answer) == most)
+        return None if tied else next(answer for answer in answers if matched_text(answer) == most)
 
 
 def with_unit(answer: str, unit: str) -> str:
@@ -391,5 +391,6 @@ def _is_positive(text: str) -> bool:
         return False
 
 
-def _normal(text: str) -> str:
+def matched_text(text: str) -> str:
+    """A text without what an exact match ignores: case, further white space and a final period."""
     return " ".join(text.lower().split()).rstrip(".")

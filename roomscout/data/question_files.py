@@ -111,8 +111,10 @@ def file_rows(
     known = {*columns, *OWN_COLUMNS, *OPTION_COLUMNS}
     names: dict[str, None] = {}
     try:
-        if suffix and (why := not_fetched(_head(path))):
-            raise QuestionError(f"{path} {why}")
+        if suffix:
+            with path.open("rb") as file:
+                if why := not_fetched(file.read(200)):
+                    raise QuestionError(f"{path} {why}")
         if suffix == ".json" and read_json is not None:
             rows = _objects(read_json(read_json_file(path), path), path)
         else:
@@ -128,11 +130,6 @@ def file_rows(
         raise QuestionError(f"cannot read {path}: {error.strerror or error}") from error
     if unknown := [name for name in names if name and name not in known]:
         _log.warning("%s: ignoring unknown columns: %s", path, listed(unknown))
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(200)
 
 
 def _options_of_columns(row: QuestionRow) -> QuestionRow:

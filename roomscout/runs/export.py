@@ -21,7 +21,7 @@ from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import SIGHT_COLUMNS, columns_of, split
 from roomscout.runs.summary import Judge, PartCount, QuestionCount, Summary
-from roomscout.scoring.agreement import agreement_of, by_annotator, dealt
+from roomscout.scoring.agreement import agreement_of, by_annotator
 from roomscout.scoring.by_dataset import scores_by_dataset
 from roomscout.scoring.intervals import intervals_of, uneven_scenes
 from roomscout.scoring.samples import summarize_samples
@@ -104,9 +104,7 @@ def _scored(
     error: str = "",
 ) -> Summary:
     """The summary without its costs; `error` is one of code of a user's. Raises AggregateError."""
-    people = facts.setting("annotator")
-    who = dealt(people, [each.scene for each in reader.questions], facts.samples) if people else {}
-    marks, part, batch = reader.marks, facts.part, not facts.of_one_scan
+    who, marks, part, batch = reader.people, reader.marks, facts.part, not facts.of_one_scan
     scores = summarize(rows, benchmark, facts.episodes - len(rows), str(part).replace(" ", "_") if part else "")
     if facts.frames is not None:
         shown = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"

@@ -31,6 +31,7 @@ from roomscout.runs.records import (
 )
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
+from roomscout.scoring.agreement import dealt
 from roomscout.scoring.baselines import Guesses
 
 Value = TypeVar("Value")
@@ -109,6 +110,12 @@ class RunReader:
             raise RunError(f"{self.folder} was begun with other questions; resume it with those, or start a new run")
 
     @property
+    def people(self) -> dict[EpisodeId, str]:
+        """To whom each answer was dealt; empty without people."""
+        names = self.facts.setting("annotator")
+        return dealt(names, [each.scene for each in self.questions], self.facts.samples) if names else {}
+
+    @property
     def marks(self) -> Marks | None:
         """The marks of the answers in free text; None if no judge has marked one."""
         lines = self._records(self.folder / MARKS_FILE, Mark)
@@ -118,8 +125,7 @@ class RunReader:
         if len(judges) > 1:
             raise RunError(f"{self.folder / MARKS_FILE} has marks of several judges: keep the lines of one")
         read, cached, written = (sum(each.tokens[place] for each in lines) for place in range(3))
-        marks = {(each.id, each.answer): each.mark for each in lines}
-        return Marks(*judges[0], marks, (read, cached, written))
+        return Marks(*judges[0], {(each.id, each.answer): each.mark for each in lines}, (read, cached, written))
 
     @property
     def rows(self) -> list[ResultRow]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.base.text import listed
-from roomscout.data.answers import AnswerKind, Number
+from roomscout.data.answers import AnswerKind, Number, matched_text
 from roomscout.data.benchmark import Benchmark, mean
 from roomscout.data.question import Question, kind_code
 from roomscout.scoring.intervals import FEWEST_SCENES, INTERVAL, LEVEL, SEED, scored_alone
@@ -95,7 +95,7 @@ def _alphas(units: Sequence[_Unit]) -> np.ndarray | None:
     kind = units[0].question.kind
     if kind.in_scan_coordinates:
         return None
-    normal = [[" ".join(each.casefold().rstrip(".").split()) for each in unit.answers] for unit in units]
+    normal = [list(map(matched_text, unit.answers)) for unit in units]
     values = sorted({each for unit in normal for each in unit})
     if len(values) < 2:
         return None

@@ -107,6 +107,11 @@ class Rewards:
         return cls(**parts or {})
 
 
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number, and no bool."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 @dataclass
 class World:
     """What all episodes of an environment share: questions, scans, and the rules. Its renderer lives until `close`."""
@@ -149,7 +154,7 @@ class World:
 
     def draw(self, seed: int | None) -> int:
         """The number of a question drawn with this seed, or the next of a fixed random series."""
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+        if seed is not None and not (is_whole(seed) and seed >= 0):
             raise EnvError(f"seed takes a whole number from 0, got {seed!r}")
         if self.rooms is not None:
             return int(self.drawn.integers(2**31)) if seed is None else int(seed)
@@ -158,16 +163,24 @@ class World:
 
     def question(self, which: Question | str | int) -> Question:
         """A question by id or number, from 0: its position, or a seed in endless rooms; raises EnvError."""
+        known = self.known(which)
+        if isinstance(known, Question):
+            return known
+        assert self.rooms is not None, "only endless rooms have questions that are not known"
+        return self.rooms.question(known)
+
+    def known(self, which: Question | str | int) -> Question | int:
+        """The question, or its number in endless rooms, of which none is made; raises EnvError."""
         if isinstance(which, Question):
             (question,) = normalized([which], find_benchmark(self.benchmark))
             _require_scored([question])
             return question
-        if not isinstance(which, str) and (isinstance(which, bool) or not isinstance(which, int | np.integer)):
-            raise EnvError(f"a question is a Question, an id or a number, got {which!r}")
-        if self.rooms is not None and not isinstance(which, str) and which >= 0:
-            return self.rooms.question(which)
         if isinstance(which, str):
             found = next((each for each in self.questions if each.id == which), None)
+        elif not is_whole(which):
+            raise EnvError(f"a question is a Question, an id or a number, got {which!r}")
+        elif self.rooms is not None and which >= 0:
+            return which
         else:
             found = self.questions[which] if 0 <= which < len(self.questions) else None
         if found is None:

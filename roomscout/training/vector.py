@@ -5,12 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, Self
 
-import numpy as np
-
 from roomscout.agent.turns import FAILED_PART, VIEW_THREADS
 from roomscout.data.questions import Question
 from roomscout.models import Reply
-from roomscout.training.environment import EnvError, Message, RoomEnv, Step
+from roomscout.training.environment import EnvError, Message, RoomEnv, Step, is_whole
 
 
 class VectorEnv:
@@ -40,7 +38,7 @@ class VectorEnv:
         chosen, drawn = self._each(questions, where, "questions"), self._each(seeds, where, "seeds")
         world = self.envs[0]._world
         asked = [world.draw(seed) if q is None else q for q, seed in zip(chosen, drawn, strict=True)]
-        asked = [world.question(each) for each in asked]
+        asked = [world.known(each) for each in asked]  # all are checked before any begins
         return self._map(self._begin, where, asked)
 
     def step(self, replies: Sequence[str | Reply | None] | Mapping[int, str | Reply]) -> list[Step]:
@@ -94,7 +92,7 @@ class VectorEnv:
         """Different positions of environments; raises EnvError."""
         places: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
         for place in places:
-            if isinstance(place, bool) or not isinstance(place, int | np.integer) or not 0 <= place < len(self):
+            if not is_whole(place) or not 0 <= place < len(self):
                 raise EnvError(f"{name} takes positions from 0 to {len(self) - 1}, got {place!r}")
         if len(set(places)) < len(places):
             raise EnvError(f"{name} has the same position twice: {places}")

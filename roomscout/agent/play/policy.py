@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_urlsafe
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, Self
 
 from roomscout.agent.actions.space import ActionSpaceError, shown
 from roomscout.agent.console import print_to_console
@@ -42,6 +42,14 @@ class Asked:
     outcome: Decision | AnswerKindError | ActionSpaceError | None = None
     seconds: float = 0.0
     seen_at: float | None = None
+
+    @classmethod
+    def of(cls, state: QuestionState) -> Self:
+        """The turn of an episode, with controls if the person decides a move in it."""
+        asked = cls(state, *turn_shown(state))
+        moves = state.rules.mover is None and not state.is_last_turn
+        asked.turn |= controls_of(state) if moves else {"fields": [], "shortcuts": []}
+        return asked
 
     def see(self) -> None:
         """Count the time since the page was last in use, now that it is."""
@@ -140,8 +148,7 @@ class HumanPolicy(Policy):
         return [self._decision(state) for state in states]
 
     def _decision(self, state: QuestionState) -> Decision:
-        asked, moves = Asked(state, *turn_shown(state)), state.rules.mover is None and not state.is_last_turn
-        asked.turn |= controls_of(state) if moves else {"fields": [], "shortcuts": []}
+        asked = Asked.of(state)
         with self._lock:
             self._asked[state.episode] = asked
             if self._closed:
@@ -173,17 +180,10 @@ class HumanPolicy(Policy):
             asked, known = self.current(name)[0], self._practice.get(name)
             if (begin or known is None) and asked is not None and can_practise(asked.state):
                 try:
-                    self._practice[name] = known = self._practised(practice_like(asked.state))
+                    self._practice[name] = known = Asked.of(practice_like(asked.state))
                 except RenderError:
                     return None
             return known
-
-    @staticmethod
-    def _practised(state: QuestionState) -> Asked:
-        asked = Asked(state, *turn_shown(state))
-        asked.turn |= controls_of(state) if not state.is_last_turn else {"fields": [], "shortcuts": []}
-        asked.turn["key"] = f"practice-{state.turn}"
-        return asked
 
     def reply(self, asked: Asked, values: dict[str, Any], answer: object) -> str | None:
         """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing; None if the
@@ -215,7 +215,7 @@ class HumanPolicy(Policy):
                 return str(error)
             self._practice.pop(name, None)
             if not state.is_final:
-                self._practice[name] = self._practised(state)
+                self._practice[name] = Asked.of(state)
         return ""
 
     @staticmethod

@@ -18,7 +18,6 @@ from roomscout.runs.reader import RunReader, parts_of_run
 from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, RunFacts, Turn, image_files
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
-from roomscout.scoring.agreement import dealt
 from roomscout.scoring.by_dataset import scores_by_dataset
 from roomscout.scoring.intervals import intervals_of
 from roomscout.scoring.summary import summarize
@@ -196,9 +195,7 @@ class RunContents:
     @cached_property
     def people(self) -> dict[EpisodeId, str]:
         """To whom each answer was dealt; empty without people."""
-        names = self.facts.setting("annotator")
-        scenes = [self.questions[number].scene for number in sorted(self.questions)]
-        return dealt(names, scenes, self.facts.samples) if names else {}
+        return self.reader.people
 
     @cached_property
     def logged(self) -> list[str]:
