@@ -80,7 +80,8 @@ def test_the_wait_for_a_turn_is_that_before_its_reply_and_not_before_its_forced_
 ):
     config = rooms.config(tmp_path, batch_size=3, steps=2, device="cpu", anytime=True)
     turns = RunReader(run_in_process(config, ModelPolicy(Engine()))).all_turns()
-    assert all(turn.seconds.wait_views > 0 for turn in turns)
+    later = [turn.seconds.wait_views > 0 for turn in turns if turn.turn]  # first views are made ahead
+    assert later and all(later)
 
 
 def test_gpus_are_sampled_survive_a_resume_and_a_merge_and_are_shown(rooms: RoomScans, tmp_path: Path, monkeypatch):
