@@ -9,7 +9,7 @@ import torch
 
 from roomscout.models.transformers.devices import is_out_of_memory, resolve_device, resolve_dtype
 from roomscout.models.transformers.families.family import HEAD, LANGUAGE_MODEL
-from roomscout.models.transformers.kv_cache import kv_token_bytes
+from roomscout.models.transformers.layers import kv_token_bytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -86,7 +86,7 @@ def work_of(model: "PreTrainedModel", number_bytes: int) -> Work:
         token_parameters=token_parameters,
         patch_parameters=parameters_in("model.visual", LOOKUPS + MERGERS) + mergers / PATCHES_PER_TOKEN,
         number_bytes=number_bytes,
-        kv_bytes_per_token=kv_token_bytes(text, number_bytes),
+        kv_bytes_per_token=kv_token_bytes(model.config, number_bytes),
         layers=text.num_hidden_layers,
         encoder_layers=len(model.get_submodule("model.visual.blocks")),
     )

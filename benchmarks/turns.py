@@ -23,6 +23,7 @@ from explorer.untrained import config_for, make_processor
 from roomscout.agent.policies.replies import action_format
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
+from roomscout.models.transformers.loading import load_checkpoint
 from roomscout.models.transformers.runner import GenerationOptions, ModelRunner
 from roomscout.models.transformers.shapes import CHECKPOINTS, ModelSizes
 
@@ -58,6 +59,7 @@ class Measured:
     turn_prefill_seconds: list[float] = field(default_factory=list)
     turn_decode_seconds: list[float] = field(default_factory=list)
     turn_prompt_tokens: list[int] = field(default_factory=list)
+    turn_computed_tokens: list[int] = field(default_factory=list)
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     tokens_computed: int = 0
@@ -86,6 +88,7 @@ SCHEDULES = {
     "alone": Schedule("one at a time, re-encoding", 0, False),
     "first4": Schedule(f"{HALF} turns batched, then alone, re-encoding", HALF, False),
     "first4-kv": Schedule(f"{HALF} turns batched, then alone, KV reuse", HALF, True),
+    "lockstep-plain": Schedule("all turns batched, re-encoding", sys.maxsize, False),
     "lockstep": Schedule("all turns batched, KV reuse", sys.maxsize, True),
 }
 """By short name, slowest first."""
@@ -138,6 +141,7 @@ def measure(
         turn_prefill_seconds=[0.0] * workload.turns,
         turn_decode_seconds=[0.0] * workload.turns,
         turn_prompt_tokens=[0] * workload.turns,
+        turn_computed_tokens=[0] * workload.turns,
         replies=[[] for _ in conversations],
     )
 
@@ -149,6 +153,7 @@ def measure(
             measured.replies[row].append(generated.tokens)
             measured.turn_prompt_tokens[turn] += prompt_tokens
             measured.tokens_reused += generated.reused
+            measured.turn_computed_tokens[turn] += prompt_tokens - generated.reused
             measured.tokens_computed += prompt_tokens - generated.reused
             measured.images_encoded += generated.images
             measured.image_patches += generated.images * workload.patches
@@ -216,9 +221,10 @@ def report(results: dict[str, Measured]) -> str:
             f"{one.tokens_computed:9d} {one.images_encoded:7d} {one.seconds / last.seconds:6.2f} "
             f"{equal_share(one, last):6.1%}"
         )
-    lines.append("seconds of each turn, all questions together:")
+    lines.append("seconds of each turn, all questions together, and its prompt tokens computed:")
     for name, one in results.items():
         lines.append(f"{name:44} " + " ".join(f"{seconds:6.2f}" for seconds in one.turn_seconds))
+        lines.append(f"{'':44} " + " ".join(f"{tokens:6d}" for tokens in one.turn_computed_tokens))
     return "\n".join(lines)
 
 
@@ -242,6 +248,7 @@ def arguments() -> argparse.Namespace:
     """Parse the command line and fill in defaults that depend on shape and device."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.turns", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="45m")
+    parser.add_argument("--checkpoint", metavar="FOLDER", help="measure this checkpoint in place of a --shape")
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=32, help="length of every reply")
@@ -259,8 +266,9 @@ def arguments() -> argparse.Namespace:
         dest="schedules",
         nargs="+",
         choices=SCHEDULES,
-        default=list(SCHEDULES),
-        help="; ".join(f"{name}: {schedule.name}" for name, schedule in SCHEDULES.items()) + " (default: all of them)",
+        default=[name for name in SCHEDULES if name != "lockstep-plain"],
+        help="; ".join(f"{name}: {schedule.name}" for name, schedule in SCHEDULES.items())
+        + " (default: all but lockstep-plain)",
     )
     parser.add_argument(
         "--compile", action="store_true", help="also measure alone and lockstep with compiled decoding steps"
@@ -285,7 +293,10 @@ def schedules_of(names: Sequence[str], compiled: bool) -> list[Schedule]:
 def main() -> None:
     """Measure and print."""
     args = arguments()
-    model, processor = build(args.shape, torch.device(args.device), DTYPES[args.dtype], args.seed)
+    if args.checkpoint:
+        model, processor = load_checkpoint(args.checkpoint, DTYPES[args.dtype], torch.device(args.device))
+    else:
+        model, processor = build(args.shape, torch.device(args.device), DTYPES[args.dtype], args.seed)
 
     def make_runner(schedule: Schedule) -> tuple[ConversationEncoder, ModelRunner]:
         encoder = ConversationEncoder(processor, model.config, model.dtype, as_it_is)
@@ -295,10 +306,10 @@ def main() -> None:
         return encoder, ModelRunner(model, processor.tokenizer, encoder, options, 2**60 if schedule.reuse else 0)
 
     print(
-        f"{args.shape} shape, {model.num_parameters() / 1e6:.1f} M parameters, {args.questions} questions x "
-        f"{args.turns} turns x {args.tokens} tokens, {args.image_size[0]}x{args.image_size[1]}, {args.dtype}, "
-        f"{args.device}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
-        f"transformers {transformers.__version__}",
+        f"{args.checkpoint or args.shape}, {model.num_parameters() / 1e6:.1f} M parameters, "
+        f"{args.questions} questions x {args.turns} turns x {args.tokens} tokens, "
+        f"{args.image_size[0]}x{args.image_size[1]}, {args.dtype}, {args.device}, "
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}, transformers {transformers.__version__}",
         flush=True,
     )
     schedules = schedules_of(args.schedules, args.compile)
@@ -315,11 +326,11 @@ def main() -> None:
         schedule.name: best_of(measured) for schedule, measured in zip(schedules, zip(*runs, strict=True), strict=True)
     }
     in_lockstep = schedules[-1].reuse and schedules[-1].batched_turns >= args.turns
-    rates = measure_rates(args.device, args.dtype) if in_lockstep else None
+    rates = measure_rates(args.device, args.dtype) if in_lockstep and not args.checkpoint else None
     best_s = roofline_s(model, rates, results[schedules[-1].name], args.tokens) if rates else None
     print(report(results))
-    if not in_lockstep:
-        print("roofline: only available for lockstep")
+    if not in_lockstep or args.checkpoint:
+        print("roofline: only available for a --shape in lockstep")
     elif best_s is None:
         print("roofline of the last schedule: unknown, because memory ran out while measuring the device's rates")
     else:

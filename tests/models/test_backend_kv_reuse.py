@@ -24,7 +24,8 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers import kv_cache, steps
 from roomscout.models.transformers.attention import additive_mask, use_grouped_sdpa
 from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.kv_cache import GrowingLayer, cache_argument
+from roomscout.models.transformers.kv_cache import cache_argument
+from roomscout.models.transformers.layers import GrowingLayer, kv_token_bytes
 from roomscout.models.transformers.shapes import ModelSizes
 from roomscout.models.transformers.steps import DecodingLoop
 
@@ -294,8 +295,7 @@ class TestPlannedLength:
             conversation.append(Message("assistant", "", tokens=(9,) * TOKENS))
             ask(conversation, "You moved 0.5 m.")
         tokens = len(backend._encoder.encode(conversation).ids) + TOKENS
-        text = backend._runner._model.config.text_config
-        return tokens, kv_cache.buffer_columns(tokens) * kv_cache.kv_token_bytes(text, 4)
+        return tokens, kv_cache.buffer_columns(tokens) * kv_token_bytes(backend._runner._model.config, 4)
 
     @staticmethod
     def run(backend, plain, conversations, turns):
@@ -398,8 +398,9 @@ class TestOnAFakeDevice:
 
     @staticmethod
     def layer(rows, columns, planned=0):
-        buffers = [torch.zeros(rows, 2, columns, 16, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
-        return GrowingLayer.of(buffers, columns, planned)
+        layer = GrowingLayer(planned)
+        layer.update(*(torch.zeros(rows, 2, columns, 16, dtype=torch.bfloat16, device="cuda") for _ in range(2)))
+        return layer
 
     @torch.inference_mode()
     def test_a_step_never_synchronizes(self, model):

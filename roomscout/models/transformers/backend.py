@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 from roomscout.models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyFormat, weight_copies
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FAST_KERNELS = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d"}
+"""The packages with transformers' kernels for linear attention on CUDA, by their modules."""
 SET_BY_LOADING = ("dtype", "device", "quantize", "revision", "adapter")
 """Options that are facts of a model once it is loaded."""
 
@@ -57,6 +60,7 @@ class TransformersBackend:
         from roomscout.models.transformers.devices import usable_bytes
         from roomscout.models.transformers.encoding import ConversationEncoder
         from roomscout.models.transformers.families import family_of
+        from roomscout.models.transformers.layers import keeps_states, why_recomputed
         from roomscout.models.transformers.loading import require_model, require_processor
         from roomscout.models.transformers.runner import GenerationOptions, ModelRunner, Steps
         from roomscout.models.transformers.steps import require_compiler
@@ -72,13 +76,17 @@ class TransformersBackend:
         where = model.device
         if options.compile:
             require_compiler(where)
-        reusable = family_of(model.config).supports_kv_reuse(model.config)
-        compiled = options.compile and reusable
-        if (options.kv_reuse or options.compile) and not reusable:
-            log.warning(
-                "%s has layers without an ordinary KV cache: every turn recomputes the whole conversation%s", self.name,
-                ", and decoding steps are not compiled" if options.compile else "",
-            )  # fmt: skip
+        recomputed, stateful = why_recomputed(model.config), keeps_states(model.config)
+        reusable = recomputed is None
+        compiled = options.compile and reusable and not stateful
+        if options.kv_reuse and not reusable:
+            log.warning("%s: every turn recomputes the whole conversation: %s", self.name, recomputed)
+        if options.compile and not compiled:
+            log.warning("%s: decoding steps are compiled for ordinary attention only, so they are not here", self.name)
+        if stateful:  # transformers warns of each of its kernels, also on a CPU, for which there are none
+            logging.getLogger("transformers.integrations.hub_kernels").setLevel("ERROR")
+        if stateful and where.type == "cuda" and not all(map(find_spec, FAST_KERNELS)):
+            log.warning("%s: without %s, linear attention is slower", self.name, " and ".join(FAST_KERNELS.values()))
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
         if kv_bytes is None:
             copies = model.get_memory_footprint() * weight_copies(compiled and frozen, str(where))

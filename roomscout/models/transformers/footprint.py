@@ -11,7 +11,7 @@ from roomscout.models import MEMORY_FRACTION
 from roomscout.models.transformers.devices import resolve_device, resolve_dtype, usable_bytes
 from roomscout.models.transformers.families import family_of, require_tiles
 from roomscout.models.transformers.families.family import Family
-from roomscout.models.transformers.kv_cache import kv_token_bytes
+from roomscout.models.transformers.layers import kv_token_bytes, state_bytes
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, checkpoint_processor, is_here
 from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
 
@@ -25,7 +25,8 @@ _STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
 @dataclass(frozen=True)
 class Footprint:
     """A checkpoint's size on a device, and the bytes that may be used there. `image_tokens(width, height)` counts a
-    view's tokens; a conversation takes `kv_bytes_per_token` over all layers and `state_bytes`."""
+    view's tokens; a conversation takes `kv_bytes_per_token` over all layers and
+    `state_bytes`, those of its states now and of their copy from before the last call."""
 
     device: str
     dtype: str
@@ -74,10 +75,10 @@ def footprint(
         dtype=str(number).removeprefix("torch."),
         parameters=parameters,
         weight_bytes=parameters * number.itemsize - int(saved * (number.itemsize - _STORED_BYTES.get(quantize, 0))),
-        kv_bytes_per_token=kv_token_bytes(text, number.itemsize),
+        kv_bytes_per_token=kv_token_bytes(config, number.itemsize),
         image_tokens=lambda width, height: family.views.tokens(config, width, height, tiles),
         free_bytes=usable_bytes(where, fraction),
-        state_bytes=family.state_bytes(config),
+        state_bytes=2 * state_bytes(config),
         attention_heads=text.num_attention_heads,
     )
 

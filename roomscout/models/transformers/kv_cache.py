@@ -2,109 +2,29 @@
 
 import inspect
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 import torch
 from transformers import Cache
-from transformers.cache_utils import DynamicLayer
 
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.models.transformers.encoding import EncodedConversation
+from roomscout.models.transformers.layers import SPARE_COLUMNS, GrowingLayer, KeptLayer, RowSource
 
 log = logging.getLogger(__name__)
 
 WINDOW = 64
 """Compiled and captured steps attend to a multiple of this many columns."""
-# Without a planned length, a growing buffer gets this many spare columns or a quarter of its size, whichever is more:
-# it is then copied only every other turn.
-_SPARE_COLUMNS = 64
-# Rows are repacked if their batch is wider than this factor times the longest row, plus _SPARE_COLUMNS.
+# Rows are repacked if their batch is wider than this factor times the longest row, plus SPARE_COLUMNS.
 _MAX_WIDTH_RATIO = 1.25
 
 
 def cache_argument(model: torch.nn.Module) -> str:
     """The name of the argument of forward() that takes a cache, which transformers 5.24 renamed."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-
-
-class GrowingLayer(DynamicLayer):
-    """One layer's keys and values, (rows, heads, columns, head size) each, appended in place to buffers of `planned`
-    columns, which grow if they must; transformers' DynamicLayer copies all columns for each token."""
-
-    is_initialized: bool
-
-    def __init__(self, planned: int = 0) -> None:
-        super().__init__()
-        self._planned = planned
-        self._buffers: list[torch.Tensor] = []
-
-    @classmethod
-    def of(cls, buffers: Sequence[torch.Tensor], columns: int, planned: int = 0) -> "GrowingLayer":
-        """A layer of the first `columns` of these key and value buffers; the remaining columns must be zero."""
-        layer = cls(planned)
-        layer.lazy_initialization(*buffers)
-        layer._buffers = [*buffers]
-        layer._set_views(columns)
-        return layer
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append columns, (rows, heads, new columns, head size) each; returns all keys and all values."""
-        used = self.get_seq_length()
-        columns = used + key_states.shape[-2]
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self._buffers = [key_states[:, :, :0], value_states[:, :, :0]]
-        self._grow(columns)
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, used:columns] = states
-        self._set_views(columns)
-        return self.keys, self.values
-
-    def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The key and value buffers, grown to this many columns, to write behind the used ones before `set_length`.
-        Unused columns are finite: masked ones must contribute exactly 0."""
-        used = self.get_seq_length()
-        self._grow(columns)
-        self._set_views(used)
-        return self._buffers[0], self._buffers[1]
-
-    def set_length(self, columns: int) -> None:
-        """Use exactly the first `columns` of the buffers; 0 frees the buffers."""
-        if not self.is_initialized:
-            return
-        if columns == 0:
-            self.is_initialized = False
-            self._buffers, self.keys, self.values = [], None, None
-        else:
-            self._set_views(columns)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory allocated, spare columns included."""
-        return sum(buffer.nbytes for buffer in self._buffers)
-
-    def _grow(self, columns: int) -> None:
-        """Reallocate buffers shorter than `columns`, keys before values so that only one is held twice."""
-        used = self.get_seq_length()
-        for kind, buffer in enumerate(self._buffers):
-            if buffer.shape[2] < columns:
-                capacity = self._planned if columns <= self._planned else columns + max(_SPARE_COLUMNS, columns // 4)
-                self._buffers[kind] = _grown(buffer, used, capacity)
-
-    def _set_views(self, columns: int) -> None:
-        self.keys, self.values = (buffer[:, :, :columns] for buffer in self._buffers)
-
-
-def kv_token_bytes(text_config: Any, number_bytes: int) -> int:
-    """Bytes of one token's keys and values, over all layers of a language model that have a KV cache."""
-    head = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
-    kinds = getattr(text_config, "layer_types", None) or ["full_attention"] * text_config.num_hidden_layers
-    layers = len(kinds) - kinds.count("linear_attention")
-    return 2 * layers * text_config.num_key_value_heads * head * number_bytes
 
 
 @dataclass(eq=False)
@@ -120,7 +40,7 @@ class CachedRow:
 class CachedBatch:
     """Rows of one cache, None once released; `mask` (rows, columns), on the CPU, marks those with tokens."""
 
-    def __init__(self, rows: Sequence[CachedRow], mask: torch.Tensor, layers: list[GrowingLayer]) -> None:
+    def __init__(self, rows: Sequence[CachedRow], mask: torch.Tensor, layers: list[KeptLayer]) -> None:
         self.rows: list[CachedRow | None] = list(rows)
         self.mask = mask
         self.cache = Cache(layers=layers)
@@ -141,8 +61,13 @@ class CachedBatch:
         """The columns with the tokens of the row at this index, in order."""
         return self.mask[index].nonzero().squeeze(1)
 
+    def protect(self) -> None:
+        """Prepare a call which `roll_back` undoes, unless it is recorded."""
+        for layer in self.cache.layers:
+            layer.protect()
+
     def roll_back(self) -> None:
-        """Drop the columns that a failed call appended."""
+        """Drop what a call has added."""
         for layer in self.cache.layers:
             layer.set_length(self.mask.shape[1])
 
@@ -155,21 +80,31 @@ class CachedBatch:
     def fits(self, rows: Sequence[CachedRow]) -> bool:
         """Whether a call for these rows can use this batch without copying: the same rows, few unused columns."""
         longest = max(len(row.ids) for row in rows)
-        return self.rows == list(rows) and self.mask.shape[1] <= _MAX_WIDTH_RATIO * longest + _SPARE_COLUMNS
+        return self.rows == list(rows) and self.mask.shape[1] <= _MAX_WIDTH_RATIO * longest + SPARE_COLUMNS
 
 
 class KVStore:
-    """The KV caches of all conversations, batched as in their last calls. Beyond `limit_bytes`, the least recently used
-    are evicted between calls and later recomputed. Buffers are for `planned_tokens`, as far as the limit allows for
-    all; a token takes `token_bytes` in all layers."""
+    """The KV caches of all conversations, batched as in their last calls; `makers` make that of each layer. Beyond
+    `limit_bytes`, the least recently used are evicted between calls and later recomputed. Buffers are for
+    `planned_tokens`, as far as the limit allows for all; a token takes `token_bytes` in all layers. With `whole`, a
+    cached prefix is reused whole or not at all, since layers keep states, of which nothing can be taken back."""
 
-    def __init__(self, layers: int, limit_bytes: int, planned_tokens: int = 0, token_bytes: int = 0) -> None:
-        self._layers = layers
+    def __init__(
+        self,
+        makers: Sequence[Callable[[int], KeptLayer]],
+        limit_bytes: int,
+        planned_tokens: int = 0,
+        token_bytes: int = 0,
+        whole: bool = False,
+    ) -> None:
+        self._makers = makers
         self._limit_bytes = limit_bytes
         self._planned = buffer_columns(planned_tokens) if planned_tokens else 0
         self._token_bytes = token_bytes
+        self._whole = whole
         self._rows: dict[int, CachedRow] = {}
         self._calls = 0
+        self._fork_keys = count(-1, -1)  # conversations have keys from 0
 
     def reusable(self, encoded: EncodedConversation) -> int:
         """How many of the first ids are cached (of an alternative, with its origin), up to the first that differs or
@@ -177,16 +112,8 @@ class KVStore:
         row = self._rows.get((encoded.origin or encoded).key)
         if row is None:
             return 0
-        cached, ids = row.ids, encoded.ids
-        same = min(len(cached), len(ids) - 1)
-        if cached[:same] != ids[:same]:
-            same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])
-        start = 0
-        for before, turn in zip(row.encoded.turns, encoded.turns, strict=False):
-            if before.view is not turn.view:
-                return min(same, start + min(before.image_start, turn.image_start))
-            start += len(before.ids)
-        return same
+        same = _common_prefix(row, encoded)
+        return 0 if self._whole and same < len(row.ids) else same
 
     def arrange(self, conversations: Sequence[EncodedConversation]) -> CachedBatch:
         """A batch with one row per conversation, in order, each with its `reusable` prefix: the current one if it fits,
@@ -206,9 +133,32 @@ class KVStore:
             rows.append(CachedRow(encoded, encoded.ids[:prefix]))
         return CachedBatch(rows, mask, batch.cache.layers)
 
+    def fork(self, encoded: EncodedConversation) -> EncodedConversation:
+        """A copy of a conversation, with a copy of what is reusable for it."""
+        prefix, row = self.reusable(encoded), self._rows.get((encoded.origin or encoded).key)
+        copied = replace(encoded, key=next(self._fork_keys), origin=None)
+        fork = self._rows[copied.key] = CachedRow(copied, encoded.ids[:prefix], last_use=self._calls)
+        if row is not None and prefix and (source := _Source.of(row)) is not None:
+            layers = [make(self._planned) for make in self._makers]
+            for index, layer in enumerate(layers):
+                layer.take([source.of_layer(index)])
+            CachedBatch([fork], torch.ones(1, len(row.ids), dtype=torch.bool), layers)
+        return copied
+
+    @contextmanager
+    def without_forks(self) -> Iterator[None]:
+        """Release the copies that `fork` makes in this block, however it ends."""
+        try:
+            yield
+        finally:
+            for key in [key for key in self._rows if key < 0]:
+                self.release(key)
+
     def extend(self, batch: CachedBatch, mask: torch.Tensor, ids: Sequence[list[int]]) -> None:
         """Record a call: `mask` (rows, new columns) marks the tokens it added, `ids` are each row's tokens after it."""
         batch.mask = torch.cat([batch.mask, mask], dim=1)
+        for layer in batch.cache.layers:
+            layer.keep()
         for row, row_ids in zip(batch.live, ids, strict=True):
             row.ids = row_ids
 
@@ -286,10 +236,12 @@ class KVStore:
 
         with undone_on_failure(release_all):
             sources = {id(row): _Source.of(row) for row in rows}
-            layers: list[list[GrowingLayer]] = [[] for _ in groups]
-            for index in range(self._layers):
+            layers: list[list[KeptLayer]] = [[] for _ in groups]
+            for index, make in enumerate(self._makers):
                 for group, new in zip(groups, layers, strict=True):
-                    new.append(_copied_layer([sources[id(row)] for row in group], index, planned))
+                    new.append(make(planned))
+                    of_group = [sources[id(row)] for row in group]
+                    new[-1].take([None if source is None else source.of_layer(index) for source in of_group])
                 for source in filter(None, sources.values()):
                     source.batch.cache.layers[index] = GrowingLayer()
         batches = []
@@ -312,36 +264,30 @@ class _Source:
         """None if nothing of the row is cached."""
         if row.batch is None or not row.ids:
             return None
-        index = row.batch.rows.index(row)
-        return cls(row.batch, index, row.batch.columns(index).to(row.batch.cache.layers[0].keys.device))
+        index, layers = row.batch.rows.index(row), row.batch.cache.layers
+        device = next(layer.device for layer in layers if isinstance(layer, GrowingLayer))
+        return cls(row.batch, index, row.batch.columns(index).to(device))
+
+    def of_layer(self, index: int) -> RowSource:
+        """What the layer at this index copies the row from."""
+        return self.batch.cache.layers[index], self.index, self.columns
 
 
-def _copied_layer(sources: Sequence[_Source | None], layer: int, planned: int) -> GrowingLayer:
-    """A layer of a new batch with these rows, right-aligned, with buffers of at least `planned` columns."""
-    cached = [(row, source) for row, source in enumerate(sources) if source is not None]
-    if not cached:
-        return GrowingLayer(planned)
-    width, buffers = max(len(source.columns) for _, source in cached), []
-    for kind in ("keys", "values"):
-        states = [getattr(source.batch.cache.layers[layer], kind) for _, source in cached]
-        _, heads, _, size = states[0].shape
-        buffer = states[0].new_zeros(len(sources), heads, max(width, planned), size)
-        for (row, source), of_batch in zip(cached, states, strict=True):
-            columns = slice(width - len(source.columns), width)
-            buffer[row, :, columns] = of_batch[source.index].index_select(1, source.columns)
-        buffers.append(buffer)
-    return GrowingLayer.of(buffers, width, planned)
+def _common_prefix(row: CachedRow, encoded: EncodedConversation) -> int:
+    """How many of the first ids are those of a row, at the same views, and not all of the conversation's."""
+    cached, ids = row.ids, encoded.ids
+    same = min(len(cached), len(ids) - 1)
+    if cached[:same] != ids[:same]:
+        same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])
+    start = 0
+    for before, turn in zip(row.encoded.turns, encoded.turns, strict=False):
+        if before.view is not turn.view:
+            return min(same, start + min(before.image_start, turn.image_start))
+        start += len(before.ids)
+    return same
 
 
 def buffer_columns(tokens: int) -> int:
     """Buffer columns for conversations of up to `tokens` tokens: compiled steps attend to multiples of `WINDOW` columns
     and need one more column than they read."""
     return -(-tokens // WINDOW) * WINDOW + 1
-
-
-def _grown(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
-    """A copy of the `used` columns in a buffer of `columns`; the rest is zero."""
-    rows, heads, _, size = buffer.shape
-    grown = buffer.new_zeros(rows, heads, columns, size)
-    grown[:, :, :used] = buffer[:, :, :used]
-    return grown

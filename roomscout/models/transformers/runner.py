@@ -25,7 +25,8 @@ from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.grammar import CompiledGrammar
-from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, cache_argument, kv_token_bytes
+from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, cache_argument
+from roomscout.models.transformers.layers import keeps_states, kv_token_bytes, layer_makers
 from roomscout.models.transformers.loading import end_tokens
 from roomscout.models.transformers.steps import DecodingLoop
 
@@ -109,8 +110,10 @@ class ModelRunner:
         self._family = family_of(model.config)
         self._cache_argument = cache_argument(model)
         text = model.config.get_text_config()
-        token_bytes = kv_token_bytes(text, model.dtype.itemsize)
-        self._store = KVStore(text.num_hidden_layers, kv_bytes, planned_tokens, token_bytes)
+        self._keeps_states = keeps_states(model.config) and self._reuses_kv
+        token_bytes, makers = kv_token_bytes(model.config, model.dtype.itemsize), layer_makers(model.config)
+        self._store = KVStore(makers or [], kv_bytes, planned_tokens, token_bytes, self._keeps_states)
+        self._alternatives_come = False
         self._end_ids = end_tokens(model.generation_config, tokenizer)
         if not self._end_ids:
             raise ModelError(
@@ -144,14 +147,14 @@ class ModelRunner:
         cached = self._store.cached()
         started, reused, result = time.perf_counter(), self._reusable(batch), None
         with inference_state(self._model, self._settings):
-            with _until_out_of_memory():
+            with _until_out_of_memory(), self._store.without_forks():
                 result = self._generate(batch, reply_format, started, reused)
             if result is None:
                 self._free_unused()
                 self._store.release_others(batch)
                 if evicted := cached - self._store.cached():  # the failed attempt may have lost some already
                     log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
-                    with _until_out_of_memory():
+                    with _until_out_of_memory(), self._store.without_forks():
                         result = self._generate(batch, reply_format, started, reused)
         if result is None:
             self._free_unused()
@@ -198,16 +201,17 @@ class ModelRunner:
         """Generate once. Costs are counted from `started` and `reused_before`, taken before the first attempt."""
         reused = list(map(min, reused_before, self._reusable(batch)))
         images = [len(_turns_with_new_images(encoded, length)) for encoded, length in zip(batch, reused, strict=True)]
-        self._prefill_stragglers(batch)
-        alternatives = batch[0].origin is not None
-        cached = self._store.share(batch) if alternatives else self._store.arrange(batch)
-        prefill = self._lay_out_prefill(batch, cached)
+        working = self._prefill_ahead(batch)
+        shared = working[0].origin is not None
+        cached = self._store.share(working) if shared else self._store.arrange(working)
+        prefill = self._lay_out_prefill(working, cached)
         width = cached.mask.shape[1] + prefill.ids.shape[1]
         stop = ReplyStop(self._end_ids, width, self._options.min_new_tokens)
         processors = self._logits_processors(batch, reply_format.grammar)
         logprobs = RecordedLogprobs(processors) if self._options.logprobs else None
         # generate() requires ids for the cached columns too, but does not read them.
         ids = torch.nn.functional.pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id)
+        cached.protect()
         with undone_on_failure(cached.roll_back):
             output = self._model.generate(
                 input_ids=ids.to(self._model.device),
@@ -226,7 +230,7 @@ class ModelRunner:
             length = stop.lengths.get(row, len(tokens))
             kept, kept_logprobs = tuple(tokens[:length]), tuple(recorded[row][:length])
             rows.append(GeneratedRow(kept, row in stop.lengths, reused[row], images[row], kept_logprobs))
-        if alternatives:
+        if shared or self._keeps_states:
             cached.roll_back()
         else:
             self._record(batch, cached, prefill.mask, [row.tokens for row in rows], len(generated[0]) - 1)
@@ -235,6 +239,36 @@ class ModelRunner:
                 turn.image.inputs = None
         assert stop.first_token_at is not None
         return GeneratedBatch(rows, stop.first_token_at - started, time.perf_counter() - stop.first_token_at)
+
+    def _prefill_ahead(self, batch: Sequence[EncodedConversation]) -> Sequence[EncodedConversation]:
+        """Prefill what generate() should not, in calls of their own; returns the conversations for which it is called.
+
+        Layers that keep states would take in the padding between a row's cached and new tokens. Their rows are
+        therefore prefilled up to their last token, rows with equally many tokens together, and their replies are
+        computed again in the next turn: cached is what was prefilled. Once alternatives were asked for, that ends with
+        the last image, where alternatives begin to differ, and what is behind it is computed on copies."""
+        if not self._keeps_states:
+            self._prefill_stragglers(batch)
+            return batch
+        if batch[0].origin is None and not self._alternatives_come:
+            self._prefill_evenly(batch, [len(encoded.ids) - 1 for encoded in batch])
+            return batch
+        self._alternatives_come = True
+        origins = [encoded.origin or encoded for encoded in batch]
+        self._prefill_evenly(origins, [origin.last_image_end for origin in origins])
+        copies = [self._store.fork(encoded) for encoded in batch]
+        self._prefill_evenly(copies, [len(encoded.ids) - 1 for encoded in copies])
+        return copies
+
+    def _prefill_evenly(self, batch: Sequence[EncodedConversation], ends: Sequence[int]) -> None:
+        """Prefill conversations up to `ends` where they are not that far yet, in calls without any padding between
+        cached and new tokens: of rows with equally many new ones, all of which have cached ones or none."""
+        groups: dict[tuple[int, bool], list[tuple[EncodedConversation, int]]] = {}
+        for encoded, end in zip(batch, ends, strict=True):
+            if (cached := self._store.reusable(encoded)) < end:
+                groups.setdefault((end - cached, cached == 0), []).append((encoded, end))
+        for group in groups.values():
+            self._prefill([encoded for encoded, _ in group], [end for _, end in group])
 
     def _prefill_stragglers(self, batch: Sequence[EncodedConversation]) -> None:
         """Prefill rows with many more new tokens than the others (new or evicted conversations) up to their last image,
@@ -249,15 +283,18 @@ class ModelRunner:
             for encoded, columns in zip(batch, missing, strict=True)
             if columns > threshold and encoded.last_image_end > self._store.reusable(encoded)
         ]
-        if not stragglers:
-            return
-        cached = self._store.arrange(stragglers)
-        ends = [encoded.last_image_end for encoded in stragglers]
-        prefill = self._lay_out_prefill(stragglers, cached, ends)
+        if stragglers:
+            self._prefill(stragglers, [encoded.last_image_end for encoded in stragglers])
+
+    def _prefill(self, batch: Sequence[EncodedConversation], ends: Sequence[int]) -> None:
+        """Compute and keep what is not cached of these conversations up to `ends`."""
+        cached = self._store.arrange(batch)
+        prefill = self._lay_out_prefill(batch, cached, ends)
+        cached.protect()
         with undone_on_failure(cached.roll_back):
             ids = prefill.ids.to(self._model.device)
             self._model(input_ids=ids, **self._model_inputs(cached, prefill), use_cache=True, logits_to_keep=1)
-        new_ids = [encoded.ids[:end] for encoded, end in zip(stragglers, ends, strict=True)]
+        new_ids = [encoded.ids[:end] for encoded, end in zip(batch, ends, strict=True)]
         self._store.extend(cached, prefill.mask, new_ids)
 
     def _lay_out_prefill(

@@ -84,11 +84,6 @@ class Squares:
         return min(fitting, key=lambda size: abs(size[0] - width_wanted) + abs(size[1] - height_wanted), default=None)
 
 
-def no_state_bytes(config: "PreTrainedConfig") -> int:
-    """For families whose layers all have a KV cache. Not a lambda, because families are pickled."""
-    return 0
-
-
 @dataclass(frozen=True)
 class Family:
     """A model family. `config` arguments are a checkpoint's configuration.
@@ -109,10 +104,6 @@ class Family:
     Batches: rows are left-padded. Image inputs are concatenated over all images of the batch, so rows may have
     different numbers of images and tiles.
 
-    Reuse: `supports_kv_reuse(config)` says whether keys and values can be reused across turns; otherwise every turn
-    recomputes the whole conversation. `state_bytes(config)` is the memory of layers without a KV cache for one
-    conversation.
-
     Views: `views` defines the accepted sizes, `default_view` is one of them. `tiled` families can split a view into
     several tiles.
     """
@@ -125,12 +116,10 @@ class Family:
     position_axes: int
     positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]"
     views: Views
-    supports_kv_reuse: "Callable[[PreTrainedConfig], bool]"
     default_view: tuple[int, int] = (640, 480)
     tiled: bool = False
     qwen_vl_utils: bool = False
     video: "Callable[[ProcessorMixin, PreTrainedConfig, str, Sequence[np.ndarray], Clip], EncodedVideo] | None" = None
-    state_bytes: "Callable[[PreTrainedConfig], int]" = no_state_bytes
     chat_options: Mapping[str, Any] = field(default_factory=dict)
     reply_opening: str = ""
 
@@ -143,13 +132,6 @@ class Family:
     def sees_videos(self, processor: "ProcessorMixin") -> bool:
         """Whether a message may show a video: the family has such an input, and so has the chat template."""
         return self.video is not None and processor.video_token in (processor.chat_template or "")
-
-
-def full_attention_only(config: "PreTrainedConfig") -> bool:
-    """Whether every layer of the language model has a KV cache and attends to all tokens."""
-    text = config.get_text_config()
-    kinds = getattr(text, "layer_types", None) or ["full_attention"]
-    return bool(text.use_cache) and set(kinds) == {"full_attention"}
 
 
 def plain_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: ImageInputs) -> "torch.Tensor":

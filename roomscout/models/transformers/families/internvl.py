@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from roomscout.models.transformers.families.family import Family, ImageInputs, full_attention_only, plain_positions
+from roomscout.models.transformers.families.family import Family, ImageInputs, plain_positions
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,6 @@ INTERNVL = Family(
     position_axes=1,
     positions=plain_positions,
     views=_Tiles(),
-    supports_kv_reuse=full_attention_only,
     tiled=True,
 )
 """448x448 pixels and 256 tokens per tile: patch 14, four patches per token. The language model is Qwen2 or Qwen3.

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from roomscout.models.transformers.families.family import Family, ImageInputs, full_attention_only, plain_positions
+from roomscout.models.transformers.families.family import Family, ImageInputs, plain_positions
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +43,5 @@ LLAVA_ONEVISION = Family(
     position_axes=1,
     positions=plain_positions,
     views=_PaddedSquares(),
-    supports_kv_reuse=full_attention_only,
 )
 """SigLIP at 384x384 pixels with patch 14: 729 tokens per view, plus a newline token. The language model is Qwen2."""

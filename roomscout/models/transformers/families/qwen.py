@@ -11,7 +11,6 @@ from roomscout.models.transformers.families.family import (
     Family,
     ImageInputs,
     Squares,
-    full_attention_only,
 )
 
 if TYPE_CHECKING:
@@ -84,16 +83,6 @@ def _video(
     return ids, torch.cat(parts, dim=1), {name: made[name] for name in ("pixel_values_videos", "video_grid_thw")}
 
 
-def _linear_state_bytes(config: "PreTrainedConfig") -> int:
-    """Per linear-attention layer: a (key size, value size) matrix for each value head, and the convolution's last
-    inputs. Float32, as in transformers."""
-    text = config.get_text_config()
-    keys = text.linear_num_key_heads * text.linear_key_head_dim
-    values = text.linear_num_value_heads * text.linear_value_head_dim
-    numbers = values * text.linear_key_head_dim + (2 * keys + values) * text.linear_conv_kernel_dim
-    return 4 * numbers * text.layer_types.count("linear_attention")
-
-
 QWEN3_VL = Family(
     name="Qwen3-VL",
     example="Qwen/Qwen3-VL-8B-Instruct",
@@ -103,7 +92,6 @@ QWEN3_VL = Family(
     position_axes=3,
     positions=_mrope_positions,
     views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),
-    supports_kv_reuse=full_attention_only,
     qwen_vl_utils=True,
     video=_video,
 )
@@ -124,12 +112,10 @@ QWEN3_5 = replace(
     name="Qwen3.5",
     example="Qwen/Qwen3.5-9B",
     model_types=("qwen3_5", "qwen3_5_moe"),
-    state_bytes=_linear_state_bytes,
     chat_options={"enable_thinking": False},
     reply_opening="<think>\n\n</think>\n\n",
 )
-"""Most layers use linear attention. Their recurrent state would absorb the padding of shorter rows, so it must not be
-reused across turns: `full_attention_only` is False.
+"""Most layers use linear attention. Qwen3.6 and Qwen3.8 have the same classes.
 
 Thinking is disabled. The template drops the empty thought of earlier replies; here it stays, because turns are only
 appended.

@@ -1,0 +1,282 @@
+"""What the layers of a language model keep of earlier tokens: keys and values of each, or a state after the last."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch.nn.functional import pad
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, LinearAttentionLayer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+# Without a planned length, a growing buffer gets this many spare columns or a quarter of its size, whichever is more:
+# it is then copied only every other turn.
+SPARE_COLUMNS = 64
+
+RowSource = tuple["KeptLayer", int, torch.Tensor]
+"""A layer of a batch, the index of a row in it, and the columns with that row's tokens, on the device."""
+
+
+class KeptLayer(Protocol):
+    """One layer's cache for the rows of a batch."""
+
+    def take(self, sources: Sequence[RowSource | None]) -> None:
+        """Become a copy of these rows, right-aligned; None for a row without tokens."""
+        ...
+
+    def protect(self) -> None:
+        """Prepare a call that may fail, or that is not kept: `set_length` then returns to what is here now."""
+        ...
+
+    def keep(self) -> None:
+        """Keep what a call has added."""
+        ...
+
+    def set_length(self, columns: int) -> None:
+        """Drop what a call has added behind the first `columns`."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory allocated."""
+        ...
+
+
+class GrowingLayer(DynamicLayer):
+    """One layer's keys and values, (rows, heads, columns, head size) each, appended in place to buffers of `planned`
+    columns, which grow if they must; transformers' DynamicLayer copies all columns for each token."""
+
+    is_initialized: bool
+
+    def __init__(self, planned: int = 0) -> None:
+        super().__init__()
+        self._planned = planned
+        self._buffers: list[torch.Tensor] = []
+
+    def take(self, sources: Sequence[RowSource | None]) -> None:
+        """Become a copy of these rows, right-aligned, with buffers of at least the planned columns."""
+        cached = [(row, source) for row, source in enumerate(sources) if source is not None]
+        if not cached:
+            return
+        width = max(len(columns) for _, (_, _, columns) in cached)
+        for kind in ("keys", "values"):
+            states = [getattr(layer, kind) for _, (layer, _, _) in cached]
+            _, heads, _, size = states[0].shape
+            buffer = states[0].new_zeros(len(sources), heads, max(width, self._planned), size)
+            for (row, (_, index, columns)), of_batch in zip(cached, states, strict=True):
+                buffer[row, :, width - len(columns) : width] = of_batch[index].index_select(1, columns)
+            self._buffers.append(buffer)
+        self.lazy_initialization(*self._buffers)
+        self._set_views(width)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append columns, (rows, heads, new columns, head size) each; returns all keys and all values."""
+        used = self.get_seq_length()
+        columns = used + key_states.shape[-2]
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._buffers = [key_states[:, :, :0], value_states[:, :, :0]]
+        self._grow(columns)
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, used:columns] = states
+        self._set_views(columns)
+        return self.keys, self.values
+
+    def reserve(self, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The key and value buffers, grown to this many columns, to write behind the used ones before `set_length`.
+        Unused columns are finite: masked ones must contribute exactly 0."""
+        used = self.get_seq_length()
+        self._grow(columns)
+        self._set_views(used)
+        return self._buffers[0], self._buffers[1]
+
+    def protect(self) -> None:
+        """Does nothing: a call writes behind the used columns."""
+
+    def keep(self) -> None:
+        """Does nothing: a call has counted the columns that it wrote."""
+
+    def set_length(self, columns: int) -> None:
+        """Use exactly the first `columns` of the buffers; 0 frees the buffers."""
+        if not self.is_initialized:
+            return
+        if columns == 0:
+            self.is_initialized = False
+            self._buffers, self.keys, self.values = [], None, None
+        else:
+            self._set_views(columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory allocated, spare columns included."""
+        return sum(buffer.nbytes for buffer in self._buffers)
+
+    def _grow(self, columns: int) -> None:
+        """Reallocate buffers shorter than `columns`, keys before values so that only one is held twice."""
+        used = self.get_seq_length()
+        for kind, buffer in enumerate(self._buffers):
+            if buffer.shape[2] < columns:
+                capacity = self._planned if columns <= self._planned else columns + max(SPARE_COLUMNS, columns // 4)
+                self._buffers[kind] = _grown(buffer, used, capacity)
+
+    def _set_views(self, columns: int) -> None:
+        self.keys, self.values = (buffer[:, :, :columns] for buffer in self._buffers)
+
+
+class IndexedLayer(GrowingLayer):
+    """A layer that attends to the tokens that an indexer chooses: also the indexer's keys (rows, columns, size), and in
+    the first such layer the positions of all tokens (axes, rows, columns)."""
+
+    def __init__(self, planned: int = 0) -> None:
+        super().__init__(planned)
+        self.indexer_keys: torch.Tensor | None = None
+        self.indexer_position_ids: torch.Tensor | None = None
+
+    def take(self, sources: Sequence[RowSource | None]) -> None:
+        """Become a copy of these rows, of which all or none have tokens."""
+        super().take(sources)
+        cached = [source for source in sources if source is not None]
+        keys, places = list[torch.Tensor](), list[torch.Tensor]()
+        width = max((len(columns) for _, _, columns in cached), default=0)
+        for layer, index, columns in cached:
+            assert isinstance(layer, IndexedLayer) and layer.indexer_keys is not None
+            before = width - len(columns)
+            keys.append(pad(layer.indexer_keys[index, columns], (0, 0, before, 0)))
+            if layer.indexer_position_ids is not None:
+                places.append(pad(layer.indexer_position_ids[:, index, columns], (before, 0)))
+        self.indexer_keys = torch.stack(keys) if keys else None
+        self.indexer_position_ids = torch.stack(places, dim=1) if places else None
+
+    def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
+        """Append the indexer's keys of new tokens; returns all."""
+        known = [] if self.indexer_keys is None else [self.indexer_keys]
+        self.indexer_keys = torch.cat([*known, indexer_key_states], dim=1)
+        return self.indexer_keys
+
+    def set_length(self, columns: int) -> None:
+        """Use exactly the first `columns`; 0 frees all."""
+        super().set_length(columns)
+        keys, places = self.indexer_keys, self.indexer_position_ids
+        self.indexer_keys = keys[:, :columns] if keys is not None and columns else None
+        self.indexer_position_ids = places[..., :columns] if places is not None and columns else None
+
+
+class StateLayer(LinearAttentionLayer):
+    """The states of linear attention or of a short convolution, (rows, ...) each, after the last token. No token can be
+    taken out of a state: what must not lose it is protected by a copy."""
+
+    _FACTS = (
+        *("conv_states", "recurrent_states", "is_conv_states_initialized", "is_recurrent_states_initialized"),
+        *("has_previous_state", "conv_kernel_size"),
+    )
+
+    def __init__(self, states: int, planned: int = 0) -> None:
+        super().__init__(number_of_states=states)
+        self._protected: dict[str, dict] | None = None
+
+    def take(self, sources: Sequence[RowSource | None]) -> None:
+        """Become a copy of these rows, of which all or none have tokens."""
+        layers = [(source[0], source[1]) for source in sources if source is not None]
+        if not layers:
+            return
+        first = layers[0][0]
+        for name in self._FACTS:
+            setattr(self, name, dict(getattr(first, name)))
+        self.dtype, self.device = first.dtype, first.device  # type: ignore[attr-defined]
+        for name in self._FACTS[:2]:
+            for number, state in getattr(first, name).items():
+                if state is not None:
+                    rows = [getattr(layer, name)[number][index] for layer, index in layers]
+                    getattr(self, name)[number] = torch.stack(rows)
+
+    def protect(self) -> None:
+        """Let the next call change a copy of the states."""
+        self._protected = {name: dict(getattr(self, name)) for name in self._FACTS}
+        for states in (self.conv_states, self.recurrent_states):
+            states.update({number: each.clone() for number, each in states.items() if each is not None})
+
+    def keep(self) -> None:
+        """Drop the states from before the last call."""
+        self._protected = None
+
+    def set_length(self, columns: int) -> None:
+        """Return to the states from before the last call, if it was not kept."""
+        for name, value in (self._protected or {}).items():
+            setattr(self, name, value)
+        self._protected = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the states."""
+        held = [self.conv_states, self.recurrent_states]
+        return sum(state.nbytes for states in held for state in states.values() if state is not None)
+
+
+def layer_makers(config: "PreTrainedConfig") -> list[Callable[[int], KeptLayer]] | None:
+    """For each layer of a model's language model what makes its cache with buffers of `planned` columns, by the layers
+    of transformers' own cache; None if one of them keeps neither all tokens nor a state, such as a sliding window."""
+    makers = list[Callable[[int], KeptLayer]]()
+    for layer in DynamicCache(config=config.get_text_config(decoder=True)).layers:
+        if type(layer) is DynamicLayer:
+            makers.append(GrowingLayer)
+        elif type(layer) is DynamicIndexedLayer:
+            makers.append(IndexedLayer)
+        elif type(layer) is LinearAttentionLayer:
+            makers.append(partial(StateLayer, layer.number_of_states))
+        else:
+            return None
+    return makers
+
+
+def why_recomputed(config: "PreTrainedConfig") -> str | None:
+    """Why each turn must compute a whole conversation again, to complete "every turn is recomputed: ..."; None if its
+    cached layers can be reused."""
+    if not getattr(config.get_text_config(decoder=True), "use_cache", True):
+        return "its configuration has use_cache false"
+    if layer_makers(config) is None:
+        return "it has layers that keep only the newest tokens"
+    return None
+
+
+def keeps_states(config: "PreTrainedConfig") -> bool:
+    """Whether a layer of the language model keeps a state in place of each token's keys and values."""
+    kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or []
+    return not {"linear_attention", "conv"}.isdisjoint(kinds)
+
+
+def kv_token_bytes(config: "PreTrainedConfig", number_bytes: int) -> int:
+    """Bytes of one token's keys and values, over all layers of a language model that have a KV cache."""
+    text = config.get_text_config(decoder=True)
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
+    layers = len(kinds) - kinds.count("linear_attention") - kinds.count("conv")
+    return 2 * layers * text.num_key_value_heads * head * number_bytes
+
+
+def state_bytes(config: "PreTrainedConfig") -> int:
+    """Bytes of one conversation's states. Of linear attention (a gated delta net), each layer has a (key size, value
+    size) matrix for each value head and the convolution's last inputs; of LFM2's convolutions, their last inputs.
+    Counted in float32, as transformers keeps the matrices."""
+    text, numbers = config.get_text_config(decoder=True), 0
+    kinds = getattr(text, "layer_types", None) or []
+    if "linear_attention" in kinds:
+        keys = text.linear_num_key_heads * text.linear_key_head_dim
+        values = text.linear_num_value_heads * text.linear_value_head_dim
+        each = values * text.linear_key_head_dim + (2 * keys + values) * text.linear_conv_kernel_dim
+        numbers += each * kinds.count("linear_attention")
+    if "conv" in kinds:
+        numbers += text.hidden_size * text.conv_L_cache * kinds.count("conv")
+    return 4 * numbers
+
+
+def _grown(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
+    """A copy of the `used` columns in a buffer of `columns`; the rest is zero."""
+    rows, heads, _, size = buffer.shape
+    grown = buffer.new_zeros(rows, heads, columns, size)
+    grown[:, :, :used] = buffer[:, :, :used]
+    return grown
