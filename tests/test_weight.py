@@ -19,16 +19,16 @@ LINES = {
     "roomscout/data": 3_340,
     "roomscout/edge": 2_460,
     "roomscout/envs": 800,
-    "roomscout/models": 5_020,
+    "roomscout/models": 5_260,
     "roomscout/rendering": 4_680,
     "roomscout/rooms": 3_040,
     "roomscout/runs": 3_360,
     "roomscout/scoring": 1_560,
     "roomscout/training": 1_460,
-    "benchmarks": 2_080,
+    "benchmarks": 2_100,
     "examples": 820,
     "explorer": 2_760,
-    "tests": 22_140,
+    "tests": 22_260,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
