@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 
 def learning_encoder(processor: "ProcessorMixin", config: "PreTrainedConfig") -> ConversationEncoder:
-    """An encoder of whole episodes; raises ModelError if the chat template rewrites their earlier turns."""
+    """An encoder of whole episodes; raises ModelError if the chat template rewrites their earlier turns, or for a model
+    without a family of its own."""
     encoder = ConversationEncoder(processor, config)
+    if encoder.by_processor:
+        raise ModelError(
+            f"roomscout train takes the families in docs/models.md, and {config.model_type} is none of them"
+        )
     if encoder.rewrites:
         raise ModelError(
             "the checkpoint's chat template rewrites earlier turns (as in Thinking checkpoints), so that no row can "

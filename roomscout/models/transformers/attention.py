@@ -71,9 +71,9 @@ def grouped_sdpa(
 
 
 @contextmanager
-def inference_state(model: "PreTrainedModel", settings: "GenerationConfig") -> Iterator[None]:
-    """Inside this block the model is in eval mode, its text layers use grouped attention, `generate()` reads `settings`
-    instead of the model's own, and kernels are as in `chosen_kernels`. Afterwards all of it is as before."""
+def inference_state(model: "PreTrainedModel", settings: "GenerationConfig", grouped: bool) -> Iterator[None]:
+    """Inside this block the model is in eval mode, its text layers use `grouped` attention, `generate()` reads
+    `settings` instead of the model's own, and kernels are as in `chosen_kernels`. Afterwards all of it is as before."""
     training = [module for module in model.modules() if module.training]
     text_config, own_settings = model.config.get_text_config(), model.generation_config
     attention = text_config._attn_implementation
@@ -81,7 +81,8 @@ def inference_state(model: "PreTrainedModel", settings: "GenerationConfig") -> I
         for module in training:
             module.training = False
         model.generation_config = settings
-        use_grouped_sdpa(model)
+        if grouped:
+            use_grouped_sdpa(model)
         with chosen_kernels(model.device, model.dtype):
             yield
     finally:

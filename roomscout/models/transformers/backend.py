@@ -60,7 +60,7 @@ class TransformersBackend:
         from roomscout.models.transformers.devices import usable_bytes
         from roomscout.models.transformers.encoding import ConversationEncoder
         from roomscout.models.transformers.families import family_of
-        from roomscout.models.transformers.layers import keeps_states, why_recomputed
+        from roomscout.models.transformers.layers import keeps_states
         from roomscout.models.transformers.loading import require_model, require_processor
         from roomscout.models.transformers.runner import GenerationOptions, ModelRunner, Steps
         from roomscout.models.transformers.steps import require_compiler
@@ -76,17 +76,11 @@ class TransformersBackend:
         where = model.device
         if options.compile:
             require_compiler(where)
-        recomputed, stateful = why_recomputed(model.config), keeps_states(model.config)
-        reusable = recomputed is None
-        compiled = options.compile and reusable and not stateful
-        if options.kv_reuse and not reusable:
-            log.warning("%s: every turn recomputes the whole conversation: %s", self.name, recomputed)
-        if options.compile and not compiled:
-            log.warning("%s: decoding steps are compiled for ordinary attention only, so they are not here", self.name)
-        if stateful:  # transformers warns of each of its kernels, also on a CPU, for which there are none
-            logging.getLogger("transformers.integrations.hub_kernels").setLevel("ERROR")
-        if stateful and where.type == "cuda" and not all(map(find_spec, FAST_KERNELS)):
-            log.warning("%s: without %s, linear attention is slower", self.name, " and ".join(FAST_KERNELS.values()))
+        self._tokenizer = processor.tokenizer
+        self._encoder = ConversationEncoder(processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view)
+        reusable = self._encoder.recomputed is None
+        compiled = options.compile and reusable and not self._encoder.by_processor and not keeps_states(model.config)
+        self._say_what_is_slow(model, options, compiled)
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
         if kv_bytes is None:
             copies = model.get_memory_footprint() * weight_copies(compiled and frozen, str(where))
@@ -102,11 +96,9 @@ class TransformersBackend:
             frozen=frozen,
             logprobs=options.logprobs,
         )
-        self.views = family_of(model.config).views
+        self.views = family_of(model.config, processor).views
         """The sizes of views that the model takes."""
         self._lock = threading.Lock()  # held whenever the tokenizer, the encoder or the runner is used
-        self._tokenizer = processor.tokenizer
-        self._encoder = ConversationEncoder(processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view)
         self.sees_videos = self._encoder.sees_videos
         """Whether frames of a video can be one input."""
         self._runner = ModelRunner(model, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
@@ -172,6 +164,22 @@ class TransformersBackend:
                 )
                 for encoded, row in zip(batch, result.rows, strict=True)
             ]
+
+    def _say_what_is_slow(self, model: "PreTrainedModel", options: ModelOptions, compiled: bool) -> None:
+        """Log a line for each thing that this model does not have here."""
+        from roomscout.models.transformers.layers import keeps_states
+
+        recomputed = self._encoder.recomputed
+        if options.kv_reuse and recomputed is not None:
+            log.warning("%s: every turn recomputes the whole conversation: %s", self.name, recomputed)
+        if options.compile and not compiled:
+            log.warning("%s: its decoding steps are not compiled: that takes a family in docs/models.md", self.name)
+        if keeps_states(model.config):
+            # transformers warns of each of its kernels, also on a CPU, for which there are none
+            logging.getLogger("transformers.integrations.hub_kernels").setLevel("ERROR")
+            if model.device.type == "cuda" and not all(map(find_spec, FAST_KERNELS)):
+                kernels = " and ".join(FAST_KERNELS.values())
+                log.warning("%s: linear attention is slower without %s", self.name, kernels)
 
     def release(self, conversation: Conversation) -> None:
         """Free this conversation's encoding and KV cache; unknown conversations are ignored."""

@@ -99,4 +99,4 @@ def never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int]
     special are text, such as <think> in Qwen3's tokenizer."""
     special = (id for id, token in tokenizer.added_tokens_decoder.items() if token.special)
     unused = range(len(tokenizer), vocab_size)
-    return sorted({*special, *unused} - set(end_ids))
+    return sorted(id for id in {*special, *unused} - set(end_ids) if id < vocab_size)

@@ -5,16 +5,20 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING
+from operator import is_
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from PIL import Image
 
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.families import family_of, require_tiles
 from roomscout.models.transformers.families.family import EncodedVideo
+from roomscout.models.transformers.families.last_resort import OwnEncoding, encode_batch, image_ids, own_positions
+from roomscout.models.transformers.layers import why_recomputed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 # Stands for earlier replies when the chat template is rendered: their ids are known and must not be re-tokenized.
 _REPLY = "reply"
 _THOUGHT = "thought"
+_THOUGHTFUL = f"<think>\n{_THOUGHT}\n</think>\n\n{_REPLY}"
 
 
 @dataclass
@@ -37,7 +42,10 @@ class EncodedTurn:
     several views of a message, the first has the messages; with a template that rewrites earlier turns, the first of
     all. `rendered` is the chat template's text of the whole conversation so far. `positions` are (position_axes,
     len(ids)), as the model's family defines them. `view` is (H, W, 3) uint8, and the image's placeholders are
-    `ids[image_start:image_end]`."""
+    `ids[image_start:image_end]`.
+
+    If the checkpoint's processor encodes, a turn has all `views` of its messages; `text` is what that processor read.
+    """
 
     messages: tuple[Message, ...]
     rendered: str
@@ -47,6 +55,13 @@ class EncodedTurn:
     image: EncodedImage
     image_start: int
     image_end: int
+    views: tuple[np.ndarray, ...] = ()
+    text: str = ""
+
+    def shows_what(self, other: "EncodedTurn") -> bool:
+        """Whether another turn has the same views."""
+        views = [self.view, *self.views], [other.view, *other.views]
+        return len(views[0]) == len(views[1]) and all(map(is_, *views))
 
     def holds(self, before: list[int], view: np.ndarray, behind: list[int], start: int) -> bool:
         """Whether it is the encoding of this view between these ids, at positions from `start`."""
@@ -110,6 +125,9 @@ class ConversationEncoder:
     conversation is encoded as the template renders it, replies by their texts. `opening` is then what it puts before
     the next reply alone, such as "<think>\\n": replies begin with it.
 
+    `recomputed` is why keys and values cannot be reused. A family of last resort then has all of a conversation encoded
+    by the checkpoint's processor (`whole`), and the model finds positions by itself.
+
     Pixels are stored as `dtype`, usually that of the weights; None keeps the processor's. `prepare(image, patch size)`
     is called for families that use qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises
     ModelError for several tiles if the family has none.
@@ -136,7 +154,17 @@ class ConversationEncoder:
         self._added_tokens = _added_tokens_pattern(tokenizer.get_added_vocab())
         self._special_tokens = _added_tokens_pattern(special)
         self._cache: dict[int, EncodedConversation] = {}
+        self._stand_in, self._dropped, self.opening = _REPLY, "", ""
+        self._folds_system = self._splits_thoughts = False
+        self._folds_system = not self._renders_system()
         self.rewrites, self.opening = self._rewriting()
+        self._own_positions = None if self._family.encode is None else own_positions(config)
+        self._image_ids = image_ids(processor, config)
+        self.recomputed = why_recomputed(config)
+        if self._family.encode is not None:
+            self.recomputed = self.recomputed or self._why_whole()
+        self.by_processor = self._family.encode is not None
+        self.whole = self.by_processor and self.recomputed is not None
 
     def encode(self, conversation: Conversation) -> EncodedConversation:
         """The encoding of a conversation that ends with a user message; encodes only what changed since the last call.
@@ -156,16 +184,24 @@ class ConversationEncoder:
 
     def reply_ids(self, text: str) -> list[int]:
         """The ids with which the text of a reply enters if those that were generated are not known."""
-        return self._tokenize(_escaped(text, self._added_tokens))
+        return self._tokenize(_escaped(text.removeprefix(self.opening), self._special_tokens))
 
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
         if turn.image.inputs is None:
-            if turn.messages and turn.messages[-1].clip is not None:
+            if turn.views:
+                turn.image.inputs = self._as_stored(self._processed(turn.text, turn.views).inputs)
+            elif turn.messages and turn.messages[-1].clip is not None:
                 turn.image.inputs = self._encode_video(turn.rendered, turn.messages[-1])[2]
             else:
                 turn.image.inputs = self._encode_image(turn.view)
         return turn.image.inputs
+
+    def whole_inputs(self, turns: Sequence[EncodedTurn]) -> dict[str, torch.Tensor]:
+        """The model's inputs but the ids, of conversations with one turn each that are encoded whole."""
+        made = encode_batch(self._processor, [turn.text for turn in turns], [turn.views for turn in turns])
+        del made["input_ids"]
+        return self._as_stored(made)
 
     def release(self, key: int) -> None:
         """Free the encoding of the conversation with this key; unknown ones are ignored."""
@@ -178,7 +214,7 @@ class ConversationEncoder:
     def _encode(self, conversation: Conversation) -> EncodedConversation:
         messages = conversation.messages
         encoded = self._cache.get(conversation.key) or EncodedConversation(conversation.id, conversation.key)
-        if self.rewrites:
+        if self.rewrites or self.whole:
             if encoded.messages == messages:
                 return encoded
             turns = self._encode_all(messages, encoded.turns)
@@ -208,29 +244,32 @@ class ConversationEncoder:
                 if earlier:
                     ids += list(messages[end - 2].tokens) or self.reply_ids(messages[end - 2].text)
                     text = self._text_after(earlier, rendered)
-        return self._turns(messages[known:], rendered, ids, self._tokenize(text), start)
+        return self._turns(messages[known:], rendered, ids, text, start)
 
     def _encode_all(self, messages: Sequence[Message], known: Sequence[EncodedTurn]) -> list[EncodedTurn]:
         """The turns of all messages as the chat template renders them; the unchanged ones of `known` are kept."""
         rendered = self._render(messages, whole=True)
-        return self._turns(messages, rendered, [], self._tokenize(rendered), 0, known)
+        return self._turns(messages, rendered, [], rendered, 0, known)
 
     def _turns(
         self,
         messages: Sequence[Message],
         rendered: str,
         ids: list[int],
-        added: list[int],
+        text: str,
         start: int,
         known: Sequence[EncodedTurn] = (),
     ) -> list[EncodedTurn]:
-        """One turn per view of `messages`, from position `start`: `ids`, then `added`, with one id per view."""
+        """One turn per view of `messages`, from position `start`: `ids`, then those of `text`."""
         if messages[-1].clip is not None:
             ids, positions, video = self._encode_video(rendered, messages[-1])
             places = [place for place, id in enumerate(ids) if id == self._config.video_token_id]
             first, end, frame = places[0], places[-1] + 1, messages[-1].shots[0].image
             return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, EncodedImage(video), first, end)]
         views, turns = [shot.image for each in messages for shot in each.shots], list[EncodedTurn]()
+        if self._family.encode is not None:
+            return [self._turn_of_processor(messages, rendered, ids, text, start, tuple(views))]
+        added = self._tokenize(text)
         for number, (view, before) in enumerate(zip_longest(views, known[: len(views)])):
             at = added.index(self._config.image_token_id)
             ids, added = ids + added[:at], added[at + 1 :]
@@ -248,12 +287,50 @@ class ConversationEncoder:
             ids, start = [], int(turn.positions.max()) + 1
         return turns
 
+    def _turn_of_processor(
+        self,
+        messages: Sequence[Message],
+        rendered: str,
+        ids: list[int],
+        text: str,
+        start: int,
+        views: tuple[np.ndarray, ...],
+    ) -> EncodedTurn:
+        made = self._processed(text, views)
+        places = [place for place, id in enumerate(made.ids, len(ids)) if id in self._image_ids]
+        if not places:
+            raise ModelError(f"the checkpoint's processor has none of the image tokens {sorted(self._image_ids)} in it")
+        own = torch.arange(len(made.ids))[None] if self._own_positions is None else self._own_positions(made)
+        return EncodedTurn(
+            tuple(messages),
+            rendered,
+            [*ids, *made.ids],
+            torch.cat([torch.arange(len(ids)).expand(len(own), -1), own + len(ids)], dim=1) + start,
+            views[0],
+            EncodedImage(self._as_stored(made.inputs)),
+            places[0],
+            places[-1] + 1,
+            views,
+            text,
+        )
+
+    def _processed(self, text: str, views: Sequence[np.ndarray]) -> OwnEncoding:
+        assert self._family.encode is not None, "the family encodes with the checkpoint's processor"
+        return self._family.encode(self._processor, text, views)
+
     def _encode_alternative(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
         """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""
+        if self.whole:
+            turns = self._encode_all(conversation.messages, ())
+            return EncodedConversation(conversation.id, conversation.key, turns)
         if self.rewrites:
             turns = self._encode_all(conversation.messages, origin.turns)
             return EncodedConversation(conversation.id, conversation.key, turns, origin)
         *before, last = origin.turns
+        if self._family.encode is not None:
+            encoded = EncodedConversation(conversation.id, conversation.key, before, origin)
+            encoded.turns = [*before, *self._encode_messages(encoded, conversation.messages)]
+            return encoded
         rendered = self._render(conversation.messages)
         added = self._tokenize(rendered)
         behind = added[len(added) - added[::-1].index(self._config.image_token_id) :]
@@ -268,42 +345,83 @@ class ConversationEncoder:
         return EncodedConversation(conversation.id, conversation.key, [*before, turn], origin)
 
     def _rewriting(self) -> tuple[bool, str]:
-        """Whether the chat template rewrites earlier turns, and then what it puts before the next reply alone."""
+        """Whether the chat template rewrites earlier turns, and what it puts before the next reply alone, or before
+        each reply that begins with a thought. Sets what stands for replies, and what is dropped before earlier ones."""
         question = Message.of_views("", np.zeros((1, 1, 3), np.uint8))
         asked = [Message("system", ""), question]
-        thought = f"<think>\n{_THOUGHT}\n</think>\n\n"
         next_reply = self._render(asked)
-        earlier, thoughtful = (
-            self._render([*asked, Message("assistant", reply), question], whole=True)
-            for reply in (_REPLY, thought + _REPLY)
+        thoughtful = self._render([*asked, Message("assistant", _THOUGHTFUL), question], whole=True)
+        ways = list[tuple[str, str, bool]]()
+        if opened := re.search(r"<think>\n?$", next_reply):
+            ways, self.opening = [(_THOUGHTFUL, "", False), (_THOUGHTFUL, "", True)], opened[0]
+        elif _THOUGHT in thoughtful or self._family.reply_opening:  # which is asked not to think
+            ways = [(_REPLY, "", False), (_REPLY, self._family.reply_opening, False)]
+        for self._stand_in, self._dropped, self._splits_thoughts in ways:
+            with suppress(ModelError):
+                self._text_after(next_reply, self._render([*asked, Message("assistant", _REPLY), question]))
+                return False, self.opening
+        self._stand_in, self._dropped = _REPLY, self._family.reply_opening
+        before = (
+            self._render([*asked, Message("assistant", _REPLY), question], whole=True).partition(_REPLY)[0].rstrip()
         )
-        with suppress(ModelError):
-            self._text_after(next_reply, earlier)
-            if _THOUGHT in thoughtful or self._family.reply_opening:  # which is asked not to think
-                return False, ""
-        before = earlier.partition(_REPLY)[0].rstrip()
         return True, next_reply.removeprefix(before).lstrip() if next_reply.startswith(before) else ""
+
+    def _renders_system(self) -> bool:
+        """Whether the chat template takes a system message."""
+        try:
+            return _THOUGHT in self._render([Message("system", _THOUGHT), Message("user", "")])
+        except ModelError:
+            return False
+
+    def _why_whole(self) -> str | None:
+        """Why turns cannot be encoded one after the other, found on a conversation of two turns; None if they can."""
+        question = Message.of_views("?", np.zeros((480, 640, 3), np.uint8))
+        view, said = question.shots[0].image, Message("assistant", self._stand_in)
+        rendered, later = self._render([question]), self._render([question, said, question])
+        first = self._processed(rendered, [view])
+        whole = self._processed(self._render([question, said, question], whole=True), [view, view])
+        if self.rewrites:
+            return "its chat template rewrites earlier turns"
+        if self._own_positions is None:
+            return "its positions are known to the model alone"
+        next_ids = self._processed(self._text_after(rendered, later), [view]).ids
+        if whole.ids[: len(first.ids)] != first.ids or whole.ids[-len(next_ids) :] != next_ids:
+            return "its processor encodes a turn differently beside others"
+        if set(whole.of_tokens) - ({"mm_token_type_ids"} if len(self._own_positions(whole)) > 1 else set()):
+            return "its attention is told which tokens are of images"
+        return None
 
     def _render(self, messages: Sequence[Message], whole: bool = False) -> str:
         """The chat template's text of messages that end with a user message, with replies only if `whole`."""
         chat = []
+        if self._folds_system and messages[0].role == "system":
+            system, first, *others = messages
+            messages = [replace(first, text=f"{system.text}\n\n{first.text}"), *others]
         for message in messages:
             if message.role != "assistant":
                 text = _escaped(message.text, self._added_tokens)
             else:  # what marks thoughts may be added tokens, but none that are special
-                text = _escaped(message.text, self._special_tokens) if whole else _REPLY
+                text = _escaped(message.text, self._special_tokens) if whole else self._stand_in
             image = [{"type": "image"}] * len(message.shots) if message.clip is None else [{"type": "video"}]
-            chat.append({"role": message.role, "content": [*image, {"type": "text", "text": text}]})
-        options = self._family.chat_options
-        return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **options)
+            said: dict[str, Any] = {"role": message.role}
+            if message.role == "assistant" and self._splits_thoughts and "</think>" in text:
+                thought, text = text.removeprefix("<think>").split("</think>", 1)
+                said["reasoning_content"], text = thought.strip("\n"), text.lstrip("\n")
+            chat.append(said | {"content": [*image, {"type": "text", "text": text}]})
+        template = str(self._processor.chat_template)
+        options = {name: each for name, each in self._family.chat_options.items() if name in template}
+        try:
+            return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **options)
+        except (TemplateError, TypeError, ValueError) as error:
+            raise ModelError(f"the checkpoint's chat template does not take this conversation ({error})") from error
 
     def _text_after(self, before: str, rendered: str) -> str:
         """What `rendered` adds after `before` and the reply; raises ModelError if it rewrites `before`."""
-        before = before.removesuffix(self._family.reply_opening).rstrip()
-        reply_and_rest = rendered.removeprefix(before).lstrip()
-        if not rendered.startswith(before) or not reply_and_rest.startswith(_REPLY):
+        before = before.removesuffix(self._dropped).rstrip()
+        reply_and_rest, reply = rendered.removeprefix(before).lstrip(), self._stand_in.removeprefix(self.opening)
+        if not rendered.startswith(before) or not reply_and_rest.startswith(reply):
             raise ModelError("the checkpoint's chat template rewrites this earlier turn: use another checkpoint")
-        return reply_and_rest.removeprefix(_REPLY)
+        return reply_and_rest.removeprefix(reply)
 
     def _tokenize(self, text: str) -> list[int]:
         return self._processor.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -45,8 +45,10 @@ def dtype_on(device: str, dtype: str) -> str:
 
 
 def checkpoint_family(model: str) -> Family:
-    """The family of a checkpoint; raises ModelError if its configuration is not available."""
-    return family_of(_config_of(model))
+    """The family of a checkpoint, that of last resort with the views of its processor; raises ModelError if its
+    configuration, or then its processor, is not available."""
+    family = family_of(config := _config_of(model))
+    return family if family.encode is None else family_of(config, checkpoint_processor(model))
 
 
 def sees_videos(model: str) -> bool:
@@ -67,7 +69,7 @@ def footprint(
     with torch.device("meta"):
         weightless = AutoModelForImageTextToText.from_config(config)
     parameters = sum(each.numel() for each in weightless.parameters())
-    family, text = family_of(config), config.get_text_config()
+    family, text = checkpoint_family(model), config.get_text_config()
     require_tiles(family, tiles)
     saved = sum(each.numel() for each in linear_weights(weightless).values()) if quantize else 0
     return Footprint(

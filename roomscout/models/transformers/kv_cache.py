@@ -281,7 +281,7 @@ def _common_prefix(row: CachedRow, encoded: EncodedConversation) -> int:
         same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])
     start = 0
     for before, turn in zip(row.encoded.turns, encoded.turns, strict=False):
-        if before.view is not turn.view:
+        if not before.shows_what(turn):
             return min(same, start + min(before.image_start, turn.image_start))
         start += len(before.ids)
     return same

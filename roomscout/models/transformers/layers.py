@@ -252,10 +252,13 @@ def keeps_states(config: "PreTrainedConfig") -> bool:
 def kv_token_bytes(config: "PreTrainedConfig", number_bytes: int) -> int:
     """Bytes of one token's keys and values, over all layers of a language model that have a KV cache."""
     text = config.get_text_config(decoder=True)
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
-    layers = len(kinds) - kinds.count("linear_attention") - kinds.count("conv")
-    return 2 * layers * text.num_key_value_heads * head * number_bytes
+    numbers = 0
+    for kind, layer in zip(kinds, getattr(text, "per_layer_config", None) or [text] * len(kinds), strict=False):
+        if kind not in ("linear_attention", "conv"):
+            head = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
+            numbers += 2 * layer.num_key_value_heads * head
+    return numbers * number_bytes
 
 
 def state_bytes(config: "PreTrainedConfig") -> int:

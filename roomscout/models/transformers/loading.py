@@ -30,7 +30,6 @@ from transformers.utils import logging
 from roomscout.base.files import LFS_POINTER
 from roomscout.models import ModelError
 from roomscout.models.transformers.families import family_of
-from roomscout.models.transformers.families.family import HEAD
 from roomscout.models.transformers.source import existing_source, id_and_revision
 
 if TYPE_CHECKING:
@@ -201,13 +200,9 @@ def require_model(model: Any) -> None:
             f"{kind} is not a model of transformers: pass the model that AutoModelForImageTextToText loads, without "
             "wrappers (of a PEFT model, its get_base_model())"
         )
-    try:
-        family_of(model.config)
-        model.get_submodule(HEAD)
-    except AttributeError as error:
-        raise ModelError(
-            f"{kind} has no language-model head: load the checkpoint with AutoModelForImageTextToText"
-        ) from error
+    family_of(model.config)
+    if model.get_output_embeddings() is None:
+        raise ModelError(f"{kind} has no language-model head: load the checkpoint with AutoModelForImageTextToText")
     devices = {str(parameter.device) for parameter in model.parameters()}
     if len(devices) > 1:
         raise ModelError(f"{kind} is split across {', '.join(sorted(devices))}: load it on one device")
@@ -221,14 +216,15 @@ def require_processor(processor: Any, model: PreTrainedModel) -> None:
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise ModelError(f"{kind} does not process both text and images: pass what AutoProcessor loads for the model")
     tokens, outputs = len(processor.tokenizer), config.get_text_config().vocab_size
-    image, vision = processor.image_processor, config.vision_config
+    by_processor = family_of(config).encode is not None
+    image, vision = processor.image_processor, None if by_processor else config.vision_config
     patches = getattr(image, "patch_size", None), getattr(image, "merge_size", None)
     wanted = getattr(vision, "patch_size", None), getattr(vision, "spatial_merge_size", None)
-    if tokens > outputs:
+    if tokens > outputs and not by_processor:
         differs = f"its tokenizer has {tokens} tokens, the model {outputs}"
-    elif processor.image_token_id != config.image_token_id:
+    elif not by_processor and processor.image_token_id != config.image_token_id:
         differs = f"its image token is {processor.image_token_id}, the model's {config.image_token_id}"
-    elif None not in patches and patches != wanted:
+    elif not by_processor and None not in patches and patches != wanted:
         differs = f"its patches and merges are {patches}, the model's {wanted}"
     else:
         return

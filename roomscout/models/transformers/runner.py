@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
+from torch.nn.functional import pad
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from roomscout.base.interrupts import undone_on_failure
@@ -23,7 +24,6 @@ from roomscout.models.transformers.decoding import (
 )
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
-from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.grammar import CompiledGrammar
 from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, cache_argument
 from roomscout.models.transformers.layers import keeps_states, kv_token_bytes, layer_makers
@@ -107,7 +107,6 @@ class ModelRunner:
         self._encoder = encoder
         self._options = options
         self._reuses_kv = kv_bytes > 0
-        self._family = family_of(model.config)
         self._cache_argument = cache_argument(model)
         text = model.config.get_text_config()
         self._keeps_states = keeps_states(model.config) and self._reuses_kv
@@ -139,14 +138,14 @@ class ModelRunner:
         """Generate one reply in this format for each conversation, in order; alternatives leave nothing, and their
         origins as they were. Raises ModelError for a conversation too long for the model, OutOfMemory if the batch does
         not fit after evicting all others."""
-        limit = self._model.config.get_text_config().max_position_embeddings
+        limit = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         for encoded in batch:
-            if (needed := len(encoded.ids) + self._options.max_new_tokens) > limit:
+            if (needed := len(encoded.ids) + self._options.max_new_tokens) > (limit or needed):
                 raise ModelError(why_too_long(needed, f"the model takes {limit}"))
         self.prepare(reply_format)
         cached = self._store.cached()
         started, reused, result = time.perf_counter(), self._reusable(batch), None
-        with inference_state(self._model, self._settings):
+        with inference_state(self._model, self._settings, grouped=not self._encoder.by_processor):
             with _until_out_of_memory(), self._store.without_forks():
                 result = self._generate(batch, reply_format, started, reused)
             if result is None:
@@ -210,7 +209,7 @@ class ModelRunner:
         processors = self._logits_processors(batch, reply_format.grammar)
         logprobs = RecordedLogprobs(processors) if self._options.logprobs else None
         # generate() requires ids for the cached columns too, but does not read them.
-        ids = torch.nn.functional.pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id)
+        ids = pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id)
         cached.protect()
         with undone_on_failure(cached.roll_back):
             output = self._model.generate(
@@ -306,7 +305,7 @@ class ModelRunner:
         width = max(end - start for start, end in zip(starts, ends, strict=True))
         ids = torch.full((len(batch), width), self._pad_id)
         mask = torch.zeros(len(batch), width, dtype=torch.bool)
-        positions = torch.zeros(self._family.position_axes, len(batch), width, dtype=torch.long)
+        positions = torch.zeros(len(batch[0].positions), len(batch), width, dtype=torch.long)
         for row, (encoded, start, end) in enumerate(zip(batch, starts, ends, strict=True)):
             at = width - (end - start)
             ids[row, at:] = torch.tensor(encoded.ids[start:end])
@@ -321,16 +320,18 @@ class ModelRunner:
 
     def _model_inputs(self, cached: CachedBatch, prefill: _Prefill) -> dict[str, object]:
         """The common arguments of generate() and forward() except the ids, on the device."""
-        device, axes = self._model.device, self._family.position_axes
+        device, positions = self._model.device, prefill.positions
+        if self._encoder.whole:
+            return {name: each.to(device) for name, each in self._encoder.whole_inputs(prefill.turns).items()}
         inputs = {
             "attention_mask": torch.cat([cached.mask, prefill.mask], dim=1).long().to(device),
-            "position_ids": (prefill.positions if axes > 1 else prefill.positions[0]).to(device),
+            "position_ids": (positions if len(positions) > 1 else positions[0]).to(device),
         }
         if self._reuses_kv or self._loop is not None:  # else the model creates its own cache for this call
             inputs[self._cache_argument] = cached.cache
         if prefill.turns:
             images = [self._encoder.image_inputs(turn) for turn in prefill.turns]
-            inputs |= {name: torch.cat([each[name] for each in images]).to(device) for name in images[0]}
+            inputs |= {name: _joined([each[name] for each in images]).to(device) for name in images[0]}
         return inputs
 
     def _record(
@@ -359,6 +360,16 @@ class ModelRunner:
             streams = [f"{options.seed} {encoded.id} {encoded.views}" for encoded in batch]
             processors.append(RowSampling(options.temperature, streams, self._model.device))
         return processors
+
+
+def _joined(images: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The inputs of several images one after the other, with zeros behind those that are smaller."""
+    shape = [max(sizes) for sizes in zip(*(each.shape[1:] for each in images), strict=True)]
+    padded = []
+    for each in images:
+        missing = [most - size for size, most in zip(each.shape[1:], shape, strict=True)]
+        padded.append(pad(each, [side for behind in reversed(missing) for side in (0, behind)]))
+    return torch.cat(padded)
 
 
 def _turns_with_new_images(encoded: EncodedConversation, start: int) -> list[EncodedTurn]:

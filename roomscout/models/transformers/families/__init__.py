@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from roomscout.models import ModelError
 from roomscout.models.transformers.families.family import Family
+from roomscout.models.transformers.families.last_resort import last_resort
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PreTrainedConfig, ProcessorMixin
 
 
 def _records() -> Iterator[Family]:
@@ -22,15 +23,17 @@ FAMILIES = tuple({each.name: each for each in _records()}.values())
 """All supported families."""
 
 
-def family_of(config: "PreTrainedConfig") -> Family:
-    """The family of a checkpoint; raises ModelError, listing the supported families, for any other checkpoint."""
+def family_of(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = None) -> Family:
+    """The family of a checkpoint, or that of last resort, whose views are known by its processor; raises ModelError for
+    a model that does not write about images."""
     for family in FAMILIES:
         if config.model_type in family.model_types:
             return family
-    supported = ", ".join(f"{family.name} (e.g. {family.example})" for family in FAMILIES)
+    if (other := last_resort(config, processor)) is not None:
+        return other
     raise ModelError(
-        f"{config.name_or_path or 'the model'} is a {config.model_type!r} checkpoint; the supported families are "
-        f"{supported}"
+        f"{config.name_or_path or 'the model'} is a {config.model_type!r} checkpoint, which transformers does not list "
+        f"among its image-text-to-text models: use one such as {FAMILIES[0].example}"
     )
 
 

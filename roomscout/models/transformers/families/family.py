@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from PIL import Image
     from transformers import PreTrainedConfig, ProcessorMixin
 
+    from roomscout.models.transformers.families.last_resort import OwnEncoding
+
 ImageInputs = Mapping[str, "torch.Tensor"]
 """A processor's output for one image, by the names of the model's inputs."""
 
@@ -21,6 +23,8 @@ ImageInputs = Mapping[str, "torch.Tensor"]
 LANGUAGE_MODEL, HEAD, TEXT_CONFIG = "model.language_model", "lm_head", "text_config"
 """The language model, the layer that computes logits, and the language model's part of the configuration, in all
 families."""
+PRESERVE_THOUGHTS = {"preserve_thinking": True}
+"""The option with which chat templates that have it leave thoughts in earlier replies, so that turns are appended."""
 EncodedVideo = tuple[list[int], "torch.Tensor", dict[str, "torch.Tensor"]]
 """The ids of a text with a video, their positions, and the model's inputs by name."""
 
@@ -84,6 +88,10 @@ class Squares:
         return min(fitting, key=lambda size: abs(size[0] - width_wanted) + abs(size[1] - height_wanted), default=None)
 
 
+def _not_of_this_family(*args: object) -> Any:
+    raise NotImplementedError("a family has these functions, or `encode`")
+
+
 @dataclass(frozen=True)
 class Family:
     """A model family. `config` arguments are a checkpoint's configuration.
@@ -100,6 +108,8 @@ class Family:
       ids, their positions, and the model's inputs. None for a family that sees videos as images.
     - `positions(config, ids, inputs)` are the positions (position_axes, len(ids)) of ids with one image, starting at 0:
       3 axes (time, height, width) for M-RoPE, 1 for ordinary positions.
+    - `encode(processor, text, images)` encodes a text with images as the checkpoint's own processor does, in place of
+      the functions above: see `last_resort`.
 
     Batches: rows are left-padded. Image inputs are concatenated over all images of the batch, so rows may have
     different numbers of images and tiles.
@@ -111,11 +121,12 @@ class Family:
     name: str
     example: str
     model_types: tuple[str, ...]
-    process: "Callable[[ProcessorMixin, Image.Image, int], dict[str, torch.Tensor]]"
-    placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]"
-    position_axes: int
-    positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]"
     views: Views
+    process: "Callable[[ProcessorMixin, Image.Image, int], dict[str, torch.Tensor]]" = _not_of_this_family
+    placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _not_of_this_family
+    positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _not_of_this_family
+    position_axes: int = 1
+    encode: "Callable[[ProcessorMixin, str, Sequence[np.ndarray]], OwnEncoding] | None" = None
     default_view: tuple[int, int] = (640, 480)
     tiled: bool = False
     qwen_vl_utils: bool = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from roomscout.models.conversation import Clip
 from roomscout.models.transformers.families.family import (
+    PRESERVE_THOUGHTS,
     EncodedVideo,
     Family,
     ImageInputs,
@@ -112,11 +113,11 @@ QWEN3_5 = replace(
     name="Qwen3.5",
     example="Qwen/Qwen3.5-9B",
     model_types=("qwen3_5", "qwen3_5_moe"),
-    chat_options={"enable_thinking": False},
+    chat_options={"enable_thinking": False, **PRESERVE_THOUGHTS},
     reply_opening="<think>\n\n</think>\n\n",
 )
 """Most layers use linear attention. Qwen3.6 and Qwen3.8 have the same classes.
 
-Thinking is disabled. The template drops the empty thought of earlier replies; here it stays, because turns are only
-appended.
+Thinking is disabled. Qwen3.5's template drops the empty thought of earlier replies; here it stays, because turns are
+only appended. Those of Qwen3.6 and Qwen3.8 leave it if asked to.
 """

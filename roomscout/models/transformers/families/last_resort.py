@@ -1,0 +1,146 @@
+"""The family of last resort: any image-text-to-text model of transformers, by its own processor and chat template."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roomscout.models import ModelError
+from roomscout.models.transformers.families.family import PRESERVE_THOUGHTS, Family
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedConfig, ProcessorMixin
+
+PROBED = (640, 480)
+"""The size of the view that shows what a processor makes of views."""
+
+
+@dataclass(frozen=True)
+class OwnEncoding:
+    """What a processor makes of one text with images: `ids`, the model's other inputs for each of them (1, len(ids)),
+    and its `inputs` for the images, by name."""
+
+    ids: list[int]
+    of_tokens: dict[str, "torch.Tensor"]
+    inputs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ProcessedViews:
+    """Views of any size, of which the checkpoint's processor makes what the model takes."""
+
+    processor: "ProcessorMixin | None" = field(compare=False)
+
+    def why_not(self, width: int, height: int) -> str | None:
+        """None: the processor resizes any view."""
+        return None
+
+    def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
+        """Tokens of a view of this size, with those around it."""
+        assert self.processor is not None, "the views of a checkpoint are those of its processor"
+        made = encode(self.processor, image_text(self.processor), [np.zeros((height, width, 3), np.uint8)])
+        return len(made.ids)
+
+    def default(self) -> tuple[int, int]:
+        """The size that the processor makes of 640x480 pixels if it then leaves that alone, else 640x480."""
+        size = self._processed(PROBED)
+        return size if size is not None and self._processed(size) == size else PROBED
+
+    def _processed(self, size: tuple[int, int]) -> tuple[int, int] | None:
+        """(width, height) of what a view becomes; None if it becomes several images, or if that is not known."""
+        if self.processor is None:
+            return None
+        view = np.zeros((size[1], size[0], 3), np.uint8)
+        inputs = encode(self.processor, image_text(self.processor), [view]).inputs
+        if "image_grid_thw" in inputs:
+            _, rows, columns = inputs["image_grid_thw"][0].tolist()
+            side = self.processor.image_processor.patch_size
+            return columns * side, rows * side
+        shape = tuple(getattr(inputs.get("pixel_values"), "shape", ()))
+        return (shape[-1], shape[-2]) if len(shape) >= 4 and set(shape[:-3]) == {1} and shape[-3] == 3 else None
+
+
+def last_resort(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = None) -> Family | None:
+    """The family of a model that has none of its own, with the views of its processor if that is given; None for a
+    model that is none of transformers' image-text-to-text models."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    if config.model_type not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES or config.is_encoder_decoder:
+        return None
+    views = ProcessedViews(processor)
+    return Family(
+        name=config.model_type,
+        example=config.name_or_path,
+        model_types=(config.model_type,),
+        views=views,
+        default_view=views.default(),
+        encode=encode,
+        chat_options=PRESERVE_THOUGHTS,
+    )
+
+
+def encode_batch(
+    processor: "ProcessorMixin", texts: Sequence[str], images: Sequence[Sequence[np.ndarray]]
+) -> dict[str, "torch.Tensor"]:
+    """The model's inputs for texts with images, (H, W, 3) uint8 RGB, padded on the left; raises ModelError."""
+    import torch
+    from PIL import Image
+
+    pictures = [[Image.fromarray(np.ascontiguousarray(each)) for each in of_text] for of_text in images]
+    padding = {"padding": True, "padding_side": "left"} if len(texts) > 1 else {}
+    try:
+        made = processor(text=[*texts], images=pictures, return_tensors="pt", add_special_tokens=False, **padding)
+    except (ValueError, TypeError, IndexError, KeyError) as error:
+        raise ModelError(f"the checkpoint's processor does not take this conversation ({error})") from error
+    return {name: each for name, each in made.items() if isinstance(each, torch.Tensor)}
+
+
+def encode(processor: "ProcessorMixin", text: str, images: Sequence[np.ndarray]) -> OwnEncoding:
+    """What the processor makes of a text with these images, in their order; raises ModelError."""
+    made = encode_batch(processor, [text], [images])
+    ids = made.pop("input_ids")
+    made.pop("attention_mask", None)
+    of_tokens = {name: each for name, each in made.items() if each.shape == ids.shape}
+    return OwnEncoding(ids[0].tolist(), of_tokens, {name: each for name, each in made.items() if name not in of_tokens})
+
+
+def image_text(processor: "ProcessorMixin") -> str:
+    """What stands for an image in the text of the checkpoint's chat template."""
+    texts = [
+        processor.apply_chat_template([{"role": "user", "content": content}], tokenize=False)
+        for content in ([{"type": "image"}, {"type": "text", "text": "text"}], [{"type": "text", "text": "text"}])
+    ]
+    before, behind = texts[1].rsplit("text", 1)
+    return texts[0].removeprefix(before).removesuffix(f"text{behind}")
+
+
+def image_ids(processor: "ProcessorMixin", config: "PreTrainedConfig") -> set[int]:
+    """The ids that stand for parts of an image in a processor's ids."""
+    named = [getattr(config, name, None) for name in ("image_token_id", "image_token_index")]
+    named += [getattr(processor, "image_token_id", None), *(getattr(processor, "image_token_ids", None) or [])]
+    return {id for id in named if isinstance(id, int)}
+
+
+def own_positions(config: "PreTrainedConfig") -> "Callable[[OwnEncoding], torch.Tensor] | None":
+    """What gives an encoding its positions (axes, len(ids)) from 0, where text and image tokens count alike, or with
+    M-RoPE as the model itself does; None if that has no function for it."""
+    import torch
+    from transformers import AutoModelForImageTextToText
+
+    if "mrope_section" not in str(config.get_text_config().to_dict()):
+        return lambda made: torch.arange(len(made.ids))[None]
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(config)
+    rope = getattr(getattr(model, "model", model), "get_rope_index", None)
+    if rope is None:
+        return None
+    takes = signature(rope).parameters
+
+    def positions(made: OwnEncoding) -> torch.Tensor:
+        given = {"input_ids": torch.tensor([made.ids]), **made.of_tokens, **made.inputs}
+        return rope(**{name: given[name] for name in takes if name in given})[0][:, 0]
+
+    return positions
