@@ -19,7 +19,7 @@ LINES = {
     "roomscout/data": 3_340,
     "roomscout/edge": 2_460,
     "roomscout/envs": 800,
-    "roomscout/models": 5_260,
+    "roomscout/models": 5_560,
     "roomscout/rendering": 4_680,
     "roomscout/rooms": 3_040,
     "roomscout/runs": 3_360,
@@ -28,7 +28,7 @@ LINES = {
     "benchmarks": 2_100,
     "examples": 820,
     "explorer": 2_760,
-    "tests": 22_260,
+    "tests": 22_880,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
