@@ -32,7 +32,7 @@ BESIDE = {"benchmarks", "examples", "explorer"}
 GPU_MEASUREMENT = "benchmarks.gpu.__main__"
 ON_A_GPU_MACHINE = {
     *("torch", "transformers", "numpy", "PIL", "pydantic", "rich", "pytest"),  # docs/development/speed.md
-    *("huggingface_hub", "safetensors", "yaml", "annotated_types", "typing_extensions"),  # which these bring
+    *("huggingface_hub", "safetensors", "yaml", "annotated_types", "typing_extensions", "jinja2"),  # which these bring
 }
 """The libraries that the tests and measurements for GPUs may import."""
 HEAVY = {
