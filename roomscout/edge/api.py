@@ -25,6 +25,7 @@ from roomscout.edge.sections import FILTERS, ClusterSettings, ModelSettings, Ser
 from roomscout.edge.settings import SETTINGS, Settings, names_in
 from roomscout.models.engines import backend_from, is_torch_module, make_backend
 from roomscout.models.transformers.backend import TransformersBackend
+from roomscout.models.transformers.source import checkpoint_of
 from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
 
 MODEL_SETTINGS = tuple(name for name in names_in(ModelSettings) if name not in ("policy", "engine"))
@@ -170,7 +171,8 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     name = str(model) if is_named else getattr(model, "name_or_path", "") or _shown(model)
     chosen = settings_in_python({"model": name}, settings)
     require_no_conflict(chosen)
-    chosen = changed(chosen, **suited_to_model(chosen, None, None))
+    source = checkpoint_of(chosen.model, chosen.revision) if is_named else model
+    chosen = changed(chosen, **suited_to_model(chosen, None, None, source))
     options = model_options(chosen, MemoryPlan(1, "memory is planned per run"))
     if is_named:
         openai = chosen.engine == "openai"

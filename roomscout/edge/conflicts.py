@@ -9,8 +9,14 @@ from typing import Any
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
 from roomscout.edge.settings import DEFAULTS, SETTINGS, Settings
+from roomscout.edge.types import CHECKPOINT
 
 OTHERS: tuple[tuple[Callable[[Settings], object], str], ...] = (
+    (
+        lambda s: s.engine == "openai" and s.generation == CHECKPOINT,
+        "--generation checkpoint reads a file of the checkpoint, and --engine openai has none: a server applies its "
+        "own defaults, so leave it out, or give values such as top_p=0.8",
+    ),
     (lambda s: s.min_turns > s.steps, "--min-turns is after the last turn, which is that of --steps"),
     (
         lambda s: s.on_gpus and s.engine == "openai" and s.device != "cpu",

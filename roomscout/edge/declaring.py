@@ -55,7 +55,7 @@ class Setting:
     study: Literal["cell", "call", "never"] = "cell"
     """Whether a study passes it to its runs, takes it for one call, or refuses it."""
     resolved: bool = False
-    """Whether its "auto" is resolved when a run begins, and saved as resolved."""
+    """Whether its "auto" or "checkpoint" is resolved when a run begins, and saved as resolved."""
     choices: Callable[[], Iterable[str]] | None = None
     """What {choices} stands for in its help."""
 

@@ -34,7 +34,7 @@ from roomscout.edge.reading import changed, located
 from roomscout.edge.resuming import as_begun, changed_since, part_of, questions_to_resume, saved_prompts, saved_settings
 from roomscout.edge.sections import RenderSettings
 from roomscout.edge.settings import ANSWER_SETTINGS, DEFAULTS, Settings, flags_giving, flags_of, names_in, names_of
-from roomscout.edge.types import TELL_NAMES
+from roomscout.edge.types import CHECKPOINT, TELL_NAMES
 from roomscout.envs.films import FilmSettings
 from roomscout.envs.library import CameraSettings
 from roomscout.models import ReplyFormat
@@ -132,7 +132,10 @@ class Draft:
         more = " and ".join([*settings.see[1:], *(["boxes of objects"] if settings.boxes else [])])
         if more and (self.policy is None or self._model is not None) and own_view_settings(settings.model) is not None:
             log.warning("%s was trained on views alone, without %s: do not rely on its answers", settings.model, more)
-        return replace(self, settings=changed(settings, **suited_to_model(settings, self.video, checkpoint)))
+        found = replace(self, settings=changed(settings, **suited_to_model(settings, self.video, checkpoint)))
+        if settings.generation == CHECKPOINT:
+            found._require_answers()
+        return found
 
     @property
     def _model(self) -> ModelPolicy | None:
@@ -362,7 +365,7 @@ class Draft:
             raise ConfigError(f"--present video shows frames to a model, and {policy_name(policy)} is not one")
         # A policy without a temperature among its settings is trusted to draw at random.
         temperature = settings.temperature if policy is None else policy.settings.get("temperature")
-        if settings.samples > 1 and temperature == 0:
+        if settings.samples > 1 and temperature in (0, "auto") and settings.generation != CHECKPOINT:
             raise ConfigError(
                 f"--samples {settings.samples} would repeat one answer {settings.samples} times, since replies at "
                 "--temperature 0 are always the same: add --temperature, such as 0.7"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from roomscout.agent.policies.messages import opening_text
 from roomscout.agent.policies.prompts import Prompts
@@ -14,8 +14,8 @@ from roomscout.data.video_frames import FrameSize
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.edge.sections import ModelSettings
 from roomscout.edge.settings import Settings
-from roomscout.edge.types import NOTHING
-from roomscout.models import CONCURRENCY, KV_SHARE, Backend, ModelError, weight_copies
+from roomscout.edge.types import CHECKPOINT, NOTHING
+from roomscout.models import CONCURRENCY, KV_SHARE, Backend, ModelError, ModelOptions, weight_copies
 from roomscout.models.adapters import require_adapter
 from roomscout.models.checkpoint_files import own_view_settings, view_settings_of
 from roomscout.models.gpus import first_gpu, visible_gpus
@@ -95,11 +95,14 @@ def frame_size(view_size: tuple[int, int], checkpoint: str | None, backend: Back
     return FrameSize(width * height, views.side, views.squares[0] * views.side**2)
 
 
-def suited_to_model(settings: Settings, video: VideoProtocol | None, checkpoint: str | None) -> dict[str, object]:
-    """What "auto" means for a model: its view size, focal length, longest reply, what prompts reveal, and data type.
-    Those of the checkpoint's views.json come first, then the model family's view size. Without a `checkpoint` any size
-    is taken. Raises ConfigError if the family does not take views of this size, ModelError if the checkpoint's
-    configuration cannot be loaded or its views.json is damaged."""
+def suited_to_model(
+    settings: Settings, video: VideoProtocol | None, checkpoint: str | None, loaded: Any = None
+) -> dict[str, object]:
+    """What "auto" means for a model: its view size, focal length, longest reply, what prompts reveal, data type and
+    temperature. Those of the checkpoint's views.json come first, then the model family's view size. Without a
+    `checkpoint` any size is taken. --generation checkpoint is resolved from `checkpoint` or `loaded`, a model or its
+    name, if one of them is given. Raises ConfigError if the family does not take views of this size, ModelError if the
+    checkpoint's configuration cannot be loaded or its views.json is damaged."""
     own = view_settings_of(settings.model)
     found: dict[str, object] = {"image_size": own.image_size, "tell": own.tell or (NOTHING,)}
     found["max_new_tokens"] = own.max_new_tokens if video is None else video.max_new_tokens
@@ -119,7 +122,13 @@ def suited_to_model(settings: Settings, video: VideoProtocol | None, checkpoint:
     if video is None:
         size = found["image_size"] if settings.image_size == "auto" else settings.image_size
         found["focal"] = own.focal_at(size[0])  # type: ignore[index]
-    return {name: value for name, value in found.items() if getattr(settings, name) == "auto"}
+    if settings.generation != CHECKPOINT:
+        found["temperature"] = ModelOptions.temperature
+    elif checkpoint or loaded:
+        from roomscout.models.transformers.loading import published_sampling
+
+        found["temperature"], found["generation"] = published_sampling(checkpoint or loaded)
+    return {name: value for name, value in found.items() if getattr(settings, name) in ("auto", CHECKPOINT)}
 
 
 @dataclass(frozen=True)

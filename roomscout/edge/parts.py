@@ -48,6 +48,8 @@ def renderer_of(
 def model_options(settings: ModelSettings, memory: MemoryPlan) -> ModelOptions:
     """The options of a model, which have the names of their settings, with the planned memory."""
     options = {each.name: getattr(settings, each.name) for each in fields(ModelOptions) if hasattr(settings, each.name)}
+    pairs = (each.split("=") for each in settings.generation)
+    options["generation"] = {name: json.loads(value) for name, value in pairs}
     tokens = memory.conversation.tokens if memory.conversation else 0
     return ModelOptions(**options, kv_cache_bytes=memory.kv_bytes, planned_tokens=tokens)
 

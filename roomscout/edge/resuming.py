@@ -16,6 +16,7 @@ from roomscout.edge.flags import Given
 from roomscout.edge.reading import changed, located, read_settings
 from roomscout.edge.sections import FILTERS
 from roomscout.edge.settings import ANSWER_SETTINGS, DEFAULTS, SETTINGS, Settings, names_of
+from roomscout.edge.types import CHECKPOINT
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.reader import RunReader, find_part, find_run
 
@@ -66,7 +67,7 @@ def as_begun(begun: Settings, wanted: Settings) -> Settings:
     flags that would change answers or records."""
     if begun.model != wanted.model:
         raise ConfigError(f"the run was begun with {begun.model}, not {wanted.model}: resume it with {begun.model}")
-    resolved = [name for name, each in SETTINGS.items() if each.resolved and getattr(wanted, name) == "auto"]
+    resolved = [name for name in SETTINGS if SETTINGS[name].resolved and getattr(wanted, name) in ("auto", CHECKPOINT)]
     wanted = changed(located(wanted), **{name: getattr(begun, name) for name in resolved})
     begun = located(begun)
     for names, what in ((ANSWER_SETTINGS, "answers"), (names_of(Role.RECORD), "the records")):

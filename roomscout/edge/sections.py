@@ -40,7 +40,7 @@ WITHOUT_MODEL = ("policy!=human",)
 ONE_TURN = ("steps=0", "moves=none", "present=once", *VIDEO)
 """With what a question has one turn only."""
 ABOUT_MODELS = (
-    *("engine", "dtype", "quantize", "device", "temperature", "constrained", "memory_fraction", "compile"),
+    *("engine", "dtype", "quantize", "device", "temperature!=0.0", "constrained", "memory_fraction", "compile"),
     *("tiles_per_view", "logprobs", "max_batched_turns", "batch_size", "max_batch_size", "concurrency"),
     *("base_url", "api_key_env", "request_timeout", "extra_body", "tensor_parallel_size"),
 )
@@ -183,8 +183,14 @@ class ModelSettings(Section):
     max_new_tokens: types.Count | Literal["auto"] = setting("auto", Role.ANSWER, "N|auto", resolved=True)
     """Maximum length of a reply in tokens; auto is the checkpoint's own from its views.json, else 512, and with
     --present video that of the benchmark's official code, 16 for VSI-Bench."""
-    temperature: Annotated[float, Ge(0)] = setting(ModelOptions.temperature, Role.ANSWER)
-    """Sampling temperature; 0 decodes greedily, and --seed makes samples reproducible on the same type of device."""
+    temperature: Annotated[float, Ge(0)] | Literal["auto"] = setting("auto", Role.ANSWER, "FLOAT|auto", resolved=True)
+    """Sampling temperature; 0 decodes greedily, and --seed makes samples reproducible on the same type of device; auto
+    is 0, or that of --generation checkpoint."""
+    generation: types.Generation = setting(
+        (), Role.ANSWER, "NAME=VALUE|checkpoint", resolved=True, unless=("policy",), choices=lambda: types.GENERATION
+    )
+    """Further parameters of sampling, such as top_p=0.8 top_k=20, of {choices}; or checkpoint, for those of its
+    generation_config.json."""
     seed: Annotated[int, Ge(0)] = setting(ModelOptions.seed, Role.ANSWERER)
     """Random seed of sampling, of --demo's rooms and of --policy random."""
     constrained: bool = setting(ServerOptions.constrained, Role.ANSWER, unless=VIDEO)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from annotated_types import Ge, Gt, Lt
-from pydantic import AfterValidator, BeforeValidator, StringConstraints
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import AfterValidator, BeforeValidator, FiniteFloat, StringConstraints, TypeAdapter, ValidationError
 
 from roomscout.base.shots import VIEW
 from roomscout.base.text import json_in
@@ -22,6 +22,8 @@ GIVEN_NAMES = ("path", "boxes-seen", "boxes")
 NOTHING = "nothing"
 """The value of --tell that reveals nothing."""
 ALL_GPUS, NO_GPUS = "all", "none"
+CHECKPOINT = ("checkpoint",)
+"""The value of --generation that stands for what the checkpoint's generation_config.json says."""
 SECRET_NAME = re.compile(r"(^|[_-])(key|code|sig|signature|token|secret|password|passwd|authorization)$", re.IGNORECASE)
 """Names of a URL's parameters that hold keys, which would be written into run folders."""
 SECRET_FIELD = re.compile(
@@ -93,6 +95,22 @@ def _in_order(order: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in order if name in names)
 
 
+def _generation(value: Any) -> Any:
+    """Texts, or a mapping as texts, in one order; CHECKPOINT and other values as they are."""
+    words = _split([f"{name}={each}" for name, each in value.items()] if isinstance(value, dict) else value)
+    if not isinstance(words, tuple) or words == CHECKPOINT:
+        return words
+    found: dict[str, Any] = dict(word.partition("=")[::2] for word in words)
+    if len(found) < len(words) or not found.keys() <= GENERATION.keys():
+        raise ValueError(f"takes checkpoint, or each of {', '.join(GENERATION)} once as NAME=VALUE")
+    for name, text in found.items():
+        try:
+            found[name] = TypeAdapter(GENERATION[name]).validate_python(text)
+        except ValidationError as error:
+            raise ValueError(f"{name}: {error.errors()[0]['msg']}, got {text}") from None
+    return tuple(f"{name}={found[name]}" for name in GENERATION if name in found)
+
+
 def _see(names: tuple[str, ...]) -> tuple[str, ...]:
     """The view first, the others as given."""
     return (VIEW, *dict.fromkeys(name for name in names if name != VIEW))
@@ -155,6 +173,13 @@ def _text(pattern: str) -> Any:
 Count = Annotated[int, Ge(1)]
 ImageSize = Annotated[tuple[Count, Count] | Literal["auto"], BeforeValidator(_auto)]
 Share = Annotated[float, Gt(0), Lt(1)]
+_Penalty = Annotated[float, Ge(-2), Le(2)]
+GENERATION: dict[str, Any] = {
+    "top_p": Annotated[float, Gt(0), Le(1)], "top_k": Count, "min_p": Annotated[float, Ge(0), Le(1)],
+    "presence_penalty": _Penalty, "frequency_penalty": _Penalty, "repetition_penalty": Annotated[FiniteFloat, Gt(0)],
+}  # fmt: skip
+"""The types of what --generation can set, by name."""
+Generation = Annotated[tuple[str, ...], BeforeValidator(_generation)]
 Seconds = Annotated[float, Gt(0), Lt(2_000_000)]
 """The operating system waits no longer."""
 Device = Annotated[str, _text(r"auto|cpu|cuda(:\d+)?")]

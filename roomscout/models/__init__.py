@@ -64,9 +64,9 @@ class Reply:
 
     `logprobs` is empty unless `ModelOptions.logprobs` asks for it. It then has the natural logarithm of each token's
     probability, in the order of `tokens` and thus without the end token. The probability is the model's own: the
-    softmax of its logits at temperature 1 over the whole vocabulary, before tokens are suppressed or excluded by a
-    grammar and before the temperature, as in a forward pass of the conversation (and in vLLM's "raw_logprobs"). A
-    sampled token was therefore drawn from another distribution unless the temperature is 1 and nothing was excluded.
+    softmax of its logits at temperature 1 over the whole vocabulary, before tokens are penalized or excluded and before
+    the temperature, as in a forward pass of the conversation (and in vLLM's "raw_logprobs"). A sampled token was
+    therefore drawn from another distribution unless the temperature is 1 and nothing was penalized or excluded.
 
     The run folder records replies with these names. It has the parts of `seconds` among those of the turn instead.
     """
@@ -100,6 +100,9 @@ class ModelOptions:
     - `quantize` is None, "4bit" (NF4) or "8bit" (LLM.int8()): what bitsandbytes makes of the weights of linear layers.
     - `max_new_tokens` is the longest reply. Decoding is greedy at `temperature` 0; above it, random numbers depend only
       on `seed`, the conversation's id and its turn.
+    - `generation` has further parameters of sampling, which are as in vLLM: `top_p` (0 to 1), `top_k` (a whole number),
+      `min_p` (0 to 1), `repetition_penalty` (above 0) for tokens of the conversation, `presence_penalty` and
+      `frequency_penalty` (-2 to 2) for those of the reply. At `temperature` 0 only penalties have an effect.
     - `compile` compiles decoding steps. It needs a C++ compiler, and on a CPU memory for two extra weight copies.
     - With `kv_reuse` a turn computes only a conversation's new tokens: keys and values stay on the device until the
       conversation is released, up to `kv_cache_bytes` (None: half of the memory that is free once the model is loaded).
@@ -117,6 +120,7 @@ class ModelOptions:
     quantize: str | None = None
     max_new_tokens: int = 512
     temperature: float = 0.0
+    generation: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     compile: bool = False
     kv_reuse: bool = True

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 IN_WORDS = frozenset((
     "renderer", "up_axis", "scale", "image_size", "focal", "camera_height", "camera_pitch", "see", "prompts",
-    "max_new_tokens", "temperature", "constrained", "steps", "moves", "moves_of", "present", "frames", "keep_views",
-    "given", "min_turns", "actions", "translation", "tell", "extra_body", "words", "video_input",
+    "max_new_tokens", "temperature", "generation", "constrained", "steps", "moves", "moves_of", "present", "frames",
+    "keep_views", "given", "min_turns", "actions", "translation", "tell", "extra_body", "words", "video_input",
 ))  # fmt: skip
 """The conditions that the sentence has words of its own for."""
 
@@ -88,7 +88,8 @@ def _title(facts: "RunFacts") -> str:
 def _decoding(facts: "RunFacts") -> str:
     temperature = facts.setting("temperature")
     greedy = "greedy" if facts.setting("engine") != "openai" else "temperature 0 unless the server refuses it"
-    return greedy if temperature == 0 else f"temperature {temperature:g}"
+    decoding = greedy if temperature == 0 else f"temperature {temperature:g}"
+    return ", ".join([decoding, *(each.replace("=", " ") for each in facts.config.get("generation", ()))])
 
 
 def _replies(facts: "RunFacts") -> str:

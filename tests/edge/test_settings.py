@@ -65,6 +65,9 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
         ({"device": "cuda:0,1"}, "--device: .*got cuda:0,1"),
         ({"tell": "nothing pose"}, "--tell takes some of"),
         ({"given": "boxes boxes-seen"}, "--given takes boxes or boxes-seen"),
+        ({"generation": "top_p=0"}, "--generation top_p: .*greater than 0, got 0"),
+        ({"generation": "repetition_penalty=inf"}, "--generation repetition_penalty: .*finite"),
+        ({"generation": "checkpoint top_p=1"}, "--generation takes checkpoint, or each of .* once as NAME=VALUE"),
         ({"gpus": "0,0"}, "--gpus takes each name once, got 0 twice"),
         ({"address": "here"}, "--address takes HOST:PORT"),
     ],
@@ -82,6 +85,8 @@ def test_a_value_that_a_setting_does_not_take_is_refused_by_its_name(values: dic
         ({"ply": "a.ply", "question": "?", "ids": ("3",)}, "--ply a.ply conflicts with --ids 3"),
         ({"plan": True, "check_data": True}, "--check-data conflicts with --plan"),
         ({"engine": "openai"}, "--engine openai needs --base-url"),
+        ({"engine": "openai", "base_url": "http://x", "generation": "checkpoint"}, "a server applies its own defaults"),
+        ({"policy": "random", "generation": "top_p=1"}, "--generation top_p=1.0 conflicts with --policy random"),
         ({"engine": "vllm", "compile": True}, "--compile needs --engine transformers"),
         ({"tensor_parallel_size": 2}, "--tensor-parallel-size 2 needs --engine vllm"),
         ({"present": "once"}, "--present once needs --moves or --moves-of or --given path"),
@@ -147,6 +152,7 @@ def test_settings_survive_saving_and_their_flags_give_them_again():
     settings = settings_of(
         batch=True, questions="q.csv", num_questions=3, scenes=("007",), max_batched_turns="all", translation=False,
         extra_body={"top_p": 0.9}, engine="openai", base_url="http://x/v1", tell="nothing", image_size=(64, 32),
+        generation={"top_k": 20, "min_p": 0.1},
     )  # fmt: skip
     assert read_settings(settings.as_json, "run.json") == settings
     assert read_settings(given(*flags_giving(settings.as_json)).settings) == settings
@@ -185,7 +191,7 @@ class TestHelp:
         assert shown.returncode == 0 and "--max-batched-turns" in shown.stdout, shown.stderr
 
     def test_lists_every_setting_once_and_the_choices_of_registries(self, monkeypatch: pytest.MonkeyPatch):
-        assert len(SETTINGS) <= 81  # 80, and --instructions
+        assert len(SETTINGS) <= 82  # 80, --instructions and --generation
         assert sorted(name for section in SECTIONS for name in names_in(section)) == sorted(SETTINGS)
         monkeypatch.setenv("COLUMNS", "900")
         shown = run_main(["--help"]).stdout

@@ -284,7 +284,8 @@ def test_any_number_of_questions_in_flight_gives_the_same_turns(
 def test_a_server_gets_the_pictures_of_the_run_folder_and_the_settings(
     rooms: RoomScans, tmp_path: Path, script: FaultyServer
 ):
-    config = behind(rooms, tmp_path, script, num_questions=1, temperature=0.5, max_new_tokens=77)
+    given = {"temperature": 0.5, "generation": {"top_p": 0.8, "top_k": 20}}
+    config = behind(rooms, tmp_path, script, num_questions=1, max_new_tokens=77, **given)
     folder = run_in_process(config)
     last = max(script.requests, key=lambda request: request.turn)
     parts = [part for each in last.body["messages"] if each["role"] == "user" for part in each["content"]]
@@ -292,7 +293,7 @@ def test_a_server_gets_the_pictures_of_the_run_folder_and_the_settings(
     assert [part["type"] for part in parts[:2]] == ["image_url", "text"]
     written = [path.read_bytes() for path in sorted(folder.glob("q001/render_*.png"))]
     assert [base64.b64decode(image) for image in sent] == written
-    assert (last.body["temperature"], last.body["max_tokens"]) == (0.5, 77)
+    assert last.body.items() >= {"temperature": 0.5, "max_tokens": 77, "top_p": 0.8, "top_k": 20}.items()
     seeds = [request.body["seed"] for request in script.requests if request.turn >= 0]
     assert len(set(seeds)) == len(seeds), "each turn draws its own"
 
@@ -322,6 +323,12 @@ def test_a_temperature_of_0_that_a_server_refuses_is_left_out_and_recorded(
     assert replies and all(reply.dropped == ("temperature",) for reply in replies)
     assert "temperature 0 unless the server refuses it" in RunReader(folder).facts.protocol
     assert all("seed" in request.body for request in script.requests)
+
+
+def test_a_parameter_that_a_server_refuses_is_named_and_not_left_out(script: FaultyServer):
+    script.fault = lambda request: "400:Unrecognized request argument: top_k" if "top_k" in request.body else None
+    with pytest.raises(ModelError, match="400: Unrecognized request argument: top_k"):
+        make_backend("served", ModelOptions(generation={"top_k": 20}), ServerOptions((script.url,)))
 
 
 def test_a_model_without_images_is_found_before_the_first_question(script: FaultyServer):

@@ -359,9 +359,9 @@ class TestReplies:
     def test_sampling_repeats_itself_with_the_seed(self, served):
         options = served._options
         try:
-            served._options = replace(options, temperature=1.0, seed=4)
+            served._options = replace(options, temperature=1.0, seed=4, generation={"top_p": 0.99, "top_k": 400})
             first, again = (served.generate([begin("sampled")], action_format())[0] for _ in range(2))
-            served._options = replace(options, temperature=1.0, seed=5)
+            served._options = replace(options, temperature=1.0, seed=5, generation={"presence_penalty": 0.1})
             other = served.generate([begin("sampled")], action_format())[0]
         finally:
             served._options = options

@@ -161,6 +161,7 @@ OTHER_CONDITIONS: dict[str, Any] = {
     "renderer": "pyrender", "up_axis": "y", "scale": 0.5, "image_size": (320, 200),
     "focal": 80.0, "camera_height": 1.2, "camera_pitch": 0.0, "see": ("rgb", "depth"), "prompts": Path("own.yaml"),
     "max_new_tokens": 9, "temperature": 0.7, "constrained": not Settings().constrained, "steps": 3,
+    "generation": ("top_p=0.9",),
     "moves": "spin", "present": "once", "frames": 3, "keep_views": 1, "given": ("boxes",), "min_turns": 1,
     "actions": "discrete", "translation": False, "tell": ("pose",), "extra_body": '{"top_p": 0.9}',
 }  # fmt: skip

@@ -163,6 +163,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     samples = f", {facts.samples} answers each" if facts.samples > 1 else ""
     sampling = setting("temperature")
     decoding = f"temperature {sampling:g}, seed {setting('seed')}" if sampling else "greedy"
+    decoding = ", ".join([decoding, *facts.config.get("generation", ())])
     judge = summary.judge
     found = [
         ("Model", str(setting("model"))),

@@ -60,6 +60,7 @@ class Dialect:
     def settings(self, options: ModelOptions, seed: int) -> dict[str, Any]:
         """The parameters of a request."""
         settings = {"temperature": options.temperature, "seed": seed, self.limit: options.max_new_tokens}
+        settings |= options.generation
         taken = {name: value for name, value in settings.items() if name not in self.dropped}
         return {"stream": False, **taken}  # some proxies stream unless they are told not to
 

@@ -91,6 +91,7 @@ class TransformersBackend:
         generation = GenerationOptions(
             options.max_new_tokens,
             temperature=options.temperature,
+            generation=options.generation,
             seed=options.seed,
             steps=steps,
             frozen=frozen,

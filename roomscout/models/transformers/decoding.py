@@ -2,11 +2,19 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    StoppingCriteria,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -70,22 +78,55 @@ class RecordedLogprobs(LogitsProcessor):
         return torch.cat(self._steps, dim=1).tolist()
 
 
+class Penalties(LogitsProcessor):
+    """Penalizes tokens that a row has already: "repetition_penalty" as transformers does, those of its prompt and its
+    reply; "presence_penalty" and "frequency_penalty" as OpenAI and vLLM do, those of its reply. `prompts` are the ids
+    of each row: `input_ids` has padding in place of cached ones."""
+
+    def __init__(self, prompts: Sequence[Sequence[int]], given: Mapping[str, float], device: torch.device) -> None:
+        known = [sorted(set(ids)) for ids in prompts]
+        most = max(map(len, known))
+        # Ids count once, so that shorter rows are padded with one of their own.
+        self._known = torch.tensor([ids + ids[-1:] * (most - len(ids)) for ids in known], device=device)
+        self._repetition = RepetitionPenaltyLogitsProcessor(float(given.get("repetition_penalty", 1.0)))
+        self._presence, self._frequency = given.get("presence_penalty", 0.0), given.get("frequency_penalty", 0.0)
+        self._prompt_columns: int | None = None
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """`scores` (rows, vocabulary) with the penalties; the first call is for the first token of the replies."""
+        if self._prompt_columns is None:
+            self._prompt_columns = input_ids.shape[1]
+        reply = input_ids[:, self._prompt_columns :].to(scores.device)
+        scores = self._repetition(torch.cat([self._known, reply], dim=1), scores)
+        counts = torch.zeros_like(scores).scatter_add_(1, reply, torch.ones_like(reply, dtype=scores.dtype))
+        return scores - self._frequency * counts - self._presence * (counts > 0)
+
+
+def _truncation(given: Mapping[str, float]) -> LogitsProcessorList:
+    """What excludes improbable tokens, in the order of transformers."""
+    kinds = {"top_k": TopKLogitsWarper, "top_p": TopPLogitsWarper, "min_p": MinPLogitsWarper}
+    return LogitsProcessorList(kind(given[name]) for name, kind in kinds.items() if name in given)
+
+
 class RowSampling(LogitsProcessor):
     """Makes greedy decoding sample at a temperature, with a separate random stream per row. The arg max of
     log-probabilities plus Gumbel noise is a sample from the distribution (the Gumbel-max trick). A row's noise depends
-    only on its name in `streams`: on one kind of device, neither the batch nor a resume changes replies."""
+    only on its name in `streams`: on one kind of device, neither the batch nor a resume changes replies. What "top_k",
+    "top_p" and "min_p" exclude at this temperature is never drawn."""
 
-    def __init__(self, temperature: float, streams: Sequence[str], device: torch.device) -> None:
-        self._temperature = temperature
+    def __init__(
+        self, temperature: float, streams: Sequence[str], device: torch.device, given: Mapping[str, float]
+    ) -> None:
+        self._temperature, self._truncation = temperature, _truncation(given)
         self._generators = [torch.Generator(device).manual_seed(seed_of(name)) for name in streams]
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """`scores` (rows, vocabulary) divided by the temperature, plus noise."""
+        """`scores` (rows, vocabulary) divided by the temperature and truncated, plus noise."""
         uniform = torch.stack(
             [torch.rand(scores.shape[1], generator=each, device=scores.device) for each in self._generators]
         )
         gumbel = -torch.log(-torch.log(uniform.clamp(min=torch.finfo(torch.float32).tiny)))
-        return scores / self._temperature + gumbel
+        return self._truncation(input_ids, scores / self._temperature) + gumbel
 
 
 def seed_of(name: str) -> int:

@@ -39,6 +39,9 @@ _LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, Safet
 # The error of huggingface_hub's HTTP client without a response: of httpx before version 2, of httpx2 since.
 _TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__module__.partition(".")[0]).TransportError
 
+NO_EFFECT = {"top_p": 1, "top_k": 0, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1}
+"""Parameters of sampling, with the value of each that changes nothing."""
+
 
 def load_checkpoint(
     model: str, dtype: torch.dtype, device: torch.device, quantize: str | None = None
@@ -190,6 +193,23 @@ def generation_settings(model: str) -> GenerationConfig:
     if is_here(model, "generation_config.json"):
         return checkpoint_part(GenerationConfig, model)
     return GenerationConfig.from_model_config(checkpoint_config(model))
+
+
+def published_sampling(model: "str | PreTrainedModel") -> tuple[float, dict[str, float]]:
+    """The temperature of a checkpoint or loaded model by its generation settings, 0 if they decode greedily, and what
+    else of sampling they change; logs both. Raises ModelError for a checkpoint without generation_config.json."""
+    if not isinstance(model, str):
+        require_model(model)
+        settings = model.generation_config
+    elif Path(model).expanduser().is_dir() and not is_here(model, "generation_config.json"):
+        raise ModelError(f"{model} has no generation_config.json: leave out --generation checkpoint")
+    else:
+        settings = checkpoint_part(GenerationConfig, model)
+    temperature = (1.0 if settings.temperature is None else settings.temperature) if settings.do_sample else 0.0
+    named = {name: getattr(settings, name, None) for name in NO_EFFECT}
+    found = {name: value for name, value in named.items() if value not in (None, NO_EFFECT[name])}
+    getLogger(__name__).info("Sampling as published: %s", {"temperature": temperature, **found})
+    return temperature, found
 
 
 def require_model(model: Any) -> None:

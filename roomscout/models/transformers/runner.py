@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -16,6 +16,7 @@ from roomscout.models import ModelError, OutOfMemory, ReplyFormat
 from roomscout.models.conversation import why_too_long
 from roomscout.models.transformers.attention import inference_state
 from roomscout.models.transformers.decoding import (
+    Penalties,
     RecordedLogprobs,
     ReplyStop,
     RowSampling,
@@ -50,6 +51,7 @@ class GenerationOptions:
     max_new_tokens: int
     min_new_tokens: int = 0
     temperature: float = 0.0
+    generation: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
     steps: Steps = "eager"
     frozen: bool = True
@@ -356,9 +358,11 @@ class ModelRunner:
         processors = LogitsProcessorList([self._suppress])
         if grammar is not None:
             processors.append(self._grammars[grammar].processor(len(batch)))
+        if any(name.endswith("penalty") for name in options.generation):
+            processors.append(Penalties([encoded.ids for encoded in batch], options.generation, self._model.device))
         if options.temperature:
             streams = [f"{options.seed} {encoded.id} {encoded.views}" for encoded in batch]
-            processors.append(RowSampling(options.temperature, streams, self._model.device))
+            processors.append(RowSampling(options.temperature, streams, self._model.device, options.generation))
         return processors
 
 

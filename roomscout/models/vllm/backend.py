@@ -170,6 +170,7 @@ class VllmBackend(Backend):
         options = self._options
         sampling: dict[str, Any] = {
             "temperature": options.temperature,
+            **options.generation,
             "max_tokens": options.max_new_tokens,
             "stop_token_ids": self._end_ids,
             "logit_bias": self._bias,
