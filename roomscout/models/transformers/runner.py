@@ -359,7 +359,8 @@ class ModelRunner:
         if grammar is not None:
             processors.append(self._grammars[grammar].processor(len(batch)))
         if any(name.endswith("penalty") for name in options.generation):
-            processors.append(Penalties([encoded.ids for encoded in batch], options.generation, self._model.device))
+            prompts = [[id for id in encoded.ids if id < self._vocab_size] for encoded in batch]
+            processors.append(Penalties(prompts, options.generation, self._model.device))
         if options.temperature:
             streams = [f"{options.seed} {encoded.id} {encoded.views}" for encoded in batch]
             processors.append(RowSampling(options.temperature, streams, self._model.device, options.generation))
