@@ -17,18 +17,18 @@ LINES = {
     "roomscout/cluster": 760,
     "roomscout/command": 1_080,
     "roomscout/data": 3_340,
-    "roomscout/edge": 2_460,
+    "roomscout/edge": 2_500,
     "roomscout/envs": 800,
-    "roomscout/models": 5_560,
+    "roomscout/models": 5_640,
     "roomscout/rendering": 4_680,
     "roomscout/rooms": 3_040,
-    "roomscout/runs": 3_360,
+    "roomscout/runs": 3_380,
     "roomscout/scoring": 1_560,
     "roomscout/training": 1_460,
     "benchmarks": 2_100,
     "examples": 820,
     "explorer": 2_760,
-    "tests": 22_880,
+    "tests": 22_980,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
