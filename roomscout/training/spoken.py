@@ -14,17 +14,12 @@ if TYPE_CHECKING:
 
 
 def learning_encoder(processor: "ProcessorMixin", config: "PreTrainedConfig") -> ConversationEncoder:
-    """An encoder of whole episodes; raises ModelError if the chat template rewrites their earlier turns, or for a model
-    without a family of its own."""
+    """An encoder of whole episodes; raises ModelError if no row can have all of an episode's replies."""
     encoder = ConversationEncoder(processor, config)
-    if encoder.by_processor:
+    if encoder.by_processor or encoder.rewrites:
+        what = "is of no family in docs/models.md" if encoder.by_processor else "has a template that rewrites turns"
         raise ModelError(
-            f"roomscout train takes the families in docs/models.md, and {config.model_type} is none of them"
-        )
-    if encoder.rewrites:
-        raise ModelError(
-            "the checkpoint's chat template rewrites earlier turns (as in Thinking checkpoints), so that no row can "
-            "have all replies as they were said: train an Instruct checkpoint"
+            f"this checkpoint cannot be trained, since it {what}: train an Instruct checkpoint of a family"
         )
     return encoder
 
