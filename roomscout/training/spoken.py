@@ -17,10 +17,8 @@ def learning_encoder(processor: "ProcessorMixin", config: "PreTrainedConfig") ->
     """An encoder of whole episodes; raises ModelError if no row can have all of an episode's replies."""
     encoder = ConversationEncoder(processor, config)
     if encoder.by_processor or encoder.rewrites:
-        what = "is of no family in docs/models.md" if encoder.by_processor else "has a template that rewrites turns"
-        raise ModelError(
-            f"this checkpoint cannot be trained, since it {what}: train an Instruct checkpoint of a family"
-        )
+        why = "is of no family in docs/models.md" if encoder.by_processor else "has a template that rewrites turns"
+        raise ModelError(f"this checkpoint {why}, so it cannot be trained: use an Instruct checkpoint of a family")
     return encoder
 
 
