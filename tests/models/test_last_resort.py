@@ -1,5 +1,6 @@
 """Models without a family of their own: replies are those of the library's own chat template, processor and loop."""
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,13 @@ def test_a_model_that_does_not_write_about_images_is_refused(tmp_path: Path):
     BertConfig().save_pretrained(tmp_path / "bert")
     with pytest.raises(ModelError, match="'bert' checkpoint, which transformers does not list among its image-text"):
         checkpoint_family(str(tmp_path / "bert"))
+
+
+def test_code_of_a_repository_is_never_run(tmp_path: Path):
+    folder = tmp_path / "InternVL3_5-8B"
+    folder.mkdir()
+    code = {"AutoConfig": "configuration_internvl_chat.InternVLChatConfig"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "internvl_chat", "auto_map": code}))
+    (folder / "configuration_internvl_chat.py").write_text("raise SystemExit('run')")
+    with pytest.raises(ModelError, match=r"needs code of its own repository, .* such as .*InternVL3_5-8B-HF$"):
+        checkpoint_family(str(folder))

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import COMMAND, results, run_in_process, trajectories
+from other_checkpoints import write_other
 from planned import memory_plan
 from transformers import AutoProcessor
 from untrained_checkpoints import write_untrained_family
@@ -192,18 +193,19 @@ class TestPrompts:
         assert ids.count(config.image_token_id) == 2
         assert encoded.ids.count(processor.start_image_token_id) == 2 and processor.start_image_token_id not in ids
 
-    @pytest.mark.parametrize(
-        ("checkpoint", "name"),
-        [("llava_onevision", "LLaVA-OneVision"), ("qwen3_5", "Qwen3.5")],
-        indirect=["checkpoint"],
-    )
-    def test_other_families_are_refused_before_a_server_is_started(self, checkpoint, name, tmp_path):
+    @pytest.mark.parametrize("checkpoint", ["llava_onevision", "qwen3_5"], indirect=True)
+    def test_families_that_were_not_compared_get_a_line(self, checkpoint, tmp_path, caplog):
         from roomscout.models.vllm.backend import VllmBackend
 
-        with pytest.raises(
-            ModelError, match=rf"cannot serve {name} .*--engine transformers.*Qwen3-VL, Qwen2\.5-VL, Int"
-        ):
+        with pytest.raises(ModelError, match="no such python"):
             VllmBackend(checkpoint, OPTIONS, VllmOptions(2, tmp_path / "no such python"))
+        assert "were not compared with those of --engine transformers" in caplog.text
+
+    def test_other_models_get_the_text_of_their_template_to_expand(self, tmp_path):
+        folder = str(write_other(tmp_path / "tiny", "idefics3"))
+        config, processor = checkpoint_config(folder), checkpoint_part(AutoProcessor, folder)
+        ids = LayoutEncoder(processor, config).unexpanded(two_views([(56, 56), (56, 84)]))
+        assert ids.count(config.image_token_id) == 2
 
 
 class TestConfig:

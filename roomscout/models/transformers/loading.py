@@ -63,6 +63,7 @@ def load_checkpoint(
             device_map={"": device},
             **quantization(quantize, dtype),
             output_loading_info=True,
+            trust_remote_code=False,
         )
     except ImportError as error:  # of a package that quantized weights need
         raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
@@ -113,7 +114,9 @@ def checkpoint_part(kind: Any, model: str) -> Any:
     """A checkpoint's configuration, tokenizer or processor of class `kind`; raises ModelError without one."""
     source, revision = _located(model)
     try:
-        return kind.from_pretrained(source, **revision)
+        return kind.from_pretrained(source, **revision, trust_remote_code=False)
+    except ImportError as error:
+        raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
     except _LOADING_ERRORS as error:
         raise ModelError(_reason(model, error)) from error
 
@@ -156,6 +159,12 @@ def _reason(model: str, error: BaseException) -> str:
     ):
         if any(isinstance(each, kinds) for each in causes):
             return f"{model} {sentence}"
+    if any("trust_remote_code" in str(each) for each in causes):
+        converted = f", such as {model}-HF" if "internvl" in model.lower() else ""
+        return (
+            f"{model} needs code of its own repository, which is never run here: use a checkpoint that is converted to "
+            f"transformers' own classes{converted}"
+        )
     return f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check --model"
 
 

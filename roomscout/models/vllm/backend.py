@@ -27,12 +27,12 @@ from roomscout.models.transformers.loading import (
 )
 from roomscout.models.vllm import VllmOptions
 from roomscout.models.vllm.prompts import (
+    COMPARED,
     LayoutEncoder,
     image_ends,
     image_part,
     processor_settings,
     prompt_ids,
-    require_served,
 )
 from roomscout.models.vllm.server import RequestFailed, VllmServer
 
@@ -67,11 +67,13 @@ class VllmBackend(Backend):
         self.name = model
         config = checkpoint_config(model)
         family, text_config = family_of(config), config.get_text_config()
-        require_served(family)
+        self._is_compared = family in COMPARED
+        if not self._is_compared:
+            log.warning("vLLM's replies of %s were not compared with those of --engine transformers", family.name)
         processor = checkpoint_processor(model)
         self._options = options
         self._tokenizer = processor.tokenizer
-        self._image_id: int = config.image_token_id
+        self._image_id: int | None = getattr(config, "image_token_id", None)
         self._end_ids = end_tokens(generation_settings(model), self._tokenizer)
         forbidden = never_generated(self._tokenizer, self._end_ids, text_config.vocab_size)
         self._bias = {str(id): NEVER for id in forbidden}
@@ -139,8 +141,13 @@ class VllmBackend(Backend):
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":
         """Request a reply; raises ModelError for a refusal, an unexpected response, or repeated crashes."""
         shots = conversation.shots
+        if self._encoder.by_processor or self._image_id is None:
+            with self._encoding:
+                ids = self._encoder.unexpanded(conversation)
+        else:
+            ids = prompt_ids(encoded, self._image_id)
         body = {
-            "token_ids": prompt_ids(encoded, self._image_id),
+            "token_ids": ids,
             "sampling_params": self._sampling(conversation, reply_format),
             "return_token_ids": True,
         }
@@ -163,7 +170,7 @@ class VllmBackend(Backend):
                 continue
             server.images.update(shot.sha256 for shot in shots)
             self._server.replied()
-            return _read_answer(response, encoded.ids, conversation.id, failures)
+            return _read_answer(response, encoded.ids if self._is_compared else None, conversation.id, failures)
         raise ModelError(f"the vLLM server failed {failures} times to reply to conversation {conversation.id} ({why})")
 
     def _sampling(self, conversation: Conversation, reply_format: ReplyFormat) -> dict[str, Any]:
@@ -193,10 +200,10 @@ class _Answer:
     failures: int
 
 
-def _read_answer(response: dict[str, Any], ids: list[int], name: str, failures: int) -> _Answer:
-    """The new tokens in a response; raises ModelError if the server computed from other ids than `ids`."""
+def _read_answer(response: dict[str, Any], ids: list[int] | None, name: str, failures: int) -> _Answer:
+    """The new tokens in a response; raises ModelError if the server computed from other ids than `ids`, if given."""
     choice, cached = response["choices"][0], response["usage"]["prompt_tokens_details"]
-    if response["prompt_token_ids"] != ids:
+    if ids is not None and response["prompt_token_ids"] != ids:
         raise ModelError(
             f"conversation {name}: the vLLM server read {len(response['prompt_token_ids'])} tokens which differ from "
             f"the {len(ids)} of this package: it prepares this checkpoint's images differently, so use "

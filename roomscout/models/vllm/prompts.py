@@ -7,33 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roomscout.base.shots import Shot
-from roomscout.models import ModelError
+from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
 from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.families.internvl import INTERNVL
-from roomscout.models.transformers.families.llava_onevision import LLAVA_ONEVISION
-from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_5, QWEN3_VL
+from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
 
 if TYPE_CHECKING:
     import torch
 
-SERVED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)
+COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)
 """Families whose replies through vLLM were found equal to those of transformers."""
-WHY_NOT = {
-    LLAVA_ONEVISION.name: "vLLM cuts the first view into tiles until the second one comes",
-    QWEN3_5.name: "its replies were never compared with those of transformers, because vLLM has no linear attention in "
-    "float32 on CPUs",
-}
-
-
-def require_served(family: Family) -> None:
-    """Raise ModelError for a family that is not in SERVED."""
-    if family not in SERVED:
-        reason = WHY_NOT.get(family.name, "its replies were never compared with those of transformers")
-        raise ModelError(
-            f"--engine vllm cannot serve {family.name} ({reason}): use --engine transformers, or a checkpoint of "
-            f"{', '.join(each.name for each in SERVED)}"
-        )
 
 
 def processor_settings(family: Family, tiles_per_view: int) -> dict[str, Any]:
@@ -53,6 +37,10 @@ class LayoutEncoder(ConversationEncoder):
         if pixels.shape not in self._by_size:
             self._by_size[pixels.shape] = super()._encode_image(pixels)
         return self._by_size[pixels.shape]
+
+    def unexpanded(self, conversation: Conversation) -> list[int]:
+        """The ids of the chat template's text, in which vLLM finds and expands what stands for images."""
+        return self._tokenize(self._render(conversation.messages, whole=True))
 
 
 def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:
