@@ -64,7 +64,8 @@ def _vision(**more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
-def _from_trl(name: str) -> str:
+def trl_template(name: str) -> str:
+    """A chat template of the hub, as trl has it."""
     spec = find_spec("trl")
     assert spec is not None and spec.origin is not None
     return (Path(spec.origin).parent / "chat_templates" / f"{name}.jinja").read_text()
@@ -125,7 +126,8 @@ def _llava_next() -> Parts:
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"), image_grid_pinpoints=grids, image_seq_length=16,
     ), LlavaNextProcessor(
         image_processor=LlavaNextImageProcessor(**images), tokenizer=tokenizer, patch_size=14,
-        vision_feature_select_strategy="default", num_additional_image_tokens=1, chat_template=_from_trl("llava_next"),
+        vision_feature_select_strategy="default", num_additional_image_tokens=1,
+        chat_template=trl_template("llava_next"),
     )  # fmt: skip
 
 
@@ -144,7 +146,7 @@ def _idefics3(name: str = "Idefics3") -> Parts:
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"), pad_token_id=tokenizer.pad_token_id,
     ), getattr(transformers, f"{name}Processor")(
         image_processor=getattr(transformers, f"{name}ImageProcessor")(**size), tokenizer=tokenizer, image_seq_len=4,
-        chat_template=_from_trl(name.lower()), **videos,
+        chat_template=trl_template(name.lower()), **videos,
     )  # fmt: skip
 
 
@@ -164,7 +166,7 @@ def _gemma3() -> Parts:
         initializer_range=_SIZES.initial_std, tie_word_embeddings=False,
     ), Gemma3Processor(
         image_processor=Gemma3ImageProcessor(size=_SQUARE), tokenizer=tokenizer, image_seq_length=4,
-        chat_template=_from_trl("gemma3"),
+        chat_template=trl_template("gemma3"),
     )  # fmt: skip
 
 
@@ -183,7 +185,7 @@ def _gemma4() -> Parts:
         feature_extractor=transformers.Gemma4AudioFeatureExtractor(),
         image_processor=transformers.Gemma4ImageProcessor(**size), tokenizer=tokenizer,
         video_processor=transformers.Gemma4VideoProcessor(**size), image_seq_length=70,
-        chat_template=_from_trl("gemma4_v5"),
+        chat_template=trl_template("gemma4_v5"),
     )  # fmt: skip
     vision = _vision(
         patch_size=8, pooling_kernel_size=2, num_key_value_heads=2, head_dim=16, position_embedding_size=128
@@ -263,7 +265,7 @@ def _lfm2_vl() -> Parts:
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"), projector_hidden_size=_HYBRID.hidden,
         tie_word_embeddings=False,
     ), Lfm2VlProcessor(
-        image_processor=Lfm2VlImageProcessor(**images), tokenizer=tokenizer, chat_template=_from_trl("lfm2_2_5_vl")
+        image_processor=Lfm2VlImageProcessor(**images), tokenizer=tokenizer, chat_template=trl_template("lfm2_2_5_vl")
     )  # fmt: skip
 
 
@@ -273,7 +275,7 @@ def _qwen4_exp() -> Parts:
 
     processor = make_processor(_HYBRID.vocab - 2)
     processor.tokenizer.add_tokens(["<think>", "</think>"])
-    processor.chat_template = _from_trl("qwen3_8")
+    processor.chat_template = trl_template("qwen3_8")
     text = _text(
         processor.tokenizer, _HYBRID, linear_key_head_dim=8, linear_value_head_dim=8, linear_num_key_heads=2,
         linear_num_value_heads=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,

@@ -144,6 +144,12 @@ VERBS = {
         flags=_only_flags("check", "--check-data"),
         sections=RUN_SECTIONS[:2],
     ),
+    "check-model": Verb(
+        "Tell what a model costs and reuses here, and with --run whether it works.",
+        ("roomscout check-model Qwen/Qwen3-VL-8B-Instruct", "roomscout check-model embedded --run"),
+        "NAME|FOLDER [FLAGS]",
+        target="roomscout.command.check_model:main",
+    ),
     "demo": Verb(
         "Compare the included small model, with and without sight, on four generated rooms.",
         ("roomscout demo", "roomscout demo --num-questions 8 --log-root demo_runs"),

@@ -12,6 +12,7 @@ import transformers
 from conftest import RoomScans, results, run_in_process, run_main
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel, ProcessorMixin
+from transformers.cache_utils import DynamicIndexedLayer
 
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
@@ -114,6 +115,8 @@ def library(request, tmp_path_factory) -> Library:
     kind, folder = request.param, tmp_path_factory.mktemp("models") / "tiny"
     if kind in OTHERS and not hasattr(transformers, CLASSES.get(kind, "AutoModel")):
         pytest.skip(f"transformers {transformers.__version__} has no {kind}")
+    if kind == "qwen4_exp" and not hasattr(DynamicIndexedLayer(), "indexer_position_ids"):
+        pytest.skip(f"transformers {transformers.__version__} cannot continue a {kind} from its cache")
     if kind == "smolvlm":
         pytest.importorskip("num2words", reason="SmolVLM's processor needs num2words")
     (write_other if kind in OTHERS else write_untrained_family)(folder, kind)

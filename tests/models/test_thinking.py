@@ -1,4 +1,4 @@
-"""Thinking checkpoints: conversations equal to the library's own template, and drafts in thoughts that never count."""
+"""Thinking checkpoints, by Qwen3.5's template: turns equal to the library's own, and drafts in thoughts never count."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from other_checkpoints import trl_template
 from PIL import Image
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_family
@@ -25,55 +26,6 @@ ACTION = action_format()
 CHOICE = vsi_question("1", "scannet", "s", "object_rel_direction_medium", "Where?", ("A. left", "B. right"), "A")
 TOKENS = 8
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-# What Qwen/Qwen3-VL-8B-Thinking's chat_template.json does with text and images: it keeps a thought only behind the last
-# question, and opens one before the next reply. Without its tools, videos and picture numbers.
-THINKING = """
-{%- macro render_content(content) %}
-    {%- if content is string %}
-        {{- content }}
-    {%- else %}
-        {%- for item in content %}
-            {%- if item.type == 'image' %}
-                {{- 'IMAGE' }}
-            {%- elif 'text' in item %}
-                {{- item.text }}
-            {%- endif %}
-        {%- endfor %}
-    {%- endif %}
-{%- endmacro %}
-{%- if messages[0].role == 'system' %}
-    {{- '<|im_start|>system\\n' + render_content(messages[0].content) + '<|im_end|>\\n' }}
-{%- endif %}
-{%- set ns = namespace(searching=true, last_query_index=messages|length - 1) %}
-{%- for message in messages[::-1] %}
-    {%- if ns.searching and message.role == 'user' %}
-        {%- set ns.searching = false %}
-        {%- set ns.last_query_index = (messages|length - 1) - loop.index0 %}
-    {%- endif %}
-{%- endfor %}
-{%- for message in messages %}
-    {%- set content = render_content(message.content) %}
-    {%- if message.role == 'user' %}
-        {{- '<|im_start|>user\\n' + content + '<|im_end|>\\n' }}
-    {%- elif message.role == 'assistant' %}
-        {%- set reasoning_content = '' %}
-        {%- if '</think>' in content %}
-            {%- set reasoning_content = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
-            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
-        {%- endif %}
-        {%- if loop.index0 > ns.last_query_index %}
-            {{- '<|im_start|>assistant\\n<think>\\n' + reasoning_content.strip('\\n') + '\\n</think>\\n\\n' + content }}
-        {%- else %}
-            {{- '<|im_start|>assistant\\n' + content }}
-        {%- endif %}
-        {{- '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n<think>\\n' }}
-{%- endif %}
-""".strip()
 
 IMAGES = {
     "qwen3_vl": "<|vision_start|><|image_pad|><|vision_end|>",
@@ -141,7 +93,8 @@ def thinker(request, tmp_path_factory) -> Thinker:
     folder = write_untrained_family(tmp_path_factory.mktemp("models") / "thinking", request.param)
     processor = AutoProcessor.from_pretrained(folder)
     processor.tokenizer.add_tokens(["<think>", "</think>"])  # as in Qwen3's tokenizer, where they are not special
-    processor.chat_template = THINKING.replace("IMAGE", IMAGES.get(request.param, IMAGES["qwen3_vl"]))
+    image = IMAGES.get(request.param, IMAGES["qwen3_vl"])
+    processor.chat_template = trl_template("qwen3_5_think").replace(IMAGES["qwen3_vl"], image)
     processor.save_pretrained(folder)
     return Thinker(folder, family_of(AutoConfig.from_pretrained(folder)))
 

@@ -197,6 +197,10 @@ class ConversationEncoder:
                 turn.image.inputs = self._encode_image(turn.view)
         return turn.image.inputs
 
+    def text_of(self, conversation: Conversation) -> str:
+        """The chat template's text of a conversation, with its replies."""
+        return self._render(conversation.messages, whole=True)
+
     def whole_inputs(self, turns: Sequence[EncodedTurn]) -> dict[str, torch.Tensor]:
         """The model's inputs but the ids, of conversations with one turn each that are encoded whole."""
         made = encode_batch(self._processor, [turn.text for turn in turns], [turn.views for turn in turns])
@@ -360,7 +364,7 @@ class ConversationEncoder:
             with suppress(ModelError):
                 self._text_after(next_reply, self._render([*asked, Message("assistant", _REPLY), question]))
                 return False, self.opening
-        self._stand_in, self._dropped = _REPLY, self._family.reply_opening
+        self._stand_in, self._dropped, self._splits_thoughts = _REPLY, self._family.reply_opening, False
         before = (
             self._render([*asked, Message("assistant", _REPLY), question], whole=True).partition(_REPLY)[0].rstrip()
         )

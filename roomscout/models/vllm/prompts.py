@@ -40,7 +40,7 @@ class LayoutEncoder(ConversationEncoder):
 
     def unexpanded(self, conversation: Conversation) -> list[int]:
         """The ids of the chat template's text, in which vLLM finds and expands what stands for images."""
-        return self._tokenize(self._render(conversation.messages, whole=True))
+        return self._tokenize(self.text_of(conversation))
 
 
 def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:

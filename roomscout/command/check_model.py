@@ -1,0 +1,216 @@
+"""Tells what this package makes of a model here: of its small files, and with --run by asking it two questions."""
+
+import argparse
+import tempfile
+import textwrap
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roomscout.base.errors import ConfigError
+from roomscout.base.text import counted
+from roomscout.base.verbs import parser_of, refusing
+from roomscout.edge.api import explore, load_policy, settings_in_python
+from roomscout.edge.draft import Draft
+from roomscout.edge.memory import MemoryPlan, as_bytes, fitting_batch
+from roomscout.edge.settings import Settings
+from roomscout.models import PROMPTS_FILE, ModelError
+from roomscout.models.conversation import Conversation, Message
+from roomscout.models.transformers.source import checkpoint_of, existing_source
+from roomscout.rooms import QUESTIONS_FILE
+from roomscout.rooms.writer import kept_rooms
+from roomscout.runs.trajectories import Trajectory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from roomscout.models.transformers.encoding import ConversationEncoder
+
+ASKED = {"object_counting": 1, "object_rel_direction_easy": 1}
+"""The questions about the made room, by type."""
+STEPS = 2
+BATCHES = (1, 8, 32, 64)
+FIRST_MOVE = (
+    'I look further. {"rotation_angle_degrees": 90, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, '
+    '"answer": null, "done": false}'
+)
+EXTRAS = {"xgrammar": "--constrained", "bitsandbytes": "--quantize", "peft": "--adapter"}
+
+
+@refusing(ConfigError, ModelError)
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns 0 if all is well, 1 if something is not, or 2 if the checkpoint cannot be used."""
+    options = _parser().parse_args(arguments)
+    with ExitStack() as stack:
+        root = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roomscout-check-")))
+        rooms = kept_rooms(root, 1, 0, ASKED)
+        problems = _of_files(options, rooms)
+        if options.run:
+            problems += _of_weights(options, rooms, root)
+    for problem in problems:
+        print(f"Problem: {problem}")
+    print("Not all is well." if problems else "All is well.")
+    return 1 if problems else 0
+
+
+def _settings(options: argparse.Namespace, rooms: Path) -> dict[str, Any]:
+    given = {
+        name: getattr(options, name) for name in ("model", "device", "dtype", "revision") if getattr(options, name)
+    }
+    return {"batch": True, "questions": rooms / QUESTIONS_FILE, "scan_root": rooms, **given}
+
+
+def _of_files(options: argparse.Namespace, rooms: Path) -> list[str]:
+    """Print what is known without weights; returns what is wrong."""
+    from roomscout.models.transformers.encoding import ConversationEncoder
+    from roomscout.models.transformers.families import family_of
+    from roomscout.models.transformers.loading import checkpoint_config, checkpoint_processor
+
+    checkpoint = checkpoint_of(options.model, options.revision)
+    config, processor = checkpoint_config(checkpoint), checkpoint_processor(checkpoint)
+    encoder, family = ConversationEncoder(processor, config), family_of(config)
+    draft = Draft.of(settings_in_python({"plan": True, **_settings(options, rooms)}, {})).resolved()
+    own = "none of its own: its processor and chat template encode" if encoder.by_processor else family.name
+    print(f"Family: {own} ({config.model_type}, {', '.join(config.architectures or ['no class named'])})")
+    width, height = draft.settings.view_size
+    plan = draft.memory
+    assert plan.model is not None and plan.conversation is not None, "a model is planned for"
+    print(
+        f"Tokens: {plan.conversation.image_tokens} of a view of {width}x{height}, at most "
+        f"{plan.conversation.tokens} in {counted(plan.conversation.turns, 'turn')} with replies of "
+        f"{plan.conversation.reply_tokens}"
+    )
+    print(f"Reused across turns: {_reused(encoder, config)}")
+    problems = _print_memory(plan)
+    _print_sampling(checkpoint)
+    missing = [f"{name} ({flag})" for name, flag in EXTRAS.items() if find_spec(name) is None]
+    print(f"Not installed: {', '.join(missing) or 'nothing that it could use'}")
+    before = ""
+    for number, conversation in enumerate(_two_turns(options, rooms, draft.settings, encoder)):
+        text, tokens = encoder.text_of(conversation), len(encoder.encode(conversation).ids)
+        print(f"--- turn {number}, {tokens} tokens in all, as the model reads it ---\n{text.removeprefix(before)}")
+        before = text
+    print("---")
+    return problems
+
+
+def _two_turns(
+    options: argparse.Namespace, rooms: Path, settings: Settings, encoder: "ConversationEncoder"
+) -> list[Conversation]:
+    """The conversation of the first question in its first turn, and in its second after a turn to the left."""
+    told: list[list[dict[str, Any]]] = []
+
+    def move(messages: list[dict[str, Any]]) -> str:
+        told.append(messages)
+        return FIRST_MOVE
+
+    prompts = Path(existing_source(checkpoint_of(options.model, options.revision))) / PROMPTS_FILE
+    explore(
+        rooms / QUESTIONS_FILE, policy=load_policy(move, **({"prompts": prompts} if prompts.is_file() else {})),
+        progress=False, scan_root=rooms, num_questions=1, steps=1, image_size=settings.image_size,
+        focal=settings.focal, tell=settings.tell,
+    )  # fmt: skip
+    made = []
+    for messages in told[:2]:
+        conversation = Conversation("q")
+        for each in messages:
+            message = Message.of_views(each["text"], *each["images"])
+            said = tuple(encoder.reply_ids(each["text"])) if each["role"] == "assistant" else ()
+            conversation.append(message if each["images"] else Message(each["role"], each["text"], tokens=said))
+        made.append(conversation)
+    return made
+
+
+def _reused(encoder: "ConversationEncoder", config: "PreTrainedConfig") -> str:
+    from roomscout.models.transformers.layers import keeps_states
+
+    if encoder.recomputed is not None:
+        return f"nothing, {encoder.recomputed}"
+    kept = "keys, values and states" if keeps_states(config) else "keys and values"
+    return f"{kept}, up to the last reply" if encoder.rewrites or keeps_states(config) else kept
+
+
+def _print_memory(plan: MemoryPlan) -> list[str]:
+    model = plan.model
+    assert model is not None, "a model is planned for"
+    fitting = fitting_batch(plan.kv_bytes or 0, plan.question_bytes, Settings.max_batch_size)
+    batches = ", ".join(f"{as_bytes(model.weight_bytes + size * plan.question_bytes)} with {size}" for size in BATCHES)
+    print(
+        f"Memory on {model.device}: {as_bytes(model.weight_bytes)} for {model.parameters / 1e6:,.1f} million "
+        f"parameters in {model.dtype}, {as_bytes(plan.question_bytes)} a question at its longest: {batches} at a time; "
+        f"{as_bytes(model.free_bytes)} are usable, so that a batch of {fitting} fits"
+    )
+    return [] if plan.fits and not plan.exceeds_memory else [plan.why]
+
+
+def _print_sampling(checkpoint: str) -> None:
+    from roomscout.models.transformers.loading import generation_settings, published_sampling
+
+    try:
+        temperature, other = published_sampling(checkpoint)
+    except ModelError:
+        print("Sampling: the checkpoint publishes none")
+        return
+    named = ", ".join(f"{name} {value:g}" for name, value in {"temperature": temperature, **other}.items())
+    print(f"Sampling: {named} as published, used with --generation checkpoint only")
+    known = {"do_sample", "temperature", *other, "top_k", "top_p", "transformers_version", "use_cache"}
+    ids = {"bos_token_id", "eos_token_id", "pad_token_id"}
+    rest = generation_settings(checkpoint).to_diff_dict().keys() - known - ids
+    if rest := sorted(name for name in rest if not name.startswith(("_", "output_"))):
+        print(f"Never used: {', '.join(rest)} of its generation_config.json")
+
+
+def _of_weights(options: argparse.Namespace, rooms: Path, root: Path) -> list[str]:
+    """Load the model, ask it about the room in a batch and alone, and print all; returns what is wrong."""
+    settings = _settings(options, rooms)
+    model = {name: settings.pop(name) for name in ("model", "device", "dtype", "revision") if name in settings}
+    policy, runs = load_policy(**model), []
+    for name, size in (("together", len(ASKED)), ("alone", 1)):
+        runs.append(explore(
+            rooms / QUESTIONS_FILE, policy=policy, log_root=root, name=name, progress=False, scan_root=rooms,
+            steps=STEPS, batch_size=size, max_batched_turns="all",
+        ))  # fmt: skip
+    for trajectory in runs[0]:
+        _print_answer(trajectory)
+    seconds = (sum(turn.reply.seconds for each in run for turn in each.turns) for run in runs)
+    print(
+        "Seconds of replies: {:.1f} together, where each is counted as long as the batch, {:.1f} alone".format(*seconds)
+    )
+    print(f"Views: {root / 'together'}")
+    together, alone = ([turn.reply.tokens for each in run for turn in each.turns] for run in runs)
+    print(f"Replies alone: {'the same' if together == alone else 'others'}")
+    unread = [turn.parse_error for run in runs for each in run for turn in each.turns if turn.parse_error]
+    problems = [each.error for run in runs for each in run if each.error]
+    if unread:
+        problems.append(f"{len(unread)} of {len(together) + len(alone)} replies hold no action: {unread[0]}")
+    if together != alone:
+        problems.append("replies to a batch differ from those alone, which only rounding in half precision explains")
+    return problems
+
+
+def _print_answer(trajectory: Trajectory) -> None:
+    print(f"{trajectory.question.question} -> {trajectory.answer or trajectory.status}")
+    for turn in trajectory.turns:
+        height, width = turn.view.shape[:2]
+        reply = turn.reply
+        print(
+            f"  turn {turn.turn}, a view of {width}x{height}, {reply.generated_tokens} tokens in {reply.seconds:.1f} s:"
+        )
+        print(textwrap.indent(reply.text.strip(), "    "))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of(
+        "check-model",
+        "Tell what a model costs and reuses here, from its small files; with --run, load it and ask two questions "
+        "about a made room for three turns, together and alone. The exit status is 0 only if all is well.",
+    )
+    parser.add_argument("model", metavar="NAME|FOLDER", help="a hub id, a checkpoint folder, or embedded")
+    parser.add_argument("--run", action="store_true", help="load the weights and ask")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (the first GPU, else the CPU)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="the data type of the weights")
+    parser.add_argument("--revision", metavar="NAME", help="a branch, tag or commit on the hub")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the room and the answers here")
+    return parser
