@@ -147,8 +147,8 @@ class ModelSettings(Section):
 
     title: ClassVar = "model"
     model: str = setting("Qwen/Qwen3-VL-8B-Instruct", Role.ANSWERER, "NAME|PATH", choices=family_names)
-    """Hub id or folder of a checkpoint of {choices}, "embedded" (the included small model), or with --engine openai the
-    server's name for a model."""
+    """Hub id or folder of a checkpoint of {choices} or another image-text-to-text model, "embedded" (the included small
+    model), or with --engine openai the server's name for a model."""
     engine: EngineName = setting("transformers", Role.ANSWERER, when={"openai": Rules(needs=("base_url",))})
     """Run the model in this process (transformers), ask servers at --base-url (openai), or start a vLLM server for the
     run (vllm)."""

@@ -23,6 +23,7 @@ def test_the_explorer_is_well_also_with_its_weights(tmp_path: Path, capsys: pyte
     assert (tmp_path / "together" / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_a_model_without_a_family_says_what_it_reuses_and_that_its_replies_hold_no_action(tmp_path: Path, capsys):
     """A model with random weights."""
     folder = str(write_other(tmp_path / "tiny", "lfm2_vl"))
@@ -35,7 +36,6 @@ def test_a_model_without_a_family_says_what_it_reuses_and_that_its_replies_hold_
     assert "replies hold no action" in said and said.endswith("Not all is well.\n")
 
 
-@pytest.mark.slow
 def test_why_turns_are_recomputed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main([str(write_other(tmp_path / "tiny", "gemma3")), "--device", "cpu"]) == 0
     assert "Reused across turns: nothing, it has layers that keep only the newest tokens" in capsys.readouterr().out
