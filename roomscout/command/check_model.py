@@ -24,8 +24,6 @@ from roomscout.rooms.writer import kept_rooms
 from roomscout.runs.trajectories import Trajectory
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
     from roomscout.models.transformers.encoding import ConversationEncoder
 
 ASKED = {"object_counting": 1, "object_rel_direction_easy": 1}
@@ -123,7 +121,7 @@ def _two_turns(
     return made
 
 
-def _reused(encoder: "ConversationEncoder", config: "PreTrainedConfig") -> str:
+def _reused(encoder: "ConversationEncoder", config: Any) -> str:
     from roomscout.models.transformers.layers import keeps_states
 
     if encoder.recomputed is not None:
