@@ -21,13 +21,15 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.source import checkpoint_of, existing_source
 from roomscout.rooms import QUESTIONS_FILE
 from roomscout.rooms.writer import kept_rooms
-from roomscout.runs.trajectories import Trajectory
+from roomscout.runs import RunError
 
 if TYPE_CHECKING:
     from roomscout.models.transformers.encoding import ConversationEncoder
 
 ASKED = {"object_counting": 1, "object_rel_direction_easy": 1}
 """The questions about the made room, by type."""
+MODEL = ("model", "device", "dtype", "revision")
+"""The flags that say which model to load, and how."""
 STEPS = 2
 BATCHES = (1, 8, 32, 64)
 FIRST_MOVE = (
@@ -37,39 +39,34 @@ FIRST_MOVE = (
 EXTRAS = {"xgrammar": "--constrained", "bitsandbytes": "--quantize", "peft": "--adapter"}
 
 
-@refusing(ConfigError, ModelError)
+@refusing(ConfigError, ModelError, RunError)
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0 if all is well, 1 if something is not, or 2 if the checkpoint cannot be used."""
     options = _parser().parse_args(arguments)
     with ExitStack() as stack:
         root = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roomscout-check-")))
         rooms = kept_rooms(root, 1, 0, ASKED)
-        problems = _of_files(options, rooms)
+        model = {name: value for name in MODEL if (value := getattr(options, name)) is not None}
+        problems = _of_files(model, rooms)
         if options.run:
-            problems += _of_weights(options, rooms, root)
+            problems += _of_weights(model, rooms, root)
     for problem in problems:
         print(f"Problem: {problem}")
     print("Not all is well." if problems else "All is well.")
     return 1 if problems else 0
 
 
-def _settings(options: argparse.Namespace, rooms: Path) -> dict[str, Any]:
-    given = {
-        name: getattr(options, name) for name in ("model", "device", "dtype", "revision") if getattr(options, name)
-    }
-    return {"batch": True, "questions": rooms / QUESTIONS_FILE, "scan_root": rooms, **given}
-
-
-def _of_files(options: argparse.Namespace, rooms: Path) -> list[str]:
+def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
     """Print what is known without weights; returns what is wrong."""
     from roomscout.models.transformers.encoding import ConversationEncoder
     from roomscout.models.transformers.families import family_of
     from roomscout.models.transformers.loading import checkpoint_config, checkpoint_processor
 
-    checkpoint = checkpoint_of(options.model, options.revision)
+    checkpoint = checkpoint_of(model["model"], model.get("revision"))
     config, processor = checkpoint_config(checkpoint), checkpoint_processor(checkpoint)
     encoder, family = ConversationEncoder(processor, config), family_of(config)
-    draft = Draft.of(settings_in_python({"plan": True, **_settings(options, rooms)}, {})).resolved()
+    asked = {"batch": True, "plan": True, "questions": rooms / QUESTIONS_FILE, "scan_root": rooms}
+    draft = Draft.of(settings_in_python(asked | model, {})).resolved()
     own = "none of its own: its processor and chat template encode" if encoder.by_processor else family.name
     print(f"Family: {own} ({config.model_type}, {', '.join(config.architectures or ['no class named'])})")
     width, height = draft.settings.view_size
@@ -86,7 +83,7 @@ def _of_files(options: argparse.Namespace, rooms: Path) -> list[str]:
     missing = [f"{name} ({flag})" for name, flag in EXTRAS.items() if find_spec(name) is None]
     print(f"Not installed: {', '.join(missing) or 'nothing that it could use'}")
     before = ""
-    for number, conversation in enumerate(_two_turns(options, rooms, draft.settings, encoder)):
+    for number, conversation in enumerate(_two_turns(checkpoint, rooms, draft.settings, encoder)):
         text, tokens = encoder.text_of(conversation), len(encoder.encode(conversation).ids)
         print(f"--- turn {number}, {tokens} tokens in all, as the model reads it ---\n{text.removeprefix(before)}")
         before = text
@@ -94,9 +91,7 @@ def _of_files(options: argparse.Namespace, rooms: Path) -> list[str]:
     return problems
 
 
-def _two_turns(
-    options: argparse.Namespace, rooms: Path, settings: Settings, encoder: "ConversationEncoder"
-) -> list[Conversation]:
+def _two_turns(checkpoint: str, rooms: Path, settings: Settings, encoder: "ConversationEncoder") -> list[Conversation]:
     """The conversation of the first question in its first turn, and in its second after a turn to the left."""
     told: list[list[dict[str, Any]]] = []
 
@@ -104,7 +99,7 @@ def _two_turns(
         told.append(messages)
         return FIRST_MOVE
 
-    prompts = Path(existing_source(checkpoint_of(options.model, options.revision))) / PROMPTS_FILE
+    prompts = Path(existing_source(checkpoint)) / PROMPTS_FILE
     explore(
         rooms / QUESTIONS_FILE, policy=load_policy(move, **({"prompts": prompts} if prompts.is_file() else {})),
         progress=False, scan_root=rooms, num_questions=1, steps=1, image_size=settings.image_size,
@@ -160,43 +155,32 @@ def _print_sampling(checkpoint: str) -> None:
         print(f"Never used: {', '.join(rest)} of its generation_config.json")
 
 
-def _of_weights(options: argparse.Namespace, rooms: Path, root: Path) -> list[str]:
-    """Load the model, ask it about the room in a batch and alone, and print all; returns what is wrong."""
-    settings = _settings(options, rooms)
-    model = {name: settings.pop(name) for name in ("model", "device", "dtype", "revision") if name in settings}
+def _of_weights(model: dict[str, str], rooms: Path, root: Path) -> list[str]:
+    """Load the model, ask it about the room together and alone, and print all; returns what is wrong."""
     policy, runs = load_policy(**model), []
     for name, size in (("together", len(ASKED)), ("alone", 1)):
         runs.append(explore(
-            rooms / QUESTIONS_FILE, policy=policy, log_root=root, name=name, progress=False, scan_root=rooms,
-            steps=STEPS, batch_size=size, max_batched_turns="all",
+            rooms / QUESTIONS_FILE, policy=policy, log_root=root / name, progress=False, scan_root=rooms, steps=STEPS,
+            batch_size=size, max_batched_turns="all",
         ))  # fmt: skip
     for trajectory in runs[0]:
-        _print_answer(trajectory)
-    seconds = (sum(turn.reply.seconds for each in run for turn in each.turns) for run in runs)
-    print(
-        "Seconds of replies: {:.1f} together, where each is counted as long as the batch, {:.1f} alone".format(*seconds)
-    )
-    print(f"Views: {root / 'together'}")
-    together, alone = ([turn.reply.tokens for each in run for turn in each.turns] for run in runs)
-    print(f"Replies alone: {'the same' if together == alone else 'others'}")
-    unread = [turn.parse_error for run in runs for each in run for turn in each.turns if turn.parse_error]
+        print(f"{trajectory.question.question} -> {trajectory.answer or trajectory.status}")
+        for turn in trajectory.turns:
+            height, width = turn.view.shape[:2]
+            cost = f"{turn.reply.generated_tokens} tokens in {turn.reply.seconds:.1f} s"
+            print(f"  turn {turn.turn}, a view of {width}x{height}, {cost}:")
+            print(textwrap.indent(turn.reply.text.strip(), "    "))
+    turns, others = ([turn for each in run for turn in each.turns] for run in runs)
+    same = [turn.reply.tokens for turn in turns] == [turn.reply.tokens for turn in others]
+    seconds = sum(turn.reply.seconds for turn in others)
+    print(f"Views: {root / 'together'}\nReplies alone: {'the same' if same else 'others'}, in {seconds:.1f} s")
+    unread = [turn.parse_error for turn in (*turns, *others) if turn.parse_error]
     problems = [each.error for run in runs for each in run if each.error]
     if unread:
-        problems.append(f"{len(unread)} of {len(together) + len(alone)} replies hold no action: {unread[0]}")
-    if together != alone:
-        problems.append("replies to a batch differ from those alone, which only rounding in half precision explains")
+        problems.append(f"{len(unread)} of {len(turns) + len(others)} replies hold no action: {unread[0]}")
+    if not same and policy.settings.get("dtype") == "float32":
+        problems.append("replies to a batch differ from those alone, in float32")
     return problems
-
-
-def _print_answer(trajectory: Trajectory) -> None:
-    print(f"{trajectory.question.question} -> {trajectory.answer or trajectory.status}")
-    for turn in trajectory.turns:
-        height, width = turn.view.shape[:2]
-        reply = turn.reply
-        print(
-            f"  turn {turn.turn}, a view of {width}x{height}, {reply.generated_tokens} tokens in {reply.seconds:.1f} s:"
-        )
-        print(textwrap.indent(reply.text.strip(), "    "))
 
 
 def _parser() -> argparse.ArgumentParser:

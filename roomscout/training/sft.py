@@ -13,7 +13,6 @@ from roomscout.base.text import counted
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.transformers.families import family_of
 from roomscout.runs import RunError
 from roomscout.runs.allow_code import add_allow_code
 from roomscout.runs.reader import named_run
@@ -48,7 +47,6 @@ class Collator:
     ) -> None:
         self._conversations = conversations
         self._encoder = learning_encoder(processor, config)
-        self._axes = family_of(config).position_axes
         self._end, self._pad = processor.tokenizer.eos_token_id, processor.tokenizer.pad_token_id
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
@@ -61,7 +59,7 @@ class Collator:
             for name, fill in fills.items()
         }
         places = [pad(each["position_ids"], (0, columns - each["position_ids"].shape[1])) for each in encoded]
-        batch["position_ids"] = torch.stack(places, dim=1) if self._axes > 1 else torch.cat(places)
+        batch["position_ids"] = torch.stack(places, dim=1) if len(places[0]) > 1 else torch.cat(places)
         images = set(encoded[0]) - {*fills, "position_ids"}
         return batch | {name: torch.cat([each[name] for each in encoded]) for name in images}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import RoomScans, only_run, results, run_in_process, scripted, trajectories
+from conftest import RoomScans, only_run, results, run_in_process, scripted, traced, trajectories
 from faulty_servers import FaultyServer, sometimes
 from faulty_servers import scripted as served
 from planned import checked, run_settings, settings_of
@@ -198,11 +198,14 @@ class TestAlternatives:
 
     @pytest.mark.parametrize(
         "options",
-        [{"temperature": 2.0}, {"planned_tokens": 2000}, pytest.param({"compile": True}, marks=pytest.mark.slow)],
+        [{"temperature": 2.0}, {"planned_tokens": 2000}, {"compiled steps": True}],
         ids=str,
     )
     def test_replies_are_those_to_conversations_of_their_own(self, restless: str, options: dict[str, Any]):
-        backend, plain = backend_of(restless, **options), backend_of(restless, **options | {"kv_reuse": False})
+        if "compiled steps" in options:
+            backend, plain = traced(backend_of(restless)), backend_of(restless, kv_reuse=False)
+        else:
+            backend, plain = backend_of(restless, **options), backend_of(restless, **options | {"kv_reuse": False})
         conversations, different = [begin(number) for number in range(4)], set()
         for turn in range(3):
             turns = backend.generate(conversations, ACTION)

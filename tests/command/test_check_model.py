@@ -20,7 +20,7 @@ def test_the_explorer_is_well_also_with_its_weights(tmp_path: Path, capsys: pyte
     assert "Tokens: 45 of a view of 288x160" in said and "Reused across turns: keys and values\n" in said
     assert said.count("<|im_start|>user") == 2 and "Turned 90 degrees left" in said
     assert said.count("turn 2, a view of 288x160") == 2 and "Replies alone: the same" in said
-    assert (tmp_path / "together" / "run.json").exists()
+    assert list((tmp_path / "together").glob("*/run.json"))
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_a_model_without_a_family_says_what_it_reuses_and_that_its_replies_hold_
 
 def test_why_turns_are_recomputed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main([str(write_other(tmp_path / "tiny", "gemma3")), "--device", "cpu"]) == 0
-    assert "Reused across turns: nothing, it has layers that keep only the newest tokens" in capsys.readouterr().out
+    assert "Reused across turns: nothing, it has layers, such as those with a sliding window" in capsys.readouterr().out
 
 
 def test_a_checkpoint_that_cannot_be_used_is_a_sentence(tmp_path: Path):

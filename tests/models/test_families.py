@@ -24,7 +24,8 @@ from roomscout.models.transformers.layers import keeps_states, why_recomputed
 
 ACTION = action_format()
 TOKENS = 8
-KINDS = [kind for kind in UNTRAINED if kind != "qwen3_vl"]
+KINDS = [kind for kind in UNTRAINED if kind not in ("qwen3_vl", "qwen3_5_moe")]
+KINDS += [pytest.param("qwen3_5_moe", marks=pytest.mark.slow)]
 MAIN = ["qwen2_5_vl", "qwen3_5", "internvl", "llava_onevision"]
 """One kind of each family except Qwen3-VL, which other files test."""
 pytestmark = pytest.mark.usefixtures("one_thread")

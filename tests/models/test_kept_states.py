@@ -1,9 +1,12 @@
 """Hybrid models, whose layers keep states: a turn computes what is new, and replies are those of re-encoding."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import transformers
-from other_checkpoints import OTHERS, write_other
+from other_checkpoints import OTHERS, trl_template, write_other
+from transformers import AutoProcessor
 from transformers.cache_utils import DynamicIndexedLayer
 from untrained_checkpoints import write_untrained_family
 
@@ -23,7 +26,7 @@ def checkpoint(request, tmp_path_factory) -> str:
     if request.param == "qwen4_exp" and not hasattr(DynamicIndexedLayer(), "indexer_position_ids"):
         pytest.skip(f"transformers {transformers.__version__} cannot continue it from its cache")
     write = write_other if request.param in OTHERS else write_untrained_family
-    return str(write(tmp_path_factory.mktemp("models") / "tiny", request.param))
+    return str(write(tmp_path_factory.mktemp("models") / request.param, request.param))
 
 
 def backend_of(checkpoint: str, **options) -> TransformersBackend:
@@ -59,20 +62,22 @@ def assert_equal(replies, expected) -> None:
 
 
 def test_fifteen_turns_compute_little_more_than_one_pass(checkpoint: str):
-    """In a batch of unlike lengths, where one question ends and another begins; also with an alternative each turn."""
+    """In a batch of unlike lengths, where one question ends and another begins; also with an alternative each turn. Of
+    slow models, six turns."""
     for anytime in (False, True):
+        turns = TURNS if checkpoint.endswith("qwen3_5") else 6
         backend, plain = backend_of(checkpoint), backend_of(checkpoint, kv_reuse=False)
         conversations, computed, different = [begin(0), begin(1, 9), begin(2, 5)], 0, set()
-        for turn in range(TURNS):
+        for turn in range(turns):
             replies = backend.generate(conversations, ACTION)
             alternatives = [each.asking_instead("Answer now.") for each in conversations if anytime]
             forced = backend.generate(alternatives, ACTION)
-            if turn in (1, TURNS - 1):
+            if turn in (1, turns - 1):
                 assert_equal(replies, [plain.generate([each], ACTION)[0] for each in conversations])
                 assert_equal(forced, plain.generate(alternatives, ACTION))
             computed += replies[0].prompt_tokens - replies[0].reused_tokens
             different |= {*tokens_of(replies), *tokens_of(forced)}
-            if turn < TURNS - 1:
+            if turn < turns - 1:
                 for conversation, reply in zip(conversations, replies, strict=True):
                     proceed(conversation, reply)
             if turn == 3:
@@ -96,6 +101,23 @@ def test_evicted_and_resumed_conversations_reply_the_same(checkpoint: str):
             proceed(conversation, reply)
     resumed = [Conversation(each.id, each.messages) for each in conversations]
     assert_equal(undisturbed.generate(resumed, ACTION), undisturbed.generate(conversations, ACTION))
+
+
+def test_a_template_that_rewrites_turns_reuses_what_is_before_its_last_image(tmp_path: Path):
+    folder = write_untrained_family(tmp_path / "tiny", "qwen3_5")
+    processor = AutoProcessor.from_pretrained(folder)
+    processor.chat_template = trl_template("qwen3_5_think").replace("enable_thinking", "never_set")  # it always thinks
+    processor.save_pretrained(folder)
+    backend, plain = backend_of(str(folder)), backend_of(str(folder), kv_reuse=False)
+    conversations, reused = [begin(0), begin(1, 9)], []
+    for _ in range(3):
+        replies = backend.generate(conversations, ACTION)
+        assert_equal(replies, plain.generate(conversations, ACTION))
+        reused.append([reply.reused_tokens > 0 for reply in replies])
+        for conversation, reply in zip(conversations, replies, strict=True):
+            conversation.append(Message("assistant", f"{reply.text}\n</think>\n\nI turn.", tokens=reply.tokens))
+            ask(conversation, "You moved.")
+    assert reused == [[False, False], [True, True], [True, True]]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OutOfMemory])

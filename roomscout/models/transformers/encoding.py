@@ -17,7 +17,7 @@ from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.families import family_of, require_tiles
 from roomscout.models.transformers.families.family import EncodedVideo
-from roomscout.models.transformers.families.last_resort import OwnEncoding, encode_batch, image_ids, own_positions
+from roomscout.models.transformers.families.last_resort import encode, encode_batch, image_ids, own_positions
 from roomscout.models.transformers.layers import why_recomputed
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class EncodedImage:
 class EncodedTurn:
     """The encoding of one view: of the `messages` up to it that are new, and of the text up to the next view. Of
     several views of a message, the first has the messages; with a template that rewrites earlier turns, the first of
-    all. `rendered` is the chat template's text of the whole conversation so far. `positions` are (position_axes,
+    all. `rendered` is the chat template's text of the whole conversation so far. `positions` are (axes,
     len(ids)), as the model's family defines them. `view` is (H, W, 3) uint8, and the image's placeholders are
     `ids[image_start:image_end]`.
 
@@ -87,7 +87,7 @@ class EncodedConversation:
 
     @property
     def positions(self) -> torch.Tensor:
-        """The positions of all ids, (position_axes, len(ids))."""
+        """The positions of all ids, (axes, len(ids))."""
         return torch.cat([turn.positions for turn in self.turns], dim=1)
 
     @property
@@ -158,13 +158,12 @@ class ConversationEncoder:
         self._folds_system = self._splits_thoughts = False
         self._folds_system = not self._renders_system()
         self.rewrites, self.opening = self._rewriting()
-        self._own_positions = None if self._family.encode is None else own_positions(config)
-        self._image_ids = image_ids(processor, config)
-        self.recomputed = why_recomputed(config)
-        if self._family.encode is not None:
+        self.by_processor = self._family.by_processor
+        self.recomputed, self.whole = why_recomputed(config), False
+        if self.by_processor:
+            self._own_positions, self._image_ids = own_positions(config), image_ids(processor, config)
             self.recomputed = self.recomputed or self._why_whole()
-        self.by_processor = self._family.encode is not None
-        self.whole = self.by_processor and self.recomputed is not None
+            self.whole = self.recomputed is not None
 
     def encode(self, conversation: Conversation) -> EncodedConversation:
         """The encoding of a conversation that ends with a user message; encodes only what changed since the last call.
@@ -190,7 +189,7 @@ class ConversationEncoder:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
         if turn.image.inputs is None:
             if turn.views:
-                turn.image.inputs = self._as_stored(self._processed(turn.text, turn.views).inputs)
+                turn.image.inputs = self._as_stored(encode(self._processor, turn.text, turn.views).inputs)
             elif turn.messages and turn.messages[-1].clip is not None:
                 turn.image.inputs = self._encode_video(turn.rendered, turn.messages[-1])[2]
             else:
@@ -271,7 +270,7 @@ class ConversationEncoder:
             first, end, frame = places[0], places[-1] + 1, messages[-1].shots[0].image
             return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, EncodedImage(video), first, end)]
         views, turns = [shot.image for each in messages for shot in each.shots], list[EncodedTurn]()
-        if self._family.encode is not None:
+        if self.by_processor:
             return [self._turn_of_processor(messages, rendered, ids, text, start, tuple(views))]
         added = self._tokenize(text)
         for number, (view, before) in enumerate(zip_longest(views, known[: len(views)])):
@@ -300,27 +299,26 @@ class ConversationEncoder:
         start: int,
         views: tuple[np.ndarray, ...],
     ) -> EncodedTurn:
-        made = self._processed(text, views)
+        made = encode(self._processor, text, views)
         places = [place for place, id in enumerate(made.ids, len(ids)) if id in self._image_ids]
         if not places:
-            raise ModelError(f"the checkpoint's processor has none of the image tokens {sorted(self._image_ids)} in it")
-        own = torch.arange(len(made.ids))[None] if self._own_positions is None else self._own_positions(made)
+            raise ModelError(
+                f"the checkpoint's processor writes none of the image tokens {sorted(self._image_ids)} of its "
+                "configuration: take both from the same checkpoint"
+            )
+        own = torch.arange(len(made.ids))[None] if self.whole or not self._own_positions else self._own_positions(made)
         return EncodedTurn(
             tuple(messages),
             rendered,
             [*ids, *made.ids],
             torch.cat([torch.arange(len(ids)).expand(len(own), -1), own + len(ids)], dim=1) + start,
             views[0],
-            EncodedImage(self._as_stored(made.inputs)),
+            EncodedImage(None if self.whole else self._as_stored(made.inputs)),
             places[0],
             places[-1] + 1,
             views,
             text,
         )
-
-    def _processed(self, text: str, views: Sequence[np.ndarray]) -> OwnEncoding:
-        assert self._family.encode is not None, "the family encodes with the checkpoint's processor"
-        return self._family.encode(self._processor, text, views)
 
     def _encode_alternative(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
         """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""
@@ -331,7 +329,7 @@ class ConversationEncoder:
             turns = self._encode_all(conversation.messages, origin.turns)
             return EncodedConversation(conversation.id, conversation.key, turns, origin)
         *before, last = origin.turns
-        if self._family.encode is not None:
+        if self.by_processor:
             encoded = EncodedConversation(conversation.id, conversation.key, before, origin)
             encoded.turns = [*before, *self._encode_messages(encoded, conversation.messages)]
             return encoded
@@ -379,19 +377,24 @@ class ConversationEncoder:
 
     def _why_whole(self) -> str | None:
         """Why turns cannot be encoded one after the other, found on a conversation of two turns; None if they can."""
-        question = Message.of_views("?", np.zeros((480, 640, 3), np.uint8))
-        view, said = question.shots[0].image, Message("assistant", self._stand_in)
-        rendered, later = self._render([question]), self._render([question, said, question])
-        first = self._processed(rendered, [view])
-        whole = self._processed(self._render([question, said, question], whole=True), [view, view])
         if self.rewrites:
             return "its chat template rewrites earlier turns"
         if self._own_positions is None:
             return "its positions are known to the model alone"
-        next_ids = self._processed(self._text_after(rendered, later), [view]).ids
-        if whole.ids[: len(first.ids)] != first.ids or whole.ids[-len(next_ids) :] != next_ids:
+        question = Message.of_views("?", np.zeros((480, 640, 3), np.uint8))
+        view, messages = question.shots[0].image, [question, Message("assistant", self._stand_in), question]
+        rendered, later = self._render([question]), self._render(messages)
+        first, after = encode(self._processor, rendered, [view]), self._text_after(rendered, later)
+        second = encode(self._processor, after, [view])
+        both = encode(self._processor, self._render(messages, whole=True), [view, view])
+        if both.ids[: len(first.ids)] != first.ids or both.ids[-len(second.ids) :] != second.ids:
             return "its processor encodes a turn differently beside others"
-        if set(whole.of_tokens) - ({"mm_token_type_ids"} if len(self._own_positions(whole)) > 1 else set()):
+        whole, alone = self._own_positions(both), self._own_positions(second)
+        reply = len(both.ids) - len(first.ids) - len(second.ids)
+        start = int(self._own_positions(first).max()) + 1 + reply
+        if not torch.equal(whole[:, -len(second.ids) :], alone + start):
+            return "its positions depend on other turns"
+        if set(both.of_tokens) - ({"mm_token_type_ids"} if len(whole) > 1 else set()):
             return "its attention is told which tokens are of images"
         return None
 

@@ -48,7 +48,7 @@ def checkpoint_family(model: str) -> Family:
     """The family of a checkpoint, that of last resort with the views of its processor; raises ModelError if its
     configuration, or then its processor, is not available."""
     family = family_of(config := _config_of(model))
-    return family if family.encode is None else family_of(config, checkpoint_processor(model))
+    return family_of(config, checkpoint_processor(model)) if family.by_processor else family
 
 
 def sees_videos(model: str) -> bool:

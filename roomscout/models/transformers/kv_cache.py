@@ -12,7 +12,7 @@ from transformers import Cache
 
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.models.transformers.encoding import EncodedConversation
-from roomscout.models.transformers.layers import SPARE_COLUMNS, GrowingLayer, KeptLayer, RowSource
+from roomscout.models.transformers.layers import SPARE_COLUMNS, GrowingLayer, KeptLayer, RowSource, StateLayer
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,8 @@ class CachedBatch:
     def protect(self) -> None:
         """Prepare a call which `roll_back` undoes, unless it is recorded."""
         for layer in self.cache.layers:
-            layer.protect()
+            if isinstance(layer, StateLayer):
+                layer.protect()
 
     def roll_back(self) -> None:
         """Drop what a call has added."""
@@ -138,10 +139,10 @@ class KVStore:
         prefix, row = self.reusable(encoded), self._rows.get((encoded.origin or encoded).key)
         copied = replace(encoded, key=next(self._fork_keys), origin=None)
         fork = self._rows[copied.key] = CachedRow(copied, encoded.ids[:prefix], last_use=self._calls)
-        if row is not None and prefix and (source := _Source.of(row)) is not None:
-            layers = [make(self._planned) for make in self._makers]
+        if row is not None and prefix and (source := _source(row)) is not None:
+            layers = [make(0) for make in self._makers]
             for index, layer in enumerate(layers):
-                layer.take([source.of_layer(index)])
+                layer.take([source(index)])
             CachedBatch([fork], torch.ones(1, len(row.ids), dtype=torch.bool), layers)
         return copied
 
@@ -158,7 +159,8 @@ class KVStore:
         """Record a call: `mask` (rows, new columns) marks the tokens it added, `ids` are each row's tokens after it."""
         batch.mask = torch.cat([batch.mask, mask], dim=1)
         for layer in batch.cache.layers:
-            layer.keep()
+            if isinstance(layer, StateLayer):
+                layer.keep()
         for row, row_ids in zip(batch.live, ids, strict=True):
             row.ids = row_ids
 
@@ -235,42 +237,31 @@ class KVStore:
                 self.release(row.encoded.key)
 
         with undone_on_failure(release_all):
-            sources = {id(row): _Source.of(row) for row in rows}
+            batches = {id(row.batch): row.batch for row in rows if row.batch is not None}.values()
+            sources = {id(row): _source(row) for row in rows}
             layers: list[list[KeptLayer]] = [[] for _ in groups]
             for index, make in enumerate(self._makers):
                 for group, new in zip(groups, layers, strict=True):
                     new.append(make(planned))
                     of_group = [sources[id(row)] for row in group]
-                    new[-1].take([None if source is None else source.of_layer(index) for source in of_group])
-                for source in filter(None, sources.values()):
-                    source.batch.cache.layers[index] = GrowingLayer()
-        batches = []
+                    new[-1].take([None if source is None else source(index) for source in of_group])
+                for batch in batches:
+                    batch.cache.layers[index] = GrowingLayer()
+        made = []
         for group, new in zip(groups, layers, strict=True):
             lengths = torch.tensor([len(row.ids) for row in group])[:, None]
-            batches.append(CachedBatch(group, torch.arange(lengths.max()) >= lengths.max() - lengths, new))
-        return batches
+            made.append(CachedBatch(group, torch.arange(lengths.max()) >= lengths.max() - lengths, new))
+        return made
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Where a row's keys and values are: `columns`, on the device, of the row at this index of a batch."""
-
-    batch: CachedBatch
-    index: int
-    columns: torch.Tensor
-
-    @classmethod
-    def of(cls, row: CachedRow) -> "_Source | None":
-        """None if nothing of the row is cached."""
-        if row.batch is None or not row.ids:
-            return None
-        index, layers = row.batch.rows.index(row), row.batch.cache.layers
-        device = next(layer.device for layer in layers if isinstance(layer, GrowingLayer))
-        return cls(row.batch, index, row.batch.columns(index).to(device))
-
-    def of_layer(self, index: int) -> RowSource:
-        """What the layer at this index copies the row from."""
-        return self.batch.cache.layers[index], self.index, self.columns
+def _source(row: CachedRow) -> Callable[[int], RowSource] | None:
+    """What the layer at an index copies a row from, None if nothing of the row is cached."""
+    if row.batch is None or not row.ids:
+        return None
+    index, layers = row.batch.rows.index(row), row.batch.cache.layers
+    device = next(layer.device for layer in layers if isinstance(layer, GrowingLayer))
+    columns = row.batch.columns(index).to(device)
+    return lambda layer: (layers[layer], index, columns)
 
 
 def _common_prefix(row: CachedRow, encoded: EncodedConversation) -> int:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 # it is then copied only every other turn.
 SPARE_COLUMNS = 64
 
+STATES = {"linear_attention", "conv"}
+"""The types of layers that keep a state."""
+INDEXED = ("qwen4_exp", "qwen4_exp_text")
+"""The language models whose indexed layers were found to reply the same when their cache is reused."""
 RowSource = tuple["KeptLayer", int, torch.Tensor]
 """A layer of a batch, the index of a row in it, and the columns with that row's tokens, on the device."""
 
@@ -25,14 +29,6 @@ class KeptLayer(Protocol):
 
     def take(self, sources: Sequence[RowSource | None]) -> None:
         """Become a copy of these rows, right-aligned; None for a row without tokens."""
-        ...
-
-    def protect(self) -> None:
-        """Prepare a call that may fail, or that is not kept: `set_length` then returns to what is here now."""
-        ...
-
-    def keep(self) -> None:
-        """Keep what a call has added."""
         ...
 
     def set_length(self, columns: int) -> None:
@@ -94,12 +90,6 @@ class GrowingLayer(DynamicLayer):
         self._grow(columns)
         self._set_views(used)
         return self._buffers[0], self._buffers[1]
-
-    def protect(self) -> None:
-        """Does nothing: a call writes behind the used columns."""
-
-    def keep(self) -> None:
-        """Does nothing: a call has counted the columns that it wrote."""
 
     def set_length(self, columns: int) -> None:
         """Use exactly the first `columns` of the buffers; 0 frees the buffers."""
@@ -165,50 +155,53 @@ class IndexedLayer(GrowingLayer):
         self.indexer_keys = keys[:, :columns] if keys is not None and columns else None
         self.indexer_position_ids = places[..., :columns] if places is not None and columns else None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory allocated, those of the indexer included."""
+        held = [self.indexer_keys, self.indexer_position_ids]
+        return super().nbytes + sum(each.nbytes for each in held if each is not None)
+
 
 class StateLayer(LinearAttentionLayer):
     """The states of linear attention or of a short convolution, (rows, ...) each, after the last token. No token can be
     taken out of a state: what must not lose it is protected by a copy."""
 
-    _FACTS = (
-        *("conv_states", "recurrent_states", "is_conv_states_initialized", "is_recurrent_states_initialized"),
-        *("has_previous_state", "conv_kernel_size"),
-    )
-
     def __init__(self, states: int, planned: int = 0) -> None:
         super().__init__(number_of_states=states)
-        self._protected: dict[str, dict] | None = None
+        self._before: dict[str, dict] | None = None
 
     def take(self, sources: Sequence[RowSource | None]) -> None:
         """Become a copy of these rows, of which all or none have tokens."""
-        layers = [(source[0], source[1]) for source in sources if source is not None]
-        if not layers:
+        rows = [(source[0], source[1]) for source in sources if source is not None]
+        if not rows:
             return
-        first = layers[0][0]
-        for name in self._FACTS:
-            setattr(self, name, dict(getattr(first, name)))
-        self.dtype, self.device = first.dtype, first.device  # type: ignore[attr-defined]
-        for name in self._FACTS[:2]:
+        first = rows[0][0]
+        assert isinstance(first, StateLayer) and len(rows) == len(sources), "all rows have states, or none"
+        self.__dict__.update(first._facts(), dtype=first.dtype, device=first.device)
+        for name in ("conv_states", "recurrent_states"):
             for number, state in getattr(first, name).items():
                 if state is not None:
-                    rows = [getattr(layer, name)[number][index] for layer, index in layers]
-                    getattr(self, name)[number] = torch.stack(rows)
+                    getattr(self, name)[number] = torch.stack(
+                        [getattr(layer, name)[number][row] for layer, row in rows]
+                    )
 
     def protect(self) -> None:
-        """Let the next call change a copy of the states."""
-        self._protected = {name: dict(getattr(self, name)) for name in self._FACTS}
+        """Prepare a call that may fail, or that is not kept: let it change a copy of the states."""
+        self._before = self._facts()
         for states in (self.conv_states, self.recurrent_states):
             states.update({number: each.clone() for number, each in states.items() if each is not None})
 
     def keep(self) -> None:
-        """Drop the states from before the last call."""
-        self._protected = None
+        """Keep what a call has added."""
+        self._before = None
 
     def set_length(self, columns: int) -> None:
         """Return to the states from before the last call, if it was not kept."""
-        for name, value in (self._protected or {}).items():
-            setattr(self, name, value)
-        self._protected = None
+        self.__dict__.update(self._before or {}, _before=None)
+
+    def _facts(self) -> dict[str, dict]:
+        """The states and what is known of each, by the names of the attributes."""
+        return {name: dict(each) for name, each in vars(self).items() if isinstance(each, dict) and name != "_before"}
 
     @property
     def nbytes(self) -> int:
@@ -219,18 +212,22 @@ class StateLayer(LinearAttentionLayer):
 
 def layer_makers(config: "PreTrainedConfig") -> list[Callable[[int], KeptLayer]] | None:
     """For each layer of a model's language model what makes its cache with buffers of `planned` columns, by the layers
-    of transformers' own cache; None if one of them keeps neither all tokens nor a state, such as a sliding window."""
-    makers = list[Callable[[int], KeptLayer]]()
-    for layer in DynamicCache(config=config.get_text_config(decoder=True)).layers:
+    of transformers' own cache; None if one of them is of another kind, such as a sliding window."""
+    text, makers = config.get_text_config(decoder=True), list[Callable[[int], KeptLayer]]()
+    try:
+        layers = DynamicCache(config=text).layers
+    except (AttributeError, KeyError):  # a kind of layer that is registered with the model alone
+        return None
+    for layer in layers:
         if type(layer) is DynamicLayer:
             makers.append(GrowingLayer)
-        elif type(layer) is DynamicIndexedLayer:
+        elif type(layer) is DynamicIndexedLayer and text.model_type in INDEXED:
             makers.append(IndexedLayer)
         elif type(layer) is LinearAttentionLayer:
             makers.append(partial(StateLayer, layer.number_of_states))
         else:
             return None
-    return makers
+    return None if getattr(text, "cross_attention_layers", None) else makers
 
 
 def why_recomputed(config: "PreTrainedConfig") -> str | None:
@@ -239,14 +236,13 @@ def why_recomputed(config: "PreTrainedConfig") -> str | None:
     if not getattr(config.get_text_config(decoder=True), "use_cache", True):
         return "its configuration has use_cache false"
     if layer_makers(config) is None:
-        return "it has layers that keep only the newest tokens"
+        return "it has layers, such as those with a sliding window, whose cache is not reused"
     return None
 
 
 def keeps_states(config: "PreTrainedConfig") -> bool:
     """Whether a layer of the language model keeps a state in place of each token's keys and values."""
-    kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or []
-    return not {"linear_attention", "conv"}.isdisjoint(kinds)
+    return not STATES.isdisjoint(getattr(config.get_text_config(decoder=True), "layer_types", None) or [])
 
 
 def kv_token_bytes(config: "PreTrainedConfig", number_bytes: int) -> int:
@@ -255,9 +251,9 @@ def kv_token_bytes(config: "PreTrainedConfig", number_bytes: int) -> int:
     kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
     numbers = 0
     for kind, layer in zip(kinds, getattr(text, "per_layer_config", None) or [text] * len(kinds), strict=False):
-        if kind not in ("linear_attention", "conv"):
+        if kind not in STATES:
             head = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
-            numbers += 2 * layer.num_key_value_heads * head
+            numbers += 2 * (getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads) * head
     return numbers * number_bytes
 
 
@@ -267,12 +263,12 @@ def state_bytes(config: "PreTrainedConfig") -> int:
     Counted in float32, as transformers keeps the matrices."""
     text, numbers = config.get_text_config(decoder=True), 0
     kinds = getattr(text, "layer_types", None) or []
-    if "linear_attention" in kinds:
+    if "linear_attention" in kinds and hasattr(text, "linear_num_value_heads"):
         keys = text.linear_num_key_heads * text.linear_key_head_dim
         values = text.linear_num_value_heads * text.linear_value_head_dim
         each = values * text.linear_key_head_dim + (2 * keys + values) * text.linear_conv_kernel_dim
         numbers += each * kinds.count("linear_attention")
-    if "conv" in kinds:
+    if "conv" in kinds and hasattr(text, "conv_L_cache"):
         numbers += text.hidden_size * text.conv_L_cache * kinds.count("conv")
     return 4 * numbers
 

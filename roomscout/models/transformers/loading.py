@@ -114,7 +114,8 @@ def checkpoint_part(kind: Any, model: str) -> Any:
     """A checkpoint's configuration, tokenizer or processor of class `kind`; raises ModelError without one."""
     source, revision = _located(model)
     try:
-        return kind.from_pretrained(source, **revision, trust_remote_code=False)
+        safe = {} if kind is GenerationConfig else {"trust_remote_code": False}  # which it would keep as a setting
+        return kind.from_pretrained(source, **revision, **safe)
     except ImportError as error:
         raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
     except _LOADING_ERRORS as error:
@@ -217,12 +218,13 @@ def published_sampling(model: "str | PreTrainedModel") -> tuple[float, dict[str,
     temperature = (1.0 if settings.temperature is None else settings.temperature) if settings.do_sample else 0.0
     named = {name: getattr(settings, name, None) for name in NO_EFFECT}
     found = {name: value for name, value in named.items() if value not in (None, NO_EFFECT[name])}
+    found = {name: value for name, value in found.items() if value > 0 or name not in ("top_k", "top_p")}  # off in vLLM
     getLogger(__name__).info("Sampling as published: %s", {"temperature": temperature, **found})
     return temperature, found
 
 
 def require_model(model: Any) -> None:
-    """Raise ModelError unless this is a supported family's model with a language-model head, loaded on one device."""
+    """Raise ModelError unless this is an image-text-to-text model with a language-model head, loaded on one device."""
     kind = type(model).__name__
     if not isinstance(model, PreTrainedModel):
         raise ModelError(
@@ -245,7 +247,7 @@ def require_processor(processor: Any, model: PreTrainedModel) -> None:
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise ModelError(f"{kind} does not process both text and images: pass what AutoProcessor loads for the model")
     tokens, outputs = len(processor.tokenizer), config.get_text_config().vocab_size
-    by_processor = family_of(config).encode is not None
+    by_processor = family_of(config).by_processor
     image, vision = processor.image_processor, None if by_processor else config.vision_config
     patches = getattr(image, "patch_size", None), getattr(image, "merge_size", None)
     wanted = getattr(vision, "patch_size", None), getattr(vision, "spatial_merge_size", None)

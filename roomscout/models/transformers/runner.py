@@ -177,8 +177,9 @@ class ModelRunner:
         self._store.release(key)
 
     def forget(self) -> None:
-        """Free the keys and values of all conversations, as after a change of weights."""
+        """Free what is cached of all conversations, as after a change of weights."""
         self._store.release_others([])
+        self._alternatives_come = False
 
     def peak_memory_bytes(self) -> int:
         """Peak CUDA memory allocated so far; 0 on other devices."""
@@ -201,7 +202,8 @@ class ModelRunner:
     ) -> GeneratedBatch:
         """Generate once. Costs are counted from `started` and `reused_before`, taken before the first attempt."""
         reused = list(map(min, reused_before, self._reusable(batch)))
-        images = [len(_turns_with_new_images(encoded, length)) for encoded, length in zip(batch, reused, strict=True)]
+        new = [_turns_with_new_images(encoded, length) for encoded, length in zip(batch, reused, strict=True)]
+        images = [sum(len(turn.views) or 1 for turn in turns) for turns in new]
         working = self._prefill_ahead(batch)
         shared = working[0].origin is not None
         cached = self._store.share(working) if shared else self._store.arrange(working)
@@ -246,15 +248,16 @@ class ModelRunner:
 
         Layers that keep states would take in the padding between a row's cached and new tokens. Their rows are
         therefore prefilled up to their last token, rows with equally many tokens together, and their replies are
-        computed again in the next turn: cached is what was prefilled. Once alternatives were asked for, that ends with
-        the last image, where alternatives begin to differ, and what is behind it is computed on copies."""
+        computed again in the next turn: cached is what was prefilled. Once alternatives were asked for, and if a
+        template rewrites turns, that ends with the last image, behind which texts differ, and the rest is computed on
+        copies."""
         if not self._keeps_states:
             self._prefill_stragglers(batch)
             return batch
-        if batch[0].origin is None and not self._alternatives_come:
+        self._alternatives_come |= batch[0].origin is not None
+        if not (self._alternatives_come or self._encoder.rewrites):
             self._prefill_evenly(batch, [len(encoded.ids) - 1 for encoded in batch])
             return batch
-        self._alternatives_come = True
         origins = [encoded.origin or encoded for encoded in batch]
         self._prefill_evenly(origins, [origin.last_image_end for origin in origins])
         copies = [self._store.fork(encoded) for encoded in batch]

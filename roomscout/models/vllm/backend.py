@@ -80,7 +80,8 @@ class VllmBackend(Backend):
         self._encoder = LayoutEncoder(processor, config, tiles_per_view=options.tiles_per_view)
         self._encoding = threading.Lock()  # tokenizers are not thread-safe
         if vllm.max_model_len is None and options.planned_tokens:
-            longest = min(text_config.max_position_embeddings, int(LENGTH_MARGIN * options.planned_tokens))
+            most = getattr(text_config, "max_position_embeddings", options.planned_tokens * 2)
+            longest = min(most, int(LENGTH_MARGIN * options.planned_tokens))
             vllm = replace(vllm, max_model_len=longest)
         self._merged = None if options.adapter is None else TemporaryDirectory(prefix="roomscout-merged-")
         if options.adapter is not None and self._merged is not None:
@@ -128,7 +129,7 @@ class VllmBackend(Backend):
         return Reply(
             text=self._encoder.opening + self._tokenizer.decode(tokens, skip_special_tokens=True),
             tokens=tuple(tokens),
-            prompt_tokens=prompt_tokens,
+            prompt_tokens=answer.prompt_tokens,
             reused_tokens=answer.cached,
             generated_tokens=len(tokens),
             finish_reason="stop" if answer.ended else "length",
@@ -192,9 +193,11 @@ class VllmBackend(Backend):
 
 @dataclass(frozen=True)
 class _Answer:
-    """New ids, whether the model ended them, the number of cached prompt ids, and the requests that failed first."""
+    """New ids, whether the model ended them, the number of prompt ids and of cached ones, and the requests that failed
+    first."""
 
     tokens: list[int]
+    prompt_tokens: int
     ended: bool
     cached: int
     failures: int
@@ -212,4 +215,4 @@ def _read_answer(response: dict[str, Any], ids: list[int] | None, name: str, fai
     if choice["finish_reason"] not in ("stop", "length") or not choice["token_ids"]:
         raise ModelError(f"conversation {name}: the vLLM server ended its reply with {choice['finish_reason']!r}")
     ended, reused = choice["finish_reason"] == "stop", (cached or {}).get("cached_tokens") or 0
-    return _Answer(choice["token_ids"], ended, reused, failures)
+    return _Answer(choice["token_ids"], len(response["prompt_token_ids"]), ended, reused, failures)

@@ -61,4 +61,5 @@ def image_part(shot: Shot, with_pixels: bool) -> dict[str, Any]:
 def image_ends(encoded: EncodedConversation) -> list[int]:
     """For each image, the number of ids up to the end of its placeholders."""
     starts = accumulate((len(turn.ids) for turn in encoded.turns), initial=0)
-    return [start + turn.image_end for start, turn in zip(starts, encoded.turns, strict=False)]
+    ends = zip(starts, encoded.turns, strict=False)
+    return [start + turn.image_end for start, turn in ends for _ in range(len(turn.views) or 1)]

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from PIL import Image
     from transformers import PreTrainedConfig, ProcessorMixin
 
-    from roomscout.models.transformers.families.last_resort import OwnEncoding
-
 ImageInputs = Mapping[str, "torch.Tensor"]
 """A processor's output for one image, by the names of the model's inputs."""
 
@@ -39,6 +37,14 @@ class Views(Protocol):
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """Tokens of a view of this size in at most `tiles` tiles."""
         ...
+
+
+class AnySize:
+    """Views of any size, which the processor resizes."""
+
+    def why_not(self, width: int, height: int) -> str | None:
+        """None."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class Squares:
 
 
 def _not_of_this_family(*args: object) -> Any:
-    raise NotImplementedError("a family has these functions, or `encode`")
+    raise NotImplementedError("a family has these functions, unless its checkpoint's processor encodes")
 
 
 @dataclass(frozen=True)
@@ -106,10 +112,9 @@ class Family:
       `config.image_token_id`.
     - `video(processor, config, text, frames, clip)` encodes a text with a video as the family's processor does: the
       ids, their positions, and the model's inputs. None for a family that sees videos as images.
-    - `positions(config, ids, inputs)` are the positions (position_axes, len(ids)) of ids with one image, starting at 0:
+    - `positions(config, ids, inputs)` are the positions (axes, len(ids)) of ids with one image, starting at 0:
       3 axes (time, height, width) for M-RoPE, 1 for ordinary positions.
-    - `encode(processor, text, images)` encodes a text with images as the checkpoint's own processor does, in place of
-      the functions above: see `last_resort`.
+    - With `by_processor` the checkpoint's own processor encodes, in place of the functions above: see `last_resort`.
 
     Batches: rows are left-padded. Image inputs are concatenated over all images of the batch, so rows may have
     different numbers of images and tiles.
@@ -125,8 +130,7 @@ class Family:
     process: "Callable[[ProcessorMixin, Image.Image, int], dict[str, torch.Tensor]]" = _not_of_this_family
     placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _not_of_this_family
     positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _not_of_this_family
-    position_axes: int = 1
-    encode: "Callable[[ProcessorMixin, str, Sequence[np.ndarray]], OwnEncoding] | None" = None
+    by_processor: bool = False
     default_view: tuple[int, int] = (640, 480)
     tiled: bool = False
     qwen_vl_utils: bool = False

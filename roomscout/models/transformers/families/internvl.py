@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from roomscout.models.transformers.families.family import Family, ImageInputs, plain_positions
+from roomscout.models.transformers.families.family import AnySize, Family, ImageInputs, plain_positions
 
 if TYPE_CHECKING:
     import torch
@@ -10,13 +10,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 
-class _Tiles:
+class _Tiles(AnySize):
     """Views of any size: the processor resizes each to the grid of square tiles with the closest aspect ratio, and
     several tiles get an additional one with the whole view."""
-
-    def why_not(self, width: int, height: int) -> str | None:
-        """None: the processor resizes any view."""
-        return None
 
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """A fixed number per tile, plus the start and end tokens of an image."""
@@ -46,7 +42,6 @@ INTERNVL = Family(
     model_types=("internvl",),
     process=_process,
     placeholders=_placeholders,
-    position_axes=1,
     positions=plain_positions,
     views=_Tiles(),
     tiled=True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from roomscout.models import ModelError
-from roomscout.models.transformers.families.family import PRESERVE_THOUGHTS, Family
+from roomscout.models.transformers.families.family import PRESERVE_THOUGHTS, AnySize, Family
 
 if TYPE_CHECKING:
     import torch
@@ -29,14 +29,10 @@ class OwnEncoding:
 
 
 @dataclass(frozen=True)
-class ProcessedViews:
+class ProcessedViews(AnySize):
     """Views of any size, of which the checkpoint's processor makes what the model takes."""
 
     processor: "ProcessorMixin | None" = field(compare=False)
-
-    def why_not(self, width: int, height: int) -> str | None:
-        """None: the processor resizes any view."""
-        return None
 
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """Tokens of a view of this size, with those around it."""
@@ -77,7 +73,7 @@ def last_resort(config: "PreTrainedConfig", processor: "ProcessorMixin | None" =
         model_types=(config.model_type,),
         views=views,
         default_view=views.default(),
-        encode=encode,
+        by_processor=True,
         chat_options=PRESERVE_THOUGHTS,
     )
 
@@ -95,6 +91,10 @@ def encode_batch(
         made = processor(text=[*texts], images=pictures, return_tensors="pt", add_special_tokens=False, **padding)
     except (ValueError, TypeError, IndexError, KeyError) as error:
         raise ModelError(f"the checkpoint's processor does not take this conversation ({error})") from error
+    if lists := [name for name, each in made.items() if "pixel" in name and not isinstance(each, torch.Tensor)]:
+        raise ModelError(
+            f"the checkpoint's processor makes {lists[0]} of images, which is no tensor: it is not supported"
+        )
     return {name: each for name, each in made.items() if isinstance(each, torch.Tensor)}
 
 
@@ -118,25 +118,24 @@ def image_text(processor: "ProcessorMixin") -> str:
 
 
 def image_ids(processor: "ProcessorMixin", config: "PreTrainedConfig") -> set[int]:
-    """The ids that stand for parts of an image in a processor's ids."""
+    """The ids that stand for parts of an image: those of the configuration, or else of the processor."""
     named = [getattr(config, name, None) for name in ("image_token_id", "image_token_index")]
-    named += [getattr(processor, "image_token_id", None), *(getattr(processor, "image_token_ids", None) or [])]
-    return {id for id in named if isinstance(id, int)}
+    found = {id for id in named if isinstance(id, int)}
+    return found or {id for id in [getattr(processor, "image_token_id", None)] if isinstance(id, int)}
 
 
 def own_positions(config: "PreTrainedConfig") -> "Callable[[OwnEncoding], torch.Tensor] | None":
-    """What gives an encoding its positions (axes, len(ids)) from 0, where text and image tokens count alike, or with
-    M-RoPE as the model itself does; None if that has no function for it."""
+    """What gives an encoding its positions (axes, len(ids)) from 0, as the model itself does, or where text and image
+    tokens count alike; None for M-RoPE without a function of the model."""
     import torch
     from transformers import AutoModelForImageTextToText
 
-    if "mrope_section" not in str(config.get_text_config().to_dict()):
-        return lambda made: torch.arange(len(made.ids))[None]
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(config)
     rope = getattr(getattr(model, "model", model), "get_rope_index", None)
     if rope is None:
-        return None
+        mrope = "mrope_section" in str(config.get_text_config().to_dict())
+        return None if mrope else lambda made: torch.arange(len(made.ids))[None]
     takes = signature(rope).parameters
 
     def positions(made: OwnEncoding) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from roomscout.models.transformers.families.family import Family, ImageInputs, plain_positions
+from roomscout.models.transformers.families.family import AnySize, Family, ImageInputs, plain_positions
 
 if TYPE_CHECKING:
     import torch
@@ -10,12 +10,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 
-class _PaddedSquares:
+class _PaddedSquares(AnySize):
     """Views of any size: the processor pads each to a square, then resizes it."""
-
-    def why_not(self, width: int, height: int) -> str | None:
-        """None: the processor resizes any view."""
-        return None
 
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """One for each patch of the square, plus a newline token."""
@@ -40,7 +36,6 @@ LLAVA_ONEVISION = Family(
     model_types=("llava_onevision",),
     process=_process,
     placeholders=_placeholders,
-    position_axes=1,
     positions=plain_positions,
     views=_PaddedSquares(),
 )

@@ -90,7 +90,6 @@ QWEN3_VL = Family(
     model_types=("qwen3_vl", "qwen3_vl_moe"),
     process=_process,
     placeholders=_placeholders,
-    position_axes=3,
     positions=_mrope_positions,
     views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),
     qwen_vl_utils=True,
