@@ -15,7 +15,7 @@ LINES = {
     "roomscout/analysis": 6_320,
     "roomscout/base": 1_080,
     "roomscout/cluster": 760,
-    "roomscout/command": 1_080,
+    "roomscout/command": 1_280,
     "roomscout/data": 3_340,
     "roomscout/edge": 2_500,
     "roomscout/envs": 800,
@@ -28,7 +28,7 @@ LINES = {
     "benchmarks": 2_100,
     "examples": 820,
     "explorer": 2_760,
-    "tests": 22_980,
+    "tests": 23_200,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
