@@ -1,5 +1,6 @@
 """The batch size and the memory of a run, planned before any weights are loaded."""
 
+import logging
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,8 @@ from roomscout.rendering.camera import Intrinsics
 
 if TYPE_CHECKING:  # the module itself loads torch
     from roomscout.models.transformers.footprint import Footprint
+
+log = logging.getLogger(__name__)
 
 TURN_TEXT_TOKENS = 160
 """Tokens of a turn's message with Qwen's tokenizer if it reports an error, a clamped value and a blocked move."""
@@ -118,6 +121,8 @@ def suited_to_model(
         size = found["image_size"] if settings.image_size == "auto" else settings.image_size
         if reason := family.why_not(*size):  # type: ignore[misc]
             raise ConfigError(f"--image-size: {reason}")
+        if family.by_processor:
+            log.info("Views of %dx%d pixels, of which the processor of %s makes what it takes", *size, family.name)  # type: ignore[misc]
         found["dtype"] = dtype_on(settings.device, settings.dtype)
     if video is None:
         size = found["image_size"] if settings.image_size == "auto" else settings.image_size
