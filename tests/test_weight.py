@@ -17,7 +17,7 @@ LINES = {
     "roomscout/cluster": 760,
     "roomscout/command": 1_280,
     "roomscout/data": 3_340,
-    "roomscout/edge": 2_500,
+    "roomscout/edge": 2_520,
     "roomscout/envs": 800,
     "roomscout/models": 5_640,
     "roomscout/rendering": 4_680,
