@@ -1,11 +1,13 @@
 """A video as one input, on tiny checkpoints of the real classes."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from transformers.video_utils import VideoMetadata
 from untrained_checkpoints import write_untrained_family
@@ -65,6 +67,8 @@ def test_ids_pixels_and_positions_are_those_of_the_library(checkpoint: Path, fra
     assert torch.equal(encoder.image_inputs(turn)["pixel_values_videos"], theirs["pixel_values_videos"])
     model = AutoModelForImageTextToText.from_pretrained(checkpoint)
     times = {"second_per_grid_ts": theirs["second_per_grid_ts"]} if "qwen2_5" in config.model_type else {}
+    if "int(next(second_per_grid_ts))" in inspect.getsource(type(model.model)):
+        pytest.skip(f"transformers {transformers.__version__} takes whole seconds as the distance of frames")
     positions, _ = model.model.get_rope_index(
         theirs["input_ids"], theirs["mm_token_type_ids"], video_grid_thw=theirs["video_grid_thw"], **times
     )
