@@ -25,7 +25,6 @@ def test_the_explorer_is_well_also_with_its_weights(tmp_path: Path, capsys: pyte
 
 @pytest.mark.slow
 def test_a_model_without_a_family_says_what_it_reuses_and_that_its_replies_hold_no_action(tmp_path: Path, capsys):
-    """A model with random weights."""
     folder = str(write_other(tmp_path / "tiny", "lfm2_vl"))
     write_record(Path(folder), VIEWS_FILE, ViewSettings((128, 96), 60, max_new_tokens=8))
     assert main([folder, "--device", "cpu"]) == 0
