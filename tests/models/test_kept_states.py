@@ -62,7 +62,7 @@ def assert_equal(replies, expected) -> None:
 
 
 def test_fifteen_turns_compute_little_more_than_one_pass(checkpoint: str):
-    """In a batch of unlike lengths, where one question ends and another begins; also with alternatives. (Or six turns.)"""
+    """In a batch of unlike lengths, where one question ends and another begins; also with alternatives."""
     for anytime in (False, True):
         turns = TURNS if checkpoint.endswith("qwen3_5") else 6
         backend, plain = backend_of(checkpoint), backend_of(checkpoint, kv_reuse=False)
