@@ -102,7 +102,7 @@ def _two_turns(checkpoint: str, rooms: Path, settings: Settings, encoder: "Conve
     prompts = Path(existing_source(checkpoint)) / PROMPTS_FILE
     explore(
         rooms / QUESTIONS_FILE, policy=load_policy(move, **({"prompts": prompts} if prompts.is_file() else {})),
-        progress=False, scan_root=rooms, num_questions=1, steps=1, image_size=settings.image_size,
+        progress=False, scan_root=rooms, num_questions=1, image_size=settings.image_size,
         focal=settings.focal, tell=settings.tell,
     )  # fmt: skip
     made = []

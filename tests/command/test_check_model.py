@@ -35,6 +35,7 @@ def test_a_model_without_a_family_says_what_it_reuses_and_that_its_replies_hold_
     assert "replies hold no action" in said and said.endswith("Not all is well.\n")
 
 
+@pytest.mark.slow
 def test_why_turns_are_recomputed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main([str(write_other(tmp_path / "tiny", "gemma3")), "--device", "cpu"]) == 0
     assert "Reused across turns: nothing, it has layers, such as those with a sliding window" in capsys.readouterr().out

@@ -40,7 +40,7 @@ def tokens(backend, *conversations):
     return [reply.tokens for reply in backend.generate(conversations, ACTION)]
 
 
-@pytest.mark.parametrize("loop", [lambda backend: backend, traced], ids=["eager", "traced"])
+@pytest.mark.parametrize("loop", [lambda backend: backend, pytest.param(traced, marks=pytest.mark.slow)])
 def test_neither_a_batch_nor_a_resume_changes_replies(checkpoint, loop):
     backend, together, alone = loop(backend_of(checkpoint, 0.7, **ALL)), *map(different_conversations, (3, 3))
     for turn in range(3):

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from other_checkpoints import trl_template, write_other
+from other_checkpoints import OTHERS, trl_template
 from PIL import Image
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
-from untrained_checkpoints import write_untrained_family
+from untrained_checkpoints import UNTRAINED, write_untrained_family
 
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
@@ -45,12 +45,11 @@ THINKING = {"qwen3_5_think": (False, THINK), "qwen3_6": (True, THINK), "qwen3_8"
 """Of templates that are not asked to leave thoughts out: whether they append turns, and how they open replies."""
 
 
-def encoder_of(name: str, kind: str, folder: Path) -> ConversationEncoder:
+def encoder_of(name: str, kind: str) -> ConversationEncoder:
     """An encoder with the template `name` for a tiny checkpoint."""
-    (write_untrained_family if kind.startswith("qwen") else write_other)(folder, kind)
-    processor = AutoProcessor.from_pretrained(folder)
+    config, processor = {**OTHERS, **UNTRAINED}[kind]()
     processor.chat_template = trl_template(name)
-    return ConversationEncoder(processor, AutoConfig.from_pretrained(folder))
+    return ConversationEncoder(processor, config)
 
 
 def two_turns(encoder: ConversationEncoder, said: str) -> Conversation:
@@ -69,9 +68,9 @@ def as_words(text: str, dropped: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_two_turns_are_those_of_the_hubs_template(name: str, tmp_path: Path):
+def test_two_turns_are_those_of_the_hubs_template(name: str):
     kind, appends, opening, dropped = TEMPLATES[name]
-    encoder = encoder_of(name, kind, tmp_path / "tiny")
+    encoder = encoder_of(name, kind)
     assert (not encoder.rewrites, encoder.opening, encoder._dropped) == (appends, opening, dropped)
     if kind.startswith("qwen"):
         conversation = two_turns(encoder, "I turn.")
@@ -80,11 +79,11 @@ def test_two_turns_are_those_of_the_hubs_template(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", THINKING)
-def test_thoughts_stay_where_the_template_can_keep_them(name: str, tmp_path: Path, monkeypatch):
+def test_thoughts_stay_where_the_template_can_keep_them(name: str, monkeypatch):
     from roomscout.models.transformers import families
 
     monkeypatch.setattr(families, "FAMILIES", ())  # those of ours ask not to think
-    encoder, (appends, opening) = encoder_of(name, "qwen3_5", tmp_path / "tiny"), THINKING[name]
+    encoder, (appends, opening) = encoder_of(name, "qwen3_5"), THINKING[name]
     assert (not encoder.rewrites, encoder.opening) == (appends, opening)
     if appends:
         conversation = two_turns(encoder, f"{THINK}A wall.\n</think>\n\nI turn.")
