@@ -32,10 +32,7 @@ MODEL = ("model", "device", "dtype", "revision")
 """The flags that say which model to load, and how."""
 STEPS = 2
 BATCHES = (1, 8, 32, 64)
-FIRST_MOVE = (
-    'I look further. {"rotation_angle_degrees": 90, "forward_meters": 0, "left_meters": 0, "z_delta_meters": 0, '
-    '"answer": null, "done": false}'
-)
+FIRST_MOVE = 'I look further. {"rotation_angle_degrees": 90, "answer": null, "done": false}'
 EXTRAS = {"xgrammar": "--constrained", "bitsandbytes": "--quantize", "peft": "--adapter"}
 
 
@@ -87,7 +84,6 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
         text, tokens = encoder.text_of(conversation), len(encoder.encode(conversation).ids)
         print(f"--- turn {number}, {tokens} tokens in all, as the model reads it ---\n{text.removeprefix(before)}")
         before = text
-    print("---")
     return problems
 
 

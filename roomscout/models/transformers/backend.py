@@ -80,7 +80,7 @@ class TransformersBackend:
         self._encoder = ConversationEncoder(processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view)
         reusable = self._encoder.recomputed is None
         compiled = options.compile and reusable and not self._encoder.by_processor and not keeps_states(model.config)
-        self._say_what_is_slow(model, options, compiled)
+        self._say_what_is_slow(options, compiled, keeps_states(model.config), where.type)
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
         if kv_bytes is None:
             copies = model.get_memory_footprint() * weight_copies(compiled and frozen, str(where))
@@ -166,19 +166,17 @@ class TransformersBackend:
                 for encoded, row in zip(batch, result.rows, strict=True)
             ]
 
-    def _say_what_is_slow(self, model: "PreTrainedModel", options: ModelOptions, compiled: bool) -> None:
+    def _say_what_is_slow(self, options: ModelOptions, compiled: bool, stateful: bool, device: str) -> None:
         """Log a line for each thing that this model does not have here."""
-        from roomscout.models.transformers.layers import keeps_states
-
         recomputed = self._encoder.recomputed
         if options.kv_reuse and recomputed is not None:
             log.warning("%s: every turn recomputes the whole conversation: %s", self.name, recomputed)
         if options.compile and not compiled:
             log.warning("%s: its decoding steps are not compiled: that takes a family in docs/models.md", self.name)
-        if keeps_states(model.config):
+        if stateful:
             # transformers warns of each of its kernels, also on a CPU, for which there are none
             logging.getLogger("transformers.integrations.hub_kernels").setLevel("ERROR")
-            if model.device.type == "cuda" and not all(map(find_spec, FAST_KERNELS)):
+            if device == "cuda" and not all(map(find_spec, FAST_KERNELS)):
                 kernels = " and ".join(FAST_KERNELS.values())
                 log.warning("%s: linear attention is slower without %s", self.name, kernels)
 

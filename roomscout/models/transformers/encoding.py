@@ -307,18 +307,10 @@ class ConversationEncoder:
                 "configuration: take both from the same checkpoint"
             )
         own = torch.arange(len(made.ids))[None] if self.whole or not self._own_positions else self._own_positions(made)
-        return EncodedTurn(
-            tuple(messages),
-            rendered,
-            [*ids, *made.ids],
-            torch.cat([torch.arange(len(ids)).expand(len(own), -1), own + len(ids)], dim=1) + start,
-            views[0],
-            EncodedImage(None if self.whole else self._as_stored(made.inputs)),
-            places[0],
-            places[-1] + 1,
-            views,
-            text,
-        )
+        positions = torch.cat([torch.arange(len(ids)).expand(len(own), -1), own + len(ids)], dim=1) + start
+        image = EncodedImage(None if self.whole else self._as_stored(made.inputs))
+        all_ids, start, end = [*ids, *made.ids], places[0], places[-1] + 1
+        return EncodedTurn(tuple(messages), rendered, all_ids, positions, views[0], image, start, end, views, text)
 
     def _encode_alternative(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
         """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch.nn.functional import pad
@@ -20,25 +20,10 @@ STATES = {"linear_attention", "conv"}
 """The types of layers that keep a state."""
 INDEXED = ("qwen4_exp", "qwen4_exp_text")
 """The language models whose indexed layers were found to reply the same when their cache is reused."""
+KeptLayer: TypeAlias = "GrowingLayer | StateLayer"
+"""One layer's cache for the rows of a batch."""
 RowSource = tuple["KeptLayer", int, torch.Tensor]
 """A layer of a batch, the index of a row in it, and the columns with that row's tokens, on the device."""
-
-
-class KeptLayer(Protocol):
-    """One layer's cache for the rows of a batch."""
-
-    def take(self, sources: Sequence[RowSource | None]) -> None:
-        """Become a copy of these rows, right-aligned; None for a row without tokens."""
-        ...
-
-    def set_length(self, columns: int) -> None:
-        """Drop what a call has added behind the first `columns`."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory allocated."""
-        ...
 
 
 class GrowingLayer(DynamicLayer):
