@@ -30,7 +30,6 @@ ASKED = {"object_counting": 1, "object_rel_direction_easy": 1}
 """The questions about the made room, by type."""
 MODEL = ("model", "device", "dtype", "revision")
 """The flags that say which model to load, and how."""
-STEPS = 2
 BATCHES = (1, 8, 32, 64)
 FIRST_MOVE = 'I look further. {"rotation_angle_degrees": 90, "answer": null, "done": false}'
 EXTRAS = {"xgrammar": "--constrained", "bitsandbytes": "--quantize", "peft": "--adapter"}
@@ -156,7 +155,7 @@ def _of_weights(model: dict[str, str], rooms: Path, root: Path) -> list[str]:
     policy, runs = load_policy(**model), []
     for name, size in (("together", len(ASKED)), ("alone", 1)):
         runs.append(explore(
-            rooms / QUESTIONS_FILE, policy=policy, log_root=root / name, progress=False, scan_root=rooms, steps=STEPS,
+            rooms / QUESTIONS_FILE, policy=policy, log_root=root / name, progress=False, scan_root=rooms, steps=2,
             batch_size=size, max_batched_turns="all",
         ))  # fmt: skip
     for trajectory in runs[0]:
