@@ -24,15 +24,15 @@ SET_BY_LOADING = ("dtype", "device", "quantize", "revision", "adapter")
 
 
 class TransformersBackend:
-    """Replies with a model of a supported family: one that is loaded already, or with `from_checkpoint` a checkpoint's.
+    """Replies with an image-text-to-text model: one that is loaded already, or with `from_checkpoint` a checkpoint's.
 
     `model` and `processor` are what AutoModelForImageTextToText and AutoProcessor load. Weights, adapters included, are
     used as they are at each call. If they change while conversations are in progress, call `release_all`. The model
     must stay on its device and in its dtype.
 
     The model stays the caller's. Inside a call it is in eval mode, without gradients, its text layers use our attention
-    (unless theirs is "eager"), and of its generation settings only end and padding tokens apply. Between calls all of
-    this is as the caller left it.
+    (unless theirs is "eager", or it has no family of its own), and of its generation settings only end and padding
+    tokens apply. Between calls all of this is as the caller left it.
 
     `options` has the defaults of SET_BY_LOADING: the model has them already. With `kv_cache_bytes` None, keys and
     values may fill half of the memory that is free now: set it if training needs more later. `name`, by default the

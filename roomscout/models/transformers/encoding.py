@@ -31,7 +31,7 @@ _THOUGHTFUL = f"<think>\n{_THOUGHT}\n</think>\n\n{_REPLY}"
 
 @dataclass
 class EncodedImage:
-    """The model's inputs for one image, by name. Set to None to free them; the image is reprocessed on demand."""
+    """The model's inputs for a turn's images, by name. Set to None to free them; images are reprocessed on demand."""
 
     inputs: dict[str, torch.Tensor] | None
 
@@ -44,8 +44,8 @@ class EncodedTurn:
     len(ids)), as the model's family defines them. `view` is (H, W, 3) uint8, and the image's placeholders are
     `ids[image_start:image_end]`.
 
-    If the checkpoint's processor encodes, a turn has all `views` of its messages; `text` is what that processor read.
-    """
+    If the checkpoint's processor encodes, a turn has all `views` of its messages with the text between them; `text`
+    is what that processor read."""
 
     messages: tuple[Message, ...]
     rendered: str
@@ -133,6 +133,9 @@ class ConversationEncoder:
     ModelError for several tiles if the family has none.
     """
 
+    keeps_pixels = True
+    """Whether images are encoded for a model in this process."""
+
     def __init__(
         self,
         processor: "ProcessorMixin",
@@ -154,6 +157,8 @@ class ConversationEncoder:
         self._added_tokens = _added_tokens_pattern(tokenizer.get_added_vocab())
         self._special_tokens = _added_tokens_pattern(special)
         self._cache: dict[int, EncodedConversation] = {}
+        options = self._family.chat_options.items()  # transformers warns of those that the template does not name
+        self._chat_options = {name: each for name, each in options if name in str(processor.chat_template)}
         self._stand_in, self._dropped, self.opening = _REPLY, "", ""
         self._folds_system = self._splits_thoughts = False
         self._folds_system = not self._renders_system()
@@ -161,7 +166,7 @@ class ConversationEncoder:
         self.by_processor = self._family.by_processor
         self.recomputed, self.whole = why_recomputed(config), False
         if self.by_processor:
-            self._own_positions, self._image_ids = own_positions(config), image_ids(processor, config)
+            self._image_ids = image_ids(processor, config)
             self.recomputed = self.recomputed or self._why_whole()
             self.whole = self.recomputed is not None
 
@@ -306,9 +311,9 @@ class ConversationEncoder:
                 f"the checkpoint's processor writes none of the image tokens {sorted(self._image_ids)} of its "
                 "configuration: take both from the same checkpoint"
             )
-        own = torch.arange(len(made.ids))[None] if self.whole or not self._own_positions else self._own_positions(made)
+        own = torch.arange(len(made.ids))[None] if self.whole else self._own_positions(made)
         positions = torch.cat([torch.arange(len(ids)).expand(len(own), -1), own + len(ids)], dim=1) + start
-        image = EncodedImage(None if self.whole else self._as_stored(made.inputs))
+        image = EncodedImage(self._as_stored(made.inputs) if self.keeps_pixels and not self.whole else None)
         all_ids, start, end = [*ids, *made.ids], places[0], places[-1] + 1
         return EncodedTurn(tuple(messages), rendered, all_ids, positions, views[0], image, start, end, views, text)
 
@@ -371,8 +376,9 @@ class ConversationEncoder:
         """Why turns cannot be encoded one after the other, found on a conversation of two turns; None if they can."""
         if self.rewrites:
             return "its chat template rewrites earlier turns"
-        if self._own_positions is None:
+        if (positions := own_positions(self._config)) is None:
             return "its positions are known to the model alone"
+        self._own_positions = positions
         question = Message.of_views("?", np.zeros((480, 640, 3), np.uint8))
         view, messages = question.shots[0].image, [question, Message("assistant", self._stand_in), question]
         rendered, later = self._render([question]), self._render(messages)
@@ -381,9 +387,9 @@ class ConversationEncoder:
         both = encode(self._processor, self._render(messages, whole=True), [view, view])
         if both.ids[: len(first.ids)] != first.ids or both.ids[-len(second.ids) :] != second.ids:
             return "its processor encodes a turn differently beside others"
-        whole, alone = self._own_positions(both), self._own_positions(second)
+        whole, alone = positions(both), positions(second)
         reply = len(both.ids) - len(first.ids) - len(second.ids)
-        start = int(self._own_positions(first).max()) + 1 + reply
+        start = int(positions(first).max()) + 1 + reply
         if not torch.equal(whole[:, -len(second.ids) :], alone + start):
             return "its positions depend on other turns"
         if set(both.of_tokens) - ({"mm_token_type_ids"} if len(whole) > 1 else set()):
@@ -407,10 +413,9 @@ class ConversationEncoder:
                 thought, text = text.removeprefix("<think>").split("</think>", 1)
                 said["reasoning_content"], text = thought.strip("\n"), text.lstrip("\n")
             chat.append(said | {"content": [*image, {"type": "text", "text": text}]})
-        template = str(self._processor.chat_template)
-        options = {name: each for name, each in self._family.chat_options.items() if name in template}
+        options = {"tokenize": False, "add_generation_prompt": True, **self._chat_options}
         try:
-            return self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **options)
+            return self._processor.apply_chat_template(chat, **options)
         except (TemplateError, TypeError, ValueError) as error:
             raise ModelError(f"the checkpoint's chat template does not take this conversation ({error})") from error
 

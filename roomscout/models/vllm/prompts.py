@@ -29,6 +29,8 @@ class LayoutEncoder(ConversationEncoder):
     """Encodes conversations without pixels: ids and positions depend on a view's size alone, so the image processor
     runs once for each size. The server has its own."""
 
+    keeps_pixels = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._by_size: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}
         super().__init__(*args, **kwargs)

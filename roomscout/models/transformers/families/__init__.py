@@ -1,4 +1,4 @@
-"""The supported model families: each module here has the Family records of one, and none is listed elsewhere."""
+"""The model families: each module here but `last_resort` has the Family records of one; none is listed elsewhere."""
 
 import importlib
 import pkgutil
