@@ -11,13 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINES = {
-    "roomscout/agent": 4_760,
+    "roomscout/agent": 4_780,
     "roomscout/analysis": 6_320,
     "roomscout/base": 1_080,
     "roomscout/cluster": 760,
     "roomscout/command": 1_280,
-    "roomscout/data": 3_340,
-    "roomscout/edge": 2_520,
+    "roomscout/data": 3_360,
+    "roomscout/edge": 2_540,
     "roomscout/envs": 800,
     "roomscout/models": 5_640,
     "roomscout/rendering": 4_680,
@@ -28,7 +28,7 @@ LINES = {
     "benchmarks": 2_100,
     "examples": 820,
     "explorer": 2_760,
-    "tests": 23_200,
+    "tests": 23_400,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
