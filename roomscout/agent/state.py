@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roomscout.agent.actions import METRIC, ActionSpace
+from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.actions.points import SeenPlace
+from roomscout.agent.actions.space import ActionSpace
 from roomscout.agent.policies import Decision, PolicyError
 from roomscout.agent.policies.messages import hidden_message, message_of_all_turns, system_message, turn_message
 from roomscout.agent.policies.prompts import Prompts

@@ -6,8 +6,10 @@ import struct
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 VIEW = "rgb"
 """The name of the view, which is the first image of each observation."""
@@ -24,7 +26,7 @@ class Shot:
     """An image with the name of its modality, (H, W, 3) uint8 RGB. Its PNG and its hash are computed on first use."""
 
     name: str
-    image: np.ndarray
+    image: "np.ndarray"
 
     @cached_property
     def png(self) -> bytes:
@@ -52,9 +54,10 @@ def fitting_size(width: int, height: int, most: int, side: int = 1, least: int =
     return wide, high
 
 
-def encode_png(image: np.ndarray) -> bytes:
+def encode_png(image: "np.ndarray") -> bytes:
     """(H, W, 3) uint8 RGB as a PNG (W3C Portable Network Graphics, third edition) in 3 ms for 640x480; Pillow takes 19,
     a quarter of a turn's CPU time, most of it to choose a filter for every row."""
+    import numpy as np
     from isal import isal_zlib  # machines that only run models (benchmarks.gpu) may lack it
 
     height, width, _ = image.shape

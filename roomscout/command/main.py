@@ -17,14 +17,15 @@ def main(argv: list[str]) -> int:
     try:
         with deferred_interrupts():  # in the midst of an import they would end in a traceback
             from roomscout.command.verbs import overview, read_verb, show_all_flags
-            from roomscout.edge.flags import parse_command_line
-            from roomscout.edge.reading import read_settings
         if not argv:
             print(overview())
             return 2
         flags, command = read_verb(argv)
         if command is not None:
             return command(flags)
+        with deferred_interrupts():
+            from roomscout.edge.flags import parse_command_line
+            from roomscout.edge.reading import read_settings
         given = parse_command_line(flags)
         if given.help:
             return show_all_flags(vars(read_settings(given.settings)))

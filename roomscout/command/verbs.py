@@ -15,24 +15,20 @@ from typing import Any
 from roomscout import SCRIPT, __version__
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import did_you_mean, either
-from roomscout.edge import sections as of
-from roomscout.edge.declaring import Section
-from roomscout.edge.flags import flags_parser
-from roomscout.edge.settings import DEFAULTS
 
 
 @dataclass(frozen=True)
 class Verb:
     """One verb: what it does, and two commands as examples. `flags` makes of its arguments the flags that it stands
-    for, or raises ConfigError; `sections` are those that it takes, the main ones first. Any other verb has a `target`,
-    "module:function", which takes the arguments and returns the status. With `parts`, its first argument names a
-    command."""
+    for, or raises ConfigError; `sections` names those of edge/sections.py that it takes, the main ones first. Any other
+    verb has a `target`, "module:function", which takes the arguments and returns the status. With `parts`, its first
+    argument names a command."""
 
     does: str
     examples: tuple[str, str]
     takes: str = "[FLAGS]"
     flags: Callable[[Sequence[str]], list[str]] | None = None
-    sections: tuple[type[Section], ...] = ()
+    sections: tuple[str, ...] = ()
     target: str = ""
     parts: bool = False
 
@@ -43,15 +39,15 @@ class Verb:
 
 
 RUN_SECTIONS = (
-    of.QuestionSettings,
-    of.RenderSettings,
-    of.ModelSettings,
-    of.ScheduleSettings,
-    of.OutputSettings,
-    of.ControlSettings,
-    of.ServerSettings,
-    of.PlaySettings,
-    of.ClusterSettings,
+    "QuestionSettings",
+    "RenderSettings",
+    "ModelSettings",
+    "ScheduleSettings",
+    "OutputSettings",
+    "ControlSettings",
+    "ServerSettings",
+    "PlaySettings",
+    "ClusterSettings",
 )
 """What a run of many questions takes, the main sections first."""
 ABOUT = """\
@@ -105,7 +101,7 @@ VERBS = {
         ),
         "SCAN [QUESTION] [FLAGS]",
         _ask,
-        (*RUN_SECTIONS[1:7], of.WhatToRun),
+        (*RUN_SECTIONS[1:7], "WhatToRun"),
     ),
     "eval": Verb(
         "Answer the questions of a benchmark or a file, many at a time, and score them.",
@@ -123,20 +119,20 @@ VERBS = {
             "roomscout play --benchmark rooms --num-questions 20 --annotator anna ben --samples 2",
         ),
         flags=_only_flags("play", "--batch", "--policy", "human"),
-        sections=(*RUN_SECTIONS[:2], *RUN_SECTIONS[3:6], of.PlaySettings),
+        sections=(*RUN_SECTIONS[:2], *RUN_SECTIONS[3:6], "PlaySettings"),
     ),
     "resume": Verb(
         "Continue a run where it stopped: the newest, or the one in a folder.",
         ("roomscout resume", "roomscout resume runs/first --retry-failed"),
         "[RUN] [FLAGS]",
         _resume,
-        (of.WhatToRun, *RUN_SECTIONS[1:]),
+        ("WhatToRun", *RUN_SECTIONS[1:]),
     ),
     "plan": Verb(
         "Print the size, memory and batch size of a run without starting it.",
         ("roomscout plan --scan-root scans", "roomscout plan --scan-root scans --device cpu --model embedded"),
         flags=_only_flags("plan", "--plan"),
-        sections=(*RUN_SECTIONS, of.WhatToRun),
+        sections=(*RUN_SECTIONS, "WhatToRun"),
     ),
     "check": Verb(
         "Print how many questions have a scan.",
@@ -273,6 +269,8 @@ def overview() -> str:
 
 def show_all_flags(defaults: Mapping[str, Any]) -> int:
     """Print the verbs and the help of all flags, with these defaults; returns the exit status."""
+    from roomscout.edge.flags import flags_parser
+
     flags_parser(description=f"{ABOUT}\n\n{overview()}", defaults=defaults).print_help()
     return 0
 
@@ -284,8 +282,12 @@ def show_help(name: str) -> int:
     if verb.target:
         print(f"{about}\n")
         return verb.run(["--help"])
+    from roomscout.edge import sections
+    from roomscout.edge.flags import flags_parser
+    from roomscout.edge.settings import DEFAULTS
+
     usage = f"roomscout {name} {verb.takes.removesuffix('[FLAGS]')}".strip()
-    flags_parser(verb.sections, usage, about, DEFAULTS).print_help()
+    flags_parser([getattr(sections, each) for each in verb.sections], usage, about, DEFAULTS).print_help()
     return 0
 
 

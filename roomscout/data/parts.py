@@ -3,9 +3,10 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from roomscout.data.questions import Question
+if TYPE_CHECKING:
+    from roomscout.data.questions import Question
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Part:
         return f"{self.number}/{self.of}"
 
 
-def cut(questions: Sequence[Question], of: int) -> list[list[Question]]:
+def cut(questions: "Sequence[Question]", of: int) -> "list[list[Question]]":
     """Divide questions into `of` parts; each keeps the order of `questions`. Scenes are never divided, so each scan is
     loaded by one part. Assigns scenes in descending order of their number of questions, each to the part with the
     fewest so far; ties go to the first scene and the lowest part. Raises ValueError if there are fewer scenes than

@@ -1,32 +1,26 @@
-"""The Python API: questions in, trajectories out, with or without a run folder."""
+"""The Python API: questions in, trajectories out, with or without a run folder.
+
+What a call needs is imported with the first call, so that `from roomscout import ask` takes little time.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.policies import Policy
-from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.named import make_policy
-from roomscout.agent.policies.prompts import model_prompts
-from roomscout.agent.policies.replies import action_format
-from roomscout.agent.running import answer_in_memory
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
-from roomscout.data.benchmarks import find_benchmark
-from roomscout.data.questions import Question, QuestionError, Selection, ask_one, normalized
 from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.declaring import Role
-from roomscout.edge.memory import MemoryPlan, suited_to_model
-from roomscout.edge.parts import model_options, server_options
-from roomscout.edge.planning import plan, run
 from roomscout.edge.reading import changed, located, read_settings
 from roomscout.edge.sections import FILTERS, ClusterSettings, ModelSettings, ServerSettings, WhatToRun
 from roomscout.edge.settings import SETTINGS, Settings, names_in
-from roomscout.models.engines import backend_from, is_torch_module, make_backend
-from roomscout.models.transformers.backend import TransformersBackend
-from roomscout.models.transformers.source import checkpoint_of
-from roomscout.runs.trajectories import Trajectory, load_trajectories, trajectories
+
+if TYPE_CHECKING:
+    from roomscout.data.questions import Question, Selection
+    from roomscout.runs.trajectories import Trajectory
 
 MODEL_SETTINGS = tuple(name for name in names_in(ModelSettings) if name not in ("policy", "engine"))
 """Settings that `load_policy` accepts."""
@@ -49,7 +43,7 @@ def ask(
     policy: Policy | type[Policy] | str | None = None,
     log_root: str | Path | None = None,
     **settings: Any,
-) -> Trajectory:
+) -> "Trajectory":
     """Ask one question about one scan file.
 
     `policy` is the result of `load_policy`, your own policy, its class, or its name "module:Class". By default, the
@@ -60,6 +54,9 @@ def ask(
     Raises ConfigError, QuestionError, RenderError, ModelError or RunError if the question cannot be asked, PolicyError
     if a policy raises an error.
     """
+    from roomscout.data.benchmarks import find_benchmark
+    from roomscout.data.questions import Selection, ask_one
+
     if settings.get("samples", 1) != 1:
         raise ConfigError("ask returns one trajectory: for several answers, call explore with samples")
     given = settings_in_python({"ply": scan}, settings, policy, log_root)
@@ -69,13 +66,13 @@ def ask(
 
 
 def explore(
-    questions: str | Path | Iterable[Question],
+    questions: "str | Path | Iterable[Question]",
     *,
     policy: Policy | type[Policy] | str | None = None,
     log_root: str | Path | None = None,
     progress: bool = True,
     **settings: Any,
-) -> list[Trajectory]:
+) -> "list[Trajectory]":
     """Ask many questions in lockstep, from a question file or as Question objects; returns trajectories in their order.
 
     Question objects follow the rules of a question file, and are validated before anything starts: ids may be whole
@@ -93,6 +90,9 @@ def explore(
     Other arguments and errors are as for `ask`. The setting `scan_root` is the folder of the scans; raises ScanNotFound
     if it does not exist.
     """
+    from roomscout.data.benchmarks import find_benchmark
+    from roomscout.data.questions import QuestionError, Selection, normalized
+
     on_disk = log_root is not None
     if isinstance(questions, str | Path):
         about = {"batch": True, "questions": questions}
@@ -117,6 +117,8 @@ def explore(
 
 def _first_places(given: Sequence[Any]) -> list[int]:
     """For each question, the position at which the list has it first."""
+    from roomscout.data.questions import Question
+
     first: dict[str, int] = {}
     places = []
     for place, question in enumerate(given):
@@ -130,6 +132,8 @@ def _times_given(given: Sequence[Any], places: Sequence[int]) -> int:
     times = Counter(places)
     fewest, most = (min(times.values()), max(times.values())) if times else (1, 1)
     if fewest != most:
+        from roomscout.data.questions import QuestionError
+
         often, seldom = (next(given[place].id for place in times if times[place] == count) for count in (most, fewest))
         raise QuestionError(
             f"the list has question {often} {most} times and question {seldom} {fewest} times: give every question "
@@ -155,6 +159,15 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     take `prompts` only. With `logprobs`, `turn.reply.logprobs` has those of its tokens. Raises ConfigError or
     ModelError.
     """
+    from roomscout.agent.policies.model import ModelPolicy
+    from roomscout.agent.policies.prompts import model_prompts
+    from roomscout.agent.policies.replies import action_format
+    from roomscout.edge.memory import MemoryPlan, suited_to_model
+    from roomscout.edge.parts import model_options, server_options
+    from roomscout.models.engines import backend_from, is_torch_module, make_backend
+    from roomscout.models.transformers.backend import TransformersBackend
+    from roomscout.models.transformers.source import checkpoint_of
+
     taken = {*MODEL_SETTINGS, *names_in(ServerSettings), "engine"}
     if settings.get("engine") == "vllm":
         raise ConfigError("--engine vllm starts with a run: pass engine and model to ask or explore")
@@ -194,11 +207,15 @@ def _shown(model: object) -> str:
 
 def _trajectories(
     settings: Settings,
-    asked: Selection | None,
+    asked: "Selection | None",
     policy: Policy | type[Policy] | str | None,
     on_disk: bool,
     show_progress: bool = False,
-) -> list[Trajectory]:
+) -> "list[Trajectory]":
+    from roomscout.agent.running import answer_in_memory
+    from roomscout.edge.planning import plan, run
+    from roomscout.runs.trajectories import load_trajectories, trajectories
+
     made = make_policy(policy, settings.seed) if isinstance(policy, type) else policy
     decides = None if isinstance(made, str) else made  # a name is in the settings
     if decides is not None and Policy not in type(decides).__mro__:

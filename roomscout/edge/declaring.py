@@ -5,7 +5,9 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -77,13 +79,18 @@ class Section:
     @classmethod
     def helps(cls) -> dict[str, str]:
         """The help of each setting by name: the docstrings below them."""
-        (parsed,) = ast.parse(inspect.getsource(cls)).body
-        assert isinstance(parsed, ast.ClassDef)
+        parsed = next(each for each in _classes(inspect.getfile(cls)) if each.name == cls.__name__)
         return {
             ast.unparse(each.target): " ".join(ast.literal_eval(below.value).split())
             for each, below in pairwise(parsed.body)
             if isinstance(each, ast.AnnAssign) and isinstance(below, ast.Expr)
         }
+
+
+@cache
+def _classes(file: str) -> list[ast.ClassDef]:
+    """The classes of a module, parsed once for all its sections."""
+    return [each for each in ast.parse(Path(file).read_text()).body if isinstance(each, ast.ClassDef)]
 
 
 def alternatives(hint: Any) -> list[Any]:

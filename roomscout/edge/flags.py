@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args, get_origin
 
 from roomscout import UpAxis
 from roomscout.base.errors import ConfigError
-from roomscout.base.plain_yaml import read_yaml
 from roomscout.base.text import argument_text, either
 from roomscout.base.verbs import Parser
 from roomscout.base.wording import flag
@@ -106,6 +105,8 @@ def _help(name: str, text: str, default: Any) -> str:
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
+    from roomscout.base.plain_yaml import read_yaml
+
     try:
         values = read_yaml(path)
     except (OSError, ValueError) as error:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import did_you_mean, on_disk
 from roomscout.base.wording import flag
-from roomscout.data.benchmarks import benchmark_names
+from roomscout.data.benchmark_names import benchmark_names
 from roomscout.edge.settings import DEFAULTS, SETTINGS, SEVERAL, Settings
 from roomscout.models import EMBEDDED
 

@@ -16,15 +16,15 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Lt
 
 from roomscout import UpAxis
-from roomscout.agent.actions import action_spaces
+from roomscout.agent.actions import SPACES
 from roomscout.agent.policies.named import CONTROLS
 from roomscout.base.shots import VIEW
-from roomscout.data.benchmarks import DEFAULT, benchmark_names
+from roomscout.data.benchmark_names import DEFAULT, benchmark_names
 from roomscout.edge import types
 from roomscout.edge.declaring import EngineName, Role, Rules, Section, setting
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.vllm import VllmOptions
-from roomscout.rendering.modalities import MODALITIES
+from roomscout.rendering.modalities import MODALITY_NAMES
 from roomscout.rendering.registry import RENDERER_NAMES, RENDERERS
 from roomscout.runs import LOG_ROOT
 from roomscout.runs.movers import MOVERS, TURNS_ONLY
@@ -137,7 +137,7 @@ class RenderSettings(Section):
     camera_pitch: Annotated[float, Gt(-90), Lt(90)] = setting(-15.0, Role.ANSWER, unless=VIDEO)
     """Pitch of the camera in degrees; negative looks down."""
     # A level camera at eye height sees the floor only beyond 2 m, and in small rooms mostly walls.
-    see: types.See = setting((VIEW,), Role.ANSWER, "NAME", choices=lambda: MODALITIES, unless=VIDEO)
+    see: types.See = setting((VIEW,), Role.ANSWER, "NAME", choices=lambda: MODALITY_NAMES, unless=VIDEO)
     """The images of each turn: the view (rgb), always the first, and {choices}, in the order given."""
 
 
@@ -268,7 +268,7 @@ class ControlSettings(Section):
     min_turns: Annotated[int, Ge(0)] = setting(0, Role.ANSWER, "N", unless=("moves", "moves_of", "given=path", *VIDEO))
     """Count no answer before turn N, the first of which is turn 0."""
     actions: str = setting(
-        "metric", Role.ANSWER, "NAME|FILE.py:NAME", unless=(*WITHOUT_MODEL, *VIDEO), choices=action_spaces
+        "metric", Role.ANSWER, "NAME|FILE.py:NAME", unless=(*WITHOUT_MODEL, *VIDEO), choices=lambda: SPACES
     )
     """How the model says how to move the camera: {choices}, or by your own ActionSpace as path/to/file.py:NAME."""
     translation: bool = setting(

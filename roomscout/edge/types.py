@@ -13,7 +13,7 @@ from roomscout.base.shots import VIEW
 from roomscout.base.text import json_in
 from roomscout.data.parts import Part
 from roomscout.models.checkpoint_files import TellName
-from roomscout.rendering.modalities import MODALITIES
+from roomscout.rendering.modalities import MODALITY_NAMES
 from roomscout.runs import NEWEST
 
 TELL_NAMES: tuple[TellName, ...] = get_args(TellName)
@@ -194,7 +194,7 @@ _Gpu = Annotated[str, _text(r"all|none|\d+|(GPU|MIG)-[\w/-]+")]
 _Person = Annotated[str, _text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")]
 Gpus = Annotated[tuple[_Gpu, ...], BeforeValidator(_split), AfterValidator(_gpus)]
 See = Annotated[
-    tuple[Literal[VIEW, *MODALITIES], ...],  # type: ignore[valid-type]
+    tuple[Literal[VIEW, *MODALITY_NAMES], ...],  # type: ignore[valid-type]
     BeforeValidator(_split),
     AfterValidator(_each_once),
     AfterValidator(_see),

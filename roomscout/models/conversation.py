@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Literal, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal, Self
 
 from roomscout.base.shots import VIEW, Shot
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Role = Literal["system", "user", "assistant"]
 
@@ -36,7 +37,7 @@ class Message:
     hidden: int = 0
 
     @classmethod
-    def of_views(cls, text: str, *views: np.ndarray) -> Self:
+    def of_views(cls, text: str, *views: "np.ndarray") -> Self:
         """A user message with views, (H, W, 3) uint8 RGB each."""
         return cls("user", text, tuple(Shot(VIEW, view) for view in views))
 
@@ -90,7 +91,7 @@ class Conversation:
         return sum(len(message.shots) + message.hidden for message in self.messages)
 
     @property
-    def images(self) -> list[np.ndarray]:
+    def images(self) -> "list[np.ndarray]":
         """The pixels of `shots`."""
         return [shot.image for shot in self.shots]
 

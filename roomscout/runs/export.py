@@ -11,7 +11,7 @@ from typing import Any
 from roomscout.base.text import csv_cell, listed
 from roomscout.data.benchmark import Benchmark, mean_over_questions
 from roomscout.data.question import AnswerKindError
-from roomscout.rendering.modalities import MODALITIES
+from roomscout.rendering.modalities import MODALITY_NAMES, find_modality
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, AnswerCost, Cost, by_task, costs, of_answer
@@ -192,7 +192,7 @@ def _given(facts: RunFacts) -> dict[str, str]:
     }
     given = {f"given_{name}": words[name] for name in facts.setting("given")}
     seen = () if facts.is_blind else facts.setting("see")
-    drawn = [name for name in seen if name in MODALITIES and MODALITIES[name].tells_extent]
+    drawn = [name for name in seen if name in MODALITY_NAMES and find_modality(name).tells_extent]
     return given | {f"with_{name}": f"the whole room as a {name}" for name in drawn}
 
 
@@ -208,7 +208,7 @@ def _told(facts: RunFacts, types: Mapping[str, TypeScores], benchmark: Benchmark
     templates = facts.prompts.templates if facts.prompts else {}
     scored = {name for name, each in types.items() if each.percent is not None}
     given_away = [each.name for each in benchmark.types if each.told_by_extent and each.name in scored]
-    drawn = [name for name in facts.setting("see") if name in MODALITIES and MODALITIES[name].tells_extent]
+    drawn = [name for name in facts.setting("see") if name in MODALITY_NAMES and find_modality(name).tells_extent]
     if templates.get("extent"):
         told, flag = "the room's extent, which nearly gives away", "--tell"
     elif re.search(r"\{[xy][:}]", templates.get("position", "")):

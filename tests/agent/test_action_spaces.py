@@ -9,7 +9,8 @@ from conftest import RoomScans, interrupted, results, run_in_process, trajectori
 from planned import run_settings
 from scripted_model import ScriptedBackend
 
-from roomscout.agent.actions import ActionSpace, action_spaces, find_space
+from roomscout.agent.actions import SPACES, find_space
+from roomscout.agent.actions.space import ActionSpace
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts
 from roomscout.agent.policies.replies import parse_action
@@ -115,10 +116,10 @@ def test_the_camera_looks_up_by_metric_actions_with_pitch(rooms: RoomScans, tmp_
     assert "- pitch_angle_degrees: -60 to 60." in said_to(folder)[0]
 
 
-SPACES = action_spaces().values()
+FORMS = [form for each in map(find_space, SPACES) for form in (each, each.turning) if form]
 
 
-@pytest.mark.parametrize("space", [*SPACES, *(each.turning for each in SPACES if each.turning)])
+@pytest.mark.parametrize("space", FORMS)
 def test_the_schema_takes_what_the_prompt_shows(space: ActionSpace):
     jsonschema = pytest.importorskip("jsonschema")
     shown = json.loads(space.example())
@@ -138,7 +139,7 @@ def accepted_by(space: ActionSpace, text: str) -> bool:
     return bool(matcher.accept_string(text) and matcher.accept_token(0))
 
 
-@pytest.mark.parametrize("space", [*SPACES, *(each.turning for each in SPACES if each.turning)])
+@pytest.mark.parametrize("space", FORMS)
 def test_the_grammar_takes_what_the_prompt_shows_and_no_more_keys(space: ActionSpace):
     assert accepted_by(space, f"I look on. {space.example()}") and accepted_by(space, space.example(still=True))
     first = next(iter(space.keys))

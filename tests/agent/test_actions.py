@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roomscout.agent.actions import METRIC
+from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.actions.space import LOOK_AROUND
 from roomscout.agent.policies.replies import parse_action
 from roomscout.data.questions import Question

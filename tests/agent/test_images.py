@@ -22,7 +22,7 @@ from roomscout.edge.settings import Settings
 from roomscout.models import ModelOptions
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.modalities import MODALITIES, draw_shots
+from roomscout.rendering.modalities import draw_shots, find_modality
 from roomscout.rendering.modalities.modality import Sight
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.renderers.raycast import BlindRenderer, RaycastRenderer
@@ -102,7 +102,7 @@ def test_a_run_folder_has_all_images_and_their_legend(two: Path):
     first = reader.begun[0]
     folder = two / str(first)
     system, user, *_ = reader.messages(first)
-    assert " ".join(MODALITIES[name].sentence for name in SEE[1:]) in system["text"]
+    assert " ".join(find_modality(name).sentence for name in SEE[1:]) in system["text"]
     assert user["images"] == FILES
     trajectory = load_trajectories(two)[0]
     assert [len(each["images"]) for each in trajectory.messages[:2]] == [0, len(SEE)]

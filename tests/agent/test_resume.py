@@ -89,7 +89,7 @@ def test_changed_questions_in_the_run_folder_are_refused(rooms: RoomScans, tmp_p
 
 PAUSING = """
 import time
-from roomscout.agent.policies.named import RandomPolicy
+from roomscout.agent.policies.controls import RandomPolicy
 
 class Pausing(RandomPolicy):
     def decide(self, states):

@@ -22,7 +22,7 @@ TWO = ("--gpus", "0,1", "--device", "cpu")
 
 SLOW = """
 import os, time
-from roomscout.agent.policies.named import RandomPolicy
+from roomscout.agent.policies.controls import RandomPolicy
 
 class Slow(RandomPolicy):
     def decide(self, states):

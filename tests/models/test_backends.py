@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint
 
-from roomscout.agent.actions import METRIC
+from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import EXPLORER, ModelError, ModelOptions
 from roomscout.models.conversation import Conversation, Message

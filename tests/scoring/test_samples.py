@@ -10,7 +10,7 @@ from conftest import RoomScans, interrupted, results, run_in_process, run_main, 
 from planned import run_settings
 from result_rows import result_row
 
-from roomscout.agent.policies.named import RandomPolicy
+from roomscout.agent.policies.controls import RandomPolicy
 from roomscout.base.errors import ConfigError
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind, Number, Text
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK

@@ -1,36 +1,41 @@
 """Action spaces, by which a model says how to move the camera: each module here has those of one kind (--actions)."""
 
 import importlib
-import pkgutil
 from functools import cache
+from typing import TYPE_CHECKING
 
-from roomscout.agent.actions.metric import METRIC
-from roomscout.agent.actions.space import ActionSpace
 from roomscout.base.errors import ConfigError
 from roomscout.base.loading import NotLoadable, load_attribute
 
+if TYPE_CHECKING:
+    from roomscout.agent.actions.space import ActionSpace
+
+SPACES = {
+    "discrete": "discrete:DISCRETE",
+    "metric": "metric:METRIC",
+    "metric-pitch": "metric:METRIC_PITCH",
+    "pixel": "pixel:PIXEL",
+    "tools": "tools:TOOLS",
+    "tools-metric-pitch": "tools:TOOLS_METRIC_PITCH",
+    "tools-discrete": "tools:TOOLS_DISCRETE",
+    "tools-pixel": "tools:TOOLS_PIXEL",
+}
+"""The spaces of this package, as "module:NAME" here. A new one is a module and its entry."""
+
 
 @cache
-def action_spaces() -> dict[str, ActionSpace]:
-    """The spaces of this package by their names."""
-    modules = [importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)]
-    found = [each for module in modules for each in vars(module).values() if isinstance(each, ActionSpace)]
-    return {each.name: each for each in found}
-
-
-@cache
-def find_space(name: str) -> ActionSpace:
+def find_space(name: str) -> "ActionSpace":
     """The space that --actions names, one here or a user's as path/to/file.py:NAME; raises ConfigError."""
-    if name in action_spaces():
-        return action_spaces()[name]
+    if name in SPACES:
+        module, _, attribute = SPACES[name].partition(":")
+        return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
     try:
         found = load_attribute(name)
     except NotLoadable as error:
-        why = error if ":" in name else f"there is {', '.join(sorted(action_spaces()))}, or your own as FILE.py:NAME"
+        why = error if ":" in name else f"there is {', '.join(sorted(SPACES))}, or your own as FILE.py:NAME"
         raise ConfigError(f"--actions {name}: {why}") from error
+    from roomscout.agent.actions.space import ActionSpace
+
     if not isinstance(found, ActionSpace):
         raise ConfigError(f"--actions {name}: {type(found).__name__} is not an ActionSpace")
     return found
-
-
-__all__ = ["METRIC", "ActionSpace", "action_spaces", "find_space"]

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from roomscout.data.questions import Question
-from roomscout.envs.actions import CameraAction
 from roomscout.models import Reply
-from roomscout.rendering.motion import MoveOutcome
-from roomscout.runs.records import SeenPoint, ToolUse
 
 if TYPE_CHECKING:
     from roomscout.agent.state import QuestionState
+    from roomscout.data.questions import Question
+    from roomscout.envs.actions import CameraAction
+    from roomscout.rendering.motion import MoveOutcome
+    from roomscout.runs.records import SeenPoint, ToolUse
 
 
 NO_REPLY = Reply("")
@@ -27,15 +27,15 @@ class Decision:
     surface its reading needed, and `uses` the tools that it used. `requested` is what the policy asked for where a
     control decided otherwise, and `outcome` is the action's outcome where it is known, as in a repeated move."""
 
-    action: CameraAction
+    action: "CameraAction"
     reply: Reply = NO_REPLY
     clamped: tuple[str, ...] = ()
     error: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
-    requested: CameraAction | None = None
-    outcome: MoveOutcome | None = None
-    points: tuple[SeenPoint, ...] = ()
-    uses: tuple[ToolUse, ...] = ()
+    requested: "CameraAction | None" = None
+    outcome: "MoveOutcome | None" = None
+    points: "tuple[SeenPoint, ...]" = ()
+    uses: "tuple[ToolUse, ...]" = ()
 
 
 class PolicyError(Exception):
@@ -69,7 +69,7 @@ class Policy(Protocol):
         `decide`, with those of its questions that go on; changes nothing of them. None if it cannot tell."""
         return None
 
-    def moves(self, question: Question, sample: int, most: int) -> int:
+    def moves(self, question: "Question", sample: int, most: int) -> int:
         """How many moves this episode has; by default `most`, the run's --steps."""
         return most
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
 
-from roomscout.agent.actions import METRIC
+from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.policies.prompts import ANY_TYPE, OutcomePrompts, Prompts
 from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG

@@ -15,13 +15,15 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, ClassVar, get_args
 
-from roomscout.agent.actions import METRIC, ActionSpace, find_space
+from roomscout.agent.actions import find_space
+from roomscout.agent.actions.metric import METRIC
+from roomscout.agent.actions.space import ActionSpace
 from roomscout.base.errors import ConfigError
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import ADVICE_NEEDS, Benchmark, wrong_needs
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
 from roomscout.models.checkpoint_files import TellName, invalid_in_words
-from roomscout.rendering.modalities import MODALITIES
+from roomscout.rendering.modalities import find_modality
 
 ANY_TYPE = "default"
 """The key of the advice for question types that have none."""
@@ -304,7 +306,7 @@ class Prompts:
             if lacking.issuperset(needs):
                 advice |= untold[needs]
         position, extent = prompts.position if told["pose"] else "", prompts.extent if told["extent"] else ""
-        more = [MODALITIES[name].sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
+        more = [find_modality(name).sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
         if "marks" in see and space.marked and controls.moves != "none" and not controls.at_once:
             more.append(space.marked)
         hidden = ""

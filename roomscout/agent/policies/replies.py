@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from roomscout.agent.actions import METRIC, ActionSpace, find_space
-from roomscout.agent.actions.space import ActionSpaceError, Read, shown
+from roomscout.agent.actions import find_space
+from roomscout.agent.actions.metric import METRIC
+from roomscout.agent.actions.space import ActionSpace, ActionSpaceError, Read, shown
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
 from roomscout.base.errors import ConfigError

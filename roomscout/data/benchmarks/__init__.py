@@ -5,7 +5,6 @@ without code: `--benchmark FOLDER`.
 """
 
 import importlib
-import pkgutil
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from roomscout.base.loading import NotLoadable, load_attribute
 from roomscout.base.text import on_disk
 from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType
 from roomscout.data.benchmark_folders import BENCHMARK_YAML, read_benchmark
+from roomscout.data.benchmark_names import DEFAULT, ELSEWHERE, benchmark_names
 
 __all__ = [
     "DEFAULT",
@@ -22,16 +22,6 @@ __all__ = [
     "benchmark_names",
     "find_benchmark",
 ]
-
-DEFAULT = "vsi-bench"
-ELSEWHERE = {"rooms": "roomscout.rooms.benchmark"}
-"""The modules of benchmarks that make their scans with another package, by name."""
-
-
-def benchmark_names() -> list[str]:
-    """The names of the benchmarks in this package."""
-    return sorted([*(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)), *ELSEWHERE])
-
 
 _loaded_code: dict[str, Benchmark] = {}
 

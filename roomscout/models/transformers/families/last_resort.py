@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from roomscout.models import ModelError
 from roomscout.models.transformers.families.family import PRESERVE_THOUGHTS, AnySize, Family
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from transformers import PreTrainedConfig, ProcessorMixin
 
@@ -37,8 +36,7 @@ class ProcessedViews(AnySize):
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """Tokens of a view of this size, with those around it."""
         assert self.processor is not None, "the views of a checkpoint are those of its processor"
-        made = encode(self.processor, image_text(self.processor), [np.zeros((height, width, 3), np.uint8)])
-        return len(made.ids)
+        return len(_black(self.processor, (width, height)).ids)
 
     def default(self) -> tuple[int, int]:
         """The size that the processor makes of 640x480 pixels if it then leaves that alone, else 640x480."""
@@ -49,8 +47,7 @@ class ProcessedViews(AnySize):
         """(width, height) of what a view becomes; None if it becomes several images, or if that is not known."""
         if self.processor is None:
             return None
-        view = np.zeros((size[1], size[0], 3), np.uint8)
-        inputs = encode(self.processor, image_text(self.processor), [view]).inputs
+        inputs = _black(self.processor, size).inputs
         if "image_grid_thw" in inputs:
             _, rows, columns = inputs["image_grid_thw"][0].tolist()
             side = self.processor.image_processor.patch_size
@@ -79,9 +76,10 @@ def last_resort(config: "PreTrainedConfig", processor: "ProcessorMixin | None" =
 
 
 def encode_batch(
-    processor: "ProcessorMixin", texts: Sequence[str], images: Sequence[Sequence[np.ndarray]]
+    processor: "ProcessorMixin", texts: Sequence[str], images: "Sequence[Sequence[np.ndarray]]"
 ) -> dict[str, "torch.Tensor"]:
     """The model's inputs for texts with images, (H, W, 3) uint8 RGB, padded on the left; raises ModelError."""
+    import numpy as np
     import torch
     from PIL import Image
 
@@ -98,13 +96,20 @@ def encode_batch(
     return {name: each for name, each in made.items() if isinstance(each, torch.Tensor)}
 
 
-def encode(processor: "ProcessorMixin", text: str, images: Sequence[np.ndarray]) -> OwnEncoding:
+def encode(processor: "ProcessorMixin", text: str, images: "Sequence[np.ndarray]") -> OwnEncoding:
     """What the processor makes of a text with these images, in their order; raises ModelError."""
     made = encode_batch(processor, [text], [images])
     ids = made.pop("input_ids")
     made.pop("attention_mask", None)
     of_tokens = {name: each for name, each in made.items() if each.shape == ids.shape}
     return OwnEncoding(ids[0].tolist(), of_tokens, {name: each for name, each in made.items() if name not in of_tokens})
+
+
+def _black(processor: "ProcessorMixin", size: tuple[int, int]) -> OwnEncoding:
+    """What the processor makes of a black view of this size, (width, height)."""
+    import numpy as np
+
+    return encode(processor, image_text(processor), [np.zeros((size[1], size[0], 3), np.uint8)])
 
 
 def image_text(processor: "ProcessorMixin") -> str:

@@ -1,0 +1,14 @@
+"""The names of the benchmarks, which are known without their modules."""
+
+import pkgutil
+from pathlib import Path
+
+DEFAULT = "vsi-bench"
+ELSEWHERE = {"rooms": "roomscout.rooms.benchmark"}
+"""The modules of benchmarks that make their scans with another package, by name."""
+
+
+def benchmark_names() -> list[str]:
+    """The names of the benchmarks in this package."""
+    folder = str(Path(__file__).with_name("benchmarks"))
+    return sorted([*(module.name.replace("_", "-") for module in pkgutil.iter_modules([folder])), *ELSEWHERE])
