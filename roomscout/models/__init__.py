@@ -103,7 +103,7 @@ class ModelOptions:
     - `generation` has further parameters of sampling, which are as in vLLM: `top_p` (0 to 1), `top_k` (a whole number),
       `min_p` (0 to 1), `repetition_penalty` (above 0) for tokens of the conversation, `presence_penalty` and
       `frequency_penalty` (-2 to 2) for those of the reply. At `temperature` 0 only penalties have an effect.
-    - `compile` compiles decoding steps. It needs a C++ compiler, and on a CPU memory for two extra weight copies.
+    - `compile` compiles decoding steps. It needs a C++ compiler, and on a CPU memory for an extra copy of the weights.
     - With `kv_reuse` a turn computes only a conversation's new tokens: keys and values stay on the device until the
       conversation is released, up to `kv_cache_bytes` (None: half of the memory that is free once the model is loaded).
       Conversations beyond that limit are recomputed, with the same replies. Buffers are allocated for `planned_tokens`
@@ -187,5 +187,5 @@ class Backend(Protocol):
 
 
 def weight_copies(compiled: bool, device: str) -> int:
-    """Extra copies of the weights in memory: on a CPU, one in each compiled program (for one row, for several)."""
-    return 2 if compiled and device.startswith("cpu") else 0
+    """Extra copies of the weights in memory: one for compiled steps on a CPU."""
+    return 1 if compiled and device.startswith("cpu") else 0

@@ -184,7 +184,7 @@ class TestHelp:
             "import runpy, sys; from roomscout import ask; sys.argv = ['x', '--help']\n"
             f"try: runpy.run_path({str(COMMAND)!r}, run_name='__main__')\n"
             "except SystemExit as end: assert end.code == 0\n"
-            "heavy = {'numpy', 'torch', 'transformers', 'open3d', 'trimesh', 'pyrender', 'datasets'} & set(sys.modules)\n"
+            "heavy = {'numpy', 'torch', 'transformers', 'open3d', 'trimesh', 'pyrender'} & set(sys.modules)\n"
             "assert not heavy, heavy"
         )
         shown = run_command([sys.executable, "-c", code], cwd=COMMAND.parent)

@@ -3,13 +3,13 @@
 import logging
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo import config as dynamo_config
 from torch._dynamo import mark_dynamic
-from torch._inductor import config as inductor_config
 from torch.nn.functional import pad
 from transformers import Cache, GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
@@ -19,6 +19,7 @@ from roomscout.models.transformers.attention import additive_mask
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.families.family import HEAD, LANGUAGE_MODEL
 from roomscout.models.transformers.kv_cache import WINDOW, cache_argument
+from roomscout.models.transformers.packing import PackedLinears
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -77,8 +78,8 @@ class DecodingLoop:
     until the window is full: one compiled program serves any number of columns, and a captured graph is replayed to the
     window's end. The CPU waits for one value per step, the arg max.
 
-    `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers.
-    With `frozen`, on a CPU, each holds a copy of the weights in its preferred layout, which ignores later changes. With
+    `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers,
+    seconds where PyTorch finds them on disk. With `frozen`, on a CPU in float32, they use `PackedLinears`. With
     `capture`, a window's first step runs normally and the others replay a graph.
     """
 
@@ -87,7 +88,8 @@ class DecodingLoop:
         self._head = model.get_submodule(HEAD)
         self._cache_argument = cache_argument(model)
         self._dtype = model.dtype
-        self._freezing = frozen and model.device.type == "cpu"
+        packs = compiled and frozen and model.device.type == "cpu" and model.dtype == torch.float32
+        self._packed = PackedLinears(model) if packs else nullcontext()
         self._run_step = self._compiled_step if compiled else self._step
         self._program = torch.compile(self._step, fullgraph=True)
         self._compiled_for_several: set[bool] = set()
@@ -126,7 +128,7 @@ class DecodingLoop:
         ids = pad(input_ids.cpu(), (0, max_columns - columns), value=generation_config.pad_token_id)
         unfinished = torch.ones(len(ids), dtype=torch.bool)
         window: _Window | None = None
-        with inductor_config.patch(freezing=self._freezing), dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT):
+        with self._packed, dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT):
             while True:
                 newest = logits_processor(ids[:, :columns], logits.float()).argmax(dim=1, keepdim=True)
                 ids[unfinished, columns] = newest[:, 0].cpu()[unfinished]
