@@ -5,10 +5,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from operator import attrgetter
 from threading import Event, Lock
@@ -235,33 +236,66 @@ def initialize_question_state(state: QuestionState, run: Run) -> None:
 
 
 def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
-    """Take one turn of all these questions. Raises the errors of DECIDING (including OutOfMemory) before any has
+    """Take one turn of all these questions, each on a thread once it is decided, while a policy that `decides_each` is
+    busy with others. Raises the errors of DECIDING (including OutOfMemory), with such a policy perhaps after some have
     advanced, and PolicyError for any other of the policy; a RenderError fails only its own question."""
     for state in states:
         run.turn_begins(state)
     asked = [state for state in states if state.asks]
-    with run.clock.call(), policy_errors(run.policy, "decide", asked):
-        found = run.policy.decide(asked) if asked else []
-    waited = {} if run.policy.concurrent else run.clock.waited
-    made = zip((state.episode for state in asked), checked(found, run.policy, "decide", asked), strict=True)
-    decision_of = dict(made)
-    ruled = [state.apply_rules(decision_of.get(state.episode) or Decision(CameraAction())) for state in states]
-    decisions = checked(ruled, run.policy, "decide", states, final=False)
-    forced = forced_answers(states, decisions, run)
-    batch = tuple(state.question.id for state in states)
-    pending = [
-        run.pool.submit(copy_context().run, state.take_turn, decision, batch, answer)
-        for state, decision, answer in zip(states, decisions, forced, strict=True)
-    ]
-    for state, future in zip(states, pending, strict=True):
-        with failing(state):
-            with run.clock.waiting_for_views():
-                turn = future.result()
-            record_turn(state, run, waited)
-            run.turn_taken()
-            if run.budget is not None:
-                run.budget.spend(state.episode, turn)
-            log_turn(state, turn)
+    batch, pending = tuple(state.question.id for state in states), list[Future[None]]()
+    early = run.policy.decides_each and not run.anytime and len(asked) == len(states)
+
+    def go_on(state: QuestionState, decide: Callable[[], Decision], forced: ForcedAnswer | None = None) -> None:
+        pending.append(run.pool.submit(copy_context().run, take_turn, state, decide, run, batch, forced, waited))
+
+    try:
+        with run.clock.call(), policy_errors(run.policy, "decide", asked):
+            waited = {} if run.policy.concurrent else run.clock.waited
+            if early:
+                run.policy.decide_each(
+                    asked, lambda at, decide: go_on(asked[at], partial(ruled, asked[at], decide, run))
+                )
+            else:
+                found = run.policy.decide(asked) if asked else []
+        if not early:
+            of_asked = iter(checked(found, run.policy, "decide", asked))
+            made = [next(of_asked) if state.asks else Decision(CameraAction()) for state in states]
+            applied = [state.apply_rules(decision) for state, decision in zip(states, made, strict=True)]
+            decisions = checked(applied, run.policy, "decide", states, final=False)
+            for state, decision, forced in zip(states, decisions, forced_answers(states, decisions, run), strict=True):
+                go_on(state, partial(replace, decision), forced)
+    finally:
+        with run.clock.waiting_for_views():
+            wait(pending)
+    for future in pending:
+        future.result()
+
+
+def ruled(state: QuestionState, decide: Callable[[], Decision], run: Run) -> Decision:
+    """One question's decision under the rules of the run; raises the errors of DECIDING, and PolicyError."""
+    with policy_errors(run.policy, "decide", [state]):
+        decision = decide()
+    return checked([state.apply_rules(decision)], run.policy, "decide", [state], final=False)[0]
+
+
+def take_turn(
+    state: QuestionState,
+    decide: Callable[[], Decision],
+    run: Run,
+    batch: tuple[str, ...],
+    forced: ForcedAnswer | None,
+    waited: Mapping[str, float],
+) -> None:
+    """Take and record one question's turn, and prepare the next; fails the question as `failing` does."""
+    with failing(state):
+        turn = state.take_turn(decide(), batch, forced)
+        record_turn(state, run, waited)
+        run.turn_taken()
+        if run.budget is not None:
+            run.budget.spend(state.episode, turn)
+        log_turn(state, turn)
+        if not (state.is_final or run.policy.concurrent):
+            run.policy.prepare(state)
 
 
 def record_turn(state: QuestionState, run: Run, waited: Mapping[str, float]) -> None:

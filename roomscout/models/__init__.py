@@ -1,9 +1,9 @@
 """The Backend protocol: a batch of conversations in, one reply for each out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from roomscout.models.conversation import Conversation, Message
 
@@ -184,6 +184,26 @@ class Backend(Protocol):
     def close(self) -> None:
         """Abort calls in progress, which then raise ModelError, and free everything. Idempotent."""
         return
+
+
+@runtime_checkable
+class EarlyBackend(Backend, Protocol):
+    """A lockstep engine that tells each reply when it ends, so that its question is worked on while others reply."""
+
+    def generate_each(
+        self,
+        conversations: Sequence[Conversation],
+        reply_format: ReplyFormat,
+        ended: Callable[[int, Callable[[], Reply]], None],
+    ) -> None:
+        """The same as `generate`. `ended` is called once for each conversation, with its index and a function that
+        makes its reply, also in another thread. After an error, those it was called for have their replies."""
+        ...
+
+    def prepare(self, conversation: Conversation) -> None:
+        """Compute in advance what the next call for a conversation needs, also in another thread during a call for
+        others; raises ModelError as that does."""
+        ...
 
 
 def weight_copies(compiled: bool, device: str) -> int:

@@ -5,6 +5,8 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Barrier, Event
@@ -23,7 +25,7 @@ from conftest import (
 )
 from planned import run_settings, settings_of
 from scripted_model import ScriptedBackend, random_policy
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_until
 
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy
@@ -344,3 +346,40 @@ def test_an_interrupt_while_views_are_drawn_ahead_leaves_a_run_to_resume(
     assert not [each.name for each in threads() if each.name.startswith("first-views")]
     assert run_settings(config, folder, ModelPolicy(Asleep(random_policy()))).status == 0
     assert trajectories(folder) == trajectories(one_by_one)
+
+
+class Early(ScriptedBackend):
+    """A lockstep engine that tells each reply when it ends, the last first; the others run out of memory in call 2."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(random_policy())
+        self.folder, self.calls, self.told, self.prepared = folder, 0, 0, set[int]()
+
+    def generate_each(self, conversations, reply_format, ended) -> None:
+        self.calls += 1
+        assert all(len(each.messages) == 2 or each.key in self.prepared for each in conversations)
+        replies = [*enumerate(self.generate(conversations, reply_format))][::-1]
+        ended(replies[0][0], lambda: replies[0][1])
+        self.told += 1
+        wait_until(lambda: self.lines() == self.told)  # recorded while the others reply
+        if self.calls == 2:
+            raise OutOfMemory("full")
+        for index, reply in replies[1:]:
+            ended(index, partial(replace, reply))
+        self.told += len(replies) - 1
+
+    def prepare(self, conversation: Conversation) -> None:
+        assert conversation.messages[-1].role == "user"
+        self.prepared.add(conversation.key)
+
+    def lines(self) -> int:
+        return sum(len(file.read_text().splitlines()) for file in self.folder.rglob("turns.jsonl"))
+
+
+def test_a_question_is_worked_on_when_its_reply_ends_and_takes_no_turn_twice(
+    rooms: RoomScans, one_by_one: Path, tmp_path: Path
+):
+    backend = Early(tmp_path)
+    folder = run_in_process(rooms.config(tmp_path, max_batched_turns="all", batch_size=4), ModelPolicy(backend))
+    assert trajectories(folder) == trajectories(one_by_one)
+    assert results(folder) == results(one_by_one)

@@ -15,11 +15,11 @@ from conftest import traced
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from transformers import Cache, Qwen3VLForConditionalGeneration
-from untrained_checkpoints import write_untrained_checkpoint
+from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
 
 from explorer.untrained import config_for, make_processor
 from roomscout.agent.policies.replies import action_format
-from roomscout.models import ModelOptions, OutOfMemory
+from roomscout.models import ModelOptions, OutOfMemory, ReplyFormat
 from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers import kv_cache, steps
 from roomscout.models.transformers.attention import additive_mask, use_grouped_sdpa
@@ -37,7 +37,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """Every eighth token is an end token, so that rows end at different lengths; an untrained model never would."""
-    folder = write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
+    return ending_often(write_untrained_checkpoint(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+def ending_often(folder):
     settings = json.loads((folder / "generation_config.json").read_text())
     settings["eos_token_id"] += range(0, 860, 8)
     (folder / "generation_config.json").write_text(json.dumps(settings))
@@ -103,6 +106,40 @@ def memory_runs_out(backend, when):
         yield
     finally:
         hook.remove()
+
+
+@pytest.mark.parametrize("how", ["plain", "sampled", "constrained", "alternatives", "compiled", "qwen3_5"])
+def test_rows_that_end_leave_the_call_and_the_others_reply_the_same(checkpoint, tmp_path, monkeypatch, how):
+    sizes, narrow = list[tuple[int, int]](), kv_cache.CachedBatch.narrow
+
+    def counted(batch, size, live):
+        sizes.append((batch.width, size))
+        return narrow(batch, size, live)
+
+    monkeypatch.setattr(kv_cache.CachedBatch, "narrow", counted)
+    if how == "qwen3_5":
+        checkpoint = ending_often(write_untrained_family(tmp_path / how, how))
+    options = {"logprobs": True, "compile": how == "compiled"}
+    options |= {"temperature": 1.0, "generation": {"repetition_penalty": 1.1}} if how == "sampled" else {}
+    backend, alone = reusing(checkpoint, **options), reusing(checkpoint, **options, kv_reuse=False)
+    form = ReplyFormat(grammar="root ::= [a-z ]{2,40}") if how == "constrained" else ACTION
+    conversations = [begin(number, words=1 + number % 4) for number in range(8)]
+    for turn in range(3):
+        for asked in [conversations, [each.asking_instead("Answer now.") for each in conversations]]:
+            if asked is not conversations and how != "alternatives":
+                continue
+            replies = backend.generate(asked, form)
+            expected = [alone.generate([each], form)[0] for each in asked]
+            assert [reply.tokens for reply in replies] == [reply.tokens for reply in expected]
+            for reply, other in zip(replies, expected, strict=True):
+                assert reply.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+            if asked is conversations:
+                own = list(replies)
+        assert turn == 0 or min(reply.reused_tokens for reply in own) > 0
+        for conversation, reply in zip(conversations, own, strict=True):
+            answer(conversation, reply)
+        backend.release(conversations.pop(2))
+    assert len(sizes) > 2 and all(after <= before * 3 // 4 or 2 == after < before for before, after in sizes)
 
 
 class TestReuse:

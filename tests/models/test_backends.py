@@ -244,16 +244,28 @@ class TestSampling:
 class TestStopping:
     def test_a_row_stops_at_its_end_token_while_others_continue(self):
         end, pad, prompt = 7, 8, [1, 2, 3]
-        stop = ReplyStop([end], len(prompt))
+        ended = list[int]()
+        stop = ReplyStop([end], len(prompt), 2, 9, ended=ended.append)
         assert stop(torch.tensor([[*prompt, 4, end], [*prompt, 4, 5]]), None).tolist() == [True, False]
         assert stop(torch.tensor([[*prompt, 4, end, pad], [*prompt, 4, 5, end]]), None).tolist() == [True, True]
-        assert stop.lengths == {0: 1, 1: 2}
+        assert [(each.tokens, each.finished) for each in stop.replies] == [([4], True), ([4, 5], True)]
+        assert ended == [0, 1]
+
+    def test_the_call_goes_on_with_the_rows_that_still_reply(self):
+        stop = ReplyStop([7], 1, 4, 3, most_live=lambda rows: rows // 2)
+        assert stop(torch.tensor([[1, 7], [1, 2], [1, 7], [1, 3]]), None).tolist() == [True] * 4
+        assert stop.live == [1, 3]
+        stop.keep([3, 1])
+        assert stop(torch.tensor([[1, 3, 4], [1, 2, 5]]), None).tolist() == [False, False]
+        assert stop(torch.tensor([[1, 3, 4, 6], [1, 2, 5, 7]]), None).tolist() == [True, True]
+        assert [each.tokens for each in stop.replies] == [[], [2, 5], [], [3, 4, 6]]
+        assert [each.finished for each in stop.replies] == [True, True, True, False]
 
     def test_an_end_token_before_the_least_length_does_not_count(self):
-        stop = ReplyStop([7], 1, min_tokens=2)
+        stop = ReplyStop([7], 1, 1, 9, min_tokens=2)
         assert stop(torch.tensor([[1, 7]]), None).tolist() == [False]
         assert stop(torch.tensor([[1, 7, 7]]), None).tolist() == [True]
-        assert stop.lengths == {0: 1}
+        assert stop.replies[0].tokens == [7]
 
 
 class TestMemorizedReply:

@@ -1,8 +1,9 @@
 """The interface of policies, which decide each question's next action."""
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -55,6 +56,8 @@ class Policy(Protocol):
     """Whether it is asked in the words of the run's prompts, which the run then records."""
     is_blinded: bool = False
     """Whether no truth and no score may be shown before the run has ended, since a person decides."""
+    decides_each: bool = False
+    """Whether `decide_each` makes some decisions before others."""
     settings: Mapping[str, Any] = MappingProxyType({})
     """The Settings of a run that this policy decides, by name, to be saved in run.json."""
 
@@ -63,6 +66,19 @@ class Policy(Protocol):
         """One decision per question, in order. Raises OutOfMemory if fewer questions may fit, ModelError if one of them
         cannot be decided; the same turn may then be requested again."""
         ...
+
+    def decide_each(
+        self, states: "Sequence[QuestionState]", decided: "Callable[[int, Callable[[], Decision]], None]"
+    ) -> None:
+        """`decide`, where `decided` is called for each question once its decision can be made: with its index and what
+        makes the decision, perhaps in another thread and while others are undecided. After an error, those it was
+        called for are decided."""
+        for index, decision in enumerate(self.decide(states)):
+            decided(index, partial(replace, decision))
+
+    def prepare(self, state: "QuestionState") -> None:
+        """Compute in advance what the next decision for a question needs, in another thread; raises ModelError."""
+        return None
 
     def answer_now(self, states: "Sequence[QuestionState]") -> list[Decision] | None:
         """What each question would be answered if the current turn were its last, in order (--anytime). Called after

@@ -1,13 +1,13 @@
 """The policy that asks a model."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import Prompts, checkpoint_prompts
 from roomscout.agent.policies.replies import action_format, outside_thoughts
 from roomscout.agent.state import QuestionState, Rules
-from roomscout.models import Backend, ReplyFormat
+from roomscout.models import Backend, EarlyBackend, Reply, ReplyFormat
 
 log = logging.getLogger(__name__)
 
@@ -26,22 +26,41 @@ class ModelPolicy(Policy):
         self.backend = backend
         self.prompts = prompts or checkpoint_prompts(backend.name)
         self.reply_format = reply_format or action_format()
+        self.decides_each = isinstance(backend, EarlyBackend) and not backend.concurrent
         self._warned: Rules | None = None
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         """One decision per question from one `generate()` call."""
-        rules = states[0].rules
-        replies = self.backend.generate([state.messages() for state in states], rules.form)
-        decisions = [state.read(reply) for state, reply in zip(states, replies, strict=True)]
-        cut = [each.reply for each in decisions if each.error and each.reply.finish_reason == "length"]
-        if self._warned is not rules and (unfinished := [each for each in cut if outside_thoughts(each.text)[1]]):
+        replies = self.backend.generate([state.messages() for state in states], states[0].rules.form)
+        return [self._read(state, reply) for state, reply in zip(states, replies, strict=True)]
+
+    def decide_each(
+        self, states: Sequence[QuestionState], decided: Callable[[int, Callable[[], Decision]], None]
+    ) -> None:
+        """The same; each question is decided when its reply has ended."""
+        assert isinstance(self.backend, EarlyBackend), "only such a backend tells when a reply has ended"
+        self.backend.generate_each(
+            [state.messages() for state in states],
+            states[0].rules.form,
+            lambda index, reply: decided(index, lambda: self._read(states[index], reply())),
+        )
+
+    def prepare(self, state: QuestionState) -> None:
+        """Encode the conversation up to the next view."""
+        if isinstance(self.backend, EarlyBackend):
+            self.backend.prepare(state.messages())
+
+    def _read(self, state: QuestionState, reply: Reply) -> Decision:
+        decision, rules = state.read(reply), state.rules
+        cut = decision.error and reply.finish_reason == "length" and outside_thoughts(reply.text)[1]
+        if cut and self._warned is not rules:
             self._warned = rules  # once a run
             log.warning(
                 "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
                 "--max-new-tokens, in a new run, leaves room for both",
-                self.name, unfinished[0].generated_tokens,
+                self.name, reply.generated_tokens,
             )  # fmt: skip
-        return decisions
+        return decision
 
     def answer_now(self, states: Sequence[QuestionState]) -> list[Decision]:
         """One answer per question from one `generate()` call, asked for as in the last turn beside the conversation."""

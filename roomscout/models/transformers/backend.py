@@ -3,8 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
@@ -14,6 +15,8 @@ from roomscout.models.transformers.source import require_libraries
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
+
+    from roomscout.models.transformers.runner import GeneratedRow
 
 log = logging.getLogger(__name__)
 
@@ -135,36 +138,55 @@ class TransformersBackend:
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; each ends with a user message. Raises OutOfMemory if a smaller batch
         may work, ModelError for a conversation or grammar that cannot be served, ValueError for duplicates."""
+        replies = dict[int, Reply]()
+        self.generate_each(conversations, reply_format, lambda index, reply: replies.update({index: reply()}))
+        return [replies[index] for index in range(len(conversations))]
+
+    def generate_each(
+        self,
+        conversations: Sequence[Conversation],
+        reply_format: ReplyFormat,
+        ended: Callable[[int, Callable[[], Reply]], None],
+    ) -> None:
+        """See EarlyBackend; raises the errors of `generate`."""
         from roomscout.models.transformers.grammar import with_thought
 
         if len({conversation.key for conversation in conversations}) < len(conversations):
             raise ValueError("a batch contains the same conversation twice")
         if not conversations:
-            return []
+            return
         with self._lock:
             started = time.perf_counter()
             batch = [self._encoder.encode(conversation) for conversation in conversations]
-            encoded_at = time.perf_counter()
+            preprocess_s = time.perf_counter() - started
             grammar = with_thought(reply_format.grammar, self._encoder.opening)
-            result = self._runner.run(batch, replace(reply_format, grammar=grammar))
-            ended = time.perf_counter()
-            return [
-                Reply(
-                    text=self._encoder.opening + self._tokenizer.decode(row.tokens, skip_special_tokens=True),
-                    tokens=row.tokens,
-                    prompt_tokens=len(encoded.ids),
-                    reused_tokens=row.reused,
-                    generated_tokens=len(row.tokens),
-                    finish_reason="stop" if row.finished else "length",
-                    seconds=ended - started,
-                    preprocess_seconds=encoded_at - started,
-                    prefill_seconds=result.prefill_s,
-                    decode_seconds=result.decode_s,
-                    images_encoded=row.images,
-                    logprobs=row.logprobs,
-                )
-                for encoded, row in zip(batch, result.rows, strict=True)
-            ]
+            self._runner.run(
+                batch,
+                replace(reply_format, grammar=grammar),
+                lambda index, row: ended(index, partial(self._reply, row, preprocess_s)),
+            )
+
+    def _reply(self, row: "GeneratedRow", preprocess_s: float) -> Reply:
+        with self._encoder.lock:
+            text = self._tokenizer.decode(row.tokens, skip_special_tokens=True)
+        return Reply(
+            text=self._encoder.opening + text,
+            tokens=row.tokens,
+            prompt_tokens=row.prompt,
+            reused_tokens=row.reused,
+            generated_tokens=len(row.tokens),
+            finish_reason="stop" if row.finished else "length",
+            seconds=preprocess_s + row.seconds,
+            preprocess_seconds=preprocess_s,
+            prefill_seconds=row.prefill_s,
+            decode_seconds=row.decode_s,
+            images_encoded=row.images,
+            logprobs=row.logprobs,
+        )
+
+    def prepare(self, conversation: Conversation) -> None:
+        """Encode a conversation, also while others are generated; raises ModelError."""
+        self._encoder.encode(conversation)
 
     def _say_what_is_slow(self, options: ModelOptions, compiled: bool, stateful: bool, device: str) -> None:
         """Log a line for each thing that this model does not have here."""

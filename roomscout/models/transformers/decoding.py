@@ -1,8 +1,12 @@
-"""Logits processors and stopping criteria that treat each row independently of its batch."""
+"""Logits processors and stopping criteria that treat each row independently of its batch.
+
+Those with something of each row have `keep(rows)`: the call goes on with these of its rows, in this order.
+"""
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,29 +24,72 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-class ReplyStop(StoppingCriteria):
-    """Stops a row at an end token after `min_tokens`. `lengths[row]` is a finished row's number of tokens without it,
-    and `first_token_at` the `perf_counter` time of the first."""
+@dataclass
+class RowReply:
+    """The generated ids of a row, without its end token if it has `finished`, the `perf_counter` time of the newest,
+    and the row's share of the seconds of decoding steps: each step's are divided among the rows that still reply."""
 
-    def __init__(self, end_ids: Sequence[int], prompt_columns: int, min_tokens: int = 0) -> None:
-        self.lengths: dict[int, int] = {}
+    tokens: list[int] = field(default_factory=list)
+    finished: bool = False
+    ended_at: float = 0.0
+    decode_s: float = 0.0
+
+
+class ReplyStop(StoppingCriteria):
+    """Stops a row at an end token after `min_tokens`, or at `most_tokens`; `ended` is then called with its place in the
+    batch. `replies` are those of the batch. Once at most `most_live` of so many rows still reply, it stops all: `keep`
+    those that do, and the call can go on with them alone."""
+
+    def __init__(
+        self,
+        end_ids: Sequence[int],
+        prompt_columns: int,
+        rows: int,
+        most_tokens: int,
+        min_tokens: int = 0,
+        ended: Callable[[int], None] = lambda row: None,
+        most_live: Callable[[int], int] = lambda rows: 0,
+    ) -> None:
+        self.replies = [RowReply() for _ in range(rows)]
         self.first_token_at: float | None = None
+        self._rows = list(range(rows))
         self._end_ids = frozenset(end_ids)
-        self._columns = self._prompt_columns = prompt_columns
-        self._min_tokens = min_tokens
+        self._columns, self._limits = prompt_columns, (min_tokens, most_tokens)
+        self._ended, self._most_live = ended, most_live
+        self._open = set(self._rows)
 
     def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.BoolTensor:
-        """A (rows,) mask of the finished rows of `input_ids` (rows, columns)."""
-        before = self._columns - self._prompt_columns
-        new_ids = input_ids[:, self._columns :].tolist()
+        """A (rows,) mask of the rows of `input_ids` (rows, columns) to stop."""
+        new_ids, now = input_ids[:, self._columns :].tolist(), time.perf_counter()
         self._columns = input_ids.shape[1]
-        self.first_token_at = self.first_token_at or time.perf_counter()
-        for row, tokens in enumerate(new_ids):
-            for generated, token in enumerate(tokens, before + 1):
-                if token in self._end_ids and generated >= self._min_tokens:
-                    self.lengths.setdefault(row, generated - 1)
-        done = [row in self.lengths for row in range(input_ids.shape[0])]
-        return torch.tensor(done, device=input_ids.device)
+        at_least, at_most = self._limits
+        if self.first_token_at is None:
+            self.first_token_at = self._now = now
+        share, self._now = (now - self._now) / max(1, len(self._open)), now
+        for row, tokens in zip(self._rows, new_ids, strict=True):
+            if row not in self._open:
+                continue
+            reply = self.replies[row]
+            reply.ended_at, reply.decode_s = now, reply.decode_s + share
+            for token in tokens:
+                reply.finished = token in self._end_ids and len(reply.tokens) >= at_least - 1
+                if not reply.finished:
+                    reply.tokens.append(token)
+                if reply.finished or len(reply.tokens) == at_most:
+                    self._open.remove(row)
+                    self._ended(row)
+                    break
+        over = len(self._open) <= self._most_live(len(self._rows))
+        return torch.tensor([over or row not in self._open for row in self._rows], device=input_ids.device)
+
+    @property
+    def live(self) -> list[int]:
+        """The rows of the call, by their index in it, that still reply."""
+        return [index for index, row in enumerate(self._rows) if row in self._open]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows of the call, in this order."""
+        self._rows = [self._rows[row] for row in rows]
 
 
 class SuppressTokens(LogitsProcessor):
@@ -64,18 +111,25 @@ class RecordedLogprobs(LogitsProcessor):
 
     def __init__(self, processors: LogitsProcessorList) -> None:
         self._processors = processors
-        self._steps: list[torch.Tensor] = []
+        self._steps: list[tuple[Sequence[int], torch.Tensor]] = []
+        self._rows: Sequence[int] | None = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """`scores` (rows, vocabulary) as `processors` leave them."""
         logprobs = scores.float().log_softmax(dim=1)  # a copy: processors may change `scores`
         scores = self._processors(input_ids, scores)
-        self._steps.append(logprobs.gather(1, scores.argmax(dim=1, keepdim=True)))
+        self._rows = self._rows or range(len(scores))
+        self._steps.append((self._rows, logprobs.gather(1, scores.argmax(dim=1, keepdim=True))))
         return scores
 
-    def rows(self) -> list[list[float]]:
-        """Each row's log-probabilities, one per step; those after the row's end are meaningless."""
-        return torch.cat(self._steps, dim=1).tolist()
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows of the call, in this order."""
+        self._rows = [(self._rows or [])[row] for row in rows]
+        keep_rows(self._processors, rows)
+
+    def of_row(self, row: int) -> list[float]:
+        """A row's log-probabilities, one per step; those after the row's end are meaningless."""
+        return [float(values[rows.index(row), 0]) for rows, values in self._steps if row in rows]
 
 
 class Penalties(LogitsProcessor):
@@ -100,6 +154,10 @@ class Penalties(LogitsProcessor):
         scores = self._repetition(torch.cat([self._known, reply], dim=1), scores)
         counts = torch.zeros_like(scores).scatter_add_(1, reply, torch.ones_like(reply, dtype=scores.dtype))
         return scores - self._frequency * counts - self._presence * (counts > 0)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows of the call, in this order."""
+        self._known = self._known[rows]
 
 
 def _truncation(given: Mapping[str, float]) -> LogitsProcessorList:
@@ -127,6 +185,17 @@ class RowSampling(LogitsProcessor):
         )
         gumbel = -torch.log(-torch.log(uniform.clamp(min=torch.finfo(torch.float32).tiny)))
         return self._truncation(input_ids, scores / self._temperature) + gumbel
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows of the call, in this order."""
+        self._generators = [self._generators[row] for row in rows]
+
+
+def keep_rows(processors: LogitsProcessorList, rows: Sequence[int]) -> None:
+    """Let a call go on with these of its rows, in this order."""
+    for each in processors:
+        if hasattr(each, "keep"):
+            each.keep(rows)
 
 
 def seed_of(name: str) -> int:

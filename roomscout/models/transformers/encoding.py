@@ -1,6 +1,7 @@
 """Encodes conversations as token ids, positions and image patches, what is known of them once; needs no weights."""
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -157,6 +158,8 @@ class ConversationEncoder:
         self._added_tokens = _added_tokens_pattern(tokenizer.get_added_vocab())
         self._special_tokens = _added_tokens_pattern(special)
         self._cache: dict[int, EncodedConversation] = {}
+        self.lock = threading.RLock()
+        """Held while the tokenizer is used, which serves one thread at a time."""
         options = self._family.chat_options.items()  # transformers warns of those that the template does not name
         self._chat_options = {name: each for name, each in options if name in str(processor.chat_template)}
         self._stand_in, self._dropped, self.opening = _REPLY, "", ""
@@ -176,15 +179,16 @@ class ConversationEncoder:
         messages = conversation.messages
         if not messages or not messages[-1].shots:
             raise ModelError(f"conversation {conversation.id}: it does not end with a user message that has a view")
-        origin = None if conversation.origin is None else self.encode(conversation.origin)
-        try:
-            encoded = self._encode(conversation) if origin is None else self._encode_alternative(conversation, origin)
-        except ModelError as error:
-            raise ModelError(f"conversation {conversation.id}: {error}") from error
-        encoded.views = conversation.views
-        if origin is None:
-            self._cache[conversation.key] = encoded
-        return encoded
+        with self.lock:
+            origin = None if conversation.origin is None else self.encode(conversation.origin)
+            try:
+                encoded = self._encode(conversation) if origin is None else self._encode_beside(conversation, origin)
+            except ModelError as error:
+                raise ModelError(f"conversation {conversation.id}: {error}") from error
+            encoded.views = conversation.views
+            if origin is None:
+                self._cache[conversation.key] = encoded
+            return encoded
 
     def reply_ids(self, text: str) -> list[int]:
         """The ids with which the text of a reply enters if those that were generated are not known."""
@@ -192,14 +196,15 @@ class ConversationEncoder:
 
     def image_inputs(self, turn: EncodedTurn) -> dict[str, torch.Tensor]:
         """The model's inputs for a turn's image, by name; reprocesses the image if they were freed."""
-        if turn.image.inputs is None:
-            if turn.views:
-                turn.image.inputs = self._as_stored(encode(self._processor, turn.text, turn.views).inputs)
-            elif turn.messages and turn.messages[-1].clip is not None:
-                turn.image.inputs = self._encode_video(turn.rendered, turn.messages[-1])[2]
-            else:
-                turn.image.inputs = self._encode_image(turn.view)
-        return turn.image.inputs
+        with self.lock:
+            if turn.image.inputs is None:
+                if turn.views:
+                    turn.image.inputs = self._as_stored(encode(self._processor, turn.text, turn.views).inputs)
+                elif turn.messages and turn.messages[-1].clip is not None:
+                    turn.image.inputs = self._encode_video(turn.rendered, turn.messages[-1])[2]
+                else:
+                    turn.image.inputs = self._encode_image(turn.view)
+            return turn.image.inputs
 
     def text_of(self, conversation: Conversation) -> str:
         """The chat template's text of a conversation, with its replies."""
@@ -207,7 +212,8 @@ class ConversationEncoder:
 
     def whole_inputs(self, turns: Sequence[EncodedTurn]) -> dict[str, torch.Tensor]:
         """The model's inputs but the ids, of conversations with one turn each that are encoded whole."""
-        made = encode_batch(self._processor, [turn.text for turn in turns], [turn.views for turn in turns])
+        with self.lock:
+            made = encode_batch(self._processor, [turn.text for turn in turns], [turn.views for turn in turns])
         del made["input_ids"]
         return self._as_stored(made)
 
@@ -233,8 +239,7 @@ class ConversationEncoder:
                 break
             same.append(turn)
             at += len(turn.messages)
-        if len(same) < len(encoded.turns):
-            encoded = EncodedConversation(conversation.id, conversation.key, same)
+        encoded = EncodedConversation(conversation.id, conversation.key, same)  # the last one may be in use
         for end in range(len(encoded.messages) + 1, len(messages) + 1):
             if messages[end - 1].shots:
                 encoded.turns += self._encode_messages(encoded, messages[:end])
@@ -317,7 +322,7 @@ class ConversationEncoder:
         all_ids, start, end = [*ids, *made.ids], places[0], places[-1] + 1
         return EncodedTurn(tuple(messages), rendered, all_ids, positions, views[0], image, start, end, views, text)
 
-    def _encode_alternative(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
+    def _encode_beside(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
         """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""
         if self.whole:
             turns = self._encode_all(conversation.messages, ())

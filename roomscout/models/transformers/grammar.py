@@ -76,3 +76,7 @@ class GrammarConstraint(LogitsProcessor):
         backend = "cpu" if scores.device.type == "cpu" else "torch_native"
         self._library.apply_token_bitmask_inplace(scores, self._bitmask.to(scores.device), backend=backend)
         return scores
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows of the call, in this order."""
+        self._matchers, self._bitmask = [self._matchers[row] for row in rows], self._bitmask[rows].contiguous()

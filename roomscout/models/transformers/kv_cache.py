@@ -10,9 +10,16 @@ from itertools import count
 import torch
 from transformers import Cache
 
-from roomscout.base.interrupts import undone_on_failure
+from roomscout.base.interrupts import deferred_interrupts, undone_on_failure
 from roomscout.models.transformers.encoding import EncodedConversation
-from roomscout.models.transformers.layers import SPARE_COLUMNS, GrowingLayer, KeptLayer, RowSource, StateLayer
+from roomscout.models.transformers.layers import (
+    SPARE_COLUMNS,
+    GrowingLayer,
+    IndexedLayer,
+    KeptLayer,
+    RowSource,
+    StateLayer,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +45,20 @@ class CachedRow:
 
 
 class CachedBatch:
-    """Rows of one cache, None once released; `mask` (rows, columns), on the CPU, marks those with tokens."""
+    """Rows of one cache, None once released; `mask` (rows, columns), on the CPU, marks those with tokens. A call uses
+    the first `width` rows. Alternatives share the layers of their `origin`."""
 
-    def __init__(self, rows: Sequence[CachedRow], mask: torch.Tensor, layers: list[KeptLayer]) -> None:
+    def __init__(
+        self,
+        rows: Sequence[CachedRow],
+        mask: torch.Tensor,
+        layers: list[KeptLayer],
+        origin: "CachedBatch | None" = None,
+    ) -> None:
         self.rows: list[CachedRow | None] = list(rows)
         self.mask = mask
         self.cache = Cache(layers=layers)
+        self.width, self.origin = len(rows), origin
         for row in rows:
             row.batch = self
 
@@ -67,10 +82,59 @@ class CachedBatch:
             if isinstance(layer, StateLayer):
                 layer.protect()
 
+    @property
+    def moves(self) -> bool:
+        """Whether its rows can be moved in place."""
+        return not any(isinstance(layer, IndexedLayer) for layer in self.cache.layers)
+
+    def narrow(self, size: int, live: Sequence[int]) -> list[int]:
+        """Let a call go on with `size` of its rows: the `live` ones, and others as far as they are missing. They become
+        the first ones; returns their former indices. `widen` or `roll_back` ends that."""
+        order = self._put_first([*live, *(row for row in range(self.width) if row not in live)][:size])
+        for layer in self.cache.layers:
+            layer.use(size)
+        self.width = size
+        return order[:size]
+
+    def widen(self) -> None:
+        """Use all rows again."""
+        for layer in self.cache.layers:
+            layer.use(None)
+        self.width = len(self.rows)
+
     def roll_back(self) -> None:
         """Drop what a call has added."""
+        self.widen()
         for layer in self.cache.layers:
             layer.set_length(self.mask.shape[1])
+
+    def cut_released(self) -> None:
+        """Let go of released rows in place, unless most of them are."""
+        live = [index for index, row in enumerate(self.rows) if row is not None]
+        if len(self.rows) // 2 <= len(live) < len(self.rows) and self.moves:
+            self._put_first(live)
+            self.rows, self.mask = self.rows[: len(live)], self.mask[: len(live)]
+            for layer in self.cache.layers:
+                layer.cut(len(live))
+            self.width = len(live)
+
+    def _put_first(self, wanted: Sequence[int]) -> list[int]:
+        """Exchange rows so that the `wanted` ones come first; returns the former index of each row. If that fails, as
+        when memory runs out, nothing is cached any more."""
+        order, size = list(range(len(self.rows))), len(wanted)
+        places = [row for row in range(size) if row not in wanted]
+        for place, row in zip(places, [row for row in wanted if row >= size], strict=True):
+            order[place], order[row] = row, place
+        with deferred_interrupts(), undone_on_failure(self._forget):
+            for layer in self.cache.layers:
+                layer.reorder(order)
+        for batch in filter(None, (self, self.origin)):
+            batch.rows, batch.mask = [batch.rows[row] for row in order], batch.mask[order]
+        return order
+
+    def _forget(self) -> None:
+        for row in [*self.live, *(self.origin.live if self.origin else ())]:
+            row.ids, row.batch = [], None
 
     def truncate(self, row: CachedRow, length: int) -> None:
         """Keep only the first `length` tokens of a row."""
@@ -116,6 +180,18 @@ class KVStore:
         same = _common_prefix(row, encoded)
         return 0 if self._whole and same < len(row.ids) else same
 
+    def in_order(self, conversations: Sequence[EncodedConversation]) -> list[int]:
+        """Their indices in the order in which they are cached, so that a call for them needs no copies."""
+        for batch in {id(row.batch): row.batch for row in self._rows.values()}.values():
+            if batch is not None:
+                batch.cut_released()
+
+        def place(index: int) -> tuple[int, int]:
+            row = self._rows.get((conversations[index].origin or conversations[index]).key)
+            return (-1, index) if row is None or row.batch is None else (id(row.batch), row.batch.rows.index(row))
+
+        return sorted(range(len(conversations)), key=place)
+
     def arrange(self, conversations: Sequence[EncodedConversation]) -> CachedBatch:
         """A batch with one row per conversation, in order, each with its `reusable` prefix: the current one if it fits,
         else new; other rows of current batches move to a batch of their own."""
@@ -132,7 +208,7 @@ class KVStore:
             prefix = self.reusable(encoded)
             mask[index, batch.columns(index)[prefix:]] = False
             rows.append(CachedRow(encoded, encoded.ids[:prefix]))
-        return CachedBatch(rows, mask, batch.cache.layers)
+        return CachedBatch(rows, mask, batch.cache.layers, batch)
 
     def fork(self, encoded: EncodedConversation) -> EncodedConversation:
         """A copy of a conversation, with a copy of what is reusable for it."""

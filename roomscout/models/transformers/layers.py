@@ -36,6 +36,7 @@ class GrowingLayer(DynamicLayer):
         super().__init__()
         self._planned = planned
         self._buffers: list[torch.Tensor] = []
+        self._rows: int | None = None
 
     def take(self, sources: Sequence[RowSource | None]) -> None:
         """Become a copy of these rows, right-aligned, with buffers of at least the planned columns."""
@@ -64,7 +65,7 @@ class GrowingLayer(DynamicLayer):
             self._buffers = [key_states[:, :, :0], value_states[:, :, :0]]
         self._grow(columns)
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, used:columns] = states
+            buffer[: self._rows, :, used:columns] = states
         self._set_views(columns)
         return self.keys, self.values
 
@@ -74,7 +75,25 @@ class GrowingLayer(DynamicLayer):
         used = self.get_seq_length()
         self._grow(columns)
         self._set_views(used)
-        return self._buffers[0], self._buffers[1]
+        return self._buffers[0][: self._rows], self._buffers[1][: self._rows]
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Move rows in place: the one with index `order[i]` becomes row i."""
+        moved = [row for row, former in enumerate(order) if row != former]
+        used = [buffer[:, :, : self.get_seq_length()] for buffer in self._buffers]
+        for view, rows in zip(used, [view[[order[row] for row in moved]] for view in used], strict=True):
+            view[moved] = rows
+
+    def use(self, rows: int | None) -> None:
+        """Use the first `rows` alone, until all are used again (None)."""
+        self._rows = rows
+        if self.is_initialized:
+            self._set_views(self.get_seq_length())
+
+    def cut(self, rows: int) -> None:
+        """Keep the first `rows` alone."""
+        self._buffers = [buffer[:rows] for buffer in self._buffers]
+        self.use(None)
 
     def set_length(self, columns: int) -> None:
         """Use exactly the first `columns` of the buffers; 0 frees the buffers."""
@@ -88,8 +107,8 @@ class GrowingLayer(DynamicLayer):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory allocated, spare columns included."""
-        return sum(buffer.nbytes for buffer in self._buffers)
+        """Bytes of memory allocated, spare columns and rows that were cut included."""
+        return sum(buffer.untyped_storage().nbytes() for buffer in self._buffers)
 
     def _grow(self, columns: int) -> None:
         """Reallocate buffers shorter than `columns`, keys before values so that only one is held twice."""
@@ -100,7 +119,7 @@ class GrowingLayer(DynamicLayer):
                 self._buffers[kind] = _grown(buffer, used, capacity)
 
     def _set_views(self, columns: int) -> None:
-        self.keys, self.values = (buffer[:, :, :columns] for buffer in self._buffers)
+        self.keys, self.values = (buffer[: self._rows, :, :columns] for buffer in self._buffers)
 
 
 class IndexedLayer(GrowingLayer):
@@ -179,6 +198,26 @@ class StateLayer(LinearAttentionLayer):
     def keep(self) -> None:
         """Keep what a call has added."""
         self._before = None
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Move rows: the one with index `order[i]` becomes row i, also before the last call."""
+        for states in self._states:
+            states.update({number: each[order[: len(each)]] for number, each in states.items() if each is not None})
+
+    def use(self, rows: int | None) -> None:
+        """Use the first `rows` alone, until the call is undone, which brings back all."""
+        if rows is not None:
+            for states in (self.conv_states, self.recurrent_states):
+                states.update({number: each[:rows] for number, each in states.items() if each is not None})
+
+    def cut(self, rows: int) -> None:
+        """Keep the first `rows` alone."""
+        self.use(rows)
+
+    @property
+    def _states(self) -> list[dict]:
+        names = ("conv_states", "recurrent_states")
+        return [values[name] for values in (vars(self), self._before or {}) for name in names if name in values]
 
     def set_length(self, columns: int) -> None:
         """Return to the states from before the last call, if it was not kept."""

@@ -2,10 +2,10 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.nn.functional import pad
@@ -19,8 +19,10 @@ from roomscout.models.transformers.decoding import (
     Penalties,
     RecordedLogprobs,
     ReplyStop,
+    RowReply,
     RowSampling,
     SuppressTokens,
+    keep_rows,
     never_generated,
 )
 from roomscout.models.transformers.devices import is_out_of_memory
@@ -60,14 +62,20 @@ class GenerationOptions:
 
 @dataclass(frozen=True)
 class GeneratedRow:
-    """A row's generated ids without the end token (`finished`: not cut by the limit), how many prompt ids were cached
-    and `images` encoded in this call, and the log-probabilities of `tokens`, or none."""
+    """A row's generated ids without the end token (`finished`: not cut by the limit), how many ids its `prompt` has, of
+    which `reused` were cached, the `images` encoded in this call, and the log-probabilities of `tokens`, or none. The
+    row ended after `seconds`, the first tokens came after `prefill_s`; `decode_s` is its share of the time from there,
+    times the rows of the call: divided by those, the shares add up."""
 
     tokens: tuple[int, ...]
     finished: bool
+    prompt: int
     reused: int
     images: int
-    logprobs: tuple[float, ...] = ()
+    logprobs: tuple[float, ...]
+    seconds: float
+    prefill_s: float
+    decode_s: float
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,10 @@ class GeneratedBatch:
     rows: list[GeneratedRow]
     prefill_s: float
     decode_s: float
+
+
+Ended = Callable[[int, GeneratedRow], None]
+"""Called with a row of a call, and its index, when it has ended."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +138,7 @@ class ModelRunner:
         self._settings = GenerationConfig(eos_token_id=self._end_ids, pad_token_id=self._pad_id, do_sample=False)
         self._suppress = SuppressTokens(never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
         self._loop = DecodingLoop.of(model, options.steps, options.frozen)
+        self._holds_cache = not encoder.whole and (self._reuses_kv or self._loop is not None)
         self._vocab_size: int = text.vocab_size
         self._grammars: dict[str, CompiledGrammar] = {}
 
@@ -136,27 +149,45 @@ class ModelRunner:
             self._grammars[grammar] = CompiledGrammar(grammar, self._tokenizer, self._vocab_size, self._end_ids)
 
     @torch.inference_mode()
-    def run(self, batch: Sequence[EncodedConversation], reply_format: ReplyFormat) -> GeneratedBatch:
+    def run(
+        self, batch: Sequence[EncodedConversation], reply_format: ReplyFormat, ended: Ended = lambda index, row: None
+    ) -> GeneratedBatch:
         """Generate one reply in this format for each conversation, in order; alternatives leave nothing, and their
-        origins as they were. Raises ModelError for a conversation too long for the model, OutOfMemory if the batch does
-        not fit after evicting all others."""
+        origins as they were. Each row is also told once, when it has `ended`, which must change no conversation of the
+        batch. Raises ModelError for a conversation too long for the model, OutOfMemory if the batch does not fit after
+        evicting all others; the rows that had ended are kept by nobody but whom they were told."""
         limit = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
         for encoded in batch:
             if (needed := len(encoded.ids) + self._options.max_new_tokens) > (limit or needed):
                 raise ModelError(why_too_long(needed, f"the model takes {limit}"))
         self.prepare(reply_format)
+        order = self._store.in_order(batch)
         cached = self._store.cached()
         started, reused, result = time.perf_counter(), self._reusable(batch), None
+        rows: dict[int, GeneratedRow] = {}
+
+        def attempt() -> GeneratedBatch:
+            """Generate the rows that have not ended."""
+            left = [index for index in order if index not in rows]
+
+            def tell(place: int, row: GeneratedRow) -> None:
+                rows[left[place]] = row
+                ended(left[place], row)
+
+            undone, known = [batch[index] for index in left], [reused[index] for index in left]
+            prefill_s, decode_s = self._generate(undone, known, reply_format, started, tell)
+            return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
+
         with inference_state(self._model, self._settings, grouped=not self._encoder.by_processor):
             with _until_out_of_memory(), self._store.without_forks():
-                result = self._generate(batch, reply_format, started, reused)
+                result = attempt()
             if result is None:
                 self._free_unused()
                 self._store.release_others(batch)
                 if evicted := cached - self._store.cached():  # the failed attempt may have lost some already
                     log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
                     with _until_out_of_memory(), self._store.without_forks():
-                        result = self._generate(batch, reply_format, started, reused)
+                        result = attempt()
         if result is None:
             self._free_unused()
             raise OutOfMemory(
@@ -196,11 +227,14 @@ class ModelRunner:
     def _generate(
         self,
         batch: Sequence[EncodedConversation],
+        reused_before: Sequence[int],
         reply_format: ReplyFormat,
         started: float,
-        reused_before: Sequence[int],
-    ) -> GeneratedBatch:
-        """Generate once. Costs are counted from `started` and `reused_before`, taken before the first attempt."""
+        ended: Ended,
+    ) -> tuple[float, float]:
+        """Generate once; returns the seconds before and after the first token. Costs are counted from `started` and
+        `reused_before`, taken before the first attempt."""
+        options = self._options
         reused = list(map(min, reused_before, self._reusable(batch)))
         new = [_turns_with_new_images(encoded, length) for encoded, length in zip(batch, reused, strict=True)]
         images = [sum(len(turn.views) or 1 for turn in turns) for turns in new]
@@ -209,39 +243,89 @@ class ModelRunner:
         cached = self._store.share(working) if shared else self._store.arrange(working)
         prefill = self._lay_out_prefill(working, cached)
         width = cached.mask.shape[1] + prefill.ids.shape[1]
-        stop = ReplyStop(self._end_ids, width, self._options.min_new_tokens)
         processors = self._logits_processors(batch, reply_format.grammar)
-        logprobs = RecordedLogprobs(processors) if self._options.logprobs else None
-        # generate() requires ids for the cached columns too, but does not read them.
-        ids = pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id)
-        cached.protect()
-        with undone_on_failure(cached.roll_back):
-            output = self._model.generate(
-                input_ids=ids.to(self._model.device),
-                **self._model_inputs(cached, prefill),
-                max_new_tokens=self._options.max_new_tokens,
-                min_new_tokens=self._options.min_new_tokens or None,
-                pad_token_id=self._pad_id,
-                logits_processor=LogitsProcessorList([logprobs]) if logprobs else processors,
-                stopping_criteria=StoppingCriteriaList([stop]),
-                custom_generate=self._loop,
+        logprobs = RecordedLogprobs(processors) if options.logprobs else None
+        processors = LogitsProcessorList([logprobs]) if logprobs else processors
+        most_live = self._most_live if self._holds_cache and cached.moves else lambda rows: 0
+
+        def tell(row: int) -> None:
+            """Pass on a row that has ended."""
+            reply, first = stop.replies[row], stop.first_token_at or 0.0
+            ended(
+                row,
+                GeneratedRow(
+                    tokens=tuple(reply.tokens),
+                    finished=reply.finished,
+                    prompt=len(batch[row].ids),
+                    reused=reused[row],
+                    images=images[row],
+                    logprobs=tuple(logprobs.of_row(row)[: len(reply.tokens)]) if logprobs else (),
+                    seconds=reply.ended_at - started,
+                    prefill_s=first - started,
+                    decode_s=reply.decode_s * len(batch),
+                ),
             )
-        generated = output[:, width:].tolist()  # equally many per row; those after a row's end are meaningless
-        recorded = logprobs.rows() if logprobs else [[]] * len(batch)
-        rows = []
-        for row, tokens in enumerate(generated):
-            length = stop.lengths.get(row, len(tokens))
-            kept, kept_logprobs = tuple(tokens[:length]), tuple(recorded[row][:length])
-            rows.append(GeneratedRow(kept, row in stop.lengths, reused[row], images[row], kept_logprobs))
+
+        limits = options.max_new_tokens, options.min_new_tokens
+        stop = ReplyStop(self._end_ids, width, len(batch), *limits, tell, most_live)
+        columns = self._decode(cached, prefill, stop, processors)
         if shared or self._keeps_states:
             cached.roll_back()
         else:
-            self._record(batch, cached, prefill.mask, [row.tokens for row in rows], len(generated[0]) - 1)
+            self._record(batch, cached, prefill.mask, stop.replies, columns - 1)
         if self._reuses_kv:
             for turn in (turn for encoded in batch for turn in encoded.turns):
                 turn.image.inputs = None
         assert stop.first_token_at is not None
-        return GeneratedBatch(rows, stop.first_token_at - started, time.perf_counter() - stop.first_token_at)
+        return stop.first_token_at - started, time.perf_counter() - stop.first_token_at
+
+    def _decode(self, cached: CachedBatch, prefill: _Prefill, stop: ReplyStop, processors: LogitsProcessorList) -> int:
+        """Prefill and decode until all rows have ended; returns the number of generated columns. Rows that have ended
+        leave the call, which goes on with the others."""
+        options = self._options
+        # generate() requires ids for the cached columns too, but does not read them.
+        ids = pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id).to(self._model.device)
+        inputs, width = self._model_inputs(cached, prefill), ids.shape[1]
+        cached.protect()
+        with undone_on_failure(cached.roll_back):
+            while True:
+                generated = ids.shape[1] - width
+                ids = self._model.generate(
+                    input_ids=ids,
+                    **inputs,
+                    max_new_tokens=options.max_new_tokens - generated,
+                    min_new_tokens=max(0, options.min_new_tokens - generated) or None,
+                    pad_token_id=self._pad_id,
+                    logits_processor=processors,
+                    stopping_criteria=StoppingCriteriaList([stop]),
+                    custom_generate=self._loop,
+                )
+                if not stop.live:
+                    cached.widen()
+                    return ids.shape[1] - width
+                order = cached.narrow(self._size_for(len(stop.live)), stop.live)
+                ids = ids[order].to(self._model.device)
+                inputs = self._going_on(inputs, order, ids.shape[1] - width - generated)
+                keep_rows([stop, *processors], order)
+
+    def _size_for(self, live: int) -> int:
+        """The rows with which a call goes on for so many that still reply: compiled steps have a program for several
+        rows, and one for a single row is not worth its compilation."""
+        return max(2, live) if self._loop is not None else live
+
+    def _most_live(self, rows: int) -> int:
+        """Of so many rows, how many may still reply when the call goes on with them alone; 0 if it does not."""
+        return next((live for live in range(rows * 3 // 4, 0, -1) if self._size_for(live) < rows), 0)
+
+    def _going_on(self, inputs: Mapping[str, Any], rows: Sequence[int], generated: int) -> dict[str, Any]:
+        """The arguments of a call that goes on with these rows, whose newest tokens are not in the cache yet, after
+        `inputs` and so many generated columns."""
+        mask, positions = inputs["attention_mask"][rows], inputs["position_ids"][..., rows, -1:]
+        return {
+            "attention_mask": pad(mask, (0, generated), value=1),
+            "position_ids": positions + generated,
+            self._cache_argument: inputs[self._cache_argument],
+        }
 
     def _prefill_ahead(self, batch: Sequence[EncodedConversation]) -> Sequence[EncodedConversation]:
         """Prefill what generate() should not, in calls of their own; returns the conversations for which it is called.
@@ -332,7 +416,7 @@ class ModelRunner:
             "attention_mask": torch.cat([cached.mask, prefill.mask], dim=1).long().to(device),
             "position_ids": (positions if len(positions) > 1 else positions[0]).to(device),
         }
-        if self._reuses_kv or self._loop is not None:  # else the model creates its own cache for this call
+        if self._holds_cache:  # else the model creates its own cache for this call
             inputs[self._cache_argument] = cached.cache
         if prefill.turns:
             images = [self._encoder.image_inputs(turn) for turn in prefill.turns]
@@ -344,17 +428,18 @@ class ModelRunner:
         batch: Sequence[EncodedConversation],
         cached: CachedBatch,
         prefill_mask: torch.Tensor,
-        replies: Sequence[tuple[int, ...]],
+        replies: Sequence[RowReply],
         decoded: int,
     ) -> None:
         """Record prompts and replies as cached, but newest tokens that no forward pass has seen; `prefill_mask` (rows,
-        columns) marks the prompts' columns, behind which are the `decoded` ones, masked after a row's end."""
-        lengths = [min(len(reply), decoded) for reply in replies]
-        reply_mask = torch.arange(decoded) < torch.tensor(lengths)[:, None]
-        ids = [
-            encoded.ids + list(reply[:length]) for encoded, reply, length in zip(batch, replies, lengths, strict=True)
-        ]
-        self._store.extend(cached, torch.cat([prefill_mask, reply_mask], dim=1), ids)
+        columns) marks the prompts' columns, behind which are the `decoded` ones, masked after a row's end. The rows of
+        `cached` may have been moved."""
+        index_of = {encoded.key: index for index, encoded in enumerate(batch)}
+        order = [index_of[row.encoded.key] for row in cached.live]
+        kept = [replies[index].tokens[:decoded] for index in order]
+        reply_mask = torch.arange(decoded) < torch.tensor([len(tokens) for tokens in kept])[:, None]
+        ids = [batch[index].ids + tokens for index, tokens in zip(order, kept, strict=True)]
+        self._store.extend(cached, torch.cat([prefill_mask[order], reply_mask], dim=1), ids)
 
     def _logits_processors(self, batch: Sequence[EncodedConversation], grammar: str | None) -> LogitsProcessorList:
         options = self._options

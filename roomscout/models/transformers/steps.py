@@ -117,7 +117,6 @@ class DecodingLoop:
         `position_ids` of the uncached columns, (axes, rows, columns) or (rows, columns), and image inputs."""
         layers: list[GrowingLayer] = inputs[self._cache_argument].layers
         prompt = input_ids[:, layers[0].get_seq_length() :]
-        logits = model(**inputs | {"input_ids": prompt, "logits_to_keep": 1}).logits[:, -1]
         positions = inputs["position_ids"][..., -1:].clone()
         _mark_dynamic(positions, positions.dim() - 2)
         given = inputs["attention_mask"]  # generate() omits a mask of ones
@@ -129,6 +128,13 @@ class DecodingLoop:
         unfinished = torch.ones(len(ids), dtype=torch.bool)
         window: _Window | None = None
         with self._packed, dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT):
+            if prompt.shape[1] == 1:  # a call that goes on with some of its rows: a step like any other
+                positions -= 1
+                mask = self._widened(mask, max_columns)
+                window = self._open_window(layers, columns - 1, positions, mask)
+                logits = window.step(prompt, columns - 1)
+            else:
+                logits = model(**inputs | {"input_ids": prompt, "logits_to_keep": 1}).logits[:, -1]
             while True:
                 newest = logits_processor(ids[:, :columns], logits.float()).argmax(dim=1, keepdim=True)
                 ids[unfinished, columns] = newest[:, 0].cpu()[unfinished]
