@@ -140,7 +140,7 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
     of memory halves the batch for conversations of this length; after any other error of DECIDING, the questions are
     asked one at a time, so that only those at fault fail."""
     level = logging.INFO if batch[0].turn < scheduler.max_batched_turns else logging.DEBUG
-    turns = [state.turn for state in batch]
+    turns = {state.episode: state.turn for state in batch}
     log.log(level, "Processing %s in batch", counted(len(batch), "active question"))
     if asking := sum(state.asks for state in batch):
         log.log(level, "Running batch generation for %s...", counted(asking, "question"))
@@ -151,8 +151,8 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
         if len(batch) == 1:
             batch[0].fail("model", str(error))
             return
-        size = scheduler.shrink(batch)
-        turn = max(state.turn for state in batch)
+        size = scheduler.shrink([state for state in batch if state.turn == turns[state.episode]] or batch)
+        turn = max(turns.values())
         log.warning(
             "Out of memory with %d questions in a batch: %d at a time from turn %d on (%s)",
             len(batch), size, turn, error,
@@ -166,7 +166,7 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
         log.log(level, "Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
         return
     # After the handler, where the error no longer keeps the failed batch's tensors. Some may have taken their turn.
-    for state in [each for each, turn in zip(batch, turns, strict=True) if each.turn == turn and not each.is_final]:
+    for state in [each for each in batch if each.turn == turns[each.episode] and not each.is_final]:
         with failing(state):
             run_batched_turn([state], run)
 

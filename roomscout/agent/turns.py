@@ -267,8 +267,8 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     finally:
         with run.clock.waiting_for_views():
             wait(pending)
-    for future in pending:
-        future.result()
+        for future in pending:
+            future.result()
 
 
 def ruled(state: QuestionState, decide: Callable[[], Decision], run: Run) -> Decision:
@@ -294,7 +294,7 @@ def take_turn(
         if run.budget is not None:
             run.budget.spend(state.episode, turn)
         log_turn(state, turn)
-        if not (state.is_final or run.policy.concurrent):
+        if not (state.is_final or run.policy.concurrent) and state.asks:
             run.policy.prepare(state)
 
 

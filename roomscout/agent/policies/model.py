@@ -26,7 +26,7 @@ class ModelPolicy(Policy):
         self.backend = backend
         self.prompts = prompts or checkpoint_prompts(backend.name)
         self.reply_format = reply_format or action_format()
-        self.decides_each = isinstance(backend, EarlyBackend) and not backend.concurrent
+        self.decides_each = isinstance(backend, EarlyBackend) and type(self).decide is ModelPolicy.decide
         self._warned: Rules | None = None
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:

@@ -108,16 +108,6 @@ class CachedBatch:
         for layer in self.cache.layers:
             layer.set_length(self.mask.shape[1])
 
-    def cut_released(self) -> None:
-        """Let go of released rows in place, unless most of them are."""
-        live = [index for index, row in enumerate(self.rows) if row is not None]
-        if len(self.rows) // 2 <= len(live) < len(self.rows) and self.moves:
-            self._put_first(live)
-            self.rows, self.mask = self.rows[: len(live)], self.mask[: len(live)]
-            for layer in self.cache.layers:
-                layer.cut(len(live))
-            self.width = len(live)
-
     def _put_first(self, wanted: Sequence[int]) -> list[int]:
         """Exchange rows so that the `wanted` ones come first; returns the former index of each row. If that fails, as
         when memory runs out, nothing is cached any more."""
@@ -128,8 +118,8 @@ class CachedBatch:
         with deferred_interrupts(), undone_on_failure(self._forget):
             for layer in self.cache.layers:
                 layer.reorder(order)
-        for batch in filter(None, (self, self.origin)):
-            batch.rows, batch.mask = [batch.rows[row] for row in order], batch.mask[order]
+            for batch in filter(None, (self, self.origin)):
+                batch.rows, batch.mask = [batch.rows[row] for row in order], batch.mask[order]
         return order
 
     def _forget(self) -> None:
@@ -182,9 +172,6 @@ class KVStore:
 
     def in_order(self, conversations: Sequence[EncodedConversation]) -> list[int]:
         """Their indices in the order in which they are cached, so that a call for them needs no copies."""
-        for batch in {id(row.batch): row.batch for row in self._rows.values()}.values():
-            if batch is not None:
-                batch.cut_released()
 
         def place(index: int) -> tuple[int, int]:
             row = self._rows.get((conversations[index].origin or conversations[index]).key)

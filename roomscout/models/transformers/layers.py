@@ -90,11 +90,6 @@ class GrowingLayer(DynamicLayer):
         if self.is_initialized:
             self._set_views(self.get_seq_length())
 
-    def cut(self, rows: int) -> None:
-        """Keep the first `rows` alone."""
-        self._buffers = [buffer[:rows] for buffer in self._buffers]
-        self.use(None)
-
     def set_length(self, columns: int) -> None:
         """Use exactly the first `columns` of the buffers; 0 frees the buffers."""
         if not self.is_initialized:
@@ -107,8 +102,8 @@ class GrowingLayer(DynamicLayer):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory allocated, spare columns and rows that were cut included."""
-        return sum(buffer.untyped_storage().nbytes() for buffer in self._buffers)
+        """Bytes of memory allocated, spare columns included."""
+        return sum(buffer.nbytes for buffer in self._buffers)
 
     def _grow(self, columns: int) -> None:
         """Reallocate buffers shorter than `columns`, keys before values so that only one is held twice."""
@@ -209,10 +204,6 @@ class StateLayer(LinearAttentionLayer):
         if rows is not None:
             for states in (self.conv_states, self.recurrent_states):
                 states.update({number: each[:rows] for number, each in states.items() if each is not None})
-
-    def cut(self, rows: int) -> None:
-        """Keep the first `rows` alone."""
-        self.use(rows)
 
     @property
     def _states(self) -> list[dict]:

@@ -37,9 +37,9 @@ class PackedLinears:
         for module in model.modules():
             if type(module) is torch.nn.Linear and module.weight.numel() >= _LEAST_NUMBERS:
                 weight = module.weight.detach()
-                if weight.data_ptr() not in _packed_of:
-                    self._copies.append(torch.ops.mkldnn._reorder_linear_weight(weight, None))
-                    _packed_of[weight.data_ptr()] = self._copies[-1]
+                if (copy := _packed_of.get(weight.data_ptr())) is None:
+                    copy = _packed_of[weight.data_ptr()] = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+                self._copies.append(copy)
                 self._forwards.append((module, partial(packed_linear, weight=weight, bias=module.bias)))
 
     def __enter__(self) -> None:
