@@ -458,6 +458,17 @@ class TestOnAFakeDevice:
             torch.zeros(3, device="cuda") + torch.zeros(3)
 
     @torch.inference_mode()
+    def test_rows_are_moved_without_synchronizing(self, model):
+        layer = self.layer(4, 40, planned=129)
+        layer.reorder([3, 1, 2, 0])
+        layer.use(2)
+        new = torch.zeros(2, 2, 1, 16, dtype=torch.bfloat16, device="cuda")
+        keys, _ = layer.update(new, new)
+        assert (tuple(keys.shape), keys.device.type) == ((2, 2, 41, 16), "cuda")
+        layer.use(None)
+        assert layer.keys.shape[0] == 4
+
+    @torch.inference_mode()
     def test_a_prefill_after_cached_columns_stays_on_its_device(self, model):
         rows, cached, new = 3, 40, 9
         cache = Cache(layers=[self.layer(rows, cached, planned=129) for _ in range(2)])

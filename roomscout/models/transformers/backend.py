@@ -75,6 +75,7 @@ class TransformersBackend:
             raise ModelError(f"{', '.join(given)} cannot be set for a loaded model: leave it out, or change the model")
         if options.compile and model.config.get_text_config()._attn_implementation == "eager":
             raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
+        self._loaded, self._frozen = (model, processor), frozen
         self.name = name or model.name_or_path or type(model).__name__
         where = model.device
         if options.compile:
@@ -82,15 +83,16 @@ class TransformersBackend:
         self._tokenizer = processor.tokenizer
         self._encoder = ConversationEncoder(processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view)
         reusable = self._encoder.recomputed is None
-        compiled = options.compile and reusable and not self._encoder.by_processor and not keeps_states(model.config)
+        has_own_steps = reusable and not self._encoder.by_processor and not keeps_states(model.config)
+        compiled = options.compile and has_own_steps
         self._say_what_is_slow(options, compiled, keeps_states(model.config), where.type)
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
         if kv_bytes is None:
             copies = model.get_memory_footprint() * weight_copies(compiled and frozen, str(where))
             kv_bytes = max(0, int((usable_bytes(where, options.memory_fraction) - copies) * KV_SHARE))
-        steps: Steps = "eager"
-        if compiled:
-            steps = "compiled graphs" if where.type == "cuda" else "compiled"
+        steps: Steps = "compiled" if compiled else "eager"
+        if where.type == "cuda" and has_own_steps:
+            steps = "compiled graphs" if compiled else "graphs"
         generation = GenerationOptions(
             options.max_new_tokens,
             temperature=options.temperature,
@@ -102,7 +104,7 @@ class TransformersBackend:
         )
         self.views = family_of(model.config, processor).views
         """The sizes of views that the model takes."""
-        self._lock = threading.Lock()  # held whenever the tokenizer, the encoder or the runner is used
+        self._lock = threading.Lock()  # held whenever the runner is used; the encoder has one of its own
         self.sees_videos = self._encoder.sees_videos
         """Whether frames of a video can be one input."""
         self._runner = ModelRunner(model, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
@@ -127,13 +129,21 @@ class TransformersBackend:
             keep_freed_memory()
         else:
             torch.cuda.set_per_process_memory_fraction(options.memory_fraction, device)
+        started = time.perf_counter()
         model, processor = load_checkpoint(checkpoint, dtype, device, options.quantize)
         if options.adapter is not None:
             from roomscout.models.adapters import with_adapter
 
             model = with_adapter(model, options.adapter, checkpoint)
+        log.info("Loaded the weights of %s in %.1f s", checkpoint, time.perf_counter() - started)
         options = replace(options, **{name: getattr(ModelOptions, name) for name in SET_BY_LOADING})
         return cls(model, processor, options, name=checkpoint, frozen=True)
+
+    def with_options(self, options: ModelOptions) -> Self:
+        """A backend for the same loaded model with other options, in place of this one."""
+        self.release_all()
+        options = replace(options, **{name: getattr(ModelOptions, name) for name in SET_BY_LOADING})
+        return type(self)(*self._loaded, options, name=self.name, frozen=self._frozen)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; each ends with a user message. Raises OutOfMemory if a smaller batch

@@ -309,9 +309,12 @@ class ModelRunner:
                 keep_rows([stop, *processors], order)
 
     def _size_for(self, live: int) -> int:
-        """The rows with which a call goes on for so many that still reply: compiled steps have a program for several
-        rows, and one for a single row is not worth its compilation."""
-        return max(2, live) if self._loop is not None else live
+        """The rows with which a call goes on for so many that still reply. Compiled steps have a program for several
+        rows, and another one for a single row is not worth it; of graphs, which are captured anew, there are few."""
+        if self._loop is None:
+            return live
+        live = live if self._options.steps == "graphs" else max(2, live)
+        return 1 << (live - 1).bit_length() if "graphs" in self._options.steps else live
 
     def _most_live(self, rows: int) -> int:
         """Of so many rows, how many may still reply when the call goes on with them alone; 0 if it does not."""
@@ -420,7 +423,7 @@ class ModelRunner:
             inputs[self._cache_argument] = cached.cache
         if prefill.turns:
             images = [self._encoder.image_inputs(turn) for turn in prefill.turns]
-            inputs |= {name: _joined([each[name] for each in images]).to(device) for name in images[0]}
+            inputs |= {name: _on(device, _joined([each[name] for each in images])) for name in images[0]}
         return inputs
 
     def _record(
@@ -453,6 +456,11 @@ class ModelRunner:
             streams = [f"{options.seed} {encoded.id} {encoded.views}" for encoded in batch]
             processors.append(RowSampling(options.temperature, streams, self._model.device, options.generation))
         return processors
+
+
+def _on(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor on the device, copied from pinned memory so that nothing waits for it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def _joined(images: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -58,10 +58,15 @@ def captured(device: torch.device, step: Step) -> Step:
     if device.type != "cuda":
         raise RuntimeError(f"the model is on the {device.type}")
     graph = torch.cuda.CUDAGraph()
-    # Restores the current stream: a failed capture would leave the process on the capture stream.
-    stream = torch.cuda.stream(torch.cuda.current_stream(device))
-    with torch.cuda.device(device), stream, torch.cuda.graph(graph):
-        logits = step()
+    torch.cuda.synchronize(device)
+    # Not `torch.cuda.graph`, which also collects garbage and frees PyTorch's whole reserve of memory: a call has
+    # several graphs. The stream is the current one again afterwards, also if capture fails.
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+        graph.capture_begin(capture_error_mode="thread_local")  # views are drawn on others
+        try:
+            logits = step()
+        finally:
+            graph.capture_end()
 
     def replay() -> torch.Tensor:
         graph.replay()
