@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ from roomscout.envs.library import ScanLibrary
 from roomscout.envs.object_boxes import known_boxes
 from roomscout.models.engines import make_backend
 from roomscout.models.gpus import sampled_gpus
+from roomscout.models.transformers.backend import SET_BY_LOADING, TransformersBackend
 from roomscout.rendering.renderers import Renderer, RendererStart
 from roomscout.runs import RunError
 from roomscout.runs.closing import closing_lines
@@ -60,6 +61,13 @@ ShowView = Callable[[QuestionState, Path], None]
 """Called with each question that takes a turn, and with the file that its view is going to be saved to."""
 Work = tuple[Scheduler, Run, int, Benchmark]
 """What `answer_questions` takes: whose turns come, what they share, the number of answers, and what scores them."""
+
+
+class Queue(NamedTuple):
+    """The questions of a worker: the `first` ones, and what it may `take` when so many more can begin."""
+
+    first: Sequence[Question]
+    take: Callable[[int], Sequence[Question]]
 
 
 class Outcome(NamedTuple):
@@ -84,13 +92,18 @@ class Loaded:
 
 
 def main_vsi_bench_loop(
-    spec: RunSpec, show_progress: bool = True, show_view: ShowView | None = None, loaded: Loaded | None = None
+    spec: RunSpec,
+    show_progress: bool = True,
+    show_view: ShowView | None = None,
+    loaded: Loaded | None = None,
+    queue: Queue | None = None,
 ) -> Outcome:
     """Answer every question of a run and score it, with a bar on a terminal if `show_progress`. `loaded` outlives this
-    run. Raises RenderError or ModelError if it cannot begin, and RunError if its folder cannot be written."""
+    run, and with a `queue` its questions are those that it gives. Raises RenderError or ModelError if it cannot begin,
+    and RunError if its folder cannot be written."""
     session = Session(spec, show_view)
     with session.guarded():
-        if work := start(session, loaded):
+        if work := start(session, loaded, queue):
             with session.sampled():
                 answer_questions(*work, show_progress)
         finish(session)
@@ -166,7 +179,7 @@ class Session:
         )
 
 
-def start(session: Session, loaded: Loaded | None = None) -> Work | None:
+def start(session: Session, loaded: Loaded | None = None, queue: Queue | None = None) -> Work | None:
     """Load what a run needs, unless it is `loaded`, and begin or resume its folder; returns what is to be answered."""
     spec, record, stack = session.spec, session.spec.record, session.stack
     if record.folder is not None:
@@ -193,7 +206,7 @@ def start(session: Session, loaded: Loaded | None = None) -> Work | None:
         amount, before = math.inf if record.budget is None else record.budget, RunReader(folder)
         taken = {episode: before.turns(episode) for episode in before.begun}
         budget = Budget(record.price, amount, taken, {row.episode for row in session.log.rows})
-    work = _work_of(spec, loaded, session.log, stack, turn_begins=show, budget=budget)
+    work = _work_of(spec, loaded, session.log, stack, queue, turn_begins=show, budget=budget)
     session.run, session.started_s, session.done_before = work[1], time.perf_counter(), len(session.log.rows)
     return work
 
@@ -258,6 +271,22 @@ def load(spec: RunSpec, stack: ExitStack) -> Loaded:
     if world.makes_scans:
         make_scans(spec.questions, world)
     return Loaded(policy, library, renderer.name if renderer is not None else None)
+
+
+def taken_over(before: RunSpec, loaded: Loaded, spec: RunSpec) -> Loaded | None:
+    """What an earlier run has loaded, for a run with the same scans and the same model, perhaps with another prompt or
+    length; None if it takes others."""
+    engine, policy = spec.engine, loaded.policy
+    if before.world != spec.world or engine.name != before.engine.name or engine.policy or engine.options is None:
+        return None
+    backend = policy.backend if isinstance(policy, ModelPolicy) else None
+    if not isinstance(backend, TransformersBackend) or before.engine.options is None:
+        return None
+    loading = (*SET_BY_LOADING, "memory_fraction")
+    if any(getattr(engine.options, each) != getattr(before.engine.options, each) for each in loading):
+        return None
+    prompts = action_format(engine.constrained), spec.rules.prompts
+    return replace(loaded, policy=ModelPolicy(backend.with_options(engine.options), *prompts))
 
 
 def make_scans(questions: QuestionSpec, world: WorldSpec) -> None:
@@ -392,7 +421,9 @@ def begin_folder(record: RecordSpec, questions: QuestionSpec, renderer: str | No
     return run_log
 
 
-def _work_of(spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack, **more: Any) -> Work:
+def _work_of(
+    spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack, queue: Queue | None = None, **more: Any
+) -> Work:
     """The unfinished episodes, grouped by scan; questions are numbered by their position among those of all parts."""
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
     run = Run(loaded.library, loaded.policy, journal, pool, spec.schedule.anytime, **more)
@@ -400,14 +431,27 @@ def _work_of(spec: RunSpec, loaded: Loaded, journal: Journal, stack: ExitStack, 
     number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
     kind = QuestionState if rules.video is None else VideoState
-    states = [
-        kind(number[question.id], question, moves(question, sample, schedule.steps), sample, rules)
-        for question in scene_order(spec.questions.here)
-        for sample in pending_samples(journal, question.id, spec.questions.samples)
-    ]
+    samples = spec.questions.samples
+
+    def states_of(questions: Sequence[Question]) -> list[QuestionState]:
+        return [
+            kind(number[question.id], question, moves(question, sample, schedule.steps), sample, rules)
+            for question in scene_order(questions)
+            for sample in pending_samples(journal, question.id, samples)
+        ]
+
+    states = states_of(spec.questions.here if queue is None else queue.first)
     policy.expect(states)
     batches, refill = (schedule.batch_size, schedule.max_batched_turns), schedule.refill or policy.concurrent
-    scheduler = Scheduler(states, *batches, refill, schedule.concurrency, policy.lane)
+
+    def more_states(most: int) -> list[QuestionState]:
+        while queue is not None and (taken := queue.take(math.ceil(most / samples))):
+            if found := states_of(taken):
+                return found
+        return []
+
+    next_states = None if queue is None else more_states
+    scheduler = Scheduler(states, *batches, refill, schedule.concurrency, policy.lane, next_states)
     return scheduler, run, spec.questions.episodes, spec.questions.benchmark
 
 

@@ -27,6 +27,9 @@ class Scheduler:
     With lanes (`Policy.lane`), a question begins only once fewer of its lane are in progress than the lane takes; those
     of other lanes overtake it.
 
+    `more` gives further questions, of which so many can begin now, where others take from the same queue; none once
+    nothing is left. It is asked when the waiting ones are too few.
+
     A batch that ran out of memory limits batches at its latest turn and at later ones, where conversations are as long
     or longer. Questions at earlier turns, such as those of the next cohort, still fill a batch.
     """
@@ -37,6 +40,7 @@ class Scheduler:
     refill: bool = False
     concurrency: int | None = None
     lane: Callable[[QuestionState], tuple[Hashable, int] | None] = lambda state: None
+    more: Callable[[int], Iterable[QuestionState]] | None = None
 
     def __post_init__(self, questions: Iterable[QuestionState]) -> None:
         self._waiting = deque(questions)
@@ -47,9 +51,14 @@ class Scheduler:
         """Admit the next cohort once the last is finished; with refill, and of the last cohort, one per free place. At
         `most` so many, if given."""
         self._begun = self.begun
-        joins = self.refill or (self.concurrency is None and len(self._waiting) <= self.batch_size)
+        is_last = self.more is None and len(self._waiting) <= self.batch_size
+        joins = self.refill or (self.concurrency is None and is_last)
         places = self._most(self._begun) - len(self._begun) if joins or not self._begun else 0
         places = places if most is None else min(places, most)
+        if self.more is not None and (missing := places - len(self._waiting)) > 0:
+            found = list(self.more(missing))
+            self._waiting.extend(found)
+            self.more = self.more if found else None
         admitted, overtaken = list[QuestionState](), list[QuestionState]()
         busy = Counter(map(self.lane, self._begun))
         while self._waiting and len(admitted) < places:
@@ -81,7 +90,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether any question is waiting or in progress."""
-        return bool(self._waiting) or bool(self.begun)
+        return bool(self._waiting) or bool(self.begun) or self.more is not None
 
     def upcoming(self) -> list[QuestionState]:
         """The questions to be admitted next, at most one batch."""

@@ -17,9 +17,10 @@ from roomscout.agent.progress import Progress
 from roomscout.agent.running import Outcome, begin_folder, opened_again, report, require_same_scans
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
+from roomscout.cluster.chunks import QUEUE_FOLDER, ChunkQueue, chunks_of
 from roomscout.cluster.processes import DIED, Processes, devices_of
 from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, ray_cluster
-from roomscout.data.parts import Part, cut
+from roomscout.data.parts import Part
 from roomscout.data.scans import missing_scans
 from roomscout.edge.dividing import DividedRun, as_asked, values_of_part
 from roomscout.edge.settings import flags_of
@@ -34,8 +35,39 @@ from roomscout.runs.writer import RunWriter
 log = logging.getLogger(__name__)
 
 
-def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S) -> Outcome:
-    """Answer every question of a run on the workers of --ray or --gpus and score it. Status 2 if the cluster had no
+class Workers:
+    """The workers of a run, --ray's or --gpus', which stay until they are closed: the next run that asks for the same
+    takes them over, with what they have loaded."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[Any, ...] = ()
+        self._stack = ExitStack()
+        self._found: Cluster | Processes | None = None
+
+    def of(self, run: DividedRun, no_node_for_s: float) -> Cluster | Processes:
+        """The workers that a run asks for; raises ConfigError or ClusterError."""
+        settings = run.settings
+        asked = (run.gpus_each, *(settings[name] for name in ("ray", "gpus", "device", "replicas")))
+        if self._found is None or asked != self._asked:
+            self.close()
+            if settings["ray"]:
+                cluster = ray_cluster(settings["replicas"], run.gpus_each, no_node_for_s)
+                self._found = self._stack.enter_context(cluster)
+            else:
+                self._found = Processes(devices_of(settings["gpus"], settings["device"], max(1, run.gpus_each)))
+                self._stack.callback(self._found.close)
+            self._asked = asked
+        return self._found
+
+    def close(self) -> None:
+        """End the workers, if there are any."""
+        self._found = None
+        self._stack.close()
+
+
+def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S, workers: Workers | None = None) -> Outcome:
+    """Answer every question of a run on the workers of --ray or --gpus, those that are given or others that end with
+    it, and score it. Status 2 if the cluster had no
     live node for a worker for `no_node_for_s` seconds, after one more try if it was started here, or if a part lost its
     worker too often; the run can then be resumed from its folder. Raises the errors of `plan`, RenderError and
     ModelError of a worker, and ClusterError if there is no run folder yet."""
@@ -44,48 +76,46 @@ def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S) -> Ou
         if parts.log is not None and not parts.pending:
             log.log(RESULT, "Nothing to do: every question of %s is finished", parts.log.folder)
             return report(parts.log)
+        here = workers or Workers()
         try:
-            stopped = _answered(parts, no_node_for_s)
+            stopped = _answered(parts, no_node_for_s, here)
         except KeyboardInterrupt:
-            if parts.log is None:
-                raise
             with ignored_interrupts():
+                here.close()
+                if parts.log is None:
+                    raise
                 return parts.unfinished(130, logging.INFO, "Interrupted; finished turns are on disk. To resume:")
         except ClusterError as error:
+            here.close()
             if parts.log is None:
                 raise
             return parts.unfinished(2, logging.ERROR, f"{error}; finished turns are on disk. To resume:")
-        if stopped:
-            why = f"Parts stopped by an unexpected error: {', '.join(map(str, stopped))}"
-            return parts.unfinished(3, logging.ERROR, f"{why}; finished turns are on disk. To resume:")
+        finally:
+            if workers is None:
+                here.close()
         assert parts.log is not None
+        if stopped or parts.pending:
+            why = f"Parts stopped by an unexpected error: {', '.join(map(str, stopped)) or 'unknown'}"
+            return parts.unfinished(3, logging.ERROR, f"{why}; finished turns are on disk. To resume:")
         return report(parts.log)
 
 
-def _answered(parts: "Parts", no_node_for_s: float) -> list[Part]:
+def _answered(parts: "Parts", no_node_for_s: float, workers: Workers) -> list[Part]:
     """The parts that an unexpected error stopped, after a second try of all that is left if a cluster is lost."""
-    asked, gpus_each = parts.run.settings, parts.run.gpus_each
-    root = Path(asked["log_root"])
+    root = Path(parts.run.settings["log_root"])
     try:
         root.mkdir(parents=True, exist_ok=True)
         probe = parts.stack.enter_context(tempfile.NamedTemporaryFile(dir=root, prefix=".visible_"))  # noqa: SIM115
     except OSError as error:
         raise RunError(f"--log-root {root}: cannot write there ({error.strerror})") from None
-    if not asked["ray"]:
-        processes = Processes(devices_of(asked["gpus"], asked["device"], max(1, gpus_each)))
-        try:
-            return parts.answer_on(processes, Path(probe.name))
-        finally:
-            processes.close()
     try:
-        with ray_cluster(asked["replicas"], gpus_each, no_node_for_s) as cluster:
-            return parts.answer_on(cluster, Path(probe.name))
+        return parts.answer_on(workers.of(parts.run, no_node_for_s), Path(probe.name))
     except ClusterLost as error:
         if os.environ.get("RAY_ADDRESS"):  # it was joined: another one cannot be started in its place
             raise
+        workers.close()
         log.warning("%s; another cluster will resume the run", error)
-    with ray_cluster(asked["replicas"], gpus_each, no_node_for_s) as cluster:
-        return parts.answer_on(cluster, Path(probe.name))
+    return parts.answer_on(workers.of(parts.run, no_node_for_s), Path(probe.name))
 
 
 class Parts:
@@ -113,16 +143,11 @@ class Parts:
         """Let workers answer all pending parts; returns those that an unexpected error stopped."""
         if self.log is None:
             self.log = self._begun(workers, probe)
-        divided, run_log, stopped = self._divided(workers.workers), self.log, list[Part]()
-        samples = self.run.questions.samples
-        left = {
-            part: number
-            for part, asked in divided.items()
-            if (number := sum(len(pending_samples(run_log, each.id, samples)) for each in asked))
-        }
+        run_log, stopped = self.log, list[Part]()
+        left = self._divided(workers.workers)
         retries, bar = self.run.settings["retry_failed"], self.run.settings["log_level"] != "result"
         rows = [*run_log.rows, *_unmerged(run_log, retries)]
-        log.info("%s, %d at a time", counted(len(divided), "part"), min(workers.workers, len(divided)))
+        log.info("%s, %d at a time", counted(len(left), "part"), min(workers.workers, len(left)))
         root, questions = run_log.folder / PARTS_FOLDER, run_log.folder / QUESTIONS_FILE
         calls = {part: (values_of_part(self.run, str(part), root, questions), probe) for part in left}
         episodes, benchmark = self.run.questions.episodes, self.run.questions.benchmark
@@ -131,7 +156,7 @@ class Parts:
             for ended in workers.outcomes("answer", calls):
                 watch()
                 for part, status in ended.items():
-                    del left[part]
+                    left.remove(part)
                     if isinstance(status, Exception):
                         log.error("The worker of part %s stopped with an error", part)
                         raise status
@@ -163,23 +188,33 @@ class Parts:
         self.stack.enter_context(log_to_file(run_log.folder / "run.log"))
         log.info("Run folder: %s", run_log.folder)
 
-    def _divided(self, workers: int) -> dict[Part, Any]:
-        """The questions of each part: as many parts as the run was begun with, else one for each worker."""
+    def _divided(self, workers: int) -> list[Part]:
+        """The parts: as many as the run was begun with, else one for each worker. What this run has answered itself is
+        taken out of their queue."""
         assert self.log is not None
-        (self.log.folder / PARTS_FOLDER).mkdir(exist_ok=True)
-        begun = (RunReader(folder).facts.part for folder in parts_of_run(self.log.folder))
-        here = self.run.questions.here
-        scenes = len({question.scene for question in here})
-        of = next((part.of for part in begun if part), 0) or min(scenes, workers)
+        folder, asked = self.log.folder / PARTS_FOLDER, self.run.questions
+        folder.mkdir(exist_ok=True)
+        chunks = chunks_of(asked.here)
+        begun = (RunReader(part).facts.part for part in parts_of_run(self.log.folder))
+        of = next((part.of for part in begun if part), 0) or min(len(chunks), workers)
+        taken = (int(each.name) for each in (folder / QUEUE_FOLDER).glob("[0-9]*/*"))  # perhaps before it had a folder
+        of = max(of, *taken, 0)
         if of < workers:
-            log.warning("%s: %d of %d workers have a part to answer", counted(scenes, "scene"), of, workers)
-        return {Part(number, of): asked for number, asked in enumerate(cut(here, of), 1)}
+            few = counted(len(asked.here), "question")
+            log.warning("%s: %d of %d workers have something to answer", few, of, workers)
+        queue = ChunkQueue(folder / QUEUE_FOLDER, asked.here, of)
+        queue.give_back(0)
+        for number, chunk in enumerate(chunks):
+            if not any(pending_samples(self.log, each.id, asked.samples) for each in chunk):
+                queue.claim(number, 0)
+        return [Part(number, of) for number in range(1, of + 1)]
 
     def _take(self, part: Part) -> None:
-        """Merge a finished part into the run; logs a warning if its worker lacked scans that are on this machine."""
+        """Merge a finished part into the run, unless nothing was left for it; logs a warning if its worker lacked scans
+        that are on this machine."""
         assert self.log is not None
-        folder = find_part(self.log.folder / PARTS_FOLDER, part.number, part.of)
-        assert folder is not None
+        if (folder := find_part(self.log.folder / PARTS_FOLDER, part.number, part.of)) is None:
+            return
         found = FoundPart.read(folder)
         take_part(self.log, found, self.kinds)
         self.log.add_sessions(sessions_of(folder))

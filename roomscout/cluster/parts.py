@@ -4,21 +4,24 @@ A part is an ordinary run with a folder of its own. Losing a worker costs only i
 folder.
 """
 
+import gc
 import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from roomscout.agent.console import lines_kept_for_log
-from roomscout.agent.running import main_vsi_bench_loop
-from roomscout.agent.spec import RecordSpec
+from roomscout.agent.running import Loaded, Queue, load, main_vsi_bench_loop, taken_over
+from roomscout.agent.spec import RecordSpec, RunSpec
+from roomscout.cluster.chunks import QUEUE_FOLDER, ChunkQueue
 from roomscout.data.parts import Part
 from roomscout.edge.dividing import plan_part
 from roomscout.rendering.renderers import RendererStart
 from roomscout.runs import RunError, RunInUse
-from roomscout.runs.reader import find_part
+from roomscout.runs.reader import RunReader, find_part
 
 POLL_S = 1.0
 VISIBLE_WITHIN_S = 10.0
@@ -40,17 +43,49 @@ def resolve(values: Mapping[str, Any], probe: Path) -> tuple[RecordSpec, str | N
         return spec.record, begun.renderer().name
 
 
+class _Kept:
+    """What the last run of this process has loaded: the next one takes over its model and its scans if they are the
+    same, as in the cells of a study."""
+
+    spec: RunSpec | None = None
+    loaded: Loaded | None = None
+    stack = ExitStack()
+
+    def loaded_for(self, spec: RunSpec) -> Loaded:
+        """What a run needs, loaded as far as it is not there."""
+        if self.spec is not None and self.loaded is not None:
+            self.loaded = taken_over(self.spec, self.loaded, spec)
+        if self.loaded is None:
+            self.stack.close()
+            gc.collect()  # before another model takes the memory
+            self.loaded = load(spec, self.stack)
+        self.spec = spec
+        return self.loaded
+
+
+_kept = _Kept()
+
+
 def answer(values: Mapping[str, Any], probe: Path) -> int:
-    """Begin or resume the part that the settings name, once no lost worker holds its lock; returns the status and
-    raises the errors of `plan` and `main_vsi_bench_loop`."""
+    """Begin or resume the part that the settings name, once no lost worker holds its lock, with questions from the
+    queue of its run; returns the status and raises the errors of `plan` and `main_vsi_bench_loop`."""
     require_visible(probe)
     part, root = Part.parse(values["shard"]), Path(values["log_root"])
     deadline = time.monotonic() + UNLOCKED_WITHIN_S
     while True:
         try:
             with lines_kept_for_log():
-                spec = plan_part(values, find_part(root, part.number, part.of))
-                return main_vsi_bench_loop(spec, show_progress=False).status
+                folder = find_part(root, part.number, part.of)
+                spec = plan_part(values, folder)
+                chunks = ChunkQueue(root / QUEUE_FOLDER, spec.questions.here, part.of)
+                done = {(row.id, row.sample) for row in RunReader(folder).rows if not row.failed} if folder else set()
+                samples = range(1, spec.questions.samples + 1)
+                first = [each for each in chunks.taken_by(part.number) if {(each.id, n) for n in samples} - done]
+                if not (first := first or chunks.take(part.number, spec.schedule.batch_size)):
+                    return 0
+                queue = Queue(first, partial(chunks.take, part.number))
+                loaded = _kept.loaded_for(spec)
+                return main_vsi_bench_loop(spec, show_progress=False, loaded=loaded, queue=queue).status
         except RunInUse:
             if time.monotonic() > deadline:
                 raise

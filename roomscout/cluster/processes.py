@@ -2,8 +2,8 @@
 
     python -m roomscout.cluster.processes FD
 
-is one of them. FD is its end of a `multiprocessing.Pipe`, on which it receives the name of a call of `parts` with its
-arguments. It sends the value or the error of the call.
+is one of them. FD is its end of a `multiprocessing.Pipe`, on which it receives names of calls of `parts` with their
+arguments, one after the other. It sends the value or the error of each call.
 """
 
 import logging
@@ -30,30 +30,36 @@ DIED = 3
 
 
 class Worker(WatchedProcess):
-    """A process that makes one call, with `gpus` as its CUDA_VISIBLE_DEVICES unless that is None."""
+    """A process that makes calls, with `gpus` as its CUDA_VISIBLE_DEVICES unless that is None."""
 
-    def __init__(self, gpus: str | None, threads: int, call: str, arguments: tuple[Any, ...]):
+    def __init__(self, gpus: str | None, threads: int):
         self.gpus = gpus
         visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
         threads_here = os.environ.get("OMP_NUM_THREADS", str(threads))
         super().__init__("roomscout.cluster.processes", OMP_NUM_THREADS=threads_here, **visible)
+        self.is_alive = True
+
+    def begin(self, call: str, arguments: tuple[Any, ...]) -> None:
+        """Make a call; its `outcome` is there once `connection` has it."""
         with suppress(BrokenPipeError):  # it died: `outcome` says so
             self.connection.send((call, arguments))
 
     def outcome(self) -> Any:
-        """The value of the call, the error that it raised, or DIED, which is logged; only once `connection` has it."""
+        """The value of the call, the error that it raised, or DIED, which is logged."""
         with suppress(EOFError, ConnectionResetError):
             return self.connection.recv()
+        self.is_alive = False
         where = "the CPU" if self.gpus is None else f"GPU {self.gpus}"
         log.error("The worker on %s died (%s)%s", where, self.how_it_ended(), self.last_line())
         return DIED
 
 
 class Processes:
-    """Workers on this machine, as many as `devices`, which are the GPUs of each."""
+    """Workers on this machine, as many as `devices`, which are the GPUs of each. They stay from call to call."""
 
     def __init__(self, devices: Sequence[str | None]):
-        self._free, self._busy = list(devices), dict[Any, Worker]()
+        self._idle: list[Worker | str | None] = list(devices)  # the devices of those that do not run
+        self._busy = dict[Any, Worker]()
         self.workers = len(devices)
         self._threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
 
@@ -61,23 +67,26 @@ class Processes:
         """Make a call for each key; yields values and errors by key, also each POLL_S meanwhile."""
         waiting = list(arguments)
         while waiting or self._busy:
-            while waiting and self._free:
-                key = waiting.pop(0)
-                self._busy[key] = Worker(self._free.pop(0), self._threads, call, arguments[key])
+            while waiting and self._idle:
+                key, idle = waiting.pop(0), self._idle.pop(0)
+                worker = self._busy[key] = idle if isinstance(idle, Worker) else Worker(idle, self._threads)
+                worker.begin(call, arguments[key])
             wait([worker.connection for worker in self._busy.values()], POLL_S)
             done = {key: worker for key, worker in self._busy.items() if worker.connection.poll()}
             yield {key: worker.outcome() for key, worker in done.items()}
             for key, worker in done.items():
                 del self._busy[key]
-                worker.close()
-                self._free.append(worker.gpus)
+                if not worker.is_alive:
+                    worker.close()
+                self._idle.insert(0, worker if worker.is_alive else worker.gpus)
 
     def close(self) -> None:
         """End all workers; finished turns are on disk."""
+        workers = [each for each in (*self._idle, *self._busy.values()) if isinstance(each, Worker)]
         with ignored_interrupts():
-            for worker in self._busy.values():
+            for worker in workers:
                 worker.stop()
-            for worker in self._busy.values():
+            for worker in workers:
                 worker.close()
 
 
@@ -116,16 +125,18 @@ def _visible(gpu: str, visible: Sequence[str], asked: str) -> str:
 
 
 def main(connection: Connection) -> None:
-    """Make the call that `connection` has, and send its value or error."""
+    """Make the calls that `connection` has, and send their values or errors."""
     raise_at_interrupts()
     with suppress(EOFError, KeyboardInterrupt):
-        call, arguments = connection.recv()
-        try:
-            outcome = CALLS[call](*arguments)
-        except Exception as error:  # noqa: BLE001 (raised again in the command)
-            error.add_note(traceback.format_exc())
-            outcome = error
-        connection.send(outcome)
+        while True:
+            call, arguments = connection.recv()
+            try:
+                outcome = CALLS[call](*arguments)
+            except Exception as error:  # noqa: BLE001 (raised again in the command)
+                error.add_note(traceback.format_exc())
+                outcome = error
+            connection.send(outcome)
+            del outcome  # an error keeps what its call had loaded
 
 
 if __name__ == "__main__":

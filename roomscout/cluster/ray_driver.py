@@ -49,7 +49,9 @@ def main(connection: Connection, address: str, cpus: int) -> None:
 def serve(ray: Any, connection: Connection) -> None:
     """Carry out one request; raises EOFError when the other end is closed."""
     call, arguments, replicas = connection.recv()
-    resources = {"num_cpus": replicas.cpus, "num_gpus": replicas.gpus, "max_retries": MOST_LOSSES, "max_calls": 1}
+    # A process that waits for a call keeps the memory of its GPU, which Ray may give to another meanwhile.
+    calls = 1 if replicas.gpus else 0
+    resources = {"num_cpus": replicas.cpus, "num_gpus": replicas.gpus, "max_retries": MOST_LOSSES, "max_calls": calls}
     task = ray.remote(**resources)(CALLS[call])
     here = ray.remote(num_cpus=0)(lambda: None)
     busy = {task.remote(*given): key for key, given in arguments.items()}

@@ -10,7 +10,7 @@ from roomscout.agent.console import console, log_to_console, log_turns_to_consol
 from roomscout.agent.running import Outcome, Session, ShowView, load, log_scan_table, main_vsi_bench_loop
 from roomscout.base.errors import ConfigError
 from roomscout.base.text import RESULT, escaped
-from roomscout.cluster.in_parts import answer_in_parts
+from roomscout.cluster.in_parts import Workers, answer_in_parts
 from roomscout.command.reports import complete
 from roomscout.data.benchmark import origin_lines
 from roomscout.data.benchmarks import find_benchmark
@@ -66,14 +66,14 @@ def answer_several(given: Given) -> int | None:
     return max((status for status in statuses if status != 130), default=0)  # an interrupt ends one question
 
 
-def session_of(given: Given) -> int | tuple[Session, Settings]:
+def session_of(given: Given, workers: Workers | None = None) -> int | tuple[Session, Settings]:
     """The session of a run in this process, and its settings; the exit status of what is something else: a run that
-    workers answer, or what is said of a run that does not begin. Raises the errors of `plan`."""
+    `workers` answer, or what is said of a run that does not begin. Raises the errors of `plan`."""
     settings, folder = completed(given)
     if settings.plan or settings.check_data:
         return look_ahead(settings, folder)
     if settings.ray or settings.on_gpus:
-        return complete(answer_in_parts(divide(settings, folder)), settings)
+        return complete(answer_in_parts(divide(settings, folder), workers=workers), settings)
     return Session(plan(settings, folder=folder), shown_turns(settings)), settings
 
 

@@ -1,13 +1,15 @@
 """The main command as `roomscout study` starts it: its flags, settings and questions."""
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roomscout.agent.running import COMMAND
 from roomscout.analysis.study import command
-from roomscout.analysis.study.cells import Given
+from roomscout.analysis.study.cells import Given, started
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
 from roomscout.command.demo import demo_settings
@@ -18,6 +20,11 @@ from roomscout.edge.parts import asked_by
 from roomscout.edge.reading import located, read_settings
 from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, flags_giving
 
+if TYPE_CHECKING:
+    from roomscout.cluster.in_parts import Workers
+
+log = logging.getLogger(__name__)
+
 
 class StudiedCommand:
     """The main command of this package, as `analysis.study.cells.MainCommand` describes it."""
@@ -25,7 +32,33 @@ class StudiedCommand:
     answer_settings: Sequence[str] = tuple(name for name in ANSWER_SETTINGS if SETTINGS[name].study == "cell")
 
     def __init__(self) -> None:
-        self.words: Sequence[str] = [sys.executable, *COMMAND]
+        self._workers: Workers | None = None
+
+    def start(self, flags: Sequence[str]) -> int:
+        """Run it with these flags, in a process of its own, or on workers that stay for the next run that asks for the
+        same; returns its exit status. Raises KeyboardInterrupt once it has saved its answers."""
+        given = edge_flags.parse_command_line(list(flags)) if flags[0].startswith("-") else None
+        settings = read_settings(given.settings) if given else None
+        if given is None or settings is None or not (settings.ray or settings.on_gpus):
+            return started([sys.executable, *COMMAND, *flags])
+        from roomscout.cluster.in_parts import Workers
+        from roomscout.command.runs import REFUSALS, session_of
+
+        self._workers = self._workers or Workers()
+        try:
+            status = session_of(given, self._workers)
+        except (ConfigError, *REFUSALS) as error:
+            log.error("error: %s", error)
+            return 2
+        assert isinstance(status, int), "workers answer this run"
+        if status == 130:
+            raise KeyboardInterrupt
+        return status
+
+    def close(self) -> None:
+        """End the workers, if there are any."""
+        if self._workers is not None:
+            self._workers.close()
 
     def read(self, flags: Sequence[str], folder: Path) -> Given:
         """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError."""
@@ -66,4 +99,5 @@ class StudiedCommand:
 
 def main(arguments: Sequence[str]) -> int:
     """The verb `study`; returns its exit status."""
-    return command.main(arguments, StudiedCommand())
+    with closing(StudiedCommand()) as studied:
+        return command.main(arguments, studied)

@@ -9,13 +9,16 @@ from roomscout.agent.running import make_scans, report_scans
 from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
-from roomscout.edge.draft import Draft
+from roomscout.data.parts import Part
+from roomscout.data.questions import fingerprint
+from roomscout.edge.draft import OF_PART, Draft
 from roomscout.edge.planning import plan
 from roomscout.edge.reading import read_settings
 from roomscout.edge.resuming import changed_since
 from roomscout.edge.sections import FILTERS
 from roomscout.edge.settings import Settings, flags_giving
 from roomscout.runs.reader import RunReader
+from roomscout.runs.records import PartRecord
 
 
 @dataclass(frozen=True)
@@ -78,5 +81,11 @@ def values_of_part(run: DividedRun, part: str, root: Path, questions: Path) -> d
 
 
 def plan_part(values: Mapping[str, Any], folder: Path | None) -> RunSpec:
-    """The run of a part with these settings, as JSON values; raises the errors of `plan`."""
-    return plan(read_settings(values), folder=folder)
+    """The run of a worker with these settings, as JSON values, to whose part any question may come; raises the errors
+    of `plan`."""
+    spec = plan(read_settings({**values, "shard": None}), folder=folder)
+    if values["shard"] is None:
+        return spec
+    part, whole = Part.parse(values["shard"]), spec.questions.asked.questions
+    record = PartRecord(part.number, part.of, len(whole), fingerprint(whole), OF_PART)
+    return replace(spec, record=replace(spec.record, part=record))

@@ -32,6 +32,8 @@ def completed(given: Given) -> tuple[Settings, Path | None]:
     if folder is None:
         return changed(settings, continue_from=None, retry_failed=False), None
     saved = saved_settings(folder)
+    if saved.shard is None and RunReader(folder).facts.part is not None:
+        raise RunError(f"{folder} has what one worker answered of the run {folder.parents[1]}: resume that")
     now = {name: value for name, value in given.settings.items() if name not in ("batch", "demo")}
     if (name := now.pop("name", None)) not in (None, saved.name):
         raise ConfigError(f"--name {name} names a new run: leave it out to resume one")

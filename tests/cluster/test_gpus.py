@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from conftest import COMMAND, RoomScans, only_run, results, run_main, scores, tr
 from waiting import wait_until
 from workers import alive, first_part_with, processes_of, started, worker_of
 
+from roomscout.cluster.chunks import MOST_QUESTIONS, ChunkQueue, chunks_of
 from roomscout.cluster.processes import devices_of
+from roomscout.data.questions import Question, load_questions
+from roomscout.data.scans import scene_order
 from roomscout.edge.dividing import divide
 from roomscout.runs.reader import RunReader
 
@@ -96,6 +100,34 @@ def test_a_process_that_dies_is_reported_and_the_others_finish(six_rooms: RoomSc
     assert f"Part {3 - number}/2 is finished" in said and f"unexpected error: {number}/2" in said
     assert said.splitlines()[-1] == f"{sys.executable} {COMMAND} --continue {only_run(tmp_path)}"
     assert len(results(only_run(tmp_path))) < len(results(one_run))
+
+
+def test_no_chunk_is_taken_twice_and_the_last_ones_are_shared(six_rooms: RoomScans, tmp_path: Path):
+    questions = load_questions(six_rooms.questions)
+    chunks = chunks_of(questions)
+    assert {len({each.scene for each in chunk}) for chunk in chunks} == {1}
+    assert [each for chunk in chunks for each in chunk] == scene_order(questions)
+    queues, taken = [ChunkQueue(tmp_path / "queue", questions, 2) for _ in range(2)], list[Question]()
+    assert queues[0].claim(0, 1) and not queues[1].claim(0, 2)
+    sizes = []
+    with ThreadPoolExecutor(2) as threads:
+        while any(found := list(threads.map(ChunkQueue.take, queues, (1, 2), (10, 10)))):
+            taken += [*found[0], *found[1]]
+            sizes.append(max(map(len, found)))
+    assert sorted(each.id for each in taken) == sorted(each.id for chunk in chunks[1:] for each in chunk)
+    assert max(sizes) < 10 + MOST_QUESTIONS
+    assert {each.id for each in queues[0].taken_by(1)} <= {each.id for each in [*taken, *chunks[0]]}
+    queues[0].give_back(1)
+    assert not queues[1].taken_by(1) and queues[1].claim(0, 2) and not queues[0].claim(0, 1)
+
+
+def test_a_study_loads_its_model_once_for_each_worker(six_rooms: RoomScans, tmp_path: Path):
+    model = ("--model", "embedded", "--max-new-tokens", "8", "--steps", "1", "--batch-size", "2", "--no-report")
+    asked = ("--questions", str(six_rooms.questions), "--scan-root", str(six_rooms.root), "--renderer", "raycast")
+    ended = run_main(["study", "motion", str(tmp_path / "study"), *asked, *model, *TWO])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    logs = [part.read_text() for part in tmp_path.glob("**/parts/*/run.log")]
+    assert (loads := sum("Loaded the weights" in log for log in logs)) <= 2 and loads < len(logs)
 
 
 @pytest.mark.slow

@@ -39,10 +39,8 @@ class Given:
 
 
 class MainCommand(Protocol):
-    """The main command: how to start it, and what its flags mean."""
+    """The main command, and what its flags mean."""
 
-    words: Sequence[str]
-    """What starts it."""
     answer_settings: Sequence[str]
     """The settings of a cell that could change an answer or its score."""
 
@@ -51,6 +49,9 @@ class MainCommand(Protocol):
 
     def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a run, from some of them; raises ValueError naming the one that is wrong or in conflict."""
+
+    def start(self, flags: Sequence[str]) -> int:
+        """Run it with these flags; returns its exit status. Raises KeyboardInterrupt once it has saved its answers."""
 
     def flags(self, settings: Mapping[str, Any]) -> list[str]:
         """The flags that give these settings, as JSON values."""
@@ -200,7 +201,7 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
     worst, cells = 0, study.preset.cells
     for number, cell in enumerate(cells, start=1):
         run, which = study.run_of(cell, given.part), f"Cell {number} of {len(cells)}, {cell.name}"
-        words = [*command.words, *command.flags(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
+        words = [*command.flags(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
         words += ["--shard", f"{given.part[0]}/{given.part[1]}"] if given.part else []
         if run is not None:
             if done_file(run).exists():
@@ -211,7 +212,7 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
                     continue
             words += ["--continue", str(run), *(["--retry-failed"] if given.retry_failed else [])]
         log.info("%s: %s", which, "begins" if run is None else f"resumes {run}")
-        status = start(words)
+        status = command.start(words)
         if status not in (0, 1):
             log.error("%s: stopped with exit status %d; to resume, run the same command again", which, status)
             return status
@@ -222,7 +223,7 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
     return worst
 
 
-def start(words: Sequence[str]) -> int:
+def started(words: Sequence[str]) -> int:
     """Run a command to its end, on the same terminal; returns its exit status, as a shell gives it after a signal. An
     interrupt ends the command as Ctrl-C does, and is raised when it has ended."""
     with subprocess.Popen(words, env=environment()) as process:
@@ -259,7 +260,7 @@ def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path
     merged = []
     for cell in study.preset.cells:
         target, runs = study.folder / "merged" / cell.folder, [run for run in parts[cell.name] if run is not None]
-        if not _is_merged(target, runs) and (status := start([*command.words, "merge", str(target), *map(str, runs)])):
+        if not _is_merged(target, runs) and (status := command.start(["merge", str(target), *map(str, runs)])):
             raise RunError(f"the parts of {cell.name} cannot be merged (exit status {status}); see the line above")
         merged.append(target)
     return merged
