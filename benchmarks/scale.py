@@ -3,23 +3,26 @@
     python -m benchmarks.scale [--json FILE]
     python -m benchmarks.scale --real     (needs the package ray)
 
-By default nothing is run and clocks are virtual: questions are divided, handed out and batched by the code of real
-runs, and a call lasts as long as `Engine` expects of an 8B model on an H100, with as many decoding steps as its longest
-reply has tokens. With --real, Ray and the loop answer fewer questions with a policy that sleeps a share of these times,
-and the figures are compared with the simulation of the same.
+By default nothing is run and clocks are virtual: questions are taken from the queue and batched by the code of real
+runs, and a call lasts as long as `Engine` expects of an 8B model on an H100. With --real, Ray and the loop answer fewer
+questions with a policy that sleeps a share of these times, and the figures are compared with the simulation of the
+same.
 
-The efficiency of N workers is the time of one, divided by N times theirs, to the end of the merge: without start-up,
-and `with_startup` from the command on.
+The efficiency of N workers is the time of one worker with its best schedule, divided by N times theirs, from their mean
+start to the end of the merge, and `with_startup` from the command on. `unlike` is what the time becomes if one worker
+has half the speed, against the ideal of that, and `failure` if one loses its call halfway and starts again.
 """
 
 import argparse
 import json
+import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heapreplace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,9 +34,9 @@ from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Status
 from roomscout.base.files import new_file
+from roomscout.cluster.chunks import ChunkQueue
 from roomscout.cluster.in_parts import answer_in_parts
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
-from roomscout.data.parts import cut
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question, load_questions, saved
 from roomscout.data.scans import scene_order
@@ -45,50 +48,62 @@ from roomscout.runs.reader import RunReader, parts_of_run
 
 ASKED = "How many chair(s) are in this room?"
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
-STARTUP_S = (90.0, 150.0)
-"""How long a worker takes until it is ready: 30 seconds for Ray, imports and the plan, and 60 to 120 for the weights,
-which is 150 to 300 MB/s for each of the workers. An assumption."""
+STARTUP_S = (25.0, 35.0)
+"""Seconds for Ray, imports and the plan, before the weights. An assumption."""
+FILES, WEIGHTS, WORKERS_A_NODE = 2e9, 17.5e9, 8
+"""Bytes a second that the file system gives to all nodes together, those of the weights, which each node reads once,
+and the workers of a node. Assumptions."""
 MERGE_S, EXPORT_S = 0.002, 0.0005
 """Seconds per question to take a finished part into the run, and to write the tables of all. Measured on
 two loaded cores."""
 WORK = Work(7_568_405_504, 453_361_456, 2, kv_bytes_per_token=147_456, layers=36, encoder_layers=27)
 RATES = Rates(3.015e12, 791.2e12)
 """Of Qwen3-VL-8B in bfloat16, and of an H100 SXM: copies and matrix products."""
-REPLY, REPLY_SPREAD, MOST_TOKENS = 200, 0.25, 512
-"""Tokens of a reply: the mean, the standard deviation relative to it, and the limit."""
+REPLY, REPLY_SIGMA, MOST_TOKENS = 200, 0.5, 512
+"""Tokens of a reply: the mean, the standard deviation of its logarithm, and the limit."""
 FIRST_TEXT, TURN_TEXT, IMAGE, PATCHES = 518, 160, 300, 4
 """Tokens of the first text, of each later one and of a view of 640x480, and the patches of a token."""
-LAYER_S, VIEW_S = 0.75e-3, 6e-3
-"""Seconds that each layer of a call takes at least, for Python and kernel launches, and those of drawing a view."""
+LAYER_S, VIEW_S = 0.4e-3, 6e-3
+"""Seconds that each layer of a step takes at least as a graph (speed.md), and those of drawing the last view."""
+BATCHES = (8, 16, 22, 32, 43)
+"""The batch sizes of which a single worker takes the best; 43 fit an H100."""
 SLOWER = 8
 """How many times as long a call takes as the policy of --real sleeps."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """How long calls of a model take, with keys and values kept: Qwen3-VL-8B on an H100, not compiled. An assumption.
+    """How long calls of a model take, with keys and values kept: Qwen3-VL-8B on an H100, with graphs. An assumption.
 
     A decoding step takes half as long again as its roofline and prefill twice as long, both at least `LAYER_S` per
-    layer. A question takes up to `turns` turns, each as likely to be its last.
+    layer. All rows count with the length of the longest, as padding is computed and read, too; those that have ended
+    leave once a quarter has. A question takes up to `turns` turns, each as likely to be its last.
     """
 
-    batch_size: int = 22
+    batch_size: int = 43
     turns: int = 9
+    refill: bool = False
 
     def turns_of(self, question: Question) -> int:
         """How many turns a question takes."""
         return random.Random(f"{question.id} turns").randint(1, self.turns)
 
     def seconds(self, states: Sequence[QuestionState]) -> float:
-        """Seconds of a call for the next turn of these questions, and of drawing their next views."""
+        """Seconds of a call for the next turn of these questions, and of drawing the last view."""
         rows, turns = len(states), [state.turn for state in states]
-        draws = (random.Random(f"{state.question.id} {state.turn}") for state in states)
-        longest = max(min(max(draw.gauss(REPLY, REPLY_SPREAD * REPLY), 1), MOST_TOKENS) for draw in draws)
-        new = sum((TURN_TEXT if turn else FIRST_TEXT) + IMAGE for turn in turns)
-        held = sum(FIRST_TEXT + IMAGE + turn * (TURN_TEXT + IMAGE + REPLY) for turn in turns) + rows * longest / 2
+        new = rows * (max(TURN_TEXT if turn else FIRST_TEXT for turn in turns) + IMAGE)
+        width = max(FIRST_TEXT + IMAGE + turn * (TURN_TEXT + IMAGE + REPLY) for turn in turns)
         prefill = 2 * WORK.least_prefill_seconds(RATES, new, PATCHES * rows * IMAGE)
-        step = max(1.5 * WORK.least_step_seconds(RATES, rows, held), LAYER_S * WORK.layers)
-        return max(prefill, LAYER_S * (WORK.layers + WORK.encoder_layers)) + longest * step + rows * VIEW_S
+        seconds = max(prefill, LAYER_S * (WORK.layers + WORK.encoder_layers)) + VIEW_S
+        draws = (random.Random(f"{state.question.id} {state.turn}") for state in states)
+        mu = math.log(REPLY) - REPLY_SIGMA**2 / 2
+        ends, done = sorted(min(draw.lognormvariate(mu, REPLY_SIGMA), MOST_TOKENS) for draw in draws), 0.0
+        for place, end in enumerate(ends, start=1):
+            if place == len(ends) or len(ends) - place <= 3 * rows // 4:
+                step = 1.5 * WORK.least_step_seconds(RATES, rows, rows * (width + (done + end) / 2))
+                seconds += (end - done) * max(step, LAYER_S * WORK.layers)
+                rows, done = len(ends) - place, end
+        return seconds
 
 
 def questions_on_scenes(count: int, scenes: int, like: Question) -> list[Question]:
@@ -103,58 +118,106 @@ def questions_on_scenes(count: int, scenes: int, like: Question) -> list[Questio
     return [replace(like, id=str(place), scene_name=name) for place, name in enumerate(names)]
 
 
-def part_seconds(part: Sequence[Question], engine: Engine) -> float:
-    """Seconds of all turns of a part, in the batches that the scheduler of runs makes."""
-    schedule, moves = Settings(), engine.turns - 1
-    states = [QuestionState(number, question, moves) for number, question in enumerate(scene_order(part), 1)]
-    left = {state.number: engine.turns_of(state.question) for state in states}
-    scheduler = Scheduler(states, min(engine.batch_size, len(states)), schedule.last_batched_turn + 1)
-    seconds = 0.0
+class VirtualQueue(ChunkQueue):
+    """The queue without its folder."""
+
+    def __init__(self, questions: Sequence[Question], workers: int) -> None:
+        super().__init__(Path(), questions, workers)
+        self._of = dict[int, int]()
+
+    def claim(self, number: int, part: int) -> bool:
+        """See ChunkQueue."""
+        return self._of.setdefault(number, part) == part
+
+    def _taken(self, part: int | str) -> list[int]:
+        return sorted(number for number, of in self._of.items() if part in ("*", of))
+
+
+def scheduler_of(engine: Engine, questions: Sequence[Question], **more: Any) -> Scheduler:
+    """The scheduler of a run whose turns are all batched."""
+    states = [QuestionState(number, question, engine.turns - 1) for number, question in enumerate(questions, 1)]
+    return Scheduler(states, engine.batch_size, engine.turns, engine.refill, **more)
+
+
+def calls_of(scheduler: Scheduler, engine: Engine) -> Iterator[float]:
+    """The seconds of each call; questions are taken from the queue when the call before is over."""
+    left = dict[str, int]()
     while scheduler.has_work:
         scheduler.admit()
-        batch = scheduler.next_batch() or scheduler.next_few()
-        seconds += engine.seconds(batch)
+        if not (batch := scheduler.next_batch() or scheduler.next_few()):
+            continue
+        yield engine.seconds(batch)
         for state in batch:
             state.turns.append(None)  # type: ignore[arg-type]  # only counted
-            left[state.number] -= 1
-            state.status = Status.ACTIVE if left[state.number] else Status.ANSWERED
-    return seconds
+            id = state.question.id
+            left[id] = left.get(id, engine.turns_of(state.question)) - 1
+            state.status = Status.ACTIVE if left[id] else Status.ANSWERED
 
 
-def parts_of(questions: Sequence[Question], workers: int, engine: Engine) -> list[tuple[int, float]]:
-    """The parts for so many workers in the order in which they are taken: questions and seconds of each."""
-    of = min(len({question.scene for question in questions}), workers)
-    parts = sorted(cut(questions, of), key=len, reverse=True)
-    return [(len(part), part_seconds(part, engine)) for part in parts]
+def best_alone(questions: Sequence[Question], engine: Engine) -> tuple[float, Engine]:
+    """The time of one worker with its best schedule, and that."""
+    found = dict[Engine, float]()
+    for batch_size, refill in product(sorted({*BATCHES, engine.batch_size}), (False, True)):
+        each = replace(engine, batch_size=batch_size, refill=refill)
+        found[each] = sum(calls_of(scheduler_of(each, scene_order(questions)), each))
+    best = min(found, key=lambda each: found[each])
+    return found[best], best
 
 
-def ended(parts: Sequence[tuple[int, float]], ready_s: Sequence[float]) -> tuple[float, list[float]]:
-    """When the run ends, and when each worker does, if each takes the next part as soon as it can."""
-    free, ends, finished = [(at, worker) for worker, at in enumerate(ready_s)], list(ready_s), []
+def ends_of(
+    questions: Sequence[Question],
+    engine: Engine,
+    ready_s: Sequence[float],
+    speeds: Sequence[float],
+    failing: bool = False,
+) -> list[float]:
+    """When each worker ends that is ready and as fast as given. With `failing`, the first loses its third call halfway
+    and starts again."""
+    queue = VirtualQueue(questions, len(ready_s))
+
+    def more(worker: int) -> Callable[[int], list[QuestionState]]:
+        return lambda most: [QuestionState(0, each, engine.turns - 1) for each in queue.take(worker + 1, most)]
+
+    calls = [calls_of(scheduler_of(engine, (), more=more(worker)), engine) for worker in range(len(ready_s))]
+    free, ends, number = [(at, worker) for worker, at in enumerate(ready_s)], list(ready_s), 0
     heapify(free)
-    for questions, seconds in parts:
+    while free:
         at, worker = free[0]
-        ends[worker] = at + seconds
-        heapreplace(free, (ends[worker], worker))
-        finished.append((ends[worker], questions))
-    merged = 0.0
-    for at, questions in sorted(finished):
-        merged = max(merged, at) + MERGE_S * questions
-    return merged + EXPORT_S * sum(questions for questions, _ in parts), ends
+        if (seconds := next(calls[worker], None)) is None:
+            ends[worker] = at
+            heappop(free)
+            continue
+        number += worker == 0
+        lost = seconds / 2 + startup_s(0, 1) if failing and worker == 0 and number == 3 else 0.0
+        heapreplace(free, (at + lost + seconds / speeds[worker], worker))
+    return ends
+
+
+def startup_s(worker: int, workers: int) -> float:
+    """When a worker is ready: its node has read the weights, while all nodes share the file system."""
+    nodes = math.ceil(workers / WORKERS_A_NODE)
+    return random.Random(f"worker {worker}").uniform(*STARTUP_S) + nodes * WEIGHTS / FILES
 
 
 def simulate(questions: Sequence[Question], counts: Sequence[int], engine: Engine) -> list[dict[str, Any]]:
-    """The figures of runs on so many workers; the first number must be 1."""
-    rows: list[dict[str, Any]] = []
+    """The figures of runs on so many workers."""
+    alone, best = best_alone(questions, engine)
+    after, rows = (MERGE_S + EXPORT_S) * len(questions), list[dict[str, Any]]()
     for count in counts:
-        parts = parts_of(questions, count, engine)
-        ready = [random.Random(f"worker {number}").uniform(*STARTUP_S) for number in range(count)]
-        row: dict[str, Any] = {"workers": count, "parts": len(parts)}
-        for name, ready_s in (("", [0.0] * count), ("_with_startup", ready)):
-            row["seconds" + name], ends = ended(parts, ready_s)
-            row["efficiency" + name] = (rows or [row])[0]["seconds" + name] / count / row["seconds" + name]
-            row["tail_seconds" + name] = max(ends) - min(ends)
-        rows.append(row)
+        ready, even = [startup_s(worker, count) for worker in range(count)], [1.0] * count
+        ends, slow = ends_of(questions, engine, [0.0] * count, even), [0.5, *even[1:]]
+        ideal = alone / (count - 0.5)
+        rows.append({
+            "workers": count,
+            "seconds": max(ends) + after,
+            "efficiency": alone / count / (max(ends) + after),
+            "tail": max(ends) - min(ends),
+            "seconds_with_startup": max(ends_of(questions, engine, ready, even)) + after,
+            "unlike": max(ends_of(questions, engine, [0.0] * count, slow)) / ideal,
+            "failure": max(ends_of(questions, engine, [0.0] * count, even, True)) / (alone / count),
+            "alone": f"batches of {best.batch_size}{', refilled' if best.refill else ''}",
+        })  # fmt: skip
+        rows[-1]["efficiency_with_startup"] = alone / count / rows[-1]["seconds_with_startup"]
     return rows
 
 
@@ -192,10 +255,10 @@ def real(engine: Engine, count: int, scenes: int, counts: Sequence[int]) -> list
             run = answer_in_parts(divide(settings, None)).folder
             assert run is not None and len(RunReader(run).rows) == count
             begun = (datetime.fromisoformat(RunReader(part).facts.started).timestamp() for part in parts_of_run(run))
-            ready = [at - started for at in sorted(begun)[:workers]]
-            parts = [(number, seconds / SLOWER) for number, seconds in parts_of(questions, workers, engine)]
-            ends = (run / "results.jsonl").stat().st_mtime - started, ended(parts, ready)[0]
-            row: dict[str, Any] = {"workers": workers, "parts": len(parts), "startup_seconds": sum(ready) / workers}
+            ready = [at - started for at in sorted(begun)]
+            last = max(ends_of(questions, engine, [SLOWER * at for at in ready], [1.0] * len(ready))) / SLOWER
+            ends = (run / "results.jsonl").stat().st_mtime - started, last + (MERGE_S + EXPORT_S) * count
+            row: dict[str, Any] = {"workers": workers, "startup_seconds": sum(ready) / len(ready)}
             for name, end in zip(("", "simulated_"), ends, strict=True):
                 row[name + "seconds"] = end - row["startup_seconds"]
                 row[name + "efficiency"] = (rows or [row])[0][name + "seconds"] / workers / row[name + "seconds"]
@@ -222,13 +285,17 @@ def main() -> None:
     if options.real:
         print(f"REAL: on Ray, {count} questions on {scenes} scenes; each call sleeps 1/{SLOWER} of its time")
         rows = real(engine, count, scenes, counts)
-        print_table(rows, "workers", "parts", "startup_seconds", "seconds", "efficiency", "simulated_seconds",
+        print_table(rows, "workers", "startup_seconds", "seconds", "efficiency", "simulated_seconds",
                     "simulated_efficiency")  # fmt: skip
     else:
         print(f"SIMULATED: {count} questions on {scenes} scenes, Qwen3-VL-8B on H100s, batches of {engine.batch_size}")
-        rows = simulate(questions_on_scenes(count, scenes, like), counts, engine)
-        print_table(rows, "workers", "parts", "seconds", "efficiency", "tail_seconds", "seconds_with_startup",
-                    "efficiency_with_startup")  # fmt: skip
+        questions = questions_on_scenes(count, scenes, like)
+        for options.refill in (False, True):
+            print(f"--{'' if options.refill else 'no-'}refill")
+            rows = simulate(questions, counts, replace(engine, refill=options.refill))
+            print_table(rows, "workers", "seconds", "efficiency", "tail", "seconds_with_startup",
+                        "efficiency_with_startup", "unlike", "failure")  # fmt: skip
+        print(f"The best schedule of one worker: {rows[0]['alone']}")
     if options.json:
         found = {"simulated": not options.real, "questions": count, "scenes": scenes, "batch_size": engine.batch_size}
         options.json.write_text(json.dumps(found | {"workers": rows}, indent=1) + "\n", encoding="utf-8")
@@ -238,7 +305,8 @@ def print_table(rows: Sequence[dict[str, Any]], *columns: str) -> None:
     """Print these figures of each row below their names."""
     print("  ".join(columns))
     for row in rows:
-        print("  ".join(f"{row[name]:{len(name)}.{3 if 'efficiency' in name else 0}f}" for name in columns))
+        places = {name: 0 if "seconds" in name or name in ("workers", "tail") else 3 for name in columns}
+        print("  ".join(f"{row[name]:{len(name)}.{places[name]}f}" for name in columns))
 
 
 if __name__ == "__main__":
