@@ -32,7 +32,9 @@ RENDERERS = {
         in_child=True,
         fix="apt-get install libegl1 libgl1-mesa-dri libxrender1",
     ),
-    "splats": RendererEntry("splats:SplatRenderer", "Gaussian splats on the CPU", splats=True),
+    "splats": RendererEntry(
+        "splats:SplatRenderer", "Gaussian splats on the CPU, to look at and too slow for runs", splats=True
+    ),
     "gsplat": RendererEntry("splats:GsplatRenderer", "Gaussian splats on CUDA", on_cuda=True, splats=True),
     "blind": RendererEntry("raycast:BlindRenderer", "grey", splats=True),
 }
