@@ -58,18 +58,18 @@ class Processes:
     """Workers on this machine, as many as `devices`, which are the GPUs of each. They stay from call to call."""
 
     def __init__(self, devices: Sequence[str | None]):
-        self._idle: list[Worker | str | None] = list(devices)  # the devices of those that do not run
+        self._threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
+        self._idle = [Worker(gpus, self._threads) for gpus in devices]
         self._busy = dict[Any, Worker]()
         self.workers = len(devices)
-        self._threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
 
     def outcomes(self, call: str, arguments: Mapping[Any, tuple[Any, ...]]) -> Iterator[dict[Any, Any]]:
         """Make a call for each key; yields values and errors by key, also each POLL_S meanwhile."""
         waiting = list(arguments)
         while waiting or self._busy:
             while waiting and self._idle:
-                key, idle = waiting.pop(0), self._idle.pop(0)
-                worker = self._busy[key] = idle if isinstance(idle, Worker) else Worker(idle, self._threads)
+                key, worker = waiting.pop(0), self._idle.pop(0)
+                self._busy[key] = worker
                 worker.begin(call, arguments[key])
             wait([worker.connection for worker in self._busy.values()], POLL_S)
             done = {key: worker for key, worker in self._busy.items() if worker.connection.poll()}
@@ -78,11 +78,11 @@ class Processes:
                 del self._busy[key]
                 if not worker.is_alive:
                     worker.close()
-                self._idle.insert(0, worker if worker.is_alive else worker.gpus)
+                self._idle.insert(0, worker if worker.is_alive else Worker(worker.gpus, self._threads))
 
     def close(self) -> None:
         """End all workers; finished turns are on disk."""
-        workers = [each for each in (*self._idle, *self._busy.values()) if isinstance(each, Worker)]
+        workers = [*self._idle, *self._busy.values()]
         with ignored_interrupts():
             for worker in workers:
                 worker.stop()
