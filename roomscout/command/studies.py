@@ -32,6 +32,7 @@ class StudiedCommand:
     answer_settings: Sequence[str] = tuple(name for name in ANSWER_SETTINGS if SETTINGS[name].study == "cell")
 
     def __init__(self) -> None:
+        self.words: Sequence[str] = [sys.executable, *COMMAND]
         self._workers: Workers | None = None
 
     def start(self, flags: Sequence[str]) -> int:
@@ -40,7 +41,7 @@ class StudiedCommand:
         given = edge_flags.parse_command_line(list(flags)) if flags[0].startswith("-") else None
         settings = read_settings(given.settings) if given else None
         if given is None or settings is None or not (settings.ray or settings.on_gpus):
-            return started([sys.executable, *COMMAND, *flags])
+            return started([*self.words, *flags])
         from roomscout.cluster.in_parts import Workers
         from roomscout.command.runs import REFUSALS, session_of
 
