@@ -47,6 +47,7 @@ def answer_questions(
             answer_independently(scheduler, run, progress)
             return
         announce = Announcer(scheduler)
+        prefetcher.prepare(scheduler.upcoming()[:0:-1])  # from the last, while this thread begins the first
 
         def forget_begun() -> None:
             for state in scheduler.begun:  # the policy may outlive this run
