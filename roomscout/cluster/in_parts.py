@@ -67,10 +67,10 @@ class Workers:
 
 def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S, workers: Workers | None = None) -> Outcome:
     """Answer every question of a run on the workers of --ray or --gpus, those that are given or others that end with
-    it, and score it. Status 2 if the cluster had no
-    live node for a worker for `no_node_for_s` seconds, after one more try if it was started here, or if a part lost its
-    worker too often; the run can then be resumed from its folder. Raises the errors of `plan`, RenderError and
-    ModelError of a worker, and ClusterError if there is no run folder yet."""
+    it, and score it. Status 2 if the cluster had no live node for a worker for `no_node_for_s` seconds, after one more
+    try if it was started here, or if a part lost its worker too often; the run can then be resumed from its folder.
+    Raises the errors of `plan`, RenderError and ModelError of a worker, and ClusterError if there is no run folder
+    yet."""
     with ExitStack() as stack:
         parts = Parts(run, stack)
         if parts.log is not None and not parts.pending:
@@ -195,7 +195,10 @@ class Parts:
         folder, asked = self.log.folder / PARTS_FOLDER, self.run.questions
         folder.mkdir(exist_ok=True)
         chunks = chunks_of(asked.here)
-        begun = (RunReader(part).facts.part for part in parts_of_run(self.log.folder))
+        readers = [RunReader(part) for part in parts_of_run(self.log.folder)]
+        if any(reader.facts.config["shard"] for reader in readers):
+            raise RunError(f"{self.log.folder} has parts of fixed scenes: resume it with --gpus none --no-ray")
+        begun = (reader.facts.part for reader in readers)
         of = next((part.of for part in begun if part), 0) or min(len(chunks), workers)
         taken = (int(each.name) for each in (folder / QUEUE_FOLDER).glob("[0-9]*/*"))  # perhaps before it had a folder
         of = max(of, *taken, 0)

@@ -221,7 +221,7 @@ class ScheduleSettings(Section):
     """The largest batch that --batch-size auto makes."""
     # Larger ones gain little, since a turn lasts as long as its longest reply.
     refill: bool = setting(False, Role.SPEED, engines=("transformers",), needs=("max_batched_turns=all",))
-    """Replace each finished question of a batch with a waiting one."""
+    """Replace each finished question of a batch by the next; slower on a CPU."""
     concurrency: types.Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto")
     """Questions at a time after the batched turns (auto is the whole batch), or at every turn with --engine openai or
     vllm (auto is 32)."""

@@ -40,7 +40,7 @@ PAGE, TABLE, CSV = "study.html", "study.md", "study.csv"
 
 @refusing(RunError, BenchmarkError)
 def main(arguments: Sequence[str], command: MainCommand) -> int:
-    """Run the verb; `command` is the main command, which each cell starts as a process. Returns 0; 1 if a question
+    """Run the verb; `command` is the main command, which each cell runs. Returns 0; 1 if a question
     failed; 2 if the study cannot run; else the exit status of the run that stopped, such as 130 after an interrupt.
     Raises what `command` raises about flags."""
     presets = "\n".join(f"  {name:<10}{preset.does}" for name, preset in PRESETS.items())
