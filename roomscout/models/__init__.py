@@ -186,18 +186,19 @@ class Backend(Protocol):
         return
 
 
+ReplyEnded = Callable[[int, Callable[[], Reply]], None]
+"""Called with the index of a conversation, and with what makes its reply, also in another thread."""
+
+
 @runtime_checkable
 class EarlyBackend(Backend, Protocol):
     """A lockstep engine that tells each reply when it ends, so that its question is worked on while others reply."""
 
     def generate_each(
-        self,
-        conversations: Sequence[Conversation],
-        reply_format: ReplyFormat,
-        ended: Callable[[int, Callable[[], Reply]], None],
+        self, conversations: Sequence[Conversation], reply_format: ReplyFormat, ended: ReplyEnded
     ) -> None:
-        """The same as `generate`. `ended` is called once for each conversation, with its index and a function that
-        makes its reply, also in another thread. After an error, those it was called for have their replies."""
+        """The same as `generate`. `ended` is called once for each conversation; after an error, those it was called for
+        have their replies."""
         ...
 
     def prepare(self, conversation: Conversation) -> None:

@@ -3,13 +3,13 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
-from roomscout.models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyFormat, weight_copies
+from roomscout.models import KV_SHARE, ModelError, ModelOptions, Reply, ReplyEnded, ReplyFormat, weight_copies
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.source import require_libraries
 
@@ -153,10 +153,7 @@ class TransformersBackend:
         return [replies[index] for index in range(len(conversations))]
 
     def generate_each(
-        self,
-        conversations: Sequence[Conversation],
-        reply_format: ReplyFormat,
-        ended: Callable[[int, Callable[[], Reply]], None],
+        self, conversations: Sequence[Conversation], reply_format: ReplyFormat, ended: ReplyEnded
     ) -> None:
         """See EarlyBackend; raises the errors of `generate`."""
         from roomscout.models.transformers.grammar import with_thought
