@@ -110,7 +110,7 @@ class Bench:
         ends = [] if forced else [*_END_EVERY]
         self.model.generation_config.eos_token_id = self._end_ids + ends
         encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, as_it_is)
-        settings = GenerationOptions(tokens, min_new_tokens=tokens if forced else 0, steps=steps, **options)
+        settings = GenerationOptions(tokens, forced=forced, steps=steps, **options)
         runner = ModelRunner(self.model, self.processor.tokenizer, encoder, settings, kv_bytes, planned_tokens)
         return Engine(encoder, runner)
 

@@ -261,12 +261,6 @@ class TestStopping:
         assert [each.tokens for each in stop.replies] == [[], [2, 5], [], [3, 4, 6]]
         assert [each.finished for each in stop.replies] == [True, True, True, False]
 
-    def test_an_end_token_before_the_least_length_does_not_count(self):
-        stop = ReplyStop([7], 1, 1, 9, min_tokens=2)
-        assert stop(torch.tensor([[1, 7]]), None).tolist() == [False]
-        assert stop(torch.tensor([[1, 7, 7]]), None).tolist() == [True]
-        assert stop.replies[0].tokens == [7]
-
 
 class TestMemorizedReply:
     """With a model overfitted to one reply: two actions, its end token, and endless text."""

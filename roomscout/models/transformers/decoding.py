@@ -36,8 +36,8 @@ class RowReply:
 
 
 class ReplyStop(StoppingCriteria):
-    """Stops a row at an end token after `min_tokens`, or at `most_tokens`; `ended` is then called with its place in the
-    batch. `replies` are those of the batch. Once at most `most_live` of so many rows still reply, it stops all: `keep`
+    """Stops a row at an end token, or at `most_tokens`; `ended` is then called with its place in the batch. `replies`
+    are those of the batch. Once at most `most_live` of so many rows still reply, it stops all: `keep`
     those that do, and the call can go on with them alone."""
 
     def __init__(
@@ -46,7 +46,6 @@ class ReplyStop(StoppingCriteria):
         prompt_columns: int,
         rows: int,
         most_tokens: int,
-        min_tokens: int = 0,
         ended: Callable[[int], None] = lambda row: None,
         most_live: Callable[[int], int] = lambda rows: 0,
     ) -> None:
@@ -54,7 +53,7 @@ class ReplyStop(StoppingCriteria):
         self.first_token_at: float | None = None
         self._rows = list(range(rows))
         self._end_ids = frozenset(end_ids)
-        self._columns, self._limits = prompt_columns, (min_tokens, most_tokens)
+        self._columns, self._most_tokens = prompt_columns, most_tokens
         self._ended, self._most_live = ended, most_live
         self._open = set(self._rows)
 
@@ -62,7 +61,6 @@ class ReplyStop(StoppingCriteria):
         """A (rows,) mask of the rows of `input_ids` (rows, columns) to stop."""
         new_ids, now = input_ids[:, self._columns :].tolist(), time.perf_counter()
         self._columns = input_ids.shape[1]
-        at_least, at_most = self._limits
         if self.first_token_at is None:
             self.first_token_at = self._now = now
         share, self._now = (now - self._now) / max(1, len(self._open)), now
@@ -72,10 +70,10 @@ class ReplyStop(StoppingCriteria):
             reply = self.replies[row]
             reply.ended_at, reply.decode_s = now, reply.decode_s + share
             for token in tokens:
-                reply.finished = token in self._end_ids and len(reply.tokens) >= at_least - 1
+                reply.finished = token in self._end_ids
                 if not reply.finished:
                     reply.tokens.append(token)
-                if reply.finished or len(reply.tokens) == at_most:
+                if reply.finished or len(reply.tokens) == self._most_tokens:
                     self._open.remove(row)
                     self._ended(row)
                     break

@@ -47,11 +47,11 @@ Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """`min_new_tokens` above 0 forces the length of a reply, for measurements; `temperature` 0 is greedy. With
-    `frozen`, compiled steps may hold copies of the weights. `logprobs` also returns log-probabilities."""
+    """`forced` replies have all `max_new_tokens`, for measurements; `temperature` 0 is greedy. With `frozen`, compiled
+    steps may hold copies of the weights. `logprobs` also returns log-probabilities."""
 
     max_new_tokens: int
-    min_new_tokens: int = 0
+    forced: bool = False
     temperature: float = 0.0
     generation: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0
@@ -138,6 +138,8 @@ class ModelRunner:
         self._settings = GenerationConfig(eos_token_id=self._end_ids, pad_token_id=self._pad_id, do_sample=False)
         self._suppress = SuppressTokens(never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
         self._loop = DecodingLoop.of(model, options.steps, options.frozen)
+        # Compiled steps have a program for several rows, and another one for a single row is not worth it.
+        self._least_rows = 2 if "compiled" in options.steps else 1
         self._holds_cache = not encoder.whole and (self._reuses_kv or self._loop is not None)
         self._vocab_size: int = text.vocab_size
         self._grammars: dict[str, CompiledGrammar] = {}
@@ -266,8 +268,7 @@ class ModelRunner:
                 ),
             )
 
-        limits = options.max_new_tokens, options.min_new_tokens
-        stop = ReplyStop(self._end_ids, width, len(batch), *limits, tell, most_live)
+        stop = ReplyStop(self._end_ids, width, len(batch), options.max_new_tokens, tell, most_live)
         columns = self._decode(cached, prefill, stop, processors)
         if shared or self._keeps_states:
             cached.roll_back()
@@ -294,7 +295,6 @@ class ModelRunner:
                     input_ids=ids,
                     **inputs,
                     max_new_tokens=options.max_new_tokens - generated,
-                    min_new_tokens=max(0, options.min_new_tokens - generated) or None,
                     pad_token_id=self._pad_id,
                     logits_processor=processors,
                     stopping_criteria=StoppingCriteriaList([stop]),
@@ -303,22 +303,16 @@ class ModelRunner:
                 if not stop.live:
                     cached.widen()
                     return ids.shape[1] - width
-                order = cached.narrow(self._size_for(len(stop.live)), stop.live)
+                order = cached.narrow(max(self._least_rows, len(stop.live)), stop.live)
                 ids = ids[order].to(self._model.device)
                 inputs = self._going_on(inputs, order, ids.shape[1] - width - generated)
                 keep_rows([stop, *processors], order)
 
-    def _size_for(self, live: int) -> int:
-        """The rows with which a call goes on for so many that still reply. Compiled steps have a program for several
-        rows, and another one for a single row is not worth it; of graphs, which are captured anew, there are few."""
-        if self._loop is None:
-            return live
-        live = live if self._options.steps == "graphs" else max(2, live)
-        return 1 << (live - 1).bit_length() if "graphs" in self._options.steps else live
-
     def _most_live(self, rows: int) -> int:
-        """Of so many rows, how many may still reply when the call goes on with them alone; 0 if it does not."""
-        return next((live for live in range(rows * 3 // 4, 0, -1) if self._size_for(live) < rows), 0)
+        """Of so many rows, how many may still reply when the call goes on with them alone; 0 if it does not. Another
+        graph costs as much as some steps, so that it must be for a quarter of the rows."""
+        most = rows // 4 if "graphs" in self._options.steps else rows * 3 // 4
+        return most if self._least_rows < rows else 0
 
     def _going_on(self, inputs: Mapping[str, Any], rows: Sequence[int], generated: int) -> dict[str, Any]:
         """The arguments of a call that goes on with these rows, whose newest tokens are not in the cache yet, after
@@ -447,6 +441,8 @@ class ModelRunner:
     def _logits_processors(self, batch: Sequence[EncodedConversation], grammar: str | None) -> LogitsProcessorList:
         options = self._options
         processors = LogitsProcessorList([self._suppress])
+        if options.forced:
+            processors.append(SuppressTokens(self._end_ids, self._model.device))
         if grammar is not None:
             processors.append(self._grammars[grammar].processor(len(batch)))
         if any(name.endswith("penalty") for name in options.generation):

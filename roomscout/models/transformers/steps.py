@@ -16,6 +16,7 @@ from transformers.cache_utils import DynamicLayer
 
 from roomscout.models import ModelError
 from roomscout.models.transformers.attention import additive_mask
+from roomscout.models.transformers.decoding import SuppressTokens
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.families.family import HEAD, LANGUAGE_MODEL
 from roomscout.models.transformers.kv_cache import WINDOW, cache_argument
@@ -30,13 +31,15 @@ log = logging.getLogger(__name__)
 
 # A graph serves at most this many steps; capturing it costs as much as a few of them.
 _GRAPH_STEPS = 256
+# With graphs, the CPU reads so many tokens of each row at once: a reply ends up to 3 steps before that is noticed.
+STEPS_PER_READ = 4
 # Each model needs two programs; PyTorch's default limit fails for the fifth model in a process.
 _RECOMPILE_LIMIT = 128
 
 Buffers = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of each layer, (rows, heads, capacity, head size) each."""
 Step = Callable[[], torch.Tensor]
-"""One decoding step on static tensors; returns logits (rows, vocabulary)."""
+"""One decoding step on static tensors; returns logits (rows, vocabulary) or tokens (rows, 1)."""
 Capture = Callable[[Step], Step]
 """Captures a step's kernels without running them; the result replays them on the same tensors."""
 
@@ -64,13 +67,13 @@ def captured(device: torch.device, step: Step) -> Step:
     with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
         graph.capture_begin(capture_error_mode="thread_local")  # views are drawn on others
         try:
-            logits = step()
+            result = step()
         finally:
             graph.capture_end()
 
     def replay() -> torch.Tensor:
         graph.replay()
-        return logits
+        return result
 
     return replay
 
@@ -81,7 +84,8 @@ class DecodingLoop:
     A step runs the language model on one new token per row. It writes keys and values into the cache's buffers in place
     and attends to a fixed window of columns, with future columns masked. All of a step's tensors are therefore static
     until the window is full: one compiled program serves any number of columns, and a captured graph is replayed to the
-    window's end. The CPU waits for one value per step, the arg max.
+    window's end. The CPU waits for one value per step, the arg max. With `capture`, and unless something chooses tokens
+    by those before, the arg max is part of the graph, and the CPU waits once in STEPS_PER_READ steps.
 
     `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers,
     seconds where PyTorch finds them on disk. With `frozen`, on a CPU in float32, they use `PackedLinears`. With
@@ -127,32 +131,38 @@ class DecodingLoop:
         given = inputs["attention_mask"]  # generate() omits a mask of ones
         given = torch.ones_like(input_ids) if given is None else given
         mask = additive_mask(given.bool()[:, None, None], self._dtype)
-        columns, max_columns = input_ids.shape[1], generation_config.max_length
+        columns, max_columns, pad_id = input_ids.shape[1], generation_config.max_length, generation_config.pad_token_id
         # On the CPU, where the stopping criteria and the grammar read them.
-        ids = pad(input_ids.cpu(), (0, max_columns - columns), value=generation_config.pad_token_id)
-        unfinished = torch.ones(len(ids), dtype=torch.bool)
+        ids = pad(input_ids.cpu(), (0, max_columns - columns), value=pad_id)
+        unfinished = torch.ones(len(ids), 1, dtype=torch.bool)
         window: _Window | None = None
+
+        def choose(logits: torch.Tensor) -> torch.Tensor:
+            """The next tokens (rows, 1)."""
+            return logits_processor(ids[:, :columns], logits.float()).argmax(dim=1, keepdim=True)
+
+        regardless = all(isinstance(each, SuppressTokens) for each in logits_processor)
         with self._packed, dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT):
             if prompt.shape[1] == 1:  # a call that goes on with some of its rows: a step like any other
                 positions -= 1
                 mask = self._widened(mask, max_columns)
-                window = self._open_window(layers, columns - 1, positions, mask)
-                logits = window.step(prompt, columns - 1)
+                window = self._open_window(layers, columns - 1, positions, mask, choose, regardless)
+                new = window.after(prompt, 1)
             else:
-                logits = model(**inputs | {"input_ids": prompt, "logits_to_keep": 1}).logits[:, -1]
+                new = choose(model(**inputs | {"input_ids": prompt, "logits_to_keep": 1}).logits[:, -1])
             while True:
-                newest = logits_processor(ids[:, :columns], logits.float()).argmax(dim=1, keepdim=True)
-                ids[unfinished, columns] = newest[:, 0].cpu()[unfinished]
-                columns += 1
-                unfinished &= ~stopping_criteria(ids[:, :columns], None)
+                read = new.cpu()
+                ids[:, columns : columns + read.shape[1]] = read.masked_fill(~unfinished, pad_id)
+                columns += read.shape[1]
+                unfinished &= ~stopping_criteria(ids[:, :columns], None)[:, None]
                 if not unfinished.any():
                     break
                 if columns > mask.shape[-1]:
                     window = None  # frees its buffers before larger ones are allocated
                     mask = self._widened(mask, max_columns)
-                    window = self._open_window(layers, columns - 1, positions, mask)
+                    window = self._open_window(layers, columns - 1, positions, mask, choose, regardless)
                 assert window is not None
-                logits = window.step(newest, columns - 1)
+                new = window.after(new[:, -1:], min(max_columns, mask.shape[-1] + 1) - columns)
         for layer in layers:
             layer.set_length(columns - 1)
         return ids[:, :columns]
@@ -167,7 +177,13 @@ class DecodingLoop:
         return mask
 
     def _open_window(
-        self, layers: "list[GrowingLayer]", used: int, positions: torch.Tensor, mask: torch.Tensor
+        self,
+        layers: "list[GrowingLayer]",
+        used: int,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        choose: Callable[[torch.Tensor], torch.Tensor],
+        regardless: bool,
     ) -> "_Window":
         """A window of the mask's width over buffers with `used` columns. The buffers get a spare column: if they were
         read as a whole, PyTorch would compile another program."""
@@ -176,7 +192,8 @@ class DecodingLoop:
         buffers = [layer.reserve(mask.shape[-1] + 1) for layer in layers]
         for states in (states for pair in buffers for states in pair):
             _mark_dynamic(states, 0, 2)
-        return _Window(self._run_step, self._try_capture if self._capture else None, positions, mask, buffers)
+        capture = self._try_capture if self._capture else None
+        return _Window(self._run_step, capture, used, positions, mask, buffers, choose, regardless)
 
     def _try_capture(self, step: Step) -> Step:
         """The step as a graph. If capture fails, returns the step itself and disables capture."""
@@ -217,34 +234,56 @@ class DecodingLoop:
 
 class _Window:
     """The static tensors of all steps that attend to the same columns: `positions` (axes, rows, 1) of the newest
-    tokens, an additive `mask` (rows, 1, 1, width). `capture` is called once, after the first step."""
+    tokens, an additive `mask` (rows, 1, 1, width). The first step writes to the column `used`, and its token comes
+    behind that. `capture` is called once, after the first step; if `choose` chooses tokens `regardless` of those
+    before, it is captured, too."""
 
     def __init__(
         self,
         run_step: Callable[..., torch.Tensor],
         capture: Capture | None,
+        used: int,
         positions: torch.Tensor,
         mask: torch.Tensor,
         buffers: Buffers,
+        choose: Callable[[torch.Tensor], torch.Tensor],
+        regardless: bool,
     ) -> None:
-        self._ids = torch.zeros(len(mask), 1, dtype=torch.long, device=mask.device)
+        rows, device = len(mask), mask.device
+        self._ids = torch.zeros(rows, 1, dtype=torch.long, device=device)
+        self._tokens = torch.zeros(rows, mask.shape[-1] + 1, dtype=torch.long, device=device)
         _mark_dynamic(self._ids, 0)
-        self._column = torch.zeros(1, dtype=torch.long, device=mask.device)
-        self._positions, self._mask = positions, mask
-        self._step: Step = partial(run_step, self._ids, positions, mask, self._column, buffers)
-        self._capture = capture
-        self._started = False
+        self._column, self._used = torch.full((1,), used, device=device), used
+        self._positions, self._mask, self._choose = positions, mask, choose
+        self._run_step = partial(run_step, self._ids, positions, mask, self._column, buffers)
+        self._chooses = capture is not None and regardless
+        self._step: Step = self._step_and_choose if self._chooses else self._step_alone
+        self._capture, self._started = capture, False
 
-    def step(self, newest: torch.Tensor, column: int) -> torch.Tensor:
-        """Logits (rows, vocabulary) after the tokens `newest` (rows, 1), valid until the next step."""
+    def after(self, newest: torch.Tensor, most: int) -> torch.Tensor:
+        """At most so many tokens (rows, tokens) after the tokens `newest` (rows, 1)."""
         self._ids.copy_(newest)
-        self._column.fill_(column)
+        first = self._used + 1
+        for _ in range(min(most, STEPS_PER_READ) if self._chooses else 1):
+            if self._started and self._capture is not None:
+                self._step, self._capture = self._capture(self._step), None
+            self._started = True
+            made, self._used = self._step(), self._used + 1
+        return self._tokens[:, first : self._used + 1] if self._chooses else self._choose(made)
+
+    def _step_alone(self) -> torch.Tensor:
+        """The logits after `_ids`; advances all else. Never synchronizes with the device."""
+        self._mask.index_fill_(3, self._column, 0)
         self._positions += 1
-        self._mask[..., column] = 0
-        if self._started and self._capture is not None:
-            self._step, self._capture = self._capture(self._step), None
-        self._started = True
-        return self._step()
+        logits = self._run_step()
+        self._column += 1
+        return logits
+
+    def _step_and_choose(self) -> torch.Tensor:
+        """Also replaces `_ids` by the next tokens, which it returns and notes."""
+        self._ids.copy_(self._choose(self._step_alone()))
+        self._tokens.index_copy_(1, self._column, self._ids)
+        return self._ids
 
 
 class _WindowLayer(DynamicLayer):
