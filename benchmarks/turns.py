@@ -300,9 +300,7 @@ def main() -> None:
 
     def make_runner(schedule: Schedule) -> tuple[ConversationEncoder, ModelRunner]:
         encoder = ConversationEncoder(processor, model.config, model.dtype, as_it_is)
-        options = GenerationOptions(
-            args.tokens, forced=True, steps="compiled" if schedule.compiled else "eager"
-        )
+        options = GenerationOptions(args.tokens, forced=True, steps="compiled" if schedule.compiled else "eager")
         return encoder, ModelRunner(model, processor.tokenizer, encoder, options, 2**60 if schedule.reuse else 0)
 
     print(

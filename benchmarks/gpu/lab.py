@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from logging.handlers import BufferingHandler
+from statistics import median
 from typing import Any
 
 import torch
@@ -91,6 +93,7 @@ class Bench:
         self._lengths: dict[tuple[int, tuple[int, int], int], int] = {}
         self.model, self.processor = build(shape, device, dtype, seed=0)
         self._end_ids = list(self.model.generation_config.eos_token_id)
+        self.pixels_on = device if device.type == "cuda" else None
 
     def engine(
         self,
@@ -109,7 +112,9 @@ class Bench:
         """
         ends = [] if forced else [*_END_EVERY]
         self.model.generation_config.eos_token_id = self._end_ids + ends
-        encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, as_it_is)
+        encoder = ConversationEncoder(
+            self.processor, self.model.config, self.model.dtype, as_it_is, device=self.pixels_on if kv_bytes else None
+        )
         settings = GenerationOptions(tokens, forced=forced, steps=steps, **options)
         runner = ModelRunner(self.model, self.processor.tokenizer, encoder, settings, kv_bytes, planned_tokens)
         return Engine(encoder, runner)
@@ -196,8 +201,8 @@ def open_lab(name: str) -> Iterator[Lab]:
 
 @dataclass
 class Counted:
-    """What happened inside `counting`: counts, peak memory in bytes (0 on a CPU), warnings, and the `perf_counter` time
-    of each token of the last call."""
+    """What happened inside `counting`: counts, peak memory in bytes (0 on a CPU), warnings, and the `perf_counter`
+    times at which tokens of the last call were read, with their columns."""
 
     graphs_captured: int = 0
     graphs_replayed: int = 0
@@ -205,7 +210,12 @@ class Counted:
     allocated: int = 0
     reserved: int = 0
     log: list[str] = field(default_factory=list)
-    token_times: list[float] = field(default_factory=list)
+    read: list[tuple[float, int]] = field(default_factory=list)
+
+    @property
+    def step_s(self) -> float:
+        """The median of the seconds of a decoding step."""
+        return median((after - before) / (end - start) for (before, start), (after, end) in pairwise(self.read))
 
     def require_graphs(self, lab: Lab, steps: Steps) -> None:
         """Raise AssertionError if graphs were requested but not replayed."""
@@ -234,14 +244,14 @@ def counting() -> Iterator[Counted]:
     warned.setLevel(logging.WARNING)
     programs = counters["stats"]["unique_graphs"]
 
-    def captured() -> None:
+    def captured(*_: object) -> None:
         counted.graphs_captured += 1
 
-    def replayed() -> None:
+    def replayed(*_: object) -> None:
         counted.graphs_replayed += 1
 
-    def token_arrived() -> None:
-        counted.token_times.append(time.perf_counter())
+    def read(stop: ReplyStop, ids: torch.Tensor, scores: object) -> None:
+        counted.read.append((time.perf_counter(), ids.shape[1]))
 
     if on_cuda:
         torch.cuda.reset_peak_memory_stats()
@@ -251,8 +261,8 @@ def counting() -> Iterator[Counted]:
         with (
             _after_each_call(graph, "capture_begin", captured),
             _after_each_call(graph, "replay", replayed),
-            _after_each_call(ReplyStop, "__init__", counted.token_times.clear),
-            _after_each_call(ReplyStop, "__call__", token_arrived),
+            _after_each_call(ReplyStop, "__init__", lambda *_: counted.read.clear()),
+            _after_each_call(ReplyStop, "__call__", read),
         ):
             yield counted
     finally:
@@ -265,12 +275,12 @@ def counting() -> Iterator[Counted]:
 
 
 @contextmanager
-def _after_each_call(owner: Any, method: str, callback: Callable[[], None]) -> Iterator[None]:
+def _after_each_call(owner: Any, method: str, callback: Callable[..., None]) -> Iterator[None]:
     original = getattr(owner, method)
 
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         returned = original(self, *args, **kwargs)
-        callback()
+        callback(self, *args)
         return returned
 
     setattr(owner, method, wrapped)

@@ -4,12 +4,12 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.autograd import DeviceType
@@ -20,7 +20,8 @@ from benchmarks.gpu.report import Results
 from benchmarks.roofline import work_of
 from benchmarks.turns import SCHEDULES, Measured, Schedule, Workload, measure, roofline_s
 from roomscout.models import OutOfMemory
-from roomscout.models.transformers.runner import Steps
+from roomscout.models.transformers import runner, steps
+from roomscout.models.transformers.runner import ModelRunner, Steps
 
 _PROGRAMS = 2  # one for a single row, one for several
 _ATTENTION = re.compile(r"fmha|flash|attention|sdpa|_sdp_|cudnn_generated", re.IGNORECASE)
@@ -56,6 +57,7 @@ def measurements(lab: Lab) -> list[tuple[str, Measure]]:
         *(only_on_cuda if lab.is_cuda else []),
         kernel_counts("eager"),
         kernel_counts("graphs"),
+        ("parts", parts),
         schedule(large, "alone", "eager"),
         schedule(large, "lockstep", "graphs"),
         schedule(large, "lockstep", "eager"),
@@ -166,7 +168,7 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
         attention="cuDNN allowed" if cudnn else "no cuDNN",
         rows=rows,
         columns=sum(tokens) // rows,
-        step_ms=1000 * median(after - before for before, after in pairwise(counted.token_times)),
+        step_ms=1000 * counted.step_s,
         roofline_step_ms=1000 * step_s,
         mean_step_ms=1000 * last.decode_s / step_count,
         image_ms=1000 * last.prefill_s / rows,
@@ -371,6 +373,33 @@ def _figures(
 ) -> ScheduleFigures:
     work = f"{lab.sizes.questions} x {lab.sizes.turns} x {lab.sizes.tokens}"
     return ScheduleFigures(bench.shape, schedule.name, steps, work, **seconds, scaled=scaled, measured_s=measured_s)
+
+
+def parts(lab: Lab, results: Results) -> str:
+    """Time three turns whose replies have different lengths, as CUDA graphs, without each of what makes them fast."""
+    bench, sizes = lab.bench(lab.sizes.large, lab.dtype), lab.sizes
+    without: dict[str, AbstractContextManager] = {
+        "nothing": nullcontext(),
+        "reading several steps at once": patch.object(steps, "STEPS_PER_READ", 1),
+        "letting rows leave": patch.object(ModelRunner, "_most_live", lambda runner, rows: 0),
+        "pinned memory": patch.object(runner, "_on", lambda device, tensor: tensor.to(device)),
+        "pixels made on the device": patch.object(bench, "pixels_on", None),
+    }
+
+    def seconds() -> float:
+        engine, workload = (
+            bench.engine("graphs", sizes.tokens, forced=False),
+            Workload(sizes.rows[0], 3, sizes.image_size),
+        )
+        return measure(SCHEDULES["lockstep"], workload, lambda schedule: (engine.encoder, engine.runner)).seconds
+
+    seconds()  # loads kernels
+    found = dict[str, float]()
+    for name, left_out in without.items():
+        with left_out:
+            found[name] = seconds()
+    results.machine["seconds of three turns without"] = found
+    return ", ".join(f"without {name} {each:.2f} s" for name, each in found.items())
 
 
 def warm_up(lab: Lab, results: Results, shape: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import traced
+from PIL import Image
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from transformers import Cache, Qwen3VLForConditionalGeneration
@@ -25,6 +26,7 @@ from roomscout.models.transformers import kv_cache, steps
 from roomscout.models.transformers.attention import additive_mask, use_grouped_sdpa
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.decoding import SuppressTokens
+from roomscout.models.transformers.families.qwen import QWEN3_VL
 from roomscout.models.transformers.kv_cache import cache_argument
 from roomscout.models.transformers.layers import GrowingLayer, kv_token_bytes
 from roomscout.models.transformers.shapes import ModelSizes
@@ -447,22 +449,28 @@ class TestOnAFakeDevice:
     @torch.inference_mode()
     def test_a_step_never_synchronizes(self, model):
         rows, width = 3, 128
-        buffers = [(layer._buffers[0], layer._buffers[1]) for layer in (self.layer(rows, width + 1) for _ in range(2))]
+        layers = [self.layer(rows, width + 1) for _ in range(2)]
         loop = DecodingLoop(model, compiled=False, capture=None)
         mask = additive_mask(torch.ones(rows, 1, 1, width, dtype=torch.bool, device="cuda"), torch.bfloat16)
         suppress = SuppressTokens([3], torch.device("cuda"))
         window = steps._Window(
             loop._run_step,
             lambda step: step,
+            layers,
+            lambda logits: suppress(None, logits.float()).argmax(dim=1, keepdim=True),
+            True,
             17,
             torch.zeros(3, rows, 1, dtype=torch.long, device="cuda"),
             mask,
-            buffers,
-            lambda logits: suppress(None, logits.float()).argmax(dim=1, keepdim=True),
-            regardless=True,
         )
         tokens = window.after(torch.zeros(rows, 1, dtype=torch.long, device="cuda"), 3)
         assert (tuple(tokens.shape), tokens.device.type) == ((rows, 3), "cuda")
+
+    def test_pixels_are_made_on_the_device(self):
+        view, device = Image.new("RGB", (64, 32)), torch.device("cuda", 0)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            made = QWEN3_VL.process(make_processor(1024), view, 1, device)
+        assert (made["pixel_values"].device, made["image_grid_thw"].device.type) == (device, "cpu")
 
     def test_synchronizing_raises(self, model):
         with pytest.raises(DataDependentOutputException):

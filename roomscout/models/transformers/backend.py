@@ -75,13 +75,15 @@ class TransformersBackend:
             raise ModelError(f"{', '.join(given)} cannot be set for a loaded model: leave it out, or change the model")
         if options.compile and model.config.get_text_config()._attn_implementation == "eager":
             raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
-        self._loaded, self._frozen = (model, processor), frozen
+        self._loaded, self._frozen, where = (model, processor), frozen, model.device
         self.name = name or model.name_or_path or type(model).__name__
-        where = model.device
         if options.compile:
-            require_compiler(where)
+            require_compiler(model.device)
         self._tokenizer = processor.tokenizer
-        self._encoder = ConversationEncoder(processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view)
+        pixels_on = where if options.kv_reuse else None  # those of recomputed conversations are kept
+        self._encoder = ConversationEncoder(
+            processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view, device=pixels_on
+        )
         reusable = self._encoder.recomputed is None
         has_own_steps = reusable and not self._encoder.by_processor and not keeps_states(model.config)
         compiled = options.compile and has_own_steps

@@ -129,8 +129,9 @@ class ConversationEncoder:
     `recomputed` is why keys and values cannot be reused. A family of last resort then has all of a conversation encoded
     by the checkpoint's processor (`whole`), and the model finds positions by itself.
 
-    Pixels are stored as `dtype`, usually that of the weights; None keeps the processor's. `prepare(image, patch size)`
-    is called for families that use qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises
+    Pixels are stored as `dtype`, usually that of the weights; None keeps the processor's. Those of views are made on
+    `device`, by default the CPU, and stay there. `prepare(image, patch size)` is called for families that use
+    qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises
     ModelError for several tiles if the family has none.
     """
 
@@ -144,6 +145,7 @@ class ConversationEncoder:
         dtype: torch.dtype | None = None,
         prepare: Callable[[Image.Image, int], Image.Image] = prepare_image,
         tiles_per_view: int = 1,
+        device: torch.device | None = None,
     ) -> None:
         self._processor = processor
         self._config = config
@@ -151,7 +153,7 @@ class ConversationEncoder:
         require_tiles(self._family, tiles_per_view)
         self.sees_videos = self._family.sees_videos(processor)
         self._tiles = tiles_per_view
-        self._dtype = dtype
+        self._dtype, self._device = dtype, device
         self._prepare = prepare
         tokenizer = processor.tokenizer
         special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
@@ -459,7 +461,7 @@ class ConversationEncoder:
             raise ModelError(f"{reason} (--image-size)")
         if self._family.qwen_vl_utils:
             image = self._prepare(image, self._processor.image_processor.patch_size)
-        return self._as_stored(self._family.process(self._processor, image, self._tiles))
+        return self._as_stored(self._family.process(self._processor, image, self._tiles, self._device))
 
 
 def _escaped(text: str, tokens: re.Pattern[str]) -> str:

@@ -456,7 +456,7 @@ class ModelRunner:
 
 def _on(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor on the device, copied from pinned memory so that nothing waits for it."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    return tensor if tensor.device == device else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _joined(images: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -135,18 +135,20 @@ class DecodingLoop:
         # On the CPU, where the stopping criteria and the grammar read them.
         ids = pad(input_ids.cpu(), (0, max_columns - columns), value=pad_id)
         unfinished = torch.ones(len(ids), 1, dtype=torch.bool)
-        window: _Window | None = None
 
         def choose(logits: torch.Tensor) -> torch.Tensor:
             """The next tokens (rows, 1)."""
             return logits_processor(ids[:, :columns], logits.float()).argmax(dim=1, keepdim=True)
 
         regardless = all(isinstance(each, SuppressTokens) for each in logits_processor)
+        capture = self._try_capture if self._capture else None
+        open_window = partial(_Window, self._run_step, capture, layers, choose, regardless)
+        window: _Window | None = None
         with self._packed, dynamo_config.patch(recompile_limit=_RECOMPILE_LIMIT):
             if prompt.shape[1] == 1:  # a call that goes on with some of its rows: a step like any other
                 positions -= 1
                 mask = self._widened(mask, max_columns)
-                window = self._open_window(layers, columns - 1, positions, mask, choose, regardless)
+                window = open_window(columns - 1, positions, mask)
                 new = window.after(prompt, 1)
             else:
                 new = choose(model(**inputs | {"input_ids": prompt, "logits_to_keep": 1}).logits[:, -1])
@@ -160,7 +162,7 @@ class DecodingLoop:
                 if columns > mask.shape[-1]:
                     window = None  # frees its buffers before larger ones are allocated
                     mask = self._widened(mask, max_columns)
-                    window = self._open_window(layers, columns - 1, positions, mask, choose, regardless)
+                    window = open_window(columns - 1, positions, mask)
                 assert window is not None
                 new = window.after(new[:, -1:], min(max_columns, mask.shape[-1] + 1) - columns)
         for layer in layers:
@@ -175,25 +177,6 @@ class DecodingLoop:
         mask = pad(mask, (0, width - used), value=torch.finfo(self._dtype).min)
         _mark_dynamic(mask, 0, 3)
         return mask
-
-    def _open_window(
-        self,
-        layers: "list[GrowingLayer]",
-        used: int,
-        positions: torch.Tensor,
-        mask: torch.Tensor,
-        choose: Callable[[torch.Tensor], torch.Tensor],
-        regardless: bool,
-    ) -> "_Window":
-        """A window of the mask's width over buffers with `used` columns. The buffers get a spare column: if they were
-        read as a whole, PyTorch would compile another program."""
-        for layer in layers:
-            layer.set_length(used)
-        buffers = [layer.reserve(mask.shape[-1] + 1) for layer in layers]
-        for states in (states for pair in buffers for states in pair):
-            _mark_dynamic(states, 0, 2)
-        capture = self._try_capture if self._capture else None
-        return _Window(self._run_step, capture, used, positions, mask, buffers, choose, regardless)
 
     def _try_capture(self, step: Step) -> Step:
         """The step as a graph. If capture fails, returns the step itself and disables capture."""
@@ -242,18 +225,23 @@ class _Window:
         self,
         run_step: Callable[..., torch.Tensor],
         capture: Capture | None,
+        layers: "Sequence[GrowingLayer]",
+        choose: Callable[[torch.Tensor], torch.Tensor],
+        regardless: bool,
         used: int,
         positions: torch.Tensor,
         mask: torch.Tensor,
-        buffers: Buffers,
-        choose: Callable[[torch.Tensor], torch.Tensor],
-        regardless: bool,
     ) -> None:
-        rows, device = len(mask), mask.device
-        self._ids = torch.zeros(rows, 1, dtype=torch.long, device=device)
-        self._tokens = torch.zeros(rows, mask.shape[-1] + 1, dtype=torch.long, device=device)
+        for layer in layers:
+            layer.set_length(used)
+        # With a spare column: if they were read as a whole, PyTorch would compile another program.
+        buffers = [layer.reserve(mask.shape[-1] + 1) for layer in layers]
+        self._ids = torch.zeros(len(mask), 1, dtype=torch.long, device=mask.device)
+        self._tokens = self._ids.new_zeros(len(mask), mask.shape[-1] + 1)
+        for states in (states for pair in buffers for states in pair):
+            _mark_dynamic(states, 0, 2)
         _mark_dynamic(self._ids, 0)
-        self._column, self._used = torch.full((1,), used, device=device), used
+        self._column, self._used = self._ids.new_full((1,), used), used
         self._positions, self._mask, self._choose = positions, mask, choose
         self._run_step = partial(run_step, self._ids, positions, mask, self._column, buffers)
         self._chooses = capture is not None and regardless

@@ -106,8 +106,8 @@ class Family:
 
     - `chat_options` are passed to the chat template. `reply_opening` is what the template puts before the next reply
       but not before earlier ones.
-    - `process(processor, image, tiles)` returns the model's inputs for one image in at most `tiles` tiles. With
-      `qwen_vl_utils` the image goes through that library first.
+    - `process(processor, image, tiles, device)` returns the model's inputs for one image in at most `tiles` tiles,
+      made on this device. With `qwen_vl_utils` the image goes through that library first.
     - `placeholders(processor, config, inputs)` are the token ids that replace the chat template's single
       `config.image_token_id`.
     - `video(processor, config, text, frames, clip)` encodes a text with a video as the family's processor does: the
@@ -127,7 +127,9 @@ class Family:
     example: str
     model_types: tuple[str, ...]
     views: Views
-    process: "Callable[[ProcessorMixin, Image.Image, int], dict[str, torch.Tensor]]" = _not_of_this_family
+    process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], dict[str, torch.Tensor]]" = (
+        _not_of_this_family
+    )
     placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _not_of_this_family
     positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _not_of_this_family
     by_processor: bool = False

@@ -23,10 +23,12 @@ class _Tiles(AnySize):
         return config.image_seq_length * (count + (count > 1)) + 2
 
 
-def _process(processor: "ProcessorMixin", image: "Image.Image", tiles: int) -> "dict[str, torch.Tensor]":
+def _process(
+    processor: "ProcessorMixin", image: "Image.Image", tiles: int, device: "torch.device | None"
+) -> "dict[str, torch.Tensor]":
     """`pixel_values` (tiles, 3, side, side)."""
     processed = processor.image_processor(
-        images=[image], crop_to_patches=tiles > 1, max_patches=tiles, return_tensors="pt"
+        images=[image], crop_to_patches=tiles > 1, max_patches=tiles, return_tensors="pt", device=device
     )
     return {"pixel_values": processed["pixel_values"]}
 

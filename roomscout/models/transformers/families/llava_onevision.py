@@ -18,10 +18,12 @@ class _PaddedSquares(AnySize):
         return (config.vision_config.image_size // config.vision_config.patch_size) ** 2 + 1
 
 
-def _process(processor: "ProcessorMixin", image: "Image.Image", tiles: int) -> "dict[str, torch.Tensor]":
+def _process(
+    processor: "ProcessorMixin", image: "Image.Image", tiles: int, device: "torch.device | None"
+) -> "dict[str, torch.Tensor]":
     """Process the image as one of two, with `batch_num_images` 2: an image alone would be split into tiles, which the
     first view of a conversation with several must not be."""
-    processed = processor.image_processor(images=[[image, image]], return_tensors="pt")
+    processed = processor.image_processor(images=[[image, image]], return_tensors="pt", device=device)
     first = {name: processed[name][:1] for name in ("pixel_values", "image_sizes")}
     return {**first, "batch_num_images": processed["batch_num_images"]}
 

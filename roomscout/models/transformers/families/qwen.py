@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 
-def _process(processor: "ProcessorMixin", image: "Image.Image", tiles: int) -> "dict[str, torch.Tensor]":
-    processed = processor.image_processor(images=[image], do_resize=False, return_tensors="pt")
+def _process(
+    processor: "ProcessorMixin", image: "Image.Image", tiles: int, device: "torch.device | None"
+) -> "dict[str, torch.Tensor]":
+    processed = processor.image_processor(images=[image], do_resize=False, return_tensors="pt", device=device)
     return {name: processed[name] for name in ("pixel_values", "image_grid_thw")}
 
 
