@@ -14,7 +14,7 @@ LINES = {
     "roomscout/agent": 4_900,
     "roomscout/analysis": 6_320,
     "roomscout/base": 1_080,
-    "roomscout/cluster": 920,
+    "roomscout/cluster": 940,
     "roomscout/command": 1_320,
     "roomscout/data": 3_360,
     "roomscout/edge": 2_540,

@@ -7,12 +7,14 @@ to save its run, so Ray has this process to itself. FD is one end of a `multipro
 this process. An empty ADDRESS starts a cluster on this machine with so many CPU cores.
 
 Sends Ray's list of the cluster's nodes, or a sentence if it cannot connect. Then receives (name of a call of `parts`,
-arguments by key, `Replicas`), and makes the calls as tasks, which Ray repeats on another worker if it loses theirs.
-Sends the values or errors of ended calls by key, and none of them once a second while a live node could hold a worker.
+arguments by key, `Replicas`), and makes the calls on actors, which keep their GPUs and what they have loaded; Ray
+starts a lost one elsewhere, and repeats its call. Sends the values or errors of ended calls by key, and none of them
+once a second while a live node could hold a worker.
 """
 
 import logging
 import sys
+from itertools import cycle
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -40,21 +42,31 @@ def main(connection: Connection, address: str, cpus: int) -> None:
         raise
     try:
         connection.send(ray.nodes())
+        actors = list[Any]()
         while True:
-            serve(ray, connection)
+            serve(ray, connection, actors)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         ray.shutdown()
 
 
-def serve(ray: Any, connection: Connection) -> None:
-    """Carry out one request; raises EOFError when the other end is closed."""
+class Worker:
+    """What runs on a node: makes the calls that it is given, one after the other."""
+
+    def make(self, call: str, given: tuple[Any, ...]) -> Any:
+        """The value of a call of `parts`."""
+        return CALLS[call](*given)
+
+
+def serve(ray: Any, connection: Connection, actors: list[Any]) -> None:
+    """Carry out one request, on `actors` or those that it adds; raises EOFError when the other end is closed."""
     call, arguments, replicas = connection.recv()
-    # A process that waits for a call keeps the memory of its GPU, which Ray may give to another meanwhile.
-    calls = 1 if replicas.gpus else 0
-    resources = {"num_cpus": replicas.cpus, "num_gpus": replicas.gpus, "max_retries": MOST_LOSSES, "max_calls": calls}
-    task = ray.remote(**resources)(CALLS[call])
+    limits = {"max_restarts": -1, "max_task_retries": MOST_LOSSES}
+    actor = ray.remote(num_cpus=replicas.cpus, num_gpus=replicas.gpus, **limits)(Worker)
+    actors += [actor.remote() for _ in range(min(replicas.count, len(arguments)) - len(actors))]
     here = ray.remote(num_cpus=0)(lambda: None)
-    busy = {task.remote(*given): key for key, given in arguments.items()}
+    busy = {
+        each.make.remote(call, given): key for each, (key, given) in zip(cycle(actors), arguments.items(), strict=False)
+    }
     while busy:
         done, _ = ray.wait(list(busy), timeout=POLL_S)
         outcomes = {busy.pop(reference): outcome(ray, reference) for reference in done}
