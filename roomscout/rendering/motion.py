@@ -60,20 +60,28 @@ def _stop_at_surfaces(scene: Scene, start: np.ndarray, goal: np.ndarray) -> np.n
     if distance < _TINY_M:
         return start
     direction = (goal - start) / distance
-    origins = _body_points(scene, start, direction)
-    free = scene.cast(origins, np.tile(direction, (len(origins), 1))).min()
-    return start + max(0.0, min(distance, float(free) - CLEARANCE_M)) * direction
+    free = float(free_m(scene, start[None], direction[None])[0])
+    return start + max(0.0, min(distance, free)) * direction
 
 
-def _body_points(scene: Scene, centre: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """(1 + BODY_RAYS, 3): the centre, and a ring around it across `direction`, which shrinks where a surface is closer
-    than its radius, to stay on the camera's side of it."""
-    helper = np.eye(3)[np.abs(direction).argmin()]
-    across = np.cross(direction, helper)
-    across /= np.linalg.norm(across)
-    along = np.cross(direction, across)
-    angles = np.arange(BODY_RAYS) * (2 * np.pi / BODY_RAYS)
-    spokes = np.cos(angles)[:, None] * across + np.sin(angles)[:, None] * along
-    free = scene.cast(np.tile(centre, (BODY_RAYS, 1)), spokes)
+def free_m(scene: Scene, starts: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """(N,) the metres that a camera's body can move from each of `starts` (N, 3) along unit `directions` (N, 3) until
+    surfaces stop it; negative where it is too close to one already."""
+    origins = _body_points(scene, starts, directions)
+    ahead = np.repeat(directions, origins.shape[1], axis=0)
+    hits = scene.cast(origins.reshape(-1, 3), ahead).reshape(len(starts), -1).min(axis=1)
+    return hits.astype(np.float64) - CLEARANCE_M
+
+
+def _body_points(scene: Scene, centres: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """(N, 1 + BODY_RAYS, 3): each centre, and a ring around it across its direction, which shrinks where a surface is
+    closer than its radius, to stay on the camera's side of it."""
+    helpers = np.eye(3)[np.abs(directions).argmin(axis=1)]
+    across = np.cross(directions, helpers)
+    across /= np.linalg.norm(across, axis=1, keepdims=True)
+    along = np.cross(directions, across)
+    angles = np.arange(BODY_RAYS)[:, None] * (2 * np.pi / BODY_RAYS)
+    spokes = np.cos(angles) * across[:, None] + np.sin(angles) * along[:, None]
+    free = scene.cast(np.repeat(centres, BODY_RAYS, axis=0), spokes.reshape(-1, 3)).reshape(len(centres), -1)
     reach = np.minimum(CLEARANCE_M, 0.9 * free)
-    return np.vstack([centre, centre + reach[:, None] * spokes])
+    return np.concatenate([centres[:, None], centres[:, None] + reach[..., None] * spokes], axis=1)
