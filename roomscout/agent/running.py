@@ -291,8 +291,7 @@ def taken_over(before: RunSpec, loaded: Loaded, spec: RunSpec) -> Loaded | None:
 
 def make_scans(questions: QuestionSpec, world: WorldSpec) -> None:
     """Make the scans of a benchmark that makes them, as far as they are not there; raises QuestionError."""
-    assert questions.benchmark.make_scans is not None
-    questions.benchmark.make_scans({question.scene for question in questions.here})
+    questions.benchmark.make(questions.here)
     report_scans(questions, world, required=False)
 
 

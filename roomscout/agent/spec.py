@@ -35,6 +35,11 @@ class QuestionSpec:
         """The number of answers."""
         return len(self.here) * self.samples
 
+    @property
+    def pictures(self) -> int:
+        """The most pictures of a question."""
+        return max((len(each.images) for each in self.asked.questions), default=0)
+
 
 @dataclass(frozen=True)
 class WorldSpec:

@@ -13,6 +13,7 @@ from roomscout.agent.policies import Decision, PolicyError
 from roomscout.agent.policies.messages import hidden_message, message_of_all_turns, system_message, turn_message
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import parse_action, parse_video_answer
+from roomscout.base.shots import PICTURE
 from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question
 from roomscout.data.video_frames import VideoError
@@ -31,6 +32,7 @@ from roomscout.runs.records import (
     ResultRow,
     Turn,
     TurnSeconds,
+    as_scored,
     image_name,
 )
 
@@ -152,8 +154,14 @@ class QuestionState:
 
     @property
     def answer(self) -> str | None:
-        """The final answer; None if there is none."""
-        return self.turns[-1].action.answer if self.status is Status.ANSWERED else None
+        """The final answer as it is scored; None if there is none."""
+        if self.status is not Status.ANSWERED:
+            return None
+        return self.as_scored(self.turns[-1].action.answer, self.turns[-1].pose)
+
+    def as_scored(self, answer: str | None, pose: CameraPose) -> str | None:
+        """What is scored of a valid answer at `pose`, the last one of the turns so far."""
+        return as_scored(self.question, answer, pose, self.turns)
 
     @property
     def asks(self) -> bool:
@@ -184,7 +192,9 @@ class QuestionState:
         if first is None:
             env.reset(self.question)
         else:
-            env.reset_at(library.scene_of(self.question), first.pose, first.shots)
+            images = tuple(shot for shot in first.shots if not shot.name.startswith(PICTURE))
+            scene, pictures = library.scene_of(self.question), first.shots[len(images) :]
+            env.reset_at(scene, first.pose, images, pictures=pictures)
         return env
 
     def begin(self, env: ExplorationEnv) -> None:
@@ -211,7 +221,7 @@ class QuestionState:
             prompts, question = self.rules.prompts, self.question
             self.conversation.append(system_message(prompts, question, self.observations[0]))
             self.conversation.append(message_of_all_turns(prompts, question, self.observations, self.turns))
-        seen = [shot for observation in self.observations for shot in observation.images]
+        seen = [shot for observation in self.observations for shot in observation.shown]
         assert self.conversation.shots == seen, f"{self.label}: the images of turn i must belong to observation i"
         return self.shown
 
@@ -305,8 +315,9 @@ class QuestionState:
     def _shown(self) -> dict[str, Any]:
         """What a turn records of what the model saw; of frames of a video, `VideoState` records something else."""
         here, not_shown = self.observation, "" if self.turns else self.not_shown
-        see = tuple(shot.name for shot in here.images[1:])
-        return {"pose": here.pose, "see": see, "not_shown": not_shown, "shots": here.images}
+        shots = (*here.images, *here.pictures)
+        see = tuple(shot.name for shot in shots[1:])
+        return {"pose": here.pose, "see": see, "not_shown": not_shown, "shots": shots}
 
     def ends_with(self, action: CameraAction) -> bool:
         """Whether an action ends the question: it is done, or no move is left."""
@@ -371,7 +382,7 @@ class QuestionState:
     def recorded_messages(self) -> list[RecordedMessage]:
         """The conversation as sent, with file names in "image", or several in "images", and what a note replaces as
         "text_in_its_turn". Raises PolicyError if a message shows another image."""
-        files = {id(shot.image): image_name(seen.turn, shot.name) for seen in self.observations for shot in seen.images}
+        files = {id(shot.image): image_name(seen.turn, shot.name) for seen in self.observations for shot in seen.shown}
         listed = []
         for message, whole in zip(self.shown.messages, self.conversation.messages, strict=True):
             if other := [shot.name for shot in message.shots if id(shot.image) not in files]:

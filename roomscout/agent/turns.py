@@ -20,6 +20,7 @@ from roomscout.agent.policies import Decision, Policy, PolicyError
 from roomscout.agent.state import QuestionState
 from roomscout.base.loading import raised
 from roomscout.base.text import counted
+from roomscout.data.pictures import QuestionPictureError
 from roomscout.data.question import AnswerKindError
 from roomscout.data.scans import ScanNotFound
 from roomscout.data.video_frames import VideoError, VideoNotFound
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 FAILED_PART = {
     VideoNotFound: "video",
     VideoError: "video",
+    QuestionPictureError: "picture",
     ScanNotFound: "scan",
     SceneError: "scene",
     RenderError: "render",
@@ -322,7 +324,7 @@ def forced_answers(
     batch = tuple(state.question.id for state in continuing)
     answers: dict[EpisodeId, ForcedAnswer] = {}
     for state, each in zip(continuing, found, strict=True):
-        answer = each.action.answer if each.error is None else None
+        answer = state.as_scored(each.action.answer, state.observation.pose) if each.error is None else None
         answers[state.episode] = ForcedAnswer(answer, state.question.score(answer), each.reply, batch)
     return [answers.get(state.episode) for state in states]
 

@@ -23,7 +23,7 @@ from roomscout.runs.closing import money_lines
 from roomscout.runs.export import as_csv
 from roomscout.runs.prices import read_price
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import ResultRow, Turn
+from roomscout.runs.records import ResultRow, Turn, as_scored
 from roomscout.runs.writer import RunWriter
 from roomscout.scoring.summary import summarize
 
@@ -164,6 +164,7 @@ def _parsed(
         errors += parsed.error is not None
         if must_answer or (parsed.action.done and counts):
             answer = parsed.action.answer if parsed.error is None else None
+            answer = as_scored(question, answer, turn.pose, turns[: turn.turn])
             if not turn.is_final:
                 note = f"ends at turn {turn.turn} instead of {turns[-1].turn}"
             return Rescored(row, _with_answer(row, question, answer, turn, errors), note)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 VIEW = "rgb"
 """The name of the view, which is the first image of each observation."""
+PICTURE = "picture"
+"""How the name of an image that is a picture of the question begins; its number follows, from 1."""
 FRAME = "frame"
 """The name of an image that is a frame of a video."""
 

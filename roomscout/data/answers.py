@@ -50,11 +50,13 @@ class AnswerKind(Protocol):
     """What a valid answer to a question is. `letters` are always those of the question's options, in order.
     `takes_options` says whether a question of this kind has options to choose from. A kind that `needs_judge` is not
     scored in a run: its questions have no score until a judge marks the answers. The answers of a kind that is
-    `in_scan_coordinates` are places, and the model reads the camera's position in these too."""
+    `in_scan_coordinates` are places, and the model reads the camera's position in these too. One that `judges_camera`
+    scores not what is said, but `of_camera` when it is said."""
 
     takes_options: bool = False
     needs_judge: bool = False
     in_scan_coordinates: bool = False
+    judges_camera: bool = False
 
     @property
     def name(self) -> str:
@@ -100,6 +102,11 @@ class AnswerKind(Protocol):
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
         """Further scores by name, for the result row; they count towards no task or overall. By default none."""
         return {}
+
+    def of_camera(self, pose: Sequence[float], path_m: float) -> str:
+        """What is scored of a camera at `pose`, x, y and z in world metres, heading and pitch in degrees, that has come
+        there on a path of so many metres: by default these six numbers."""
+        return ", ".join(f"{each:.3f}" for each in (*pose, path_m))
 
     def vote(self, answers: Sequence[str]) -> str | None:
         """The answer that most of these valid ones give; ignores case and a final period. None on a tie."""
@@ -339,9 +346,83 @@ class Point(AnswerKind):
         return ", ".join(f"{statistics.median(column):g}" for column in columns)
 
 
-LETTER_KIND, YES_NO_KIND, TEXT_KIND, POINT_KIND = Letter(), YesNo(), Text(), Point()
+@dataclass(frozen=True)
+class Pose(AnswerKind):
+    """Where the camera is when the model says that it is there: the answer is the word "here". A ground truth is x, y
+    and z in metres and heading and pitch in degrees, in the scan's coordinates; a sixth number is the length of the
+    shortest free path from the start, metres. What is scored has the same numbers, with the length of its own path. The
+    score is 1 within `near_m` and `near_deg`, else 0. The angle is that between the directions of view. Thresholds as
+    in ViewSuite."""
+
+    near_m: float = 0.25
+    near_deg: float = 15.0
+    wide_m: float = 0.5
+    wide_deg: float = 30.0
+
+    name = "pose"
+    judges_camera = True
+
+    def form(self, letters: Sequence[str]) -> str:
+        return 'the word "here": where the camera then is and looks is your answer'
+
+    def parse(self, value: object, letters: Sequence[str]) -> str | None:
+        return "here" if matched_text(plain_text(value) or "") == "here" else None
+
+    def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
+        return f'the answer {shown} is not the word "here"'
+
+    def read_truth(self, value: object, options: Options) -> str:
+        if isinstance(value, list):
+            value = ", ".join(str(plain_text(each)) for each in value)
+        return super().read_truth(value, options)
+
+    def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
+        known = "not x, y, z, heading and pitch, such as 1.5, -2, 1.5, 90, 0"
+        return None if _numbers(truth, (5, 6)) else f"{known}, perhaps with the metres of the shortest path"
+
+    def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
+        return "here"
+
+    def apart(self, answer: str | float | None, truth: str) -> tuple[float, float] | None:
+        """Metres and degrees between two poses; None without an answer."""
+        here, there = _numbers(str(answer or ""), (5, 6)), _numbers(truth, (5, 6))
+        if there is None:
+            raise ValueError(f"ground truth {truth!r} must be x, y, z, heading and pitch")
+        if here is None:
+            return None
+        (turn, look), (goal_turn, goal_look) = (map(math.radians, each[3:5]) for each in (here, there))
+        turned = math.cos(look) * math.cos(goal_look) * math.sin((turn - goal_turn) / 2) ** 2
+        angle = 2 * math.asin(math.sqrt(min(1.0, math.sin((look - goal_look) / 2) ** 2 + turned)))  # haversine
+        return math.dist(here[:3], there[:3]), math.degrees(angle)
+
+    def score(self, answer: str | float | None, truth: str) -> float:
+        return float(self._within(self.apart(answer, truth), self.near_m, self.near_deg))
+
+    def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
+        """`distance_m` and `angle_deg` from the ground truth, `success_wide` within `wide_m` and `wide_deg`, and `spl`,
+        the score times the shortest path over the own one, if that is not shorter (Anderson et al., On Evaluation of
+        Embodied Navigation Agents, arXiv:1807.06757)."""
+        apart = self.apart(answer, truth)
+        scores = {"success_wide": float(self._within(apart, self.wide_m, self.wide_deg))}
+        if apart is not None:
+            scores |= {"distance_m": round(apart[0], 6), "angle_deg": round(apart[1], 6)}
+        if (shortest := _numbers(truth, (6,))) is not None:
+            own = _numbers(str(answer or ""), (6,)) or [math.inf]
+            share = shortest[-1] / own[-1] if own[-1] > shortest[-1] else 1.0
+            scores["spl"] = round(self.score(answer, truth) * share, 6)
+        return scores
+
+    def vote(self, answers: Sequence[str]) -> str | None:
+        return None
+
+    @staticmethod
+    def _within(apart: tuple[float, float] | None, most_m: float, most_deg: float) -> bool:
+        return apart is not None and apart[0] <= most_m + 1e-9 and apart[1] <= most_deg + 1e-9
+
+
+LETTER_KIND, YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND = Letter(), YesNo(), Text(), Point(), Pose()
 _KINDS: dict[str, AnswerKind] = {
-    each.name: each for each in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND)
+    each.name: each for each in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND)
 }
 KIND_NAMES = tuple(_KINDS)
 """What the column `answer_kind` of question files takes."""
@@ -365,6 +446,11 @@ def _relative_error(answer: str | float | None, truth: str) -> float | None:
         return None if answer is None else abs(float(first_word(answer)) - float(truth)) / float(truth)
     except ValueError:
         return None
+
+
+def _numbers(text: str, sizes: Sequence[int]) -> list[float] | None:
+    """The numbers of a text of them, if there are as many as one of `sizes`."""
+    return [float(each) for each in found.split(", ")] if (found := _point_text(text, sizes)) else None
 
 
 def _point_text(text: str, sizes: Sequence[int]) -> str | None:

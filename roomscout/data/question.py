@@ -2,7 +2,7 @@
 
 import random
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from roomscout import UpAxis
@@ -11,6 +11,7 @@ from roomscout.base.text import listed
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import RESERVED, Benchmark
 from roomscout.data.options import Options, letters_of
+from roomscout.data.pictures import Picture
 from roomscout.data.question_files import COLUMNS, QuestionError
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.starts import Start
@@ -22,7 +23,7 @@ class AnswerKindError(QuestionError):
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a scan. Its fields but the kind are columns of question files, the last five optional ones.
+    """A question about a scan. Its fields but the kind are columns of question files, the last six optional ones.
 
     `options` include their letters ("A. Turn Back") and are empty unless the answer is a letter. `ground_truth` is a
     letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind`
@@ -30,8 +31,8 @@ class Question:
     declared with the question instead. `scan` is the path of the scan file, absolute or relative to the scan root; if
     it is empty, dataset and scene name locate the scan. `start` is where the camera starts, by default at the first
     view of the scan. `extra_answers` are right as well, and only a judge reads them. `scale` is the scan's
-    unit in metres and `up_axis` its axis that points up, by default those of the run. Not validated here, but by
-    `load_questions` and `normalized`.
+    unit in metres and `up_axis` its axis that points up, by default those of the run. `images` are pictures that come
+    before the first view. Not validated here, but by `load_questions` and `normalized`.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Question:
     extra_answers: tuple[str, ...] = ()
     scale: float | None = None
     up_axis: UpAxis | None = None
+    images: tuple[Picture, ...] = ()
 
     @property
     def frame(self) -> ScanFrame:
@@ -74,6 +76,8 @@ class Question:
             columns |= {"start": self.start.to_json()}
         if self.extra_answers:
             columns |= {"extra_answers": self.extra_answers}
+        if self.images:
+            columns |= {"images": [asdict(each) for each in self.images]}
         return columns | self.frame.columns
 
     def parse_answer(self, value: object) -> str | None:

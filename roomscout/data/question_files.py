@@ -24,10 +24,13 @@ OPTION_COLUMNS = tuple("ABCDEFGH")
 AS_GIVEN = "as_given"
 """A column that is true in the files of `saved`. Such a row skips the benchmark's column mapping and
 exclusions, and may have a `ground_truth` of null."""
-OWN_COLUMNS = ("scan", "answer_kind", "unit", "start", "scale", "up_axis", "extra_answers", "canary", AS_GIVEN)
+OWN_COLUMNS = (
+    "scan", "answer_kind", "unit", "start", "scale", "up_axis", "extra_answers", "images", "canary", AS_GIVEN
+)  # fmt: skip
 """Columns that a row may have whatever its benchmark's are: the path of its scan, instead of dataset and scene; the
 kind of its answer, for a type that no benchmark defines; the start of the camera; the unit and the up axis of its scan;
-further right answers, which a judge reads; and a string that marks test data, which nothing reads."""
+further right answers, which a judge reads; its pictures, as a list of files; and a string that marks test data, which
+nothing reads."""
 
 _SHARD = re.compile(r"(.+)-[0-9]{5}-of-([0-9]{5})\.parquet")
 _log = logging.getLogger(__name__)

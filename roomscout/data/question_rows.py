@@ -16,6 +16,7 @@ from roomscout.base.text import escaped, listed
 from roomscout.data.answers import AnswerKind, kind_named
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.options import Options, read_options
+from roomscout.data.pictures import Picture
 from roomscout.data.question import UNDECLARED, AnswerKindError, Question, why_no_truth, with_kind
 from roomscout.data.question_files import AS_GIVEN, OPTIONAL_COLUMNS, NumberedRow, QuestionError, QuestionRow
 from roomscout.data.scan_frames import ScanFrame, scan_path
@@ -127,6 +128,7 @@ class _Columns(Record):
     scale: object = None
     up_axis: object = None
     extra_answers: tuple[str, ...] | None = None
+    images: object = None
 
 
 def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) -> Question:
@@ -156,6 +158,7 @@ def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) 
             extra_answers=columns.extra_answers or (),
             scale=frame.scale,
             up_axis=frame.up_axis,
+            images=Picture.read(columns.images),
         )
         question = with_kind(question, benchmark)
         check_content(question)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
@@ -12,6 +12,7 @@ from roomscout.base.text import json_in, listed
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.options import read_options
+from roomscout.data.pictures import Picture
 from roomscout.data.question import Question
 from roomscout.data.question_files import COLUMNS, NumberedRow, QuestionError, file_rows, hub_rows, questions_file
 from roomscout.data.question_rows import (
@@ -64,7 +65,7 @@ class QuestionSource:
             get = f"get {origin.file or 'its questions'} from {origin.url}, and " if origin else ""
             raise QuestionError(f"{benchmark.title} has no source to download: {get}pass a file with --questions")
         read = list(rows)
-        questions = parse_all(read, name, benchmark)
+        questions = [_with_pictures(each, path, benchmark) for each in parse_all(read, name, benchmark)]
         given = frozenset(
             str(row.get("id")) for _, row in read if not isinstance(row, QuestionError) and is_as_given(row)
         )
@@ -85,7 +86,8 @@ class QuestionSource:
                 raise QuestionError(f"{flag}: {self.name} has no {listed(absent)}; it has {listed(existing)}")
             chosen = frozenset(wanted)
             kept = [question for question in kept if not chosen or getattr(question, column) in chosen]
-        for name, reason in benchmark.excluded.items():
+        apart = {each.name: "its scores are apart from the overall" for each in benchmark.apart}
+        for name, reason in {**benchmark.excluded, **apart}.items():
             excluded = {each.id for each in kept if each.question_type == name} - self.as_given
             if excluded and name not in types:
                 logger.info(
@@ -162,7 +164,15 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
         extra_answers=tuple(row.get("extra_answers", ())),
         scale=row.get("scale"),
         up_axis=row.get("up_axis"),
+        images=Picture.read(row.get("images")),
     )
+
+
+def _with_pictures(question: Question, path: Path | None, benchmark: Benchmark) -> Question:
+    """A question with its pictures beside the file that it was read from, and their hashes unless they are made."""
+    folder = benchmark.folder() if path is None and benchmark.folder is not None else (path or Path()).parent
+    hashed = path is not None or benchmark.make_pictures is None
+    return replace(question, images=tuple(each.beside(folder, hashed) for each in question.images))
 
 
 class Selection(NamedTuple):
@@ -223,6 +233,11 @@ def ask_one(
 
 
 def fingerprint(questions: Iterable[Question]) -> str:
-    """SHA-256 (64 hex digits) of all columns of all questions, in order."""
-    content = json.dumps([question.row for question in questions], sort_keys=True)
+    """SHA-256 (64 hex digits) of all columns of all questions, in order; of pictures that of their bytes counts."""
+    shown = {"images": lambda question: [each.identity for each in question.images]}
+    rows = [
+        {name: shown[name](question) if name in shown else value for name, value in question.row.items()}
+        for question in questions
+    ]
+    content = json.dumps(rows, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

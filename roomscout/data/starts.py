@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, StrictBool
 
-from roomscout.base.record import Record
+from roomscout.base.record import OmittedIfNone, Record
 from roomscout.base.text import json_in
 
 
@@ -14,12 +14,15 @@ from roomscout.base.text import json_in
 class Start(Record):
     """A place and a heading: metres, and degrees as in `roomscout.rendering.camera` (0 looks along +x, 90 along +y).
     With `from_middle`, x and y count from the middle of the box around all vertices of the scan; without it, they are
-    in the scan's coordinates. The camera starts at the height of the run's other first views."""
+    in the scan's coordinates. The camera starts at the height and the pitch of the run's other first views, unless
+    `z_m`, in the scan's coordinates, and `pitch_deg` are given."""
 
     x_m: float
     y_m: float
     heading_deg: float
     from_middle: StrictBool = False
+    z_m: OmittedIfNone[float | None] = None
+    pitch_deg: OmittedIfNone[float | None] = None
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 

@@ -22,6 +22,7 @@ from roomscout.agent.state import Rules
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.base.text import counted
+from roomscout.base.wording import flag
 from roomscout.data.benchmarks import benchmark_names, find_benchmark
 from roomscout.data.questions import Question, Selection, fingerprint
 from roomscout.data.video_protocol import VideoProtocol
@@ -300,9 +301,10 @@ class Draft:
         if self.policy is not None:
             return EngineSpec(settings.model, self.policy)
         if settings.engine == "openai":
-            server = server_options(settings, settings.constrained, settings.most_shown)
+            server = server_options(settings, settings.constrained, settings.most_shown + self.questions.pictures)
         elif settings.engine == "vllm":
-            vllm = VllmOptions(images=settings.most_shown, tensor_parallel_size=memory.tensor_parallel)
+            shown = settings.most_shown + self.questions.pictures
+            vllm = VllmOptions(images=shown, tensor_parallel_size=memory.tensor_parallel)
         options = model_options(settings, memory)
         return EngineSpec(settings.model, None, options, server, vllm, settings.constrained)
 
@@ -377,6 +379,14 @@ class Draft:
             )
         if settings.judge is not None and not any(each.kind.needs_judge for each in self.questions.asked.questions):
             raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")
+        if settings.on_video and self.questions.pictures:
+            raise ConfigError("--present video shows frames alone, and questions have pictures: leave it out")
+        if any(each.kind.judges_camera for each in self.questions.asked.questions):
+            others = {"present": settings.on_video, "moves": settings.moves != "model", "moves_of": settings.moves_of}
+            others |= {"translation": not settings.translation, "steps": not settings.steps}
+            if given := next((name for name, is_given in others.items() if is_given), None):
+                shown = flag(given, vars(settings)[given])
+                raise ConfigError(f"{shown}: a pose is scored where the model itself moves the camera: leave it out")
 
     def _require_new(self) -> None:
         """Raise ConfigError for other scans than a benchmark's own, RunError if the name of the run is taken."""

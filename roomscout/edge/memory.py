@@ -38,6 +38,8 @@ LEAST_VIDEO_TOKENS = 128
 """Tokens of two frames at least: the video processor of Qwen2.5-VL enlarges smaller ones."""
 OBJECTS_TOKENS = 4000
 """Tokens of 80 objects that --given tells, and of the text around them in each turn; few rooms have more."""
+PICTURE_TOKENS = 32
+"""Tokens of the sentence on a picture of a question."""
 CHARACTERS_PER_TOKEN = 3.7
 """For the text before the first reply, when planning without the tokenizer. With Qwen's vocabulary it is 3.79 to 3.97
 for the question types of procedural rooms; rounded down so as not to underestimate."""
@@ -219,10 +221,12 @@ class Planner:
         opening = (
             math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(self.checkpoint, longest)
         )
+        of_one = model.image_tokens(*settings.view_size)
+        pictures = self.questions.pictures * (of_one + PICTURE_TOKENS)
         return ConversationSize(
-            first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes),
+            first_text_tokens=opening + TURN_TEXT_TOKENS + OBJECTS_TOKENS * bool(settings.boxes) + pictures,
             turn_text_tokens=TURN_TEXT_TOKENS,
-            image_tokens=self._image_tokens(model.image_tokens(*settings.view_size)),
+            image_tokens=self._image_tokens(of_one),
             reply_tokens=int(settings.max_new_tokens),
             turns=settings.most_moves + 1,
             keep_views=settings.keep_views,

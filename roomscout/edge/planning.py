@@ -66,7 +66,7 @@ def _memory_lines(draft: Draft) -> list[str]:
     turns = counted(settings.most_moves + 1, "turn")
     lines = [
         f"Questions: {len(questions)} on {counted(len(scans), what)}{times}, at most {turns} each",
-        f"Images: at most {episodes * settings.most_images} of {width}x{height}",
+        f"Images: at most {episodes * (settings.most_images + draft.questions.pictures)} of {width}x{height}",
     ]
     if (model := plan.model) is None or (size := plan.conversation) is None or settings.engine == "vllm":
         return [*lines, plan.why]

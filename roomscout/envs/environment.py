@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roomscout.base.shots import Shot
+from roomscout.base.shots import PICTURE, Shot
 from roomscout.data.boxes import ObjectBox
 from roomscout.data.questions import Question
 from roomscout.envs.actions import CameraMove
@@ -46,7 +46,7 @@ class Observation:
     """The camera's pose and its `images`, the view first, after the outcome `move` of the previous action, None in turn
     0, which was at `start`. With no `moves_left`, the next action must answer. `objects` are the boxes that the
     environment tells, in the scan's coordinates like `extent`, as they came into view; earlier observations have
-    `told_before`."""
+    `told_before`. In turn 0, `pictures` are those of the question."""
 
     images: tuple[Shot, ...]
     pose: CameraPose
@@ -59,6 +59,12 @@ class Observation:
     camera: Intrinsics
     objects: tuple[ObjectBox, ...] = ()
     told_before: int = 0
+    pictures: tuple[Shot, ...] = ()
+
+    @property
+    def shown(self) -> tuple[Shot, ...]:
+        """All that a model sees, in its order: the pictures, then the images."""
+        return (*self.pictures, *self.images)
 
     @property
     def view(self) -> np.ndarray:
@@ -97,21 +103,40 @@ class ExplorationEnv:
         return self._sight
 
     def reset(self, question: Question) -> Observation:
-        """Load the question's scene and start at its first view; raises ScanNotFound, SceneError or RenderError."""
+        """Load the question's scene and start at its first view; raises ScanNotFound, SceneError, RenderError, or
+        QuestionPictureError for a picture that cannot be shown. Without views, pictures are as blind as these."""
         scene, first = self.library.scene_of(question), self.library.first_view(question)
-        return self.reset_at(scene, first.pose, view=first.image)
+        blind, size = self.library.renderer.name == "blind", self.library.camera.image_size
+        shown = [first.image if blind else picture.shown(*size) for picture in question.images]
+        pictures = tuple(Shot(f"{PICTURE}{number}", each) for number, each in enumerate(shown, start=1))
+        return self.reset_at(scene, first.pose, view=first.image, pictures=pictures)
 
     def reset_at(
-        self, scene: Scene, pose: CameraPose, images: tuple[Shot, ...] = (), view: np.ndarray | None = None
+        self,
+        scene: Scene,
+        pose: CameraPose,
+        images: tuple[Shot, ...] = (),
+        view: np.ndarray | None = None,
+        pictures: tuple[Shot, ...] = (),
     ) -> Observation:
-        """Start at any pose in a scene; renders the images unless they, or the view, are given. Raises RenderError."""
+        """Start at any pose in a scene, with the question's pictures; renders the images unless they, or the view, are
+        given. Raises RenderError."""
         camera, origin = self.library.camera.intrinsics, SCAN_ORIGIN if self._in_scan else pose
         view = images[0].image if images else view
         sight = Sight(self.library.renderer, scene, camera, (pose,), view, origin)
         images = images or draw_shots(self.library.camera.see, sight)
         seen_from = Extent.seen_from(scene, pose)
         self._observation = Observation(
-            images, pose, Extent.of(scene), None, 0, self.steps, start=pose, extent_from_start=seen_from, camera=camera
+            images,
+            pose,
+            Extent.of(scene),
+            None,
+            0,
+            self.steps,
+            start=pose,
+            extent_from_start=seen_from,
+            camera=camera,
+            pictures=pictures,
         )
         self._sight = sight
         return self._observation
@@ -156,6 +181,7 @@ class ExplorationEnv:
             moves_left=before.moves_left - 1,
             objects=self._told_after(before.objects, outcome.pose),
             told_before=len(before.objects),
+            pictures=(),
         )
         self._sight = sight
         return self._observation

@@ -3,6 +3,7 @@
 docs/run-folder.md documents each key.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from textwrap import shorten
@@ -17,6 +18,7 @@ from roomscout.base.pictures import PictureError, opened
 from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record, reasons
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import Reference
+from roomscout.data.question import Question
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.sources import Source
 from roomscout.data.video_frames import FramesRecord
@@ -104,6 +106,15 @@ class ScanRecord:
 def image_name(turn: int, name: str = VIEW) -> str:
     """The file name of a turn's image, in its episode's folder: that of the view has no name of its own."""
     return f"render_{turn:02d}.png" if name == VIEW else f"render_{turn:02d}_{name}.png"
+
+
+def as_scored(question: Question, answer: str | None, pose: CameraPose, turns: Sequence["Turn"]) -> str | None:
+    """What is scored of a valid answer that is given at a pose, to which the moves of `turns` have led."""
+    if answer is None or not question.kind.judges_camera:
+        return answer
+    path_m = sum(turn.move.moved_m for turn in turns if turn.move is not None)
+    with question.kind_code("of_camera"):
+        return question.kind.of_camera((*pose.position, pose.heading_deg, pose.pitch_deg), path_m)
 
 
 def messages_from_json(values: Any) -> list[RecordedMessage]:

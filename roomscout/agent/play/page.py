@@ -65,6 +65,8 @@ def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
     options = [(each, f"{each}. {escaped_text(question.text_of(each))}") for each in question.letters]
     if not options and isinstance(question.kind, YesNo):
         options = [("yes", "yes"), ("no", "no")]
+    if question.kind.judges_camera:
+        options = [("here", "This is the place, and I look the right way")]
     is_number = isinstance(question.kind, Number)
     return {
         "key": f"{state.episode}-{state.turn}",

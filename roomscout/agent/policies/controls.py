@@ -4,8 +4,10 @@ import random
 from collections.abc import Sequence
 
 from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies.movers import way_to_truth
 from roomscout.agent.state import QuestionState
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, CameraAction
+from roomscout.runs.records import EpisodeId
 
 
 class RandomPolicy(Policy):
@@ -29,3 +31,38 @@ class RandomPolicy(Policy):
             left_meters=round(draw.uniform(-MOVE_LIMIT_M / 2, MOVE_LIMIT_M / 2), 2),
             z_delta_meters=round(draw.uniform(-HEIGHT_LIMIT_M, HEIGHT_LIMIT_M), 2),
         )
+
+
+class StayPolicy(RandomPolicy):
+    """A random answer at the first view: "here" where an answer is a pose."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.name = "stay"
+
+    def _action(self, state: QuestionState) -> CameraAction:
+        draw = random.Random(f"{self._seed} {state.conversation.id} {state.turn}")
+        return CameraAction(answer=state.question.guess(draw), done=True)
+
+
+class PlannerPolicy(StayPolicy):
+    """Goes to the pose that is the truth on the shortest free path, and then says so: the most that can be scored.
+    Stays where the truth is no pose, or not known."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.name = "planner"
+        self._ways: dict[EpisodeId, list[CameraAction]] = {}
+
+    def begin(self, state: QuestionState) -> None:
+        """Find the way; raises SceneError if there is none."""
+        if state.question.kind.judges_camera and state.question.ground_truth:
+            self._ways[state.episode] = way_to_truth(state.environment, state.question)
+
+    def _action(self, state: QuestionState) -> CameraAction:
+        way = self._ways.get(state.episode, [])[: state.steps]
+        return way[state.turn] if state.turn < len(way) else super()._action(state)
+
+    def forget(self, state: QuestionState) -> None:
+        """Forget the way."""
+        self._ways.pop(state.episode, None)

@@ -31,8 +31,8 @@ def turn_message(prompts: Prompts, question: Question, observation: Observation,
     where = _joined(_extent(prompts, question, observation), _position(prompts, question, observation))
     template = prompts.boxes if previous is None else ""
     boxes = _boxes(prompts, template or prompts.boxes_seen, question, observation, observation.told_before)
-    parts = filter(None, [opening, where, boxes, _turns_left(prompts, observation)])
-    return Message("user", "\n\n".join(parts), observation.images)
+    parts = filter(None, [_pictures(prompts, observation), opening, where, boxes, _turns_left(prompts, observation)])
+    return Message("user", "\n\n".join(parts), observation.shown)
 
 
 def hidden_message(prompts: Prompts, question: Question, observation: Observation, previous: Turn) -> Message:
@@ -54,8 +54,9 @@ def message_of_all_turns(
     ]
     extent, last = _extent(prompts, question, observations[0]), _turns_left(prompts, observations[-1])
     boxes = _boxes(prompts, prompts.boxes or prompts.boxes_seen, question, observations[-1])
-    parts = filter(None, [_question_text(prompts, question), extent, "\n".join(views), boxes, last])
-    return Message("user", "\n\n".join(parts), tuple(shot for each in observations for shot in each.images))
+    pictures = _pictures(prompts, observations[0])
+    parts = filter(None, [pictures, _question_text(prompts, question), extent, "\n".join(views), boxes, last])
+    return Message("user", "\n\n".join(parts), tuple(shot for each in observations for shot in each.shown))
 
 
 def _system_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch_deg: float) -> str:
@@ -78,6 +79,11 @@ def _system_text(prompts: Prompts, question: Question, camera: Intrinsics, pitch
 def _degrees(angle_deg: float) -> str:
     """An angle to the degree, below 10 degrees to a tenth."""
     return f"{angle_deg:.0f}" if angle_deg >= 9.95 else f"{angle_deg:.1f}"
+
+
+def _pictures(prompts: Prompts, observation: Observation) -> str:
+    """A sentence on each picture of the question."""
+    return _joined(*(prompts.picture.format(number=number + 1) for number in range(len(observation.pictures))))
 
 
 def _question_text(prompts: Prompts, question: Question) -> str:

@@ -6,7 +6,7 @@ A mover decides by what its question has seen so far alone. So its moves depend 
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from roomscout.envs.environment import ExplorationEnv
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
+from roomscout.rendering.paths import Paths
 from roomscout.rendering.scene import Scene, SceneError
 from roomscout.rendering.views import SurfaceCoverage
 from roomscout.rendering.visibility import MARGIN_M, Boxes, enough_pixels, object_pixels, window_of
@@ -162,18 +163,44 @@ def turn_then_move(here: CameraPose, turn_deg: float, offset: np.ndarray) -> Cam
     return CameraAction(turn_deg, round(forward, 3), round(left, 3))
 
 
+def way_to_truth(env: ExplorationEnv, question: Question) -> list[CameraAction]:
+    """The moves of the shortest free path from where the camera is to the pose that a question has as its truth; raises
+    SceneError if there is none."""
+    here, path = env.observation.pose, list[CameraAction]()
+    x, y, z, heading_deg, pitch_deg = map(float, (question.ground_truth or "").split(",")[:5])
+    goal = CameraPose(x, y, z, heading_deg, pitch_deg)
+    places = Paths(env.scene, here.position, MOVE_LIMIT_M - 0.01).to(goal.position)
+    if places is None:
+        raise SceneError(f"{env.scene.name}: no free path leads from the start of question {question.id} to its pose")
+    for place in places:
+        turn = (goal.heading_deg - here.heading_deg + 180) % 360 - 180
+        rise, look = place[2] - here.z_m, goal.pitch_deg - here.pitch_deg
+        action = turn_then_move(here, turn, place - here.position)
+        path.append(replace(action, z_delta_meters=round(float(rise), 3), pitch_angle_degrees=look))
+        here = action.goal(here).at(place)
+        here = replace(here, pitch_deg=goal.pitch_deg)
+    return path
+
+
 class ShowNeeded(GreedyCoverage):
     """Shows every object that the question needs as large as `failures` counts as seen well, and whole if it can. Each
     move goes to the pose, of those that GreedyCoverage tries, that shows most of what is missing by the depth of the
     scan: it moves only for what no turn in place shows, and no farther than it must; of equally good turns, those by
     quarters win. If none shows any of it, or the question names no object with a known box, it shows new surface
-    instead. The path ends when all is shown, or no move helps."""
+    instead. The path ends when all is shown, or no move helps. To a question whose truth is a pose, it goes there."""
 
     HEADINGS_DEG = tuple(sorted(GreedyCoverage.HEADINGS_DEG, key=lambda degrees: (degrees % 90 > 0, abs(degrees))))
 
     def begin(self, state: QuestionState) -> None:
         """Find the path, which shortens the episode; raises SceneError if the scan's boxes are not known."""
         env, question, path = state.environment, state.question, list[Move]()
+        if question.kind.judges_camera:
+            at = env.observation.pose
+            for each in way_to_truth(env, question)[: state.steps]:
+                path.append(Move(each, env.outcome(each, at)))
+                at = env.outcome(each, at).pose
+            state.shorten(path, "")
+            return
         boxes = env.library.boxes_of(question)
         needed = needed_for(question.question, question.options, boxes)
         places = [[place for place, box in enumerate(boxes) if box in each.boxes] for each in needed]

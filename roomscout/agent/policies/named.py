@@ -7,7 +7,7 @@ from roomscout.agent.policies import Policy
 from roomscout.base.errors import ConfigError
 from roomscout.base.loading import NotLoadable, load_attribute
 
-CONTROLS = {"random": "roomscout.agent.policies.controls:RandomPolicy"}
+CONTROLS = {name: f"roomscout.agent.policies.controls:{name.title()}Policy" for name in ("random", "stay", "planner")}
 """The policies that --policy knows by name, as module:Class. A new one is a class and its entry."""
 
 

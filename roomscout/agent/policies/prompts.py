@@ -99,6 +99,7 @@ def _in_space(name: str, form: str, space: ActionSpace) -> str:
 
 
 _SYSTEMS = {name: _in_space(name, form, METRIC) for name, form in _FORMS.items()}
+_PICTURE = "Image {number} of this message is a picture that belongs to the question; the camera's view follows."
 _GIVEN = ("boxes", "boxes_seen", "no_boxes", "box")
 _BOXES = """\
 each with the centre of its box as x, y and height above the floor, its length, width and height in metres, and the \
@@ -224,6 +225,7 @@ class Prompts:
       answers are places in the scan read its coordinates in both, and `floor`, else empty, says where its floor is.
     - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
     - `boxes` in turn 0, `boxes_seen` or `no_boxes` in every turn, `box`, `view` and `hidden`: see Variants; else empty.
+    - `picture`: begins turn 0 with a sentence on each picture of the question, by the `number` of its image.
     - `advice` by question type, instead of the benchmark's; "default" is for types without any.
     - `variants`: what replaces these in a run with controls. `under` applies them; they are not part of the hash.
 
@@ -252,6 +254,7 @@ class Prompts:
     no_boxes: str = ""
     box: str = ""
     hidden: str = ""
+    picture: str = _PICTURE
     variants: Variants = field(default=Variants(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -271,12 +274,13 @@ class Prompts:
 
     @property
     def templates(self) -> dict[str, Any]:
-        """The templates as JSON values, without the variants and without empty ones that earlier versions lack."""
+        """The templates as JSON values, without the variants, and without those that earlier versions lack and that
+        change nothing there."""
         values = asdict(self)
         del values["variants"]
-        for record, later in ((values, ("view", "hidden", *_GIVEN)), (values["outcome"], _LATER_OUTCOMES)):
+        for record, later in ((values, ("view", "hidden", "picture", *_GIVEN)), (values["outcome"], _LATER_OUTCOMES)):
             for name in later:
-                if not record[name]:
+                if record[name] == (_PICTURE if name == "picture" else ""):
                     del record[name]
         return values
 

@@ -38,11 +38,14 @@
     at("number").textContent = practice ? "Practice question" : `Question ${turn.number} of ${turn.of}`;
     at("place").textContent = turn.last ? "No moves are left: give your answer now." : `${many(turn.moves_left, "move")} left`;
     at("practise").hidden = Boolean(practice) || turn.number > 1 || turn.turn > 0 || !turn.can_practise;
-    at("views").replaceChildren(...now.images.map(({ name, number: at_ }) => make("figure", {}, image(at_, name),
-      make("figcaption", { className: "note", textContent: now.images.length > 1 ? name : "" }))));
+    const ofQuestion = ({ name }) => name.startsWith("picture"), seen = now.images.filter((each) => !ofQuestion(each));
+    const figures = (images, captions) => images.map(({ name, number: at_ }) => make("figure", {}, image(at_, name),
+      make("figcaption", { className: "note", textContent: captions ? name : "" })));
+    at("pictures").replaceChildren(...figures(turn.messages.flatMap(({ images }) => images.filter(ofQuestion)), true));
+    at("views").replaceChildren(...figures(seen, seen.length > 1));
     at("text").textContent = now.text;
     at("told").textContent = earlier.filter(({ role }) => role === "system").map(({ text }) => text).join("\n");
-    at("earlier").replaceChildren(...asked.flatMap(({ images }, place) => images.map(({ name, number: at_ }) =>
+    at("earlier").replaceChildren(...asked.flatMap(({ images }, place) => images.filter((each) => !ofQuestion(each)).map(({ name, number: at_ }) =>
       make("button", { type: "button", title: `${name} of turn ${place}`, onclick: enlarge }, image(at_, `${name} of turn ${place}`)))));
     at("move").hidden = turn.last;
     at("move").classList.toggle("watching", !turn.fields.length);
@@ -55,7 +58,7 @@
     at("views").querySelector("img").onclick = aim;
     at("form").textContent = options.length ? "" : `The answer is ${form}.`;
     at("choices").replaceChildren(...(options.length ? options : [[null, unit]]).map(([value, text]) => make("label", {},
-      value === null ? input("answer", number ? "decimal" : "text") : make("input", { type: "radio", name: "answer", value }), ` ${text}`)));
+      value === null ? input("answer", number ? "decimal" : "text") : make("input", { type: "radio", name: "answer", value, checked: options.length === 1 }), ` ${text}`)));
     at("question").focus({ preventScroll: true });
     scrollTo(0, 0);
   }
