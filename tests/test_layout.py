@@ -14,7 +14,7 @@ ALLOWED = {
     "data": {"base"},
     "models": {"base"},
     "rendering": {"base"},
-    "rooms": {"base", "data"},
+    "rooms": {"base", "data", "rendering"},
     "scoring": {"base", "data"},
     "envs": {"base", "data", "rendering"},
     "runs": {"base", "data", "scoring", "envs", "models", "rendering"},

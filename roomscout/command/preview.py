@@ -166,8 +166,7 @@ def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFra
     benchmark, layouts = find_benchmark(name), layouts_of(name)
     root = options.scan_root or scan_root_of(Settings.scan_root, options.questions)
     questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
-    if benchmark.make_scans is not None:
-        benchmark.make_scans({question.scene for question in questions})
+    benchmark.make(questions)
     found, missing = [], []
     for question in {question.scene: question for question in questions}.values():
         try:

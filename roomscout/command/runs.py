@@ -133,8 +133,7 @@ def look_ahead(settings: Settings, folder: Path | None) -> int:
         if settings.questions is None:
             _log_lines(origin_lines(origins, list(benchmark.scans_from)))  # what can be prepared meanwhile
         raise
-    if benchmark.make_scans is not None:
-        benchmark.make_scans({question.scene for question in here})
+    benchmark.make(here)
     root, layouts = settings.scan_root, layouts_of(settings.benchmark)
     missing = missing_scans(here, root, layouts)
     # The units of published datasets and of benchmarks with their own scans are known.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from roomscout.base.text import listed
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
 from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, QuestionRow
 from roomscout.data.video_protocol import VideoProtocol
+
+if TYPE_CHECKING:
+    from roomscout.data.question import Question
 
 ADVICE_NEEDS = ("pose", "extent", "turns", "translation", "moves")
 """What advice may build on and a run may lack: what its prompts tell, a model that moves the camera from its place, and
@@ -169,7 +173,7 @@ class Benchmark:
 
     - `name` is what --benchmark takes, `title` what messages call it.
     - `types` in the order of its tables. `excluded` maps types that are left out unless --question-types names them to
-      the reason.
+      the reason. So are those of `apart`, whose scores are never combined with others, and have a label of their own.
     - `source` is where the questions come from without --questions; None if a file must be given. `columns` are those
       that a row must have, `more_columns` those that it may have. `read_row` turns such a row into one with the columns
       of `roomscout.data.question_files.COLUMNS`, and START_COLUMN if it has a start; it raises QuestionError for a row
@@ -179,8 +183,9 @@ class Benchmark:
       beside it. It raises QuestionError. If None, the file itself must be a list of rows.
     - `folder` instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json,
       .csv, .parquet), and the scans, which need no --scan-root. It raises QuestionError.
-    - `make_scans` makes the scans of these scenes (dataset and name) there, if they are made rather than given. A run
-      calls it for the scenes that it asks about, once its model can be asked. It raises QuestionError.
+    - `make_scans` makes the scans of these scenes (dataset and name) there, if they are made rather than given, and
+      `make_pictures` the pictures of the questions about these. A run calls them for what it asks about, once its model
+      can be asked. They raise QuestionError.
     - `questions_from` and `scans_from`, by dataset, say where the data comes from and under which terms.
     - `aggregate` combines scores, such as `mean_over_tasks` or `mean_over_questions`, and `label` is the word for the
       result: with `label` "overall", the mean over seven tasks is "overall_7_task". `summed_last` names tasks whose
@@ -205,6 +210,7 @@ class Benchmark:
     title: str
     types: tuple[QuestionType, ...]
     excluded: Mapping[str, str] = field(default_factory=dict)
+    apart: tuple[QuestionType, ...] = ()
     source: HubDataset | None = None
     columns: tuple[str, ...] = COLUMNS
     more_columns: tuple[str, ...] = ()
@@ -213,6 +219,7 @@ class Benchmark:
     asks: Callable[[QuestionRow], bool] = lambda row: True
     folder: Callable[[], Path] | None = None
     make_scans: Callable[[Iterable[tuple[str, str]]], None] | None = None
+    make_pictures: Callable[[Iterable[tuple[str, str]]], None] | None = None
     questions_from: Origin | None = None
     scans_from: Mapping[str, Origin] = field(default_factory=dict)
     aggregate: Aggregate = mean_over_tasks
@@ -264,7 +271,15 @@ class Benchmark:
 
     def type_of(self, name: str) -> QuestionType | None:
         """The benchmark's type of this name, or that of a user's own questions; None for any other name."""
-        return self.by_name.get(name) or OWN_TYPES.get(name)
+        return self.by_name.get(name) or next((each for each in self.apart if each.name == name), OWN_TYPES.get(name))
+
+    def make(self, questions: "Iterable[Question]") -> None:
+        """Make what these questions are about, as far as it is made and not there yet; raises QuestionError."""
+        questions = list(questions)
+        if self.make_scans is not None:
+            self.make_scans({question.scene for question in questions})
+        if self.make_pictures is not None:
+            self.make_pictures({question.scene for question in questions if question.images})
 
     def task_of(self, question_type: str) -> str:
         """The task of a type; a type of a user's own is a task of its own."""

@@ -7,7 +7,8 @@ from roomscout.data.benchmark import Benchmark, FrequentAnswers, Origin
 from roomscout.data.vsi_types import VSI_TYPES
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.room import LEVELS
-from roomscout.rooms.split import ROOMS, SHA256, VERSION, make_scans, split_folder
+from roomscout.rooms.split import ROOMS, SHA256, VERSION, make_pictures, make_scans, split_folder
+from roomscout.rooms.view_finding import VIEW_FINDING
 
 MADE_HERE = Origin("made on this machine", "no terms")
 CATEGORY_IN = {"object_counting": r"How many (.+)\(s\) are", "object_size_estimation": r"of the ([^()]+), measured"}
@@ -46,6 +47,8 @@ BENCHMARK = Benchmark(
     types=tuple(each for each in VSI_TYPES if each.name in QUESTIONS_PER_TYPE),
     folder=split_folder,
     make_scans=make_scans,
+    make_pictures=make_pictures,
+    apart=(VIEW_FINDING,),
     questions_from=MADE_HERE,
     scans_from=dict.fromkeys(LEVELS, MADE_HERE),
     label=f"rooms_v{VERSION}_{SHA256[:8]}_overall",

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--resolution", type=float, default=ScanStyle.resolution_m, help="of the mesh, m (%(default)s)")
     parser.add_argument("--noise", type=float, help="RMS displacement of the surface, metres (0; cluttered 0.008)")
     parser.add_argument("--holes", type=int, help="missing patches per room (0; cluttered 12)")
+    parser.add_argument("--view-finding", action="store_true", help="also ask for the place of a picture of each room")
     options = parser.parse_args(arguments)
     if options.out.is_file():
         parser.error(f"{escaped(str(options.out))} is a file: OUT takes a folder")
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             raise ValueError(f"questions per type must be 1 or more, not {options.questions_per_type}")
         per_type = dict.fromkeys(QUESTIONS_PER_TYPE, options.questions_per_type)
     try:
-        questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level)
+        questions = write_rooms(options.out, options.rooms, options.seed, style, per_type, level, options.view_finding)
     except OSError as error:
         raise ValueError(f"{options.out} cannot be written ({error.strerror}): name another folder") from None
     replace_unencodable(sys.stdout)

@@ -24,8 +24,10 @@ import numpy as np
 from roomscout.base.files import replace_bytes
 from roomscout.base.processes import environment
 from roomscout.data.question_files import QuestionError
+from roomscout.rendering.scene import load_scene
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, RoomQuestion, room_questions
 from roomscout.rooms.room import LEVELS, Room, make_room
+from roomscout.rooms.view_finding import write_picture
 from roomscout.rooms.writer import QUESTIONS_FILE, ply_of, room_record
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ SHA256 = "9c2ee0d2f1d991d8c96cf40972c9ec011b8f86262df51b1d5e039d2d58487417"
 """Of SHIPPED, unpacked, and SHIPPED_SCANS: part of the label of scores."""
 SHIPPED = Path(__file__).parent / "split.jsonl.xz"
 """The questions; scripts/rooms_split.py wrote both files."""
+SHIPPED_VIEWS = Path(__file__).parent / "views.jsonl.xz"
+"""The questions whose answer is a pose, one about each room, apart from the others."""
 SHIPPED_SCANS = Path(__file__).parent / "split.sha256"
 """The SHA-256 of each room's file, as `sha256sum` writes and checks them."""
 CANARY = "Test data of the benchmark rooms of RoomScout: not for training. GUID 5d0a6f1e-3c7b-4e52-9b0e-8a41c2f7d936"
@@ -68,9 +72,10 @@ def split_folder(parent: Path | None = None) -> Path:
     folder = parent / f"rooms_v{VERSION}_{SHA256[:8]}_by_room"
     with _keeping_in(parent):
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / QUESTIONS_FILE).exists():
+        questions = lzma.decompress(SHIPPED.read_bytes()) + lzma.decompress(SHIPPED_VIEWS.read_bytes())
+        if not (file := folder / QUESTIONS_FILE).exists() or file.stat().st_size != len(questions):
             replace_bytes(folder / SHIPPED_SCANS.name, SHIPPED_SCANS.read_bytes())
-            replace_bytes(folder / QUESTIONS_FILE, lzma.decompress(SHIPPED.read_bytes()))
+            replace_bytes(file, questions)
     return folder
 
 
@@ -112,6 +117,23 @@ def shipped_questions() -> tuple[RoomQuestion, ...]:
 def sha256_of_shipped() -> str:
     """What SHA256 has to be."""
     return hashlib.sha256(lzma.decompress(SHIPPED.read_bytes()) + SHIPPED_SCANS.read_bytes()).hexdigest()
+
+
+def make_pictures(scenes: Iterable[tuple[str, str]], parent: Path | None = None) -> None:
+    """Draw the pictures of the questions about those rooms that are not there yet; raises SplitError."""
+    folder, wanted = split_folder(parent), set(scenes)
+    rows = [json.loads(line) for line in lzma.decompress(SHIPPED_VIEWS.read_bytes()).splitlines()]
+    missing = [
+        row
+        for row in rows
+        if (row["dataset"], row["scene_name"]) in wanted and not (folder / row["images"][0]).exists()
+    ]
+    if missing:
+        log.info("Pictures to draw once, in %s: %d", folder, len(missing))
+    with _keeping_in(folder):
+        for row in missing:
+            picture = folder / row["images"][0]
+            write_picture(load_scene(picture.with_name(f"{row['scene_name']}.ply")), row, picture)
 
 
 def _missing(folder: Path, scenes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -169,7 +191,7 @@ def main(arguments: list[str]) -> None:
 
 def split_room(level: str, name: str) -> Room:
     """A room of the split by its name, as this machine makes it."""
-    seed, index = _numbers(name)
+    seed, index = numbers_of(name)
     room = make_room(seed, index, replace(LEVELS[level].style, resolution_m=RESOLUTION_M), LEVELS[level])
     return replace(room, mesh=replace(room.mesh, vertices=np.round(room.mesh.vertices, DECIMALS)))
 
@@ -178,7 +200,7 @@ def checked_room(level: str, name: str, asked: Sequence[RoomQuestion]) -> Room:
     """A room of the split by its name; raises SplitError if the questions `asked` about it are not true of it here, or
     its scan is not the one that was shipped, to the bit."""
     room = split_room(level, name)
-    rows = json.loads(json.dumps(room_questions(room, _numbers(name), CANDIDATES)))
+    rows = json.loads(json.dumps(room_questions(room, numbers_of(name), CANDIDATES)))
     own = dict.fromkeys(OWN_COLUMNS)
     candidates = [row | own for row in rows]
     line = f"{hashlib.sha256(ply_of(room.mesh)).hexdigest()}  {level}/{name}.ply"
@@ -190,7 +212,8 @@ def checked_room(level: str, name: str, asked: Sequence[RoomQuestion]) -> Room:
     return room
 
 
-def _numbers(name: str) -> tuple[int, int]:
+def numbers_of(name: str) -> tuple[int, int]:
+    """The seed and the index of a room of the split."""
     seed, index = map(int, name.removeprefix("room_seed").split("_"))
     return seed, index
 

@@ -13,9 +13,11 @@ import numpy as np
 
 from roomscout.base.files import replace_bytes, replacing
 from roomscout.base.text import json_in
+from roomscout.rendering.scene import load_scene
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from roomscout.rooms.room import FURNISHED, Level, Room, make_room
 from roomscout.rooms.scan import RoomMesh, ScanStyle
+from roomscout.rooms.view_finding import view_finding, write_picture
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ def write_rooms(
     style: ScanStyle | None = None,
     per_type: Mapping[str, int] = QUESTIONS_PER_TYPE,
     level: Level = FURNISHED,
+    views: bool = False,
 ) -> int:
     """Write the first `rooms` rooms of a seed and return the number of questions.
 
@@ -59,6 +62,7 @@ def write_rooms(
     - questions.jsonl: the questions. An old file is deleted first and the new one appears last, so that questions never
       refer to scans of other rooms.
     - rooms.json: each room's polygon, height, area and object boxes. It contains the answers, so no model may see it.
+    - pictures/<scene>.png: with `views`, the picture of a last question about each room, whose view is to be found.
     - made_with.json: the seed, the style, and the level unless it is the usual one. `out` accepts only rooms that are
       made with the same.
 
@@ -78,8 +82,14 @@ def write_rooms(
     with replacing(out / QUESTIONS_FILE) as draft, draft.open("w", encoding="utf-8") as lines:
         for index in range(rooms):
             room = make_room(seed, index, style, level)
-            write_ply(room.mesh, out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply")
+            scan = out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply"
+            write_ply(room.mesh, scan)
             rows = room_questions(room, (seed, index), per_type, first_id=total)
+            if views:
+                scene = load_scene(scan)
+                row = {"id": total + len(rows)} | view_finding(room, scene, (seed, index)) | {"answer_kind": "pose"}
+                write_picture(scene, row, out / f"pictures/{room.name}.png")
+                rows.append(row)
             lines.writelines(json.dumps(row) + "\n" for row in rows)
             geometry.append(room_record(room))
             total += len(rows)

@@ -101,9 +101,12 @@ def label_of(
 ) -> Label:
     """The label of an overall over these types, and questions `of_datasets`, by default all of the benchmark's; that of
     an `unfinished` run does not say how many they are."""
-    present = set(question_types) & benchmark.by_name.keys()
+    question_types = set(question_types)
+    present = question_types & benchmark.by_name.keys()
     if not present:
-        return Label(benchmark=benchmark.label, tasks=None)
+        apart = [each.name for each in benchmark.apart if each.name in question_types]
+        own = "_".join([benchmark.label.removesuffix("_overall"), *apart])
+        return Label(benchmark=own if apart else benchmark.label, tasks=None)
     tasks = {benchmark.by_name[name].task for name in present}
     label = Label(benchmark=benchmark.label, tasks=len(tasks))
     excluded = present & benchmark.excluded.keys()

@@ -4,15 +4,19 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
 from roomscout.data.boxes import ObjectBox, SceneBoxes
+from roomscout.data.pictures import Picture
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question, QuestionError
-from roomscout.envs.library import CameraSettings, draw_first_view
+from roomscout.data.starts import Start
+from roomscout.envs.library import CameraSettings, draw_first_view, draw_start
 from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.scene import Scene, make_scene
@@ -20,8 +24,10 @@ from roomscout.rendering.views import FirstView
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
 from roomscout.rooms.room import FURNISHED, LEVELS, SEEDS_END
+from roomscout.rooms.view_finding import VIEW_FINDING, view_finding, write_picture
 from roomscout.rooms.writer import room_record
 
+TYPES = (*QUESTIONS_PER_TYPE, VIEW_FINDING.name)
 ENDLESS = 7_000_000
 """The seed of the first room; the splits that the explorer was trained on and all benchmarks have smaller ones."""
 ROOMS_KEPT = 64
@@ -50,7 +56,8 @@ class EndlessRooms:
     ) -> None:
         self.renderer, self.camera, self.cache_bytes = renderer, camera, 0.0
         self._levels, self._types = list(levels) or [FURNISHED.name], list(types) or list(QUESTIONS_PER_TYPE)
-        for what, given, known in (("level", self._levels, LEVELS), ("type", self._types, QUESTIONS_PER_TYPE)):
+        self._pictures = TemporaryDirectory(prefix="endless_rooms_")
+        for what, given, known in (("level", self._levels, LEVELS), ("type", self._types, TYPES)):
             if unknown := [name for name in given if name not in known]:
                 raise QuestionError(f"there are no endless rooms of the {what} {unknown[0]}: use {', '.join(known)}")
         self._places: OrderedDict[tuple[str, str], Future[_Place]] = OrderedDict()
@@ -70,7 +77,13 @@ class EndlessRooms:
         level = self._levels[int(rng.integers(len(self._levels)))]
         for index in range(ATTEMPTS):
             room = _room(level, ENDLESS + number, index)
-            rows = room_questions(room, (ENDLESS + number, index), dict.fromkeys(self._types, 1))
+            asked = dict.fromkeys((each for each in self._types if each != VIEW_FINDING.name), 1)
+            rows = room_questions(room, (ENDLESS + number, index), asked)
+            if VIEW_FINDING.name in self._types:
+                scene = _scene_of(room)
+                row = view_finding(room, scene, (ENDLESS + number, index))
+                write_picture(scene, row, file := Path(self._pictures.name) / f"{room.name}.png")
+                rows.append(row | {"images": (Picture(str(file)),), "start": Start.read(row["start"])})
             if rows:
                 row = rows[int(rng.integers(len(rows)))]
                 own = {"id": f"{level}-{number}", "dataset": level, "options": tuple(row["options"] or ())}
@@ -82,8 +95,9 @@ class EndlessRooms:
         return self._place(question).scene
 
     def first_view(self, question: Question) -> FirstView:
-        """The first view of the question's room; raises RenderError."""
-        return self._place(question).first
+        """The first view of the question's room, or from its start; raises RenderError."""
+        place, start = self._place(question), question.start
+        return place.first if start is None else draw_start(place.scene, start, self.renderer, self.camera)
 
     def scan_file(self, question: Question) -> None:
         """None: rooms are only in memory."""
@@ -112,8 +126,7 @@ class EndlessRooms:
         return place.result()
 
     def _made(self, level: str, name: str) -> _Place:
-        mesh = _room_of(level, name).mesh
-        scene = make_scene(name, Geometry(mesh.vertices, mesh.faces, mesh.colours))
+        scene = _scene_of(_room_of(level, name))
         return _Place(scene, draw_first_view(scene, self.renderer, self.camera))
 
 
@@ -121,6 +134,10 @@ class EndlessRooms:
 def _room(level: str, seed: int, index: int) -> Room:
     """A room, made once for its question and the scene that the question is then asked in."""
     return make_room(seed, index, LEVELS[level].style, LEVELS[level])
+
+
+def _scene_of(room: Room) -> Scene:
+    return make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
 
 
 def _room_of(level: str, name: str) -> Room:

@@ -83,12 +83,15 @@ class Step(NamedTuple):
 @dataclass(frozen=True)
 class Rewards:
     """What an episode's reward has beside its official score, off at 0: `turn_cost` less for each turn and
-    `unreadable_cost` for each reply that cannot be read, `coverage` times the share of surface newly shown, and
-    `answer_format` once for a readable answer. Raises EnvError for a number that is not finite."""
+    `unreadable_cost` for each reply that cannot be read, `coverage` times the share of surface newly shown, `progress`
+    times how much nearer the camera has come to a pose that is the truth, and `answer_format` once for a readable
+    answer. Nearness is 1 there and 0 at the start: half of it metres, half degrees. Raises EnvError for a number that
+    is not finite."""
 
     turn_cost: float = 0.0
     unreadable_cost: float = 0.0
     coverage: float = 0.0
+    progress: float = 0.0
     answer_format: float = 0.0
 
     def __post_init__(self) -> None:
@@ -216,6 +219,7 @@ class RoomEnv:
         self._given = 0
         self._closed = False
         self._coverage: SurfaceCoverage | None = None
+        self._away, self._nearness = (0.0, 0.0), 0.0
 
     def another(self) -> "RoomEnv":
         """An environment for a further episode at the same time; it shares scans in memory and the renderer."""
@@ -258,6 +262,7 @@ class RoomEnv:
         state = QuestionState(1, asked, steps, rules=world.rules)
         state.reset(world.library)
         self._state, self._given, self._coverage = state, 0, None
+        self._away, self._nearness = self._apart(), 0.0
         if self.rewards.coverage:
             self._coverage = SurfaceCoverage(world.library.scene_of(asked))
             self._new_surface()
@@ -333,9 +338,25 @@ class RoomEnv:
             parts["unreadable_cost"] = -weights.unreadable_cost if error is not None else 0.0
         if weights.coverage:
             parts["coverage"] = weights.coverage * self._new_surface()
+        if weights.progress:
+            parts["progress"] = weights.progress * self._nearer()
         if weights.answer_format:
             parts["answer_format"] = weights.answer_format if state.status is Status.ANSWERED else 0.0
         return parts
+
+    def _apart(self) -> tuple[float, float]:
+        """Metres and degrees between the camera and the pose that is the truth; 0 if that is none."""
+        state, question = self.state, self.state.question
+        if not question.kind.judges_camera:
+            return 0.0, 0.0
+        scores = question.more_scores(state.as_scored("here", state.observations[-1].pose))
+        return scores["distance_m"], scores["angle_deg"]
+
+    def _nearer(self) -> float:
+        """How much nearer the camera is than at the last call."""
+        shares = [min(1.0, now / max(start, 1e-6)) for now, start in zip(self._apart(), self._away, strict=True)]
+        before, self._nearness = self._nearness, 1 - sum(shares) / 2 if any(self._away) else 0.0
+        return self._nearness - before
 
     def _new_surface(self) -> float:
         """The share of the scan's surface that the views since the last call showed for the first time."""

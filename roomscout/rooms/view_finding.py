@@ -1,0 +1,104 @@
+"""Questions that are a picture: go to where it was taken. The pictures, their poses and the way there are exact.
+
+The task is ViewSuite's interactive view planning (arXiv:2605.29563), without its top-down view.
+"""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from roomscout.base.files import replace_bytes
+from roomscout.data.answers import POSE_KIND
+from roomscout.data.benchmark import QuestionType
+from roomscout.rendering.camera import CameraPose, Intrinsics
+from roomscout.rendering.paths import Paths, length_m
+from roomscout.rendering.renderers.raycast import RaycastRenderer
+from roomscout.rendering.scene import Scene
+from roomscout.rendering.views import start_position
+from roomscout.rendering.visibility import Boxes, enough_pixels, object_pixels
+from roomscout.rooms.placement import RoomObject
+from roomscout.rooms.questions import RoomQuestion
+from roomscout.rooms.room import Room
+
+CAMERA = Intrinsics(640, 480, 300.0)
+HEIGHT_M, PITCH_DEG = 1.6, -15.0
+"""The camera of the pictures: that of a run, unless its settings say otherwise."""
+MOST_M, MOST_MOVES = 2.0, 5
+"""A move, and how many moves of a run lead to each picture at most."""
+LEAST_M, LEAST_KINDS, LEAST_DEPTH_M = 1.0, 2, 1.0
+MOST_TRIES = 300
+
+VIEW_FINDING = QuestionType(
+    "view_finding",
+    POSE_KIND,
+    advice="Compare each view with the photo: which objects does it show, on which side, how large? Turn until you "
+    "see them, then move until they look the same.",
+)
+"""Beside the types of VSI-Bench; its scores are never combined with theirs."""
+QUESTION = (
+    "Where was the photo taken? Move the camera to that place, within {near_m:g} m, and let it look the same way, "
+    "within {near_deg:g} degrees. It was as high above the floor as now, and looked as far up or down."
+)
+
+
+def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
+    """The row of a question of this type about a room whose scan is `scene`, without an id. Raises ValueError if the
+    room has no such view."""
+    rng = np.random.default_rng([*seed, 51])
+    middle = Paths(scene, start_position(scene, HEIGHT_M), MOST_M)
+    boxes, kinds = boxes_of(room.objects), [each.category for each in room.objects]
+    reachable = middle.places[np.isfinite(middle.lengths)]
+    for _ in range(MOST_TRIES):
+        start = reachable[rng.integers(len(reachable))]
+        paths, heading_deg = Paths(scene, start, MOST_M), float(rng.integers(0, 24) * 15)
+        place = paths.places[rng.choice(np.flatnonzero(np.isfinite(paths.lengths)))]
+        goal = CameraPose(0.0, 0.0, 0.0, float(rng.integers(360)), PITCH_DEG).at(
+            np.array([*place[:2].round(2), start[2]])
+        )
+        if np.linalg.norm(goal.position - start) < LEAST_M or _kinds_in(scene, goal, boxes, kinds) < LEAST_KINDS:
+            continue
+        path = paths.to(goal.position)
+        if path is None or len(path) > MOST_MOVES or not _shows_a_room(scene, goal):
+            continue
+        truth = (*goal.position, goal.heading_deg, goal.pitch_deg, length_m(start, path))
+        return {
+            "dataset": "scannet",
+            "scene_name": room.name,
+            "question_type": VIEW_FINDING.name,
+            "question": QUESTION.format(**vars(POSE_KIND)),
+            "ground_truth": ", ".join(f"{each:.3f}" for each in truth),
+            "options": None,
+            "start": {"x_m": round(float(start[0]), 3), "y_m": round(float(start[1]), 3), "heading_deg": heading_deg},
+            "images": [f"pictures/{room.name}.png"],
+        }
+    raise ValueError(f"{room.name} has no view to find")
+
+
+def boxes_of(objects: Sequence[RoomObject]) -> Boxes:
+    """The boxes of a room's objects."""
+    turns = [(np.cos(yaw), np.sin(yaw)) for yaw in (np.radians(each.box.yaw_deg) for each in objects)]
+    axes = [((cos, sin, 0), (-sin, cos, 0), (0, 0, 1)) for cos, sin in turns]
+    return Boxes.of((each.box.center, each.box.size, own) for each, own in zip(objects, axes, strict=True))
+
+
+def write_picture(scene: Scene, row: RoomQuestion, path: Path) -> None:
+    """Draw the picture of a row into a PNG file; creates its folder."""
+    x, y, z, heading_deg, pitch_deg = map(float, row["ground_truth"].split(",")[:5])
+    image = RaycastRenderer().render(scene, CameraPose(x, y, z, heading_deg, pitch_deg), CAMERA)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(png := io.BytesIO(), "PNG")
+    replace_bytes(path, png.getvalue())
+
+
+def _kinds_in(scene: Scene, pose: CameraPose, boxes: Boxes, kinds: Sequence[str]) -> int:
+    """How many kinds of objects a view shows well."""
+    pixels = object_pixels(scene, pose, CAMERA, boxes)
+    return len({kind for kind, count in zip(kinds, pixels, strict=True) if count >= enough_pixels(640, 480)})
+
+
+def _shows_a_room(scene: Scene, pose: CameraPose) -> bool:
+    """Whether half of a view is farther away than a wall before one's nose."""
+    return float(np.median(RaycastRenderer().depth(scene, pose, CAMERA))) >= LEAST_DEPTH_M

@@ -1,0 +1,38 @@
+"""Makes the questions of the benchmark `rooms` whose answer is a pose again: python -m scripts.rooms_views."""
+
+import json
+import lzma
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from roomscout.rendering.scene import load_scene
+from roomscout.rooms.questions import RoomQuestion
+from roomscout.rooms.split import CANARY, SHIPPED_VIEWS, numbers_of, shipped_questions, split_room
+from roomscout.rooms.view_finding import view_finding
+from roomscout.rooms.writer import write_ply
+
+
+def row_of(scene: tuple[str, str]) -> RoomQuestion:
+    """The question about a room of the split, by its level and name."""
+    level, name = scene
+    room = split_room(level, name)
+    with tempfile.TemporaryDirectory() as folder:
+        scan = Path(folder) / f"{name}.ply"
+        write_ply(room.mesh, scan)
+        row = view_finding(room, load_scene(scan), numbers_of(name))
+    return row | {"dataset": level, "images": [f"{level}/{name}_view.png"], "canary": CANARY}
+
+
+def main() -> None:
+    """Write the questions, numbered after the others."""
+    others = shipped_questions()
+    scenes = dict.fromkeys((row["dataset"], row["scene_name"]) for row in others)
+    with ProcessPoolExecutor() as pool:
+        rows = pool.map(row_of, scenes, chunksize=5)
+        lines = [json.dumps({"id": len(others) + number} | row) + "\n" for number, row in enumerate(rows, start=1)]
+    SHIPPED_VIEWS.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
+
+
+if __name__ == "__main__":
+    main()
