@@ -1,0 +1,109 @@
+"""ViewSuite (arXiv:2605.29563): go to where a picture of a ScanNet room was taken, and follow paths to views and back.
+
+Facts are those of the code at commit 4e35e1c of github.com/JamesKrW/ViewSuite: the fields of rows, 4x4 camera-to-world
+matrices with OpenCV's axes in the coordinates of the scans, the wording, and success within 0.5 m and 30 degrees in the
+published table (proxy_analysis/easy_hard_analysis.py). There, an answer is a pose that the model writes, and its angle
+has the roll; here it is where the camera is.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from roomscout.data.answers import LETTER_KIND, Pose
+from roomscout.data.benchmark import SCANS_FROM, Benchmark, Origin, QuestionType, Reference
+from roomscout.data.question_files import QuestionRow
+from roomscout.data.starts import Start
+
+IVP, P2V, V2P = "interactive_view_planning", "path_to_view", "view_to_path"
+KIND = Pose(near_m=0.5, near_deg=30.0, wide_m=1.0, wide_deg=60.0)
+PLANNING = (
+    "Picture 1 is a target view of this room, and picture 2 the room from above. Move the camera to where the target "
+    f"view was taken, within {KIND.near_m:g} m and {KIND.near_deg:g} degrees."
+)
+LETTERS = "ABCD"
+MOST_ROLL_DEG = 1.0
+PAPER = "arXiv:2605.29563, table of the project's page"
+
+
+def in_our_columns(row: QuestionRow) -> QuestionRow:
+    """A row with our columns: the first view is the start, and all other images are pictures. Raises ValueError."""
+    details: Any = row["image_detail"]
+    task, first = task_of(details, row), pose_of(details["init_view"])
+    names = {
+        IVP: ("target_view", "top_down_view"),
+        V2P: ("top_down_view", "target_view"),
+        P2V: ("top_down_view", *(f"view_{number}" for number in range(len(LETTERS)))),
+    }[task]
+    question, options = PLANNING, None
+    if task != IVP:
+        before, *choices = re.split(r"\n(?=[A-D]\. )", str(row["prompt"]).strip())
+        shown = iter(["the current view", *(f"picture {number}" for number in range(1, len(names) + 1))])
+        question = re.sub("<image>", lambda _: next(shown, "the picture"), before)
+        options = [re.sub("<image>", lambda _: next(shown, "the picture"), each).split("\n")[0] for each in choices]
+    return {
+        "id": f"{task}_{row['sample_id']}",
+        "dataset": "scannet",
+        "scene_name": row["scene_id"],
+        "question_type": task,
+        "question": question,
+        "options": options,
+        "ground_truth": ", ".join(f"{each:.4f}" for each in pose_of(details["target_view"]))
+        if task == IVP
+        else str(row["gt_answer"]).strip()[:1],
+        "start": Start(first[0], first[1], first[3], z_m=first[2], pitch_deg=first[4]).to_json(),
+        "images": [str(details[name]["path"]).removeprefix("./") for name in names],
+    }
+
+
+def task_of(details: Mapping[str, Any], row: QuestionRow) -> str:
+    """The task of a row: paths to views have a picture for each option, views to paths a letter as their answer."""
+    if "view_0" in details:
+        return P2V
+    return V2P if str(row.get("gt_answer") or "").strip()[:1] in tuple(LETTERS) else IVP
+
+
+def pose_of(view: Mapping[str, Any]) -> tuple[float, float, float, float, float]:
+    """x, y and z in metres, heading and pitch in degrees of a 4x4 camera-to-world matrix with OpenCV's axes."""
+    matrix = view["c2w_extrinsics"]
+    (x, y, z), (ahead_x, ahead_y, ahead_z) = ([float(line[column]) for line in matrix[:3]] for column in (3, 2))
+    heading = math.degrees(math.atan2(ahead_y, ahead_x)) % 360
+    return x, y, z, heading, math.degrees(math.asin(max(-1.0, min(1.0, ahead_z))))
+
+
+def is_upright(row: QuestionRow) -> bool:
+    """Whether a camera that never rolls can take the first view, and in view planning the target; raises ValueError."""
+    details: Any = row["image_detail"]
+    try:
+        asked = ("init_view", "target_view") if task_of(details, row) == IVP else ("init_view",)
+        rises = [float(details[name]["c2w_extrinsics"][2][0]) for name in asked]
+    except (KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"its image_detail lacks {error}, the view with its c2w_extrinsics") from None
+    return all(abs(math.degrees(math.asin(max(-1.0, min(1.0, rise))))) <= MOST_ROLL_DEG for rise in rises)
+
+
+BENCHMARK = Benchmark(
+    name="viewsuite",
+    title="ViewSuite",
+    types=(
+        QuestionType(IVP, KIND, advice="Compare each view with the target view before you move."),
+        QuestionType(P2V, LETTER_KIND),
+        QuestionType(V2P, LETTER_KIND),
+    ),
+    columns=("scene_id", "sample_id", "image_detail"),
+    more_columns=("prompt", "gt_answer", "gt_action_seq", "image_path", "meta", "success_criteria"),
+    read_row=in_our_columns,
+    asks=is_upright,
+    questions_from=Origin(
+        "https://huggingface.co/datasets/MLL-Lab/viewsuite",
+        "access on request",
+        "interactive_view_planning_test_filter.jsonl and those of the other tasks, of viewsuite_15k.tar.gz",
+    ),
+    scans_from={"scannet": SCANS_FROM["scannet"]},
+    sizes={"viewsuite_overall_3_task": 3 * 530},
+    references=tuple(
+        Reference(name, {"viewsuite_overall_3_task": overall}, PAPER, "poses written by the model, 10 turns")
+        for name, overall in (("GPT-5.4 Pro", 41.2), ("Gemini 3.1 Pro", 39.9), ("Qwen3-VL 32B", 20.6), ("random", 16.6))
+    ),
+)
