@@ -12,6 +12,7 @@ from roomscout.rendering.motion import free_m
 from roomscout.rendering.scene import Scene
 
 GRID_M = 0.3
+_SAME_M = 0.001
 _AT_ONCE = 20_000
 """Moves whose rays are cast together."""
 
@@ -60,7 +61,8 @@ class Paths:
         place = int(near[np.argmin(self.lengths[near] + away[near])])
         path = [goal]
         while place > 0:
-            path.append(self.places[place])
+            if np.linalg.norm(self.places[place] - path[-1]) > _SAME_M:
+                path.append(self.places[place])
             place = int(self._found[1][place])
         return path[::-1]
 

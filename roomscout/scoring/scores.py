@@ -66,6 +66,7 @@ class Label(Record):
         if benchmark.scored_as or self.tasks is None:
             prefix = "".join(f"{each.replace('_', ' ')} " for each in self._prefixes)
             of = f" of {benchmark.title}" if benchmark.scored_as else " in types of your own"
+            of = of if self.benchmark == benchmark.label else f" of {self.benchmark}"
             judge = benchmark.label.partition("_judged_by_")[2]
             of += f", judged by {judge.replace('_', ' ')}" if judge else ""
             named = f" ({listed})" if self.without else ""

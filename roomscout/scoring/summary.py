@@ -212,6 +212,9 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
             rows.append([f"{task}, mean of its types", *[""] * 6, decimal(percent), *beside(task)])
     heads = ["type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent", *titles]
     lines = Table(heads, rows).lines()
+    for name, each in scores.types.items():
+        if each.scores:
+            lines.append(f"{name}: " + ", ".join(f"mean {score} {mean:.3g}" for score, mean in each.scores.items()))
     answers, failed = "answers" if scores.samples else "questions", _failed_words(scores)
     denominator = answers
     if lack_scan:
@@ -273,7 +276,8 @@ def _overall_line(part: Percentages, benchmark: Benchmark, denominator: str, int
     if part.counted == 1:
         denominator = denominator.replace("questions", "question", 1).replace("answers", "answer", 1)
     own = part.own_percent
-    besides = "" if own is None else f"; {own:.1f} % over {part.scored_own} in types of your own"
+    others = "apart from it" if benchmark.apart else "of your own"
+    besides = "" if own is None else f"; {own:.1f} % over {part.scored_own} in types {others}"
     words += f" ({part.shown})" if part.shown else ""
     return f"{words}: {part.overall:.1f} %{interval} over {part.counted} {denominator}{besides}"
 

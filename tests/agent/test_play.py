@@ -191,7 +191,7 @@ def test_a_phone_shows_all_of_it_and_a_click_turns_to_what_it_points_at(play: Ca
     with opened(browser, f"http://127.0.0.1:{session.port}/", **PHONE) as shown:
         until_turn(shown, 0)
         shown.page.wait_for_function("[...document.querySelectorAll('#views img')].every((each) => each.naturalWidth)")
-        assert shown.page.locator("#views figure").all_inner_texts() == ["rgb", "depth"]
+        assert shown.page.locator("#views figure").all_inner_texts() == ["your view", "depth"]
         assert not shown.scrolling()
         box = shown.page.locator("#views img").first.bounding_box()
         shown.page.locator("#views img").first.click(position={"x": box["width"] - 2, "y": box["height"] / 2})

@@ -38,11 +38,11 @@
     at("number").textContent = practice ? "Practice question" : `Question ${turn.number} of ${turn.of}`;
     at("place").textContent = turn.last ? "No moves are left: give your answer now." : `${many(turn.moves_left, "move")} left`;
     at("practise").hidden = Boolean(practice) || turn.number > 1 || turn.turn > 0 || !turn.can_practise;
-    const ofQuestion = ({ name }) => name.startsWith("picture"), seen = now.images.filter((each) => !ofQuestion(each));
-    const figures = (images, captions) => images.map(({ name, number: at_ }) => make("figure", {}, image(at_, name),
-      make("figcaption", { className: "note", textContent: captions ? name : "" })));
-    at("pictures").replaceChildren(...figures(turn.messages.flatMap(({ images }) => images.filter(ofQuestion)), true));
-    at("views").replaceChildren(...figures(seen, seen.length > 1));
+    const ofQuestion = ({ name }) => name.startsWith("picture");
+    const seen = [...now.images.filter((each) => !ofQuestion(each)), ...turn.messages.flatMap(({ images }) => images.filter(ofQuestion))];
+    const caption = (name) => ({ rgb: "your view" })[name] || name.replace(/^picture/, "picture of the question, ");
+    at("views").replaceChildren(...seen.map(({ name, number: at_ }) => make("figure", {}, image(at_, name),
+      make("figcaption", { className: "note", textContent: seen.length > 1 ? caption(name) : "" }))));
     at("text").textContent = now.text;
     at("told").textContent = earlier.filter(({ role }) => role === "system").map(({ text }) => text).join("\n");
     at("earlier").replaceChildren(...asked.flatMap(({ images }, place) => images.filter((each) => !ofQuestion(each)).map(({ name, number: at_ }) =>
