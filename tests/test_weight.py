@@ -11,30 +11,30 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINES = {
-    "roomscout/agent": 4_900,
+    "roomscout/agent": 5_000,
     "roomscout/analysis": 6_320,
     "roomscout/base": 1_080,
     "roomscout/cluster": 940,
     "roomscout/command": 1_320,
-    "roomscout/data": 3_360,
-    "roomscout/edge": 2_540,
-    "roomscout/envs": 800,
+    "roomscout/data": 3_660,
+    "roomscout/edge": 2_560,
+    "roomscout/envs": 820,
     "roomscout/models": 6_040,
-    "roomscout/rendering": 4_680,
-    "roomscout/rooms": 3_040,
+    "roomscout/rendering": 4_780,
+    "roomscout/rooms": 3_180,
     "roomscout/runs": 3_380,
     "roomscout/scoring": 1_560,
-    "roomscout/training": 1_460,
+    "roomscout/training": 1_500,
     "benchmarks": 2_200,
     "examples": 820,
-    "explorer": 2_760,
-    "tests": 23_400,
+    "explorer": 2_860,
+    "tests": 23_760,
 }
 """The lines of the Python files of each folder, rounded up to 20."""
 MOST_LINES_OF_A_FILE = 500
 MOST_LINES_OF_A_FUNCTION = 60
 MOST_BROAD_EXCEPTS = 11
-MOST_WORDS_OF_DOCS = 34_000
+MOST_WORDS_OF_DOCS = 34_500
 """In docs/, without the log."""
 OWN_FOLDERS = ("roomscout", "benchmarks", "explorer", "examples")
 
