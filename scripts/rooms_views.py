@@ -6,6 +6,7 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from roomscout.data.pictures import MADE
 from roomscout.rendering.scene import load_scene
 from roomscout.rooms.questions import RoomQuestion
 from roomscout.rooms.split import CANARY, SHIPPED_VIEWS, numbers_of, shipped_questions, split_room
@@ -21,7 +22,8 @@ def row_of(scene: tuple[str, str]) -> RoomQuestion:
         scan = Path(folder) / f"{name}.ply"
         write_ply(room.mesh, scan)
         row = view_finding(room, load_scene(scan), numbers_of(name))
-    return row | {"dataset": level, "images": [f"{level}/{name}_view.png"], "canary": CANARY}
+    picture = {"file": f"{level}/{name}_view.png", "sha256": MADE}
+    return row | {"dataset": level, "images": [picture], "canary": CANARY}
 
 
 def main() -> None:

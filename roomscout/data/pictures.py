@@ -13,6 +13,8 @@ from roomscout.base.pictures import PictureError, opened
 from roomscout.base.text import json_in, on_disk
 
 ENDINGS = (".png", ".jpg", ".jpeg")
+MADE = "made"
+"""In place of the hash of a picture that is drawn when its scan is made, on another machine with other rounding."""
 
 
 class QuestionPictureError(Exception):
@@ -21,8 +23,8 @@ class QuestionPictureError(Exception):
 
 @dataclass(frozen=True)
 class Picture:
-    """An image file, and the SHA-256 of its bytes when its question was read; empty if it was not there, or is made
-    with the scan."""
+    """An image file, and the SHA-256 of its bytes when its question was read; empty if it was not there, and MADE if it
+    is made with the scan, whose hash is known."""
 
     file: str
     sha256: str = ""
@@ -30,7 +32,7 @@ class Picture:
     @property
     def identity(self) -> str:
         """What a fingerprint of questions has of it, wherever its file is."""
-        return self.sha256 or Path(self.file).name
+        return Path(self.file).name if self.sha256 in ("", MADE) else self.sha256
 
     @classmethod
     def read(cls, cell: Any) -> tuple[Self, ...]:
@@ -43,11 +45,11 @@ class Picture:
                 raise ValueError(f'images {cell!r} must be a list of PNG and JPEG files, such as ["goal.png"]')
         return tuple(cls(row["file"], row.get("sha256", "")) for row in rows)
 
-    def beside(self, folder: Path, hashed: bool) -> "Picture":
+    def beside(self, folder: Path) -> "Picture":
         """The same picture by its absolute path, which counts from a folder, and its hash."""
         path = on_disk(folder.absolute() / self.file)
-        found = hashlib.sha256(path.read_bytes()).hexdigest() if hashed and path.is_file() else ""
-        return Picture(str(path), self.sha256 or found)
+        known = self.sha256 or (hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
+        return Picture(str(path), known)
 
     def shown(self, width: int, height: int) -> np.ndarray:
         """The picture as (height, width, 3) uint8 RGB: in the middle, as large as fits, on white. Raises
@@ -59,7 +61,7 @@ class Picture:
             raise QuestionPictureError(f"{self.file} cannot be read ({error.strerror or error})") from None
         except PictureError as error:
             raise QuestionPictureError(f"{self.file} cannot be shown: {error}") from None
-        if self.sha256 and hashlib.sha256(data).hexdigest() != self.sha256:
+        if self.sha256 not in ("", MADE) and hashlib.sha256(data).hexdigest() != self.sha256:
             raise QuestionPictureError(f"{self.file} has changed since its question was read: restore it")
         scale = min(width / image.width, height / image.height)
         size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))

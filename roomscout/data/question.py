@@ -77,7 +77,7 @@ class Question:
         if self.extra_answers:
             columns |= {"extra_answers": self.extra_answers}
         if self.images:
-            columns |= {"images": [asdict(each) for each in self.images]}
+            columns |= {"images": [asdict(each) if isinstance(each, Picture) else each for each in self.images]}
         return columns | self.frame.columns
 
     def parse_answer(self, value: object) -> str | None:

@@ -53,6 +53,7 @@ class QuestionSource:
     @classmethod
     def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
+        file = path or Path()
         if path is not None:
             name, rows = str(path), file_rows(path, benchmark.all_columns, benchmark.read_json)
         elif benchmark.folder is not None:
@@ -65,7 +66,8 @@ class QuestionSource:
             get = f"get {origin.file or 'its questions'} from {origin.url}, and " if origin else ""
             raise QuestionError(f"{benchmark.title} has no source to download: {get}pass a file with --questions")
         read = list(rows)
-        questions = [_with_pictures(each, path, benchmark) for each in parse_all(read, name, benchmark)]
+        beside = file if file.is_dir() else file.parent
+        questions = [_with_pictures(each, beside) for each in parse_all(read, name, benchmark)]
         given = frozenset(
             str(row.get("id")) for _, row in read if not isinstance(row, QuestionError) and is_as_given(row)
         )
@@ -135,7 +137,8 @@ def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None
         if not isinstance(question, Question):
             raise QuestionError(f"{LIST}, question {number}: {repr(question)[:80]} is not a Question")
         rows.append((number, row_of(question)))
-    return parse_all(rows, LIST, benchmark or find_benchmark(DEFAULT), "question")
+    read = parse_all(rows, LIST, benchmark or find_benchmark(DEFAULT), "question")
+    return [_with_pictures(each, Path()) for each in read]
 
 
 def saved(questions: Iterable[Question]) -> str:
@@ -168,11 +171,9 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
     )
 
 
-def _with_pictures(question: Question, path: Path | None, benchmark: Benchmark) -> Question:
-    """A question with its pictures beside the file that it was read from, and their hashes unless they are made."""
-    folder = benchmark.folder() if path is None and benchmark.folder is not None else (path or Path()).parent
-    hashed = path is not None or benchmark.make_pictures is None
-    return replace(question, images=tuple(each.beside(folder, hashed) for each in question.images))
+def _with_pictures(question: Question, folder: Path) -> Question:
+    """A question with its pictures by their absolute paths, which count from a folder, and their hashes."""
+    return replace(question, images=tuple(each.beside(folder) for each in question.images))
 
 
 class Selection(NamedTuple):

@@ -126,13 +126,13 @@ def make_pictures(scenes: Iterable[tuple[str, str]], parent: Path | None = None)
     missing = [
         row
         for row in rows
-        if (row["dataset"], row["scene_name"]) in wanted and not (folder / row["images"][0]).exists()
+        if (row["dataset"], row["scene_name"]) in wanted and not (folder / row["images"][0]["file"]).exists()
     ]
     if missing:
         log.info("Pictures to draw once, in %s: %d", folder, len(missing))
     with _keeping_in(folder):
         for row in missing:
-            picture = folder / row["images"][0]
+            picture = folder / row["images"][0]["file"]
             write_picture(load_scene(picture.with_name(f"{row['scene_name']}.ply")), row, picture)
 
 

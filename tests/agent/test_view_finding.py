@@ -109,7 +109,7 @@ class TestPictures:
 
     def test_one_that_changes_after_the_question_was_read_is_refused(self, tmp_path):
         Image.new("RGB", (4, 3), "red").save(tmp_path / "a.png")
-        picture = Picture("a.png").beside(tmp_path, hashed=True)
+        picture = Picture("a.png").beside(tmp_path)
         assert picture.shown(8, 8)[4, 4].tolist() == [255, 0, 0] and picture.shown(8, 8)[0, 0].tolist() == [255] * 3
         Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
         with pytest.raises(QuestionPictureError, match="has changed since its question was read"):

@@ -117,3 +117,15 @@ def test_a_plan_and_a_server_that_is_not_there_make_no_rooms(tmp_path: Path, mon
     ended = run_main(["--batch", *asked, *server])
     assert ended.returncode == 2 and "did not answer" in ended.stderr
     assert not list(tmp_path.rglob("*.ply")) and not (tmp_path / "runs").exists()
+
+
+def test_each_room_has_a_view_to_find_apart_from_the_overall(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path):
+    rows = [json.loads(line) for line in (folder / "questions.jsonl").open()]
+    views = [row for row in rows if row["question_type"] == "view_finding"]
+    assert len(rows) == 6000 and len({(row["dataset"], row["scene_name"]) for row in views}) == len(views) == 600
+    monkeypatch.setattr(split, "cache_root", lambda: folder.parent)
+    flags = ["eval", "--benchmark", "rooms", "--question-types", "view_finding", "--policy", "planner", "--no-report"]
+    scenes = ["--scenes", *(name for _, name in FIRST), "--log-root", str(tmp_path), "--name", "views"]
+    said = run_main([*flags, *scenes, "--image-size", "64", "48", "--focal", "30"]).stdout
+    assert "rooms_v2_9c2ee0d2_view_finding: 100.0 % over 3 questions" in said
+    assert sorted(path.name for path in folder.glob("*/*_view.png")) == [f"{name}_view.png" for _, name in FIRST]
