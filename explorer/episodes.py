@@ -25,9 +25,8 @@ from roomscout.edge.sections import NUM_STEPS, RenderSettings
 from roomscout.envs.library import CameraSettings, OneSceneLibrary, draw_first_view
 from roomscout.models import EMBEDDED, Reply
 from roomscout.rendering.camera import CameraPose
-from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers.raycast import BlindRenderer, RaycastRenderer
-from roomscout.rendering.scene import Scene, make_scene
+from roomscout.rendering.scene import Scene
 from roomscout.rendering.views import HEADINGS_DEG, FirstView
 from roomscout.rooms import make_room, room_questions
 from roomscout.rooms.room import standing_points
@@ -132,7 +131,7 @@ def _answered(lessons: Sequence[Lesson], scene: Scene) -> MemoryJournal:
 def _lessons(seed: int, index: int) -> tuple[Scene, list[Lesson]]:
     """A room's scene and its questions, each with a separate teacher."""
     room = make_room(seed, index)
-    scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
+    scene = room.scene
     assert np.array_equal(scene.surface.faces, room.mesh.faces), "objects in view are identified by the mesh's faces"
     rng = np.random.default_rng([seed, index, 1])
     first = draw_first_view(scene, RaycastRenderer(), CAMERA)

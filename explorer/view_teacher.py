@@ -16,8 +16,9 @@ from roomscout.agent.state import QuestionState
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.object_boxes import geometry_of
 from roomscout.models import EMBEDDED, Reply
-from roomscout.rendering.camera import CameraPose
+from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.visibility import enough_pixels, object_pixels
+from roomscout.rooms.view_finding import CAMERA
 
 MOST_NOTES = 6
 """The largest objects that are noted of a picture."""
@@ -39,21 +40,26 @@ class ViewTeacher(Policy):
         """The actions in the teacher's replies."""
         return [self._decision(state) for state in states]
 
+    def recall(self, state: QuestionState) -> None:
+        """Rebuild the conversation from the recorded turns."""
+        state.recall()
+
     def _decision(self, state: QuestionState) -> Decision:
         state.messages()
         return state.read(Reply(self._reply(state)))
 
     def _reply(self, state: QuestionState) -> str:
         env, here, draw = state.environment, state.observation.pose, random.Random(f"{state.question.id} {state.turn}")
-        x, y, z, heading, pitch = map(float, str(state.question.ground_truth).split(",")[:5])
-        goal = CameraPose(x, y, z, heading, pitch)
-        photo, view = self._notes(state, goal), self._notes(state, here)
+        goal = CameraPose.of_text(state.question.ground_truth or "")
+        photo, view = self._notes(state, goal, CAMERA), self._notes(state, here, state.observation.camera)
         ahead = here.relative(goal)
         turn = round((ahead.heading_deg + 180) % 360 - 180)
         thought = f"Photo: {'; '.join(photo.values())}. " if state.turn == 0 else ""
         thought += f"Here: {'; '.join(view.values())}. " if view else "Here: nothing. "
-        if state.is_last_turn or (np.hypot(ahead.x_m, ahead.y_m) <= NEAR_M and abs(turn) <= NEAR_DEG):
-            return f"{thought}Same place.\n" + action_text(CameraAction(answer="here", done=True))
+        there = np.hypot(ahead.x_m, ahead.y_m) <= NEAR_M and abs(turn) <= NEAR_DEG
+        if there or state.is_last_turn:
+            words = "Same place." if there else "No moves left."
+            return f"{thought}{words}\n" + action_text(CameraAction(answer="here", done=True))
         if state.turn < AROUND and not photo.keys() & view.keys():
             return f"{thought}Not in the photo.\n" + action_text(CameraAction(TURN_DEG))
         thought += f"Goal {stepped(ahead.x_m):+.2f} {stepped(ahead.y_m):+.2f} turn {turn}."
@@ -72,10 +78,9 @@ class ViewTeacher(Policy):
         return f"{thought}\n{action_text(rounded)}"
 
     @staticmethod
-    def _notes(state: QuestionState, pose: CameraPose) -> dict[int, str]:
+    def _notes(state: QuestionState, pose: CameraPose, camera: Intrinsics) -> dict[int, str]:
         """The largest objects in a view by their index, left to right: bearing in degrees, category and metres."""
         env, boxes = state.environment, state.environment.library.boxes_of(state.question)
-        camera = env.library.camera.intrinsics
         pixels = object_pixels(env.scene, pose, camera, geometry_of(boxes))
         shown = [i for i in np.argsort(-pixels) if pixels[i] >= enough_pixels(camera.width, camera.height)][:MOST_NOTES]
         notes: list[tuple[float, int, str]] = []

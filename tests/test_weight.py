@@ -24,7 +24,7 @@ LINES = {
     "roomscout/rooms": 3_180,
     "roomscout/runs": 3_380,
     "roomscout/scoring": 1_560,
-    "roomscout/training": 1_500,
+    "roomscout/training": 1_520,
     "benchmarks": 2_200,
     "examples": 820,
     "explorer": 2_860,

@@ -42,9 +42,9 @@ def main(connection: Connection, address: str, cpus: int) -> None:
         raise
     try:
         connection.send(ray.nodes())
-        actors = list[Any]()
+        pool = dict[Any, Any]()
         while True:
-            serve(ray, connection, actors)
+            serve(ray, connection, pool)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         ray.shutdown()
 
@@ -52,29 +52,41 @@ def main(connection: Connection, address: str, cpus: int) -> None:
 class Worker:
     """What runs on a node: makes the calls that it is given, one after the other."""
 
+    def begin(self) -> None:
+        """Nothing: that this has ended shows that it has found a place."""
+
     def make(self, call: str, given: tuple[Any, ...]) -> Any:
         """The value of a call of `parts`."""
         return CALLS[call](*given)
 
 
-def serve(ray: Any, connection: Connection, actors: list[Any]) -> None:
-    """Carry out one request, on `actors` or those that it adds; raises EOFError when the other end is closed."""
+def serve(ray: Any, connection: Connection, pool: dict[Any, Any]) -> None:
+    """Carry out one request, on the actors of `pool`, by which it has references to their begin, or those that it adds;
+    raises EOFError when the other end is closed."""
     call, arguments, replicas = connection.recv()
     limits = {"max_restarts": -1, "max_task_retries": MOST_LOSSES}
     actor = ray.remote(num_cpus=replicas.cpus, num_gpus=replicas.gpus, **limits)(Worker)
-    actors += [actor.remote() for _ in range(min(replicas.count, len(arguments)) - len(actors))]
+    for _ in range(min(replicas.count, len(arguments)) - len(pool)):
+        made = actor.remote()
+        pool[made] = made.begin.remote()
     here = ray.remote(num_cpus=0)(lambda: None)
-    busy = {
-        each.make.remote(call, given): key for each, (key, given) in zip(cycle(actors), arguments.items(), strict=False)
-    }
+    calls = zip(cycle(pool), arguments.items(), strict=False)
+    busy = {each.make.remote(call, given): (key, each) for each, (key, given) in calls}
+    most_nodes = 0
     while busy:
         done, _ = ray.wait(list(busy), timeout=POLL_S)
-        outcomes = {busy.pop(reference): outcome(ray, reference) for reference in done}
+        outcomes = {busy.pop(reference)[0]: outcome(ray, reference) for reference in done}
         if any(isinstance(each, ClusterError) for each in outcomes.values()):
             ray.get(here.remote())  # raises if Ray has ended on this machine, where no worker can be called
         if connection.poll():  # nothing is sent while calls are in progress
             raise EOFError
-        alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        most_nodes = max(most_nodes, len(alive))
+        begun = ray.wait(list(pool.values()), num_returns=len(pool), timeout=0)[0]
+        if busy and (len(begun) < len(pool) or len(alive) < most_nodes):  # some actor may need the place of an idle one
+            for each in pool.keys() - {each for _, each in busy.values()}:
+                ray.kill(each)
+                del pool[each]
         if outcomes or any(has.get("CPU", 0) >= replicas.cpus and has.get("GPU", 0) >= replicas.gpus for has in alive):
             connection.send(outcomes)
 

@@ -320,7 +320,7 @@ class Point(AnswerKind):
     def read_truth(self, value: object, options: Options) -> str:
         if isinstance(value, list):
             value = ", ".join(str(plain_text(each)) for each in value)
-        return super().read_truth(value, options)
+        return AnswerKind.read_truth(self, value, options)  # also that of poses
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         return None if _point_text(truth, (2, 3)) else "not two or three coordinates in m, such as 1.5, -2, 0.4"
@@ -366,15 +366,12 @@ class Pose(AnswerKind):
         return 'the word "here": where the camera then is and looks is your answer'
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
-        return "here" if matched_text(plain_text(value) or "") == "here" else None
+        return "here" if matched_text(bare_text(value) or "") == "here" else None
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
         return f'the answer {shown} is not the word "here"'
 
-    def read_truth(self, value: object, options: Options) -> str:
-        if isinstance(value, list):
-            value = ", ".join(str(plain_text(each)) for each in value)
-        return super().read_truth(value, options)
+    read_truth = Point.read_truth
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         known = "not x, y, z, heading and pitch, such as 1.5, -2, 1.5, 90, 0"
@@ -412,8 +409,10 @@ class Pose(AnswerKind):
             scores["spl"] = round(self.score(answer, truth) * share, 6)
         return scores
 
-    def vote(self, answers: Sequence[str]) -> str | None:
-        return None
+    def vote(self, answers: Sequence[str]) -> str:
+        """The one nearest to all: metres, and degrees as ViewSuite weighs them, 60 to a metre."""
+        apart = {each: [self.apart(each, other) or (math.inf, 0.0) for other in answers] for each in answers}
+        return min(apart, key=lambda each: sum(metres + degrees / 60 for metres, degrees in apart[each]))
 
     @staticmethod
     def _within(apart: tuple[float, float] | None, most_m: float, most_deg: float) -> bool:

@@ -173,7 +173,7 @@ class Benchmark:
 
     - `name` is what --benchmark takes, `title` what messages call it.
     - `types` in the order of its tables. `excluded` maps types that are left out unless --question-types names them to
-      the reason. So are those of `apart`, whose scores are never combined with others, and have a label of their own.
+      the reason. So are those of `apart`, by the label of their scores, which are never combined with others.
     - `source` is where the questions come from without --questions; None if a file must be given. `columns` are those
       that a row must have, `more_columns` those that it may have. `read_row` turns such a row into one with the columns
       of `roomscout.data.question_files.COLUMNS`, and START_COLUMN if it has a start; it raises QuestionError for a row
@@ -210,7 +210,7 @@ class Benchmark:
     title: str
     types: tuple[QuestionType, ...]
     excluded: Mapping[str, str] = field(default_factory=dict)
-    apart: tuple[QuestionType, ...] = ()
+    apart: Mapping[str, QuestionType] = field(default_factory=dict)
     source: HubDataset | None = None
     columns: tuple[str, ...] = COLUMNS
     more_columns: tuple[str, ...] = ()
@@ -271,7 +271,8 @@ class Benchmark:
 
     def type_of(self, name: str) -> QuestionType | None:
         """The benchmark's type of this name, or that of a user's own questions; None for any other name."""
-        return self.by_name.get(name) or next((each for each in self.apart if each.name == name), OWN_TYPES.get(name))
+        apart = {each.name: each for each in self.apart.values()}
+        return self.by_name.get(name) or apart.get(name) or OWN_TYPES.get(name)
 
     def make(self, questions: "Iterable[Question]") -> None:
         """Make what these questions are about, as far as it is made and not there yet; raises QuestionError."""

@@ -68,6 +68,8 @@ class QuestionSource:
         read = list(rows)
         beside = file if file.is_dir() else file.parent
         questions = [_with_pictures(each, beside) for each in parse_all(read, name, benchmark)]
+        if lost := [picture.file for each in questions for picture in each.images if not picture.sha256]:
+            logger.warning("%d pictures of questions are not there, such as %s: these will fail", len(lost), lost[0])
         given = frozenset(
             str(row.get("id")) for _, row in read if not isinstance(row, QuestionError) and is_as_given(row)
         )
@@ -88,7 +90,7 @@ class QuestionSource:
                 raise QuestionError(f"{flag}: {self.name} has no {listed(absent)}; it has {listed(existing)}")
             chosen = frozenset(wanted)
             kept = [question for question in kept if not chosen or getattr(question, column) in chosen]
-        apart = {each.name: "its scores are apart from the overall" for each in benchmark.apart}
+        apart = {each.name: "its scores are apart from the overall" for each in benchmark.apart.values()}
         for name, reason in {**benchmark.excluded, **apart}.items():
             excluded = {each.id for each in kept if each.question_type == name} - self.as_given
             if excluded and name not in types:
@@ -235,10 +237,6 @@ def ask_one(
 
 def fingerprint(questions: Iterable[Question]) -> str:
     """SHA-256 (64 hex digits) of all columns of all questions, in order; of pictures that of their bytes counts."""
-    shown = {"images": lambda question: [each.identity for each in question.images]}
-    rows = [
-        {name: shown[name](question) if name in shown else value for name, value in question.row.items()}
-        for question in questions
-    ]
+    rows = [each.row | ({"images": [one.identity for one in each.images]} if each.images else {}) for each in questions]
     content = json.dumps(rows, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -112,7 +112,7 @@ class Draft:
         here = part_of(asked.questions, settings.shard)
         questions = QuestionSpec(asked, here, settings.samples, benchmark, settings.ply is not None)
         draft = cls(settings, policy, questions, folder)
-        draft._require_answers()
+        draft.require_answers()
         if folder is None:
             draft._require_new()
         return draft
@@ -135,7 +135,7 @@ class Draft:
             log.warning("%s was trained on views alone, without %s: do not rely on its answers", settings.model, more)
         found = replace(self, settings=changed(settings, **suited_to_model(settings, self.video, checkpoint)))
         if settings.generation == CHECKPOINT:
-            found._require_answers()
+            found.require_answers()
         return found
 
     @property
@@ -298,12 +298,12 @@ class Draft:
     def engine(self) -> EngineSpec:
         """What decides, with the options of its engine; raises ConfigError if the key of a server is missing."""
         settings, memory, server, vllm = self.settings, self.memory, None, None
+        shown = settings.most_shown + self.questions.pictures
         if self.policy is not None:
             return EngineSpec(settings.model, self.policy)
         if settings.engine == "openai":
-            server = server_options(settings, settings.constrained, settings.most_shown + self.questions.pictures)
+            server = server_options(settings, settings.constrained, shown)
         elif settings.engine == "vllm":
-            shown = settings.most_shown + self.questions.pictures
             vllm = VllmOptions(images=shown, tensor_parallel_size=memory.tensor_parallel)
         options = model_options(settings, memory)
         return EngineSpec(settings.model, None, options, server, vllm, settings.constrained)
@@ -360,7 +360,7 @@ class Draft:
         except ValueError as error:
             raise ConfigError(str(error)) from None
 
-    def _require_answers(self) -> None:
+    def require_answers(self) -> None:
         """Raise ConfigError if the policy cannot answer as asked, or a judge has nothing to mark."""
         settings, policy = self.settings, self.policy
         if settings.on_video and policy is not None and self._model is None:

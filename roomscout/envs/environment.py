@@ -107,7 +107,7 @@ class ExplorationEnv:
         QuestionPictureError for a picture that cannot be shown. Without views, pictures are as blind as these."""
         scene, first = self.library.scene_of(question), self.library.first_view(question)
         blind, size = self.library.renderer.name == "blind", self.library.camera.image_size
-        shown = [first.image if blind else picture.shown(*size) for picture in question.images]
+        shown = [first.image.copy() if blind else picture.shown(*size) for picture in question.images]
         pictures = tuple(Shot(f"{PICTURE}{number}", each) for number, each in enumerate(shown, start=1))
         return self.reset_at(scene, first.pose, view=first.image, pictures=pictures)
 
@@ -126,17 +126,9 @@ class ExplorationEnv:
         sight = Sight(self.library.renderer, scene, camera, (pose,), view, origin)
         images = images or draw_shots(self.library.camera.see, sight)
         seen_from = Extent.seen_from(scene, pose)
+        extent = Extent.of(scene)
         self._observation = Observation(
-            images,
-            pose,
-            Extent.of(scene),
-            None,
-            0,
-            self.steps,
-            start=pose,
-            extent_from_start=seen_from,
-            camera=camera,
-            pictures=pictures,
+            images, pose, extent, None, 0, self.steps, pose, seen_from, camera, pictures=pictures
         )
         self._sight = sight
         return self._observation

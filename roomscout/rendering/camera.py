@@ -52,6 +52,12 @@ class CameraPose:
     heading_deg: float
     pitch_deg: float = 0.0
 
+    @classmethod
+    def of_text(cls, text: str) -> "CameraPose":
+        """The pose in the first five numbers of a text: x, y, z, heading and pitch. Raises ValueError."""
+        x, y, z, heading_deg, pitch_deg = map(float, text.split(",")[:5])
+        return cls(x, y, z, heading_deg, pitch_deg)
+
     @property
     def position(self) -> np.ndarray:
         """(3,) float64, world metres."""

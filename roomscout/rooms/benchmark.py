@@ -7,9 +7,10 @@ from roomscout.data.benchmark import Benchmark, FrequentAnswers, Origin
 from roomscout.data.vsi_types import VSI_TYPES
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE
 from roomscout.rooms.room import LEVELS
-from roomscout.rooms.split import ROOMS, SHA256, VERSION, make_pictures, make_scans, split_folder
+from roomscout.rooms.split import ROOMS, SHA256, VERSION, VIEWS_SHA256, make_pictures, make_scans, split_folder
 from roomscout.rooms.view_finding import VIEW_FINDING
 
+VIEWS_LABEL = f"rooms_v{VERSION}_{VIEWS_SHA256[:8]}_{VIEW_FINDING.name}"
 MADE_HERE = Origin("made on this machine", "no terms")
 CATEGORY_IN = {"object_counting": r"How many (.+)\(s\) are", "object_size_estimation": r"of the ([^()]+), measured"}
 """Where questions of a type name the category of their object."""
@@ -48,7 +49,7 @@ BENCHMARK = Benchmark(
     folder=split_folder,
     make_scans=make_scans,
     make_pictures=make_pictures,
-    apart=(VIEW_FINDING,),
+    apart={VIEWS_LABEL: VIEW_FINDING},
     questions_from=MADE_HERE,
     scans_from=dict.fromkeys(LEVELS, MADE_HERE),
     label=f"rooms_v{VERSION}_{SHA256[:8]}_overall",
@@ -56,5 +57,8 @@ BENCHMARK = Benchmark(
     datasets=tuple(LEVELS),
     frequent_answers=FREQUENT,
     hashes=frozenset(("6855b889ceb2997bee4c4b316f27b133abf8a0c9c9f5ee9338efbb19e82edf5b",)),  # of all its questions
-    sizes={f"rooms_v{VERSION}_{SHA256[:8]}_overall_7_task": ROOMS * len(LEVELS) * len(QUESTIONS_PER_TYPE)},
+    sizes={
+        f"rooms_v{VERSION}_{SHA256[:8]}_overall_7_task": ROOMS * len(LEVELS) * len(QUESTIONS_PER_TYPE),
+        VIEWS_LABEL: ROOMS * len(LEVELS),
+    },
 )

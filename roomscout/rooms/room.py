@@ -7,6 +7,8 @@ import numpy as np
 from numpy.random import Generator
 from scipy import ndimage
 
+from roomscout.rendering.geometry import Geometry
+from roomscout.rendering.scene import Scene, make_scene
 from roomscout.rooms.geometry import OrientedBox, points_in_polygon, polygon_area, segments_cross
 from roomscout.rooms.layout import clutter, draw_concave_plan, draw_plan, draw_rectangle, furnish
 from roomscout.rooms.placement import FloorPlan, RoomObject
@@ -71,6 +73,11 @@ class Room:
     def of_category(self, category: str) -> tuple[RoomObject, ...]:
         """All instances of a category."""
         return tuple(o for o in self.objects if o.category == category)
+
+    @property
+    def scene(self) -> Scene:
+        """The scan as a scene, made anew."""
+        return make_scene(self.name, Geometry(self.mesh.vertices, self.mesh.faces, self.mesh.colours))
 
     @property
     def unique_objects(self) -> tuple[RoomObject, ...]:

@@ -43,6 +43,8 @@ SHIPPED_SCANS = Path(__file__).parent / "split.sha256"
 """The SHA-256 of each room's file, as `sha256sum` writes and checks them."""
 CANARY = "Test data of the benchmark rooms of RoomScout: not for training. GUID 5d0a6f1e-3c7b-4e52-9b0e-8a41c2f7d936"
 """In each row, so that training data can be searched for it; see BIG-bench (arXiv:2206.04615)."""
+VIEWS_SHA256 = "87d8770a39d72b3bd9fe3336dc4f851c44012abc4b9dd415f49c570bffe83734"
+"""Of SHIPPED_VIEWS, unpacked: part of the label of their scores."""
 OWN_COLUMNS = ("id", "dataset", "canary")  # columns that a question gets in the split
 ROOMS = 200  # rooms of each level, with a question of each of the nine types about each
 SEEDS = {"bare": 4_000_000, "furnished": 5_000_000, "cluttered": 6_000_000}
@@ -119,9 +121,9 @@ def sha256_of_shipped() -> str:
     return hashlib.sha256(lzma.decompress(SHIPPED.read_bytes()) + SHIPPED_SCANS.read_bytes()).hexdigest()
 
 
-def make_pictures(scenes: Iterable[tuple[str, str]], parent: Path | None = None) -> None:
+def make_pictures(scenes: Iterable[tuple[str, str]]) -> None:
     """Draw the pictures of the questions about those rooms that are not there yet; raises SplitError."""
-    folder, wanted = split_folder(parent), set(scenes)
+    folder, wanted = split_folder(), set(scenes)
     rows = [json.loads(line) for line in lzma.decompress(SHIPPED_VIEWS.read_bytes()).splitlines()]
     missing = [
         row

@@ -13,6 +13,7 @@ from PIL import Image
 from roomscout.base.files import replace_bytes
 from roomscout.data.answers import POSE_KIND
 from roomscout.data.benchmark import QuestionType
+from roomscout.data.boxes import ObjectBox
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.paths import Paths, length_m
 from roomscout.rendering.renderers.raycast import RaycastRenderer
@@ -63,6 +64,7 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
         path = paths.to(goal.position)
         if path is None or len(path) > MOST_MOVES or not _shows_a_room(scene, goal):
             continue
+        x, y = start[:2].round(3).tolist()
         truth = (*goal.position, goal.heading_deg, goal.pitch_deg, length_m(start, path))
         return {
             "dataset": "scannet",
@@ -71,7 +73,7 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
             "question": QUESTION.format(**vars(POSE_KIND)),
             "ground_truth": ", ".join(f"{each:.3f}" for each in truth),
             "options": None,
-            "start": {"x_m": round(float(start[0]), 3), "y_m": round(float(start[1]), 3), "heading_deg": heading_deg},
+            "start": {"x_m": x, "y_m": y, "heading_deg": heading_deg, "z_m": goal.z_m, "pitch_deg": PITCH_DEG},
             "images": [f"pictures/{room.name}.png"],
         }
     raise ValueError(f"{room.name} has no view to find")
@@ -79,15 +81,13 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
 
 def boxes_of(objects: Sequence[RoomObject]) -> Boxes:
     """The boxes of a room's objects."""
-    turns = [(np.cos(yaw), np.sin(yaw)) for yaw in (np.radians(each.box.yaw_deg) for each in objects)]
-    axes = [((cos, sin, 0), (-sin, cos, 0), (0, 0, 1)) for cos, sin in turns]
-    return Boxes.of((each.box.center, each.box.size, own) for each, own in zip(objects, axes, strict=True))
+    boxes = [ObjectBox(each.category, each.box.center, each.box.size, each.box.yaw_deg) for each in objects]
+    return Boxes.of((each.center, each.size, each.directions) for each in boxes)
 
 
 def write_picture(scene: Scene, row: RoomQuestion, path: Path) -> None:
     """Draw the picture of a row into a PNG file; creates its folder."""
-    x, y, z, heading_deg, pitch_deg = map(float, row["ground_truth"].split(",")[:5])
-    image = RaycastRenderer().render(scene, CameraPose(x, y, z, heading_deg, pitch_deg), CAMERA)
+    image = RaycastRenderer().render(scene, CameraPose.of_text(row["ground_truth"]), CAMERA)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(image).save(png := io.BytesIO(), "PNG")
     replace_bytes(path, png.getvalue())

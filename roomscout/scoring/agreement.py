@@ -91,9 +91,9 @@ def _edges(alphas: np.ndarray) -> tuple[float, float]:
 
 def _alphas(units: Sequence[_Unit]) -> np.ndarray | None:
     """Alpha, and if the questions are about FEWEST_SCENES scenes or more, that of each resample of these; None for
-    points, for which it has no metric, and for answers that are all the same, for which it is not defined."""
+    points and poses, for which it has no metric, and for answers that are all the same, for which it is not defined."""
     kind = units[0].question.kind
-    if kind.in_scan_coordinates:
+    if kind.in_scan_coordinates or kind.judges_camera:
         return None
     normal = [list(map(matched_text, unit.answers)) for unit in units]
     values = sorted({each for unit in normal for each in unit})

@@ -53,7 +53,7 @@ class Label(Record):
         "few_overall_over_questions"."""
         words = [*self._prefixes, *(["partial"] if self.partial else []), self.benchmark]
         if self.tasks is None:
-            return "_".join([*words, "over_questions"])
+            return "_".join([*words, "over_questions" if self.questions is None else f"of_{self.questions}_questions"])
         words.append(f"{self.tasks}_task")
         words += [] if self.questions is None else [f"of_{self.questions}_questions"]
         named = {"in": self.datasets, "without": self.without, "with": self.extra}
@@ -66,7 +66,7 @@ class Label(Record):
         if benchmark.scored_as or self.tasks is None:
             prefix = "".join(f"{each.replace('_', ' ')} " for each in self._prefixes)
             of = f" of {benchmark.title}" if benchmark.scored_as else " in types of your own"
-            of = of if self.benchmark == benchmark.label else f" of {self.benchmark}"
+            of = of if self.benchmark == benchmark.label else f" of {str(self).removesuffix('_over_questions')}"
             judge = benchmark.label.partition("_judged_by_")[2]
             of += f", judged by {judge.replace('_', ' ')}" if judge else ""
             named = f" ({listed})" if self.without else ""

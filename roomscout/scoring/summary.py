@@ -104,9 +104,10 @@ def label_of(
     question_types = set(question_types)
     present = question_types & benchmark.by_name.keys()
     if not present:
-        apart = [each.name for each in benchmark.apart if each.name in question_types]
-        own = "_".join([benchmark.label.removesuffix("_overall"), *apart])
-        return Label(benchmark=own if apart else benchmark.label, tasks=None)
+        apart = [label for label, each in benchmark.apart.items() if each.name in question_types]
+        number = sum((of_datasets or {}).values())
+        whole = not apart or unfinished or number == benchmark.sizes.get(apart[0])
+        return Label(benchmark="+".join(apart) or benchmark.label, tasks=None, questions=None if whole else number)
     tasks = {benchmark.by_name[name].task for name in present}
     label = Label(benchmark=benchmark.label, tasks=len(tasks))
     excluded = present & benchmark.excluded.keys()

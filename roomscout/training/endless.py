@@ -1,13 +1,14 @@
 """Procedural rooms without end: each question is about a room that is made when it is asked about."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +18,8 @@ from roomscout.data.question import with_kind
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.starts import Start
 from roomscout.envs.library import CameraSettings, draw_first_view, draw_start
-from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import Renderer
-from roomscout.rendering.scene import Scene, make_scene
+from roomscout.rendering.scene import Scene
 from roomscout.rendering.views import FirstView
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
@@ -32,6 +32,8 @@ ENDLESS = 7_000_000
 """The seed of the first room; the splits that the explorer was trained on and all benchmarks have smaller ones."""
 ROOMS_KEPT = 64
 """The most rooms in memory that no episode uses; a room takes 2 to 6 MB."""
+PICTURES_KEPT = 512
+"""The most pictures of questions on disk, of some 250 kB each."""
 ROOMS_IN_QUESTION = 16
 """The most rooms kept from the making of their question to the begin of its episode."""
 ATTEMPTS = 32
@@ -56,7 +58,7 @@ class EndlessRooms:
     ) -> None:
         self.renderer, self.camera, self.cache_bytes = renderer, camera, 0.0
         self._levels, self._types = list(levels) or [FURNISHED.name], list(types) or list(QUESTIONS_PER_TYPE)
-        self._pictures = TemporaryDirectory(prefix="endless_rooms_")
+        self._pictures, self._drawn = TemporaryDirectory(prefix="endless_rooms_"), deque[Path]()
         for what, given, known in (("level", self._levels, LEVELS), ("type", self._types, TYPES)):
             if unknown := [name for name in given if name not in known]:
                 raise QuestionError(f"there are no endless rooms of the {what} {unknown[0]}: use {', '.join(known)}")
@@ -70,7 +72,8 @@ class EndlessRooms:
         if number >= END:
             raise QuestionError(f"endless rooms have numbers below {END}, not {number}")
         with self._making[number % ROOMS_KEPT]:
-            return self._known(number)
+            known = self._known(number)
+            return known if all(Path(each.file).exists() for each in known.images) else self._question(number)
 
     def _question(self, number: int) -> Question:
         rng = np.random.default_rng([ENDLESS, number])
@@ -79,16 +82,24 @@ class EndlessRooms:
             room = _room(level, ENDLESS + number, index)
             asked = dict.fromkeys((each for each in self._types if each != VIEW_FINDING.name), 1)
             rows = room_questions(room, (ENDLESS + number, index), asked)
-            if VIEW_FINDING.name in self._types:
-                scene = _scene_of(room)
-                row = view_finding(room, scene, (ENDLESS + number, index))
-                write_picture(scene, row, file := Path(self._pictures.name) / f"{room.name}.png")
-                rows.append(row | {"images": (Picture(str(file)),), "start": Start.read(row["start"])})
+            if VIEW_FINDING.name in self._types and rng.random() * (len(rows) + 1) < 1:
+                with suppress(ValueError):  # a room without a view to find
+                    rows = [self._view_to_find(room, (ENDLESS + number, index))]
             if rows:
                 row = rows[int(rng.integers(len(rows)))]
                 own = {"id": f"{level}-{number}", "dataset": level, "options": tuple(row["options"] or ())}
                 return with_kind(Question(**{**row, **own}), BENCHMARK)
         raise QuestionError(f"{ATTEMPTS} {level} rooms have no question of the types {', '.join(self._types)}")
+
+    def _view_to_find(self, room: Room, seed: tuple[int, int]) -> dict[str, Any]:
+        """A question with its picture, of which only the latest are kept as files."""
+        scene = room.scene
+        row = view_finding(room, scene, seed)
+        write_picture(scene, row, file := Path(self._pictures.name) / f"{room.name}.png")
+        self._drawn.append(file)
+        if len(self._drawn) > PICTURES_KEPT:
+            self._drawn.popleft().unlink(missing_ok=True)
+        return row | {"images": (Picture(str(file)),), "start": Start.read(row["start"])}
 
     def scene_of(self, question: Question) -> Scene:
         """The room that the question is about."""
@@ -126,7 +137,7 @@ class EndlessRooms:
         return place.result()
 
     def _made(self, level: str, name: str) -> _Place:
-        scene = _scene_of(_room_of(level, name))
+        scene = _room_of(level, name).scene
         return _Place(scene, draw_first_view(scene, self.renderer, self.camera))
 
 
@@ -134,10 +145,6 @@ class EndlessRooms:
 def _room(level: str, seed: int, index: int) -> Room:
     """A room, made once for its question and the scene that the question is then asked in."""
     return make_room(seed, index, LEVELS[level].style, LEVELS[level])
-
-
-def _scene_of(room: Room) -> Scene:
-    return make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
 
 
 def _room_of(level: str, name: str) -> Room:

@@ -16,6 +16,7 @@ from roomscout.agent.spec import QuestionSpec
 from roomscout.agent.state import QuestionState, Rules, Status
 from roomscout.agent.turns import failing
 from roomscout.base.errors import ConfigError
+from roomscout.base.shots import PICTURE
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, Selection, normalized
 from roomscout.edge.api import settings_in_python
@@ -48,16 +49,19 @@ class EnvError(ValueError):
 
 @dataclass(frozen=True)
 class Message:
-    """A message: its role ("system", "user" or "assistant"), its text, and its images, which come before the text."""
+    """A message: its role ("system", "user" or "assistant"), its text, and its images, which come before the text; the
+    first of these may be `pictures` of the question."""
 
     role: str
     text: str
     images: tuple[Image.Image, ...] = ()
+    pictures: int = 0
 
     @classmethod
     def of(cls, message: kept.Message) -> Self:
         """A message of a conversation; its images are RGB."""
-        return cls(message.role, message.text, tuple(Image.fromarray(shot.image) for shot in message.shots))
+        pictures = sum(shot.name.startswith(PICTURE) for shot in message.shots)
+        return cls(message.role, message.text, tuple(Image.fromarray(shot.image) for shot in message.shots), pictures)
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -139,6 +143,7 @@ class World:
         _require_scored(asked_here.questions)
         spec = QuestionSpec(asked_here, asked_here.questions, 1, benchmark, is_one=False)
         draft = Draft(given, None, spec).resolved(loads="model" in settings)
+        draft.require_answers()
         world, rules = draft.world, draft.rules
         rooms = None
         with ExitStack() as stack:
@@ -263,6 +268,7 @@ class RoomEnv:
         state.reset(world.library)
         self._state, self._given, self._coverage = state, 0, None
         self._away, self._nearness = self._apart(), 0.0
+        self._nearer()  # a start that has one of both
         if self.rewards.coverage:
             self._coverage = SurfaceCoverage(world.library.scene_of(asked))
             self._new_surface()

@@ -7,17 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SMALL_VIEW, RoomScans, only_run, run_in_process, run_main
+from conftest import SMALL_VIEW, RoomScans, run_in_process, run_main
 from PIL import Image
 
 from roomscout import RoomEnv
+from roomscout.agent.policies import Policy
 from roomscout.agent.policies.movers import way_to_truth
-from roomscout.agent.state import QuestionState
+from roomscout.agent.policies.replies import parser_of
+from roomscout.analysis.rescore import reparsed, rescored
 from roomscout.data.answers import POSE_KIND, Pose
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.pictures import Picture, QuestionPictureError
 from roomscout.data.questions import fingerprint, load_questions
 from roomscout.edge.planning import plan
+from roomscout.models import Reply
 from roomscout.rooms.writer import write_rooms
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId
@@ -37,6 +40,24 @@ def turned(action) -> str:
     """A move as a reply."""
     return json.dumps({**{name: getattr(action, name) for name in ("rotation_angle_degrees", "forward_meters")},
                        "left_meters": action.left_meters, "z_delta_meters": action.z_delta_meters})  # fmt: skip
+
+
+class Finder(Policy):
+    """Goes to the truth as a model would: by replies."""
+
+    name, reads_prompts = "finder", True
+
+    def decide(self, states):
+        return [self._answer(state) for state in states]
+
+    def _answer(self, state):
+        state.messages()
+        way = way_to_truth(state.environment, state.question)
+        there = np.hypot(way[0].forward_meters, way[0].left_meters) < 0.1 and abs(way[0].rotation_angle_degrees) < 5
+        return state.read(Reply(HERE if there or state.is_last_turn else turned(way[0]), prompt_tokens=1))
+
+    def answer_now(self, states):
+        return [state.read(Reply(HERE), last_turn=True) for state in states]
 
 
 class TestPose:
@@ -139,11 +160,12 @@ class TestViewFinding:
             picture, last = turns[0].shots[1].image, turns[-1].shots[0].image
             assert np.abs(picture.astype(int) - last).mean() < 2
 
-    @pytest.mark.parametrize(("policy", "most"), [("stay", 0), ("random", 1)])
-    def test_whoever_does_not_look_finds_none(self, views, tmp_path, policy, most):
+    @pytest.mark.parametrize("policy", ["stay", "random"])
+    def test_whoever_does_not_look_finds_none(self, views, tmp_path, policy):
         rows = RunReader(run_in_process(views.config(tmp_path, policy=policy))).rows
-        assert [row.score for row in rows] == [0, 0] and all(row.scores["spl"] == 0 for row in rows)
-        assert max(row.scores["success_wide"] for row in rows) <= most
+        assert [(row.status, row.score, row.scores["spl"]) for row in rows] == [("answered", 0, 0)] * 2
+        moved = [float(row.answer.split(", ")[-1]) for row in rows]
+        assert (max(moved) > 0) == (policy == "random")
 
     @pytest.mark.parametrize(
         ("changes", "flag"),
@@ -180,25 +202,35 @@ class TestViewFinding:
             assert env.step(HERE).info["score"] == 1
 
     def test_the_pose_of_each_turn_is_scored_anytime(self, views, tmp_path):
-        state = QuestionState(1, load_questions(views.questions)[0], 3)
-        with RoomEnv(views.questions, scan_root=views.root, image_size=(64, 48)) as env:
-            state.reset(env._world.library)
-            here = state.observation.pose
-            assert state.as_scored("here", here) == ", ".join(
-                f"{each:.3f}" for each in (*here.position, here.heading_deg, here.pitch_deg, 0.0)
-            )
-            state.close()
+        folder = run_in_process(views.config(tmp_path, anytime=True), Finder())
+        for turn in RunReader(folder).turns(EpisodeId(1, 1))[:-1]:
+            pose = [*turn.pose.position, turn.pose.heading_deg, turn.pose.pitch_deg]
+            assert [float(each) for each in turn.forced.answer.split(", ")[:5]] == pytest.approx(pose, abs=1e-3)
+            assert turn.forced.score == 0
+
+    def test_several_answers_vote_for_the_most_central_pose(self):
+        near = ["1, 2, 1.5, 90, 0, 2", "1.1, 2, 1.5, 95, 0, 3", "5, 5, 1.5, 270, 0, 9"]
+        assert POSE_KIND.vote(near) == near[1] and POSE_KIND.parse("**Here.**", ()) == "here"
+
+    def test_the_planner_goes_to_another_height_in_several_moves(self, views, tmp_path):
+        rows = RunReader(run_in_process(views.config(tmp_path, policy="planner", given=(), steps=12))).rows
+        low = [replace(each, start=replace(each.start, z_m=0.5)) for each in load_questions(views.questions)]
+        with RoomEnv(low, scan_root=views.root, image_size=(64, 48)) as env:
+            env.reset(0)
+            way = way_to_truth(env.state.environment, env.state.question)
+            assert [each.z_delta_meters for each in way[:4]] == pytest.approx([1.1 / 3] * 3 + [0], abs=1e-3)
+        assert [row.score for row in rows] == [1, 1]
 
     def test_is_apart_from_the_overall_of_rooms(self):
         rooms = find_benchmark("rooms")
         assert "view_finding" not in rooms.by_name and rooms.type_of("view_finding").kind == POSE_KIND
 
 
-def test_rescoring_gives_the_same_poses(views, tmp_path):
-    folder = run_in_process(views.config(tmp_path, policy="planner"))
-    answers = [row.answer for row in RunReader(only_run(tmp_path)).rows]
-    run_main(["rescore", str(folder)])
-    assert [row.answer for row in RunReader(folder).rows] == answers
+def test_rescoring_reads_the_same_poses_from_replies(views, tmp_path):
+    reader = RunReader(run_in_process(views.config(tmp_path), Finder()))
+    again = rescored(reader, reparsed(reader, parser_of(reader, allow_code=False)))
+    assert [each.row.answer for each in again] == [row.answer for row in reader.rows]
+    assert [each.row.score for each in again] == [1, 1]
 
 
 def test_a_folder_of_pictures_is_found_from_anywhere(views, tmp_path, monkeypatch):

@@ -79,8 +79,8 @@ def test_rows_of_all_tasks_are_read_with_their_pictures_and_poses(tmp_path):
     assert (start.heading_deg, start.pitch_deg) == pytest.approx((180, -30))
     assert (to_view.ground_truth, to_path.ground_truth) == ("C", "B")
     assert to_view.options == tuple(f"{letter}. picture {place}" for place, letter in enumerate("ABCD", start=2))
-    assert "the initial view the current view and a top-down reference picture 1, after" in to_view.question
-    assert to_path.options[3] == "D. [turn_left, move_D]" and to_path.question.endswith("the target view picture 2?")
+    assert "the initial view (the current view) and a top-down reference (picture 1), after" in to_view.question
+    assert to_path.options[3] == "D. [turn_left, move_D]" and to_path.question.endswith("the target view (picture 2)?")
 
 
 def test_success_is_that_of_the_published_table(tmp_path):
@@ -96,7 +96,8 @@ def test_a_pose_is_that_of_its_matrix(heading):
 
 
 def test_a_target_with_a_roll_is_left_out_and_a_broken_row_named(tmp_path):
-    assert len(load_questions(written(tmp_path, planning(1), planning(2, goal_roll=30)), BENCHMARK)) == 1
+    rolled = [planning(number, goal_roll=roll) for number, roll in enumerate((0, 30, -90, 180))]
+    assert len(load_questions(written(tmp_path, *rolled), BENCHMARK)) == 1
     broken = planning(3)
     del broken["image_detail"]["target_view"]
     with pytest.raises(QuestionError, match="row 2: its image_detail lacks 'target_view'"):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import lzma
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -127,5 +128,6 @@ def test_each_room_has_a_view_to_find_apart_from_the_overall(folder: Path, monke
     flags = ["eval", "--benchmark", "rooms", "--question-types", "view_finding", "--policy", "planner", "--no-report"]
     scenes = ["--scenes", *(name for _, name in FIRST), "--log-root", str(tmp_path), "--name", "views"]
     said = run_main([*flags, *scenes, "--image-size", "64", "48", "--focal", "30"]).stdout
-    assert "rooms_v2_9c2ee0d2_view_finding: 100.0 % over 3 questions" in said
+    assert f"rooms_v2_{split.VIEWS_SHA256[:8]}_view_finding_of_3_questions: 100.0 % over 3 questions" in said
+    assert hashlib.sha256(lzma.decompress(split.SHIPPED_VIEWS.read_bytes())).hexdigest() == split.VIEWS_SHA256
     assert sorted(path.name for path in folder.glob("*/*_view.png")) == [f"{name}_view.png" for _, name in FIRST]

@@ -5,8 +5,6 @@ from dataclasses import fields, replace
 from roomscout.agent.state import QuestionState
 from roomscout.data.question import Question, with_kind
 from roomscout.envs.library import OneSceneLibrary
-from roomscout.rendering.geometry import Geometry
-from roomscout.rendering.scene import make_scene
 from roomscout.rendering.views import first_view
 from roomscout.rooms import QUESTIONS_PER_TYPE, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
@@ -23,7 +21,7 @@ def practice_like(state: QuestionState) -> QuestionState:
     known = {each.name for each in fields(Question)}
     values = {name: value for name, value in row.items() if name in known} | {"id": "practice", "options": ()}
     question = with_kind(Question(**values), BENCHMARK)
-    scene = make_scene(room.name, Geometry(room.mesh.vertices, room.mesh.faces, room.mesh.colours))
+    scene = room.scene
     library = state.environment.library
     camera = library.camera
     start = first_view(scene, library.renderer, camera.intrinsics, camera.height_m, camera.pitch_deg).pose

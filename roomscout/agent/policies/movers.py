@@ -4,6 +4,7 @@ A mover decides by what its question has seen so far alone. So its moves depend 
 """
 
 import logging
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -164,21 +165,21 @@ def turn_then_move(here: CameraPose, turn_deg: float, offset: np.ndarray) -> Cam
 
 
 def way_to_truth(env: ExplorationEnv, question: Question) -> list[CameraAction]:
-    """The moves of the shortest free path from where the camera is to the pose that a question has as its truth; raises
-    SceneError if there is none."""
-    here, path = env.observation.pose, list[CameraAction]()
-    x, y, z, heading_deg, pitch_deg = map(float, (question.ground_truth or "").split(",")[:5])
-    goal = CameraPose(x, y, z, heading_deg, pitch_deg)
+    """The moves from where the camera is to the pose that a question has as its truth: to its height, and from there on
+    the shortest free path. Raises SceneError if there is none."""
+    here, goal, path = env.observation.pose, CameraPose.of_text(question.ground_truth or ""), list[CameraAction]()
+    rise_m = goal.z_m - here.z_m
+    levels = math.ceil(abs(rise_m) / HEIGHT_LIMIT_M - 1e-6)  # up or down first, then level
+    path += [CameraAction(z_delta_meters=round(rise_m / max(levels, 1), 3))] * levels
+    here = replace(here, z_m=goal.z_m)
     places = Paths(env.scene, here.position, MOVE_LIMIT_M - 0.01).to(goal.position)
     if places is None:
         raise SceneError(f"{env.scene.name}: no free path leads from the start of question {question.id} to its pose")
     for place in places:
         turn = (goal.heading_deg - here.heading_deg + 180) % 360 - 180
-        rise, look = place[2] - here.z_m, goal.pitch_deg - here.pitch_deg
         action = turn_then_move(here, turn, place - here.position)
-        path.append(replace(action, z_delta_meters=round(float(rise), 3), pitch_angle_degrees=look))
-        here = action.goal(here).at(place)
-        here = replace(here, pitch_deg=goal.pitch_deg)
+        path.append(replace(action, pitch_angle_degrees=goal.pitch_deg - here.pitch_deg))
+        here = goal.at(place)
     return path
 
 
@@ -197,8 +198,9 @@ class ShowNeeded(GreedyCoverage):
         if question.kind.judges_camera:
             at = env.observation.pose
             for each in way_to_truth(env, question)[: state.steps]:
-                path.append(Move(each, env.outcome(each, at)))
-                at = env.outcome(each, at).pose
+                outcome = env.outcome(each, at)
+                path.append(Move(each, outcome))
+                at = outcome.pose
             state.shorten(path, "")
             return
         boxes = env.library.boxes_of(question)

@@ -99,7 +99,7 @@ def _in_space(name: str, form: str, space: ActionSpace) -> str:
 
 
 _SYSTEMS = {name: _in_space(name, form, METRIC) for name, form in _FORMS.items()}
-_PICTURE = "Image {number} of this message is a picture that belongs to the question; the camera's view follows."
+_PICTURE = "Image {number} of this message is a picture that belongs to the question, not a view of the camera."
 _GIVEN = ("boxes", "boxes_seen", "no_boxes", "box")
 _BOXES = """\
 each with the centre of its box as x, y and height above the floor, its length, width and height in metres, and the \
@@ -354,8 +354,9 @@ class Prompts:
 
     def with_advice_of(self, benchmark: Benchmark) -> "Prompts":
         """These prompts with the benchmark's advice for the types that they have none for."""
-        advice = {each.name: each.advice for each in benchmark.types if each.advice}
-        of_benchmark = [each for each in benchmark.types if each.name not in self.advice]
+        types = (*benchmark.types, *benchmark.apart.values())
+        advice = {each.name: each.advice for each in types if each.advice}
+        of_benchmark = [each for each in types if each.name not in self.advice]
         untold: dict[str, dict[str, str]] = {}
         for each in of_benchmark:
             for lacking, text in each.advice_untold.items():

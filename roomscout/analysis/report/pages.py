@@ -9,6 +9,7 @@ from typing import Any
 
 from roomscout.analysis.report.contents import OUTCOMES, AnswerContents, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans, map_of
+from roomscout.base.shots import PICTURE
 from roomscout.base.text import escaped, escaped_text
 from roomscout.data.boxes import BoxError, ObjectBox, needed_for
 from roomscout.rendering.scene import SceneError
@@ -253,7 +254,8 @@ def _sight_in_words(sight: Sight | None) -> str:
 
 def _read_in(turn: Turn, answer: AnswerContents) -> str:
     """The text that the model read with a turn's images; with all views at once, that of the last ones."""
-    last, users = turn.shots[-1].path.name, [each for each in answer.messages if each["role"] == "user"]
+    last = next(shot.path.name for shot in reversed(turn.shots) if not shot.name.startswith(PICTURE))
+    users = [each for each in answer.messages if each["role"] == "user"]
     if turn.turn < len(users) and "text_in_its_turn" in users[turn.turn]:  # it shows its images no longer
         return str(users[turn.turn]["text_in_its_turn"])
     return next((each["text"] for each in users if last in (*image_files(each)[-1:], each.get("frames"))), "")

@@ -461,7 +461,8 @@ class ConversationEncoder:
             raise ModelError(f"{reason} (--image-size)")
         if self._family.qwen_vl_utils:
             image = self._prepare(image, self._processor.image_processor.patch_size)
-        return self._as_stored(self._family.process(self._processor, image, self._tiles, self._device))
+        device = self._device if self._family.qwen_vl_utils else None  # devices resize with other rounding
+        return self._as_stored(self._family.process(self._processor, image, self._tiles, device))
 
 
 def _escaped(text: str, tokens: re.Pattern[str]) -> str:

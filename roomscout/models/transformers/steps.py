@@ -245,7 +245,7 @@ class _Window:
         self._positions, self._mask, self._choose = positions, mask, choose
         self._run_step = partial(run_step, self._ids, positions, mask, self._column, buffers)
         self._chooses = capture is not None and regardless
-        self._step: Step = self._step_and_choose if self._chooses else self._step_alone
+        self._replay: Step | None = None  # no bound method: a cycle would keep the buffers until garbage is collected
         self._capture, self._started = capture, False
 
     def after(self, newest: torch.Tensor, most: int) -> torch.Tensor:
@@ -253,10 +253,12 @@ class _Window:
         self._ids.copy_(newest)
         first = self._used + 1
         for _ in range(min(most, STEPS_PER_READ) if self._chooses else 1):
+            step = self._replay or (self._step_and_choose if self._chooses else self._step_alone)
             if self._started and self._capture is not None:
-                self._step, self._capture = self._capture(self._step), None
+                step = self._replay = self._capture(step)
+                self._capture = None
             self._started = True
-            made, self._used = self._step(), self._used + 1
+            made, self._used = step(), self._used + 1
         return self._tokens[:, first : self._used + 1] if self._chooses else self._choose(made)
 
     def _step_alone(self) -> torch.Tensor:

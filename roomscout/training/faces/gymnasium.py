@@ -35,8 +35,7 @@ class AnyText(gym.spaces.Text):
 
 def observation_space_of(messages: Sequence[Message]) -> gym.spaces.Dict:
     """The space of observations of an environment whose episodes begin with these messages."""
-    images = [np.asarray(image) for image in messages[-1].images]
-    boxes = {_name(i): gym.spaces.Box(0, 255, image.shape, np.uint8) for i, image in enumerate(images)}
+    boxes = {name: gym.spaces.Box(0, 255, each.shape, np.uint8) for name, each in _images_of(messages[-1:]).items()}
     return gym.spaces.Dict({**boxes, "text": AnyText()})
 
 
@@ -46,9 +45,8 @@ Named = dict[str, Any]
 
 def observation_of(messages: Sequence[Message], space: gym.spaces.Dict) -> Named:
     """The observation that messages make."""
-    images = [np.asarray(image) for message in messages for image in message.images]
     views = {name: np.zeros(each.shape, np.uint8) for name, each in space.items() if isinstance(each, gym.spaces.Box)}
-    views |= {name: image for i, image in enumerate(images) if (name := _name(i)) in views}
+    views |= {name: image for name, image in _images_of(messages).items() if name in views}
     return {**views, "text": "\n\n".join(message.text for message in messages) or ENDED}
 
 
@@ -153,8 +151,15 @@ class RoomGymVector(gym.vector.VectorEnv):
         return merged
 
 
-def _name(index: int) -> str:
-    return "image" if index == 0 else f"image_{index + 1}"
+def _images_of(messages: Sequence[Message]) -> dict[str, np.ndarray]:
+    """The images of messages by the names that an observation has: those of the question are picture_1 and so on."""
+    named = dict[str, np.ndarray]()
+    for message in messages:
+        for number, image in enumerate(message.images, start=1 - message.pictures):
+            of_question = f"picture_{number + message.pictures}"
+            name = of_question if number < 1 else "image" if number == 1 else f"image_{number}"
+            named[name] = np.asarray(image)
+    return named
 
 
 def _seed(generator: np.random.Generator) -> int:

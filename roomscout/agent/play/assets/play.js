@@ -39,7 +39,8 @@
     at("place").textContent = turn.last ? "No moves are left: give your answer now." : `${many(turn.moves_left, "move")} left`;
     at("practise").hidden = Boolean(practice) || turn.number > 1 || turn.turn > 0 || !turn.can_practise;
     const ofQuestion = ({ name }) => name.startsWith("picture");
-    const seen = [...now.images.filter((each) => !ofQuestion(each)), ...turn.messages.flatMap(({ images }) => images.filter(ofQuestion))];
+    const pictures = turn.messages.flatMap(({ images }) => images.filter(ofQuestion));
+    const seen = [...pictures, ...now.images.filter((each) => !ofQuestion(each))];
     const caption = (name) => ({ rgb: "your view" })[name] || name.replace(/^picture/, "picture of the question, ");
     at("views").replaceChildren(...seen.map(({ name, number: at_ }) => make("figure", {}, image(at_, name),
       make("figcaption", { className: "note", textContent: seen.length > 1 ? caption(name) : "" }))));
@@ -55,7 +56,7 @@
     at("fields").replaceChildren(...turn.fields.map((each) => make("label", {}, each.label, each.choices
       ? make("select", { name: each.name }, ...["", ...each.choices].map((one) => make("option", { textContent: one })))
       : input(each.name, "text"))));
-    at("views").querySelector("img").onclick = aim;
+    at("views").querySelectorAll("img")[pictures.length].onclick = aim;
     at("form").textContent = options.length ? "" : `The answer is ${form}.`;
     at("choices").replaceChildren(...(options.length ? options : [[null, unit]]).map(([value, text]) => make("label", {},
       value === null ? input("answer", number ? "decimal" : "text") : make("input", { type: "radio", name: "answer", value, checked: options.length === 1 }), ` ${text}`)));
