@@ -17,6 +17,9 @@ from conftest import COMMAND, RoomScans, only_run, results, run_command, scores,
 from waiting import wait_until
 from workers import alive, first_part_with, kill_all, processes_of, started, turns_in, wait_for, worker_of
 
+from roomscout.cluster.ray_cluster import Cluster, Replicas, message
+from roomscout.cluster.watched import WatchedProcess
+
 pytestmark = pytest.mark.ray
 
 IMPATIENT = """
@@ -199,3 +202,13 @@ def test_failed_questions_are_retried_by_the_workers_of_their_parts(
     assert again.returncode == 0, again.stdout + again.stderr
     assert results(only_run(logs)) == results(one_run)
     assert trajectories(only_run(logs)) == trajectories(one_run)
+
+
+def test_a_call_whose_worker_finds_no_place_gets_that_of_an_idle_one():
+    process = WatchedProcess("roomscout.cluster.ray_driver", "", "1")
+    try:
+        assert message(process, 100)  # the nodes: one with one core, for two workers
+        ended = list(Cluster(process, Replicas(2, 0, 1), 60).outcomes("resolve", {1: (), 2: ()}))
+    finally:
+        process.close(10)
+    assert {key: type(error) for each in ended for key, error in each.items()} == {1: TypeError, 2: TypeError}
