@@ -21,7 +21,6 @@ from roomscout.rooms.split import (
     SHIPPED,
     SHIPPED_SCANS,
     SplitError,
-    sha256_of_shipped,
     split_room,
 )
 from roomscout.rooms.writer import ply_of
@@ -117,6 +116,11 @@ def main() -> None:
         hashes = pool.map(hash_of_scan, sorted({scene(row) for row in rows}), chunksize=5)
         SHIPPED_SCANS.write_text("".join(hashes))
     sys.stdout.write(f'SHA256 = "{sha256_of_shipped()}"\n')
+
+
+def sha256_of_shipped() -> str:
+    """What SHA256 has to be."""
+    return hashlib.sha256(lzma.decompress(SHIPPED.read_bytes()) + SHIPPED_SCANS.read_bytes()).hexdigest()
 
 
 def hash_of_scan(room: tuple[str, str]) -> str:

@@ -116,11 +116,6 @@ def shipped_questions() -> tuple[RoomQuestion, ...]:
     return tuple(map(json.loads, lzma.decompress(SHIPPED.read_bytes()).splitlines()))
 
 
-def sha256_of_shipped() -> str:
-    """What SHA256 has to be."""
-    return hashlib.sha256(lzma.decompress(SHIPPED.read_bytes()) + SHIPPED_SCANS.read_bytes()).hexdigest()
-
-
 def make_pictures(scenes: Iterable[tuple[str, str]]) -> None:
     """Draw the pictures of the questions about those rooms that are not there yet; raises SplitError."""
     folder, wanted = split_folder(), set(scenes)

@@ -218,9 +218,7 @@ class ShowNeeded(GreedyCoverage):
             log.info("[%s] the path does not show well: %s", state.label, missing)
         state.shorten(path, missing)
 
-    def next_move(self, state: QuestionState) -> Move:
-        """The next move of the path."""
-        return state.path[state.turn]
+    next_move = Mover.next_move
 
     def _next(self, env: ExplorationEnv, shown: "NeededObjects", poses: Sequence[CameraPose]) -> CameraAction | None:
         """The move that shows most of what is missing, or else new surface; None if none is needed or helps."""
