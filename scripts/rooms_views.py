@@ -1,7 +1,9 @@
 """Makes the questions of the benchmark `rooms` whose answer is a pose again: python -m scripts.rooms_views."""
 
+import hashlib
 import json
 import lzma
+import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -27,13 +29,15 @@ def row_of(scene: tuple[str, str]) -> RoomQuestion:
 
 
 def main() -> None:
-    """Write the questions, numbered after the others."""
+    """Write the questions, numbered after the others, and say what VIEWS_SHA256 has to be."""
     others = shipped_questions()
     scenes = dict.fromkeys((row["dataset"], row["scene_name"]) for row in others)
     with ProcessPoolExecutor() as pool:
         rows = pool.map(row_of, scenes, chunksize=5)
         lines = [json.dumps({"id": len(others) + number} | row) + "\n" for number, row in enumerate(rows, start=1)]
-    SHIPPED_VIEWS.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
+    content = "".join(lines).encode()
+    SHIPPED_VIEWS.write_bytes(lzma.compress(content, preset=9))
+    sys.stdout.write(f'VIEWS_SHA256 = "{hashlib.sha256(content).hexdigest()}"\n')
 
 
 if __name__ == "__main__":
