@@ -69,7 +69,7 @@ class QuestionSource:
         beside = file if file.is_dir() else file.parent
         questions = [_with_pictures(each, beside) for each in parse_all(read, name, benchmark)]
         if lost := [picture.file for each in questions for picture in each.images if not picture.sha256]:
-            logger.warning("%d pictures of questions are not there, such as %s: these will fail", len(lost), lost[0])
+            logger.warning("Pictures that are not there: %d, such as %s; their questions will fail", len(lost), lost[0])
         given = frozenset(
             str(row.get("id")) for _, row in read if not isinstance(row, QuestionError) and is_as_given(row)
         )
