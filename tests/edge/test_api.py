@@ -255,7 +255,7 @@ def test_a_policy_named_on_the_command_line_runs_and_resumes(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("own.py", "there is random and human, or your own: it takes module:Class"),
+        ("own.py", "there is random, stay, planner and human, or your own: it takes module:Class"),
         ("unfinished.py:Turner", r"unfinished.py, line 1 is not Python \(expected ':'\): fix it"),
         ("lacking.py:Turner", r"raises ModuleNotFoundError: .* \(lacking.py, line 1\) when it is imported"),
         ("nowhere:Turner", "nowhere cannot be imported"),

@@ -11,6 +11,7 @@ from planned import checked, settings_of
 
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
+from roomscout.data.answers import Number
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.data.questions import Question, Selection
 from roomscout.edge.declaring import Role
@@ -217,7 +218,9 @@ def test_a_command_that_cannot_run_ends_with_status_2_and_no_traceback(arguments
 
 @pytest.mark.parametrize(("given", "focal"), [({}, 150.0), ({"focal": 300}, 300.0)])
 def test_smaller_views_show_as_much_of_the_room_unless_a_focal_length_is_given(given: dict[str, Any], focal: float):
-    question = Question("1", "own", "room", "object_counting", "How many?", ground_truth="2", scan="room.ply")
+    question = Question(
+        "1", "own", "room", "object_counting", "How many?", ground_truth="2", scan="room.ply", kind=Number("objects")
+    )
     settings = read_settings({"batch": True, "policy": "random", "image_size": (320, 240), **given})
     asked = Selection.all_of([question])
     assert Draft.of(settings, asked=asked).resolved().settings.focal == focal
