@@ -116,8 +116,8 @@ def test_types_that_rows_declare_count_in_no_overall(rooms: RoomScans, tmp_path:
     [
         (
             "vsibench",
-            "no such benchmark; there is openeqa, revsi, rooms, sqa3d, viewsuite, vsi-bench, vsi-bench-debiased, or name "
-            "your own as path/to/file.py",
+            "no such benchmark; there is openeqa, revsi, rooms, sqa3d, viewsuite, vsi-bench, vsi-bench-debiased, or "
+            "name your own as path/to/file.py",
         ),
         ("nowhere.py:TOY", "^--benchmark nowhere.py:TOY: there is no file nowhere.py"),
         (TOY.replace("TOY", "NONE"), "has no NONE"),
