@@ -52,8 +52,7 @@ class ViewTeacher(Policy):
         env, here, draw = state.environment, state.observation.pose, random.Random(f"{state.question.id} {state.turn}")
         goal = CameraPose.of_text(state.question.ground_truth or "")
         photo, view = self._notes(state, goal, CAMERA), self._notes(state, here, state.observation.camera)
-        ahead = here.relative(goal)
-        turn = round((ahead.heading_deg + 180) % 360 - 180)
+        ahead, turn = here.relative(goal), round(here.turn_to(goal))
         thought = f"Photo: {'; '.join(photo.values())}. " if state.turn == 0 else ""
         thought += f"Here: {'; '.join(view.values())}. " if view else "Here: nothing. "
         there = np.hypot(ahead.x_m, ahead.y_m) <= NEAR_M and abs(turn) <= NEAR_DEG

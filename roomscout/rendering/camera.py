@@ -105,6 +105,10 @@ class CameraPose:
         heading = (other.heading_deg - self.heading_deg) % 360.0
         return replace(other, x_m=float(away @ self.forward), y_m=float(away @ self.left), heading_deg=heading)
 
+    def turn_to(self, other: "CameraPose") -> float:
+        """The turn, -180 to 180 degrees, to the left if positive, after which this heading is that of another pose."""
+        return (other.heading_deg - self.heading_deg + 180) % 360 - 180
+
     def turned(self, rotation_deg: float) -> "CameraPose":
         """The pose after turning left by `rotation_deg` (negative: right); heading stays in [0, 360)."""
         return replace(self, heading_deg=(self.heading_deg + rotation_deg) % 360.0)

@@ -261,7 +261,7 @@ class Turn(Record):
         """How far its action turns left, degrees; after several moves, from -180 to 180 between the two poses."""
         if self.move is None or not self.action.then:
             return self.action.rotation_angle_degrees
-        return round((self.move.pose.heading_deg - self.pose.heading_deg + 180) % 360 - 180, 6)
+        return round(self.pose.turn_to(self.move.pose), 6)
 
     @property
     def view(self) -> np.ndarray:

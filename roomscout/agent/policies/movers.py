@@ -176,8 +176,7 @@ def way_to_truth(env: ExplorationEnv, question: Question) -> list[CameraAction]:
     if places is None:
         raise SceneError(f"{env.scene.name}: no free path leads from the start of question {question.id} to its pose")
     for place in places:
-        turn = (goal.heading_deg - here.heading_deg + 180) % 360 - 180
-        action = turn_then_move(here, turn, place - here.position)
+        action = turn_then_move(here, here.turn_to(goal), place - here.position)
         path.append(replace(action, pitch_angle_degrees=goal.pitch_deg - here.pitch_deg))
         here = goal.at(place)
     return path
