@@ -4,26 +4,19 @@ import hashlib
 import json
 import lzma
 import sys
-import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 from roomscout.data.pictures import MADE
-from roomscout.rendering.scene import load_scene
 from roomscout.rooms.questions import RoomQuestion
 from roomscout.rooms.split import CANARY, SHIPPED_VIEWS, numbers_of, shipped_questions, split_room
 from roomscout.rooms.view_finding import view_finding
-from roomscout.rooms.writer import write_ply
 
 
 def row_of(scene: tuple[str, str]) -> RoomQuestion:
     """The question about a room of the split, by its level and name."""
     level, name = scene
     room = split_room(level, name)
-    with tempfile.TemporaryDirectory() as folder:
-        scan = Path(folder) / f"{name}.ply"
-        write_ply(room.mesh, scan)
-        row = view_finding(room, load_scene(scan), numbers_of(name))
+    row = view_finding(room, room.scene, numbers_of(name))
     picture = {"file": f"{level}/{name}_view.png", "sha256": MADE}
     return row | {"dataset": level, "images": [picture], "canary": CANARY}
 

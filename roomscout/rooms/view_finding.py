@@ -22,11 +22,11 @@ from roomscout.rendering.views import start_position
 from roomscout.rendering.visibility import Boxes, enough_pixels, object_pixels
 from roomscout.rooms.placement import RoomObject
 from roomscout.rooms.questions import RoomQuestion
-from roomscout.rooms.room import Room
+from roomscout.rooms.room import EYE_M, Room
 
 CAMERA = Intrinsics(640, 480, 300.0)
-HEIGHT_M, PITCH_DEG = 1.6, -15.0
-"""The camera of the pictures: that of a run, unless its settings say otherwise."""
+PITCH_DEG = -15.0
+"""The camera of the pictures, at the height of eyes: that of a run, unless its settings say otherwise."""
 MOST_M, MOST_MOVES = 2.0, 5
 """A move, and how many moves of a run lead to each picture at most."""
 LEAST_M, LEAST_KINDS, LEAST_DEPTH_M = 1.0, 2, 1.0
@@ -49,7 +49,7 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
     """The row of a question of this type about a room whose scan is `scene`, without an id. Raises ValueError if the
     room has no such view."""
     rng = np.random.default_rng([*seed, 51])
-    middle = Paths(scene, start_position(scene, HEIGHT_M), MOST_M)
+    middle = Paths(scene, start_position(scene, EYE_M), MOST_M)
     boxes, kinds = boxes_of(room.objects), [each.category for each in room.objects]
     reachable = middle.places[np.isfinite(middle.lengths)]
     for _ in range(MOST_TRIES):
@@ -73,7 +73,13 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
             "question": QUESTION.format(**vars(POSE_KIND)),
             "ground_truth": ", ".join(f"{each:.3f}" for each in truth),
             "options": None,
-            "start": {"x_m": x, "y_m": y, "heading_deg": heading_deg, "z_m": goal.z_m, "pitch_deg": PITCH_DEG},
+            "start": {
+                "x_m": x,
+                "y_m": y,
+                "heading_deg": heading_deg,
+                "z_m": round(goal.z_m, 3),
+                "pitch_deg": PITCH_DEG,
+            },
             "images": [f"pictures/{room.name}.png"],
         }
     raise ValueError(f"{room.name} has no view to find")

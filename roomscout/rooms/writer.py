@@ -13,7 +13,6 @@ import numpy as np
 
 from roomscout.base.files import replace_bytes, replacing
 from roomscout.base.text import json_in
-from roomscout.rendering.scene import load_scene
 from roomscout.rooms.questions import QUESTIONS_PER_TYPE, room_questions
 from roomscout.rooms.room import FURNISHED, Level, Room, make_room
 from roomscout.rooms.scan import RoomMesh, ScanStyle
@@ -82,11 +81,10 @@ def write_rooms(
     with replacing(out / QUESTIONS_FILE) as draft, draft.open("w", encoding="utf-8") as lines:
         for index in range(rooms):
             room = make_room(seed, index, style, level)
-            scan = out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply"
-            write_ply(room.mesh, scan)
+            write_ply(room.mesh, out / "scannet" / "scans" / room.name / f"{room.name}_vh_clean_2.ply")
             rows = room_questions(room, (seed, index), per_type, first_id=total)
             if views:
-                scene = load_scene(scan)
+                scene = room.scene
                 row = {"id": total + len(rows)} | view_finding(room, scene, (seed, index)) | {"answer_kind": "pose"}
                 write_picture(scene, row, out / f"pictures/{room.name}.png")
                 rows.append(row)
