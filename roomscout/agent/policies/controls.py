@@ -13,16 +13,20 @@ from roomscout.runs.records import EpisodeId
 class RandomPolicy(Policy):
     """Random moves and answers that depend only on the seed, the episode and the turn, not on batch or resume."""
 
+    name = "random"
+
     def __init__(self, seed: int = 0) -> None:
-        self.name = "random"
         self._seed = seed
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         """One action per question; about one in five answers, and all do on the last turn."""
         return [Decision(self._action(state)) for state in states]
 
+    def _draw(self, state: QuestionState) -> random.Random:
+        return random.Random(f"{self._seed} {state.conversation.id} {state.turn}")
+
     def _action(self, state: QuestionState) -> CameraAction:
-        draw = random.Random(f"{self._seed} {state.conversation.id} {state.turn}")
+        draw = self._draw(state)
         if state.is_last_turn or draw.random() < 0.2:
             return CameraAction(answer=state.question.guess(draw), done=True)
         return CameraAction(
@@ -36,22 +40,20 @@ class RandomPolicy(Policy):
 class StayPolicy(RandomPolicy):
     """A random answer at the first view: "here" where an answer is a pose."""
 
-    def __init__(self, seed: int = 0) -> None:
-        super().__init__(seed)
-        self.name = "stay"
+    name = "stay"
 
     def _action(self, state: QuestionState) -> CameraAction:
-        draw = random.Random(f"{self._seed} {state.conversation.id} {state.turn}")
-        return CameraAction(answer=state.question.guess(draw), done=True)
+        return CameraAction(answer=state.question.guess(self._draw(state)), done=True)
 
 
 class PlannerPolicy(StayPolicy):
     """Goes to the pose that is the truth on the shortest free path, and then says so: the most that can be scored.
     Stays where the truth is no pose, or not known."""
 
+    name = "planner"
+
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
-        self.name = "planner"
         self._ways: dict[EpisodeId, list[CameraAction]] = {}
 
     def begin(self, state: QuestionState) -> None:
