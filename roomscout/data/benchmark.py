@@ -259,6 +259,11 @@ class Benchmark:
         """The types by name, in order."""
         return {each.name: each for each in self.types}
 
+    @cached_property
+    def apart_by_name(self) -> dict[str, QuestionType]:
+        """The types that are `apart`, by name."""
+        return {each.name: each for each in self.apart.values()}
+
     @property
     def all_columns(self) -> tuple[str, ...]:
         """The columns that a row must have and those that it may have."""
@@ -271,8 +276,7 @@ class Benchmark:
 
     def type_of(self, name: str) -> QuestionType | None:
         """The benchmark's type of this name, or that of a user's own questions; None for any other name."""
-        apart = {each.name: each for each in self.apart.values()}
-        return self.by_name.get(name) or apart.get(name) or OWN_TYPES.get(name)
+        return self.by_name.get(name) or self.apart_by_name.get(name) or OWN_TYPES.get(name)
 
     def make(self, questions: "Iterable[Question]") -> None:
         """Make what these questions are about, as far as it is made and not there yet; raises QuestionError."""

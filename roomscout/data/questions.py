@@ -90,7 +90,7 @@ class QuestionSource:
                 raise QuestionError(f"{flag}: {self.name} has no {listed(absent)}; it has {listed(existing)}")
             chosen = frozenset(wanted)
             kept = [question for question in kept if not chosen or getattr(question, column) in chosen]
-        apart = {each.name: "its scores are apart from the overall" for each in benchmark.apart.values()}
+        apart = dict.fromkeys(benchmark.apart_by_name, "its scores are apart from the overall")
         for name, reason in {**benchmark.excluded, **apart}.items():
             excluded = {each.id for each in kept if each.question_type == name} - self.as_given
             if excluded and name not in types:
@@ -174,8 +174,9 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
 
 
 def _with_pictures(question: Question, folder: Path) -> Question:
-    """A question with its pictures by their absolute paths, which count from a folder, and their hashes."""
-    return replace(question, images=tuple(each.beside(folder) for each in question.images))
+    """A question with its pictures, if any, by their absolute paths, which count from a folder, and their hashes."""
+    images = tuple(each.beside(folder) for each in question.images)
+    return replace(question, images=images) if images else question
 
 
 class Selection(NamedTuple):

@@ -40,7 +40,7 @@ def are_own_rows(rows: Sequence[Question], benchmark: Benchmark) -> bool:
     """Whether these are all of the benchmark's own rows, as far as that can be checked without its source. Compares
     their content if that is known; else the counts of types and of scenes per dataset, with or without the excluded
     types; else their number. True for a benchmark whose questions always come from a file."""
-    rows = [row for row in rows if row.question_type not in {each.name for each in benchmark.apart.values()}]
+    rows = [row for row in rows if row.question_type not in benchmark.apart_by_name]
     if benchmark.hashes:
         return content_hash(rows) in benchmark.hashes
     if benchmark.counts:

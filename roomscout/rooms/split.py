@@ -74,10 +74,11 @@ def split_folder(parent: Path | None = None) -> Path:
     folder = parent / f"rooms_v{VERSION}_{SHA256[:8]}_by_room"
     with _keeping_in(parent):
         folder.mkdir(parents=True, exist_ok=True)
-        questions = lzma.decompress(SHIPPED.read_bytes()) + lzma.decompress(SHIPPED_VIEWS.read_bytes())
-        if not (file := folder / QUESTIONS_FILE).exists() or file.stat().st_size != len(questions):
+        file, has_views = folder / QUESTIONS_FILE, folder / f".views_{VIEWS_SHA256[:8]}"
+        if not (file.exists() and has_views.exists()):  # folders are older than views
             replace_bytes(folder / SHIPPED_SCANS.name, SHIPPED_SCANS.read_bytes())
-            replace_bytes(file, questions)
+            replace_bytes(file, b"".join(lzma.decompress(each.read_bytes()) for each in (SHIPPED, SHIPPED_VIEWS)))
+            has_views.touch()
     return folder
 
 

@@ -267,8 +267,9 @@ class RoomEnv:
         state = QuestionState(1, asked, steps, rules=world.rules)
         state.reset(world.library)
         self._state, self._given, self._coverage = state, 0, None
-        self._away, self._nearness = self._apart(), 0.0
-        self._nearer()  # a start that has one of both
+        if self.rewards.progress:
+            self._away, self._nearness = self._apart(), 0.0
+            self._nearer()  # a start that has one of both
         if self.rewards.coverage:
             self._coverage = SurfaceCoverage(world.library.scene_of(asked))
             self._new_surface()
