@@ -387,10 +387,8 @@ def parts(lab: Lab, results: Results) -> str:
     }
 
     def seconds() -> float:
-        engine, workload = (
-            bench.engine("graphs", sizes.tokens, forced=False),
-            Workload(sizes.rows[0], 3, sizes.image_size),
-        )
+        engine = bench.engine("graphs", sizes.tokens, forced=False)
+        workload = Workload(sizes.rows[0], 3, sizes.image_size)
         return measure(SCHEDULES["lockstep"], workload, lambda schedule: (engine.encoder, engine.runner)).seconds
 
     seconds()  # loads kernels

@@ -215,7 +215,7 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     lines = Table(heads, rows).lines()
     for name, each in scores.types.items():
         if each.scores:
-            lines.append(f"{name}: " + ", ".join(f"mean {score} {mean:.3g}" for score, mean in each.scores.items()))
+            lines.append(f"{name}: " + ", ".join(f"mean {score} {value:.3g}" for score, value in each.scores.items()))
     answers, failed = "answers" if scores.samples else "questions", _failed_words(scores)
     denominator = answers
     if lack_scan:

@@ -274,13 +274,14 @@ class Prompts:
 
     @property
     def templates(self) -> dict[str, Any]:
-        """The templates as JSON values, without the variants, and without those that earlier versions lack and that
-        change nothing there."""
+        """The templates as JSON values, without the variants, and without those that earlier versions lack where they
+        have their default."""
         values = asdict(self)
         del values["variants"]
-        for record, later in ((values, ("view", "hidden", "picture", *_GIVEN)), (values["outcome"], _LATER_OUTCOMES)):
-            for name in later:
-                if record[name] == (_PICTURE if name == "picture" else ""):
+        later = ("view", "hidden", "picture", *_GIVEN)
+        for kind, record, names in ((Prompts, values, later), (OutcomePrompts, values["outcome"], _LATER_OUTCOMES)):
+            for name in names:
+                if record[name] == getattr(kind, name):
                     del record[name]
         return values
 
