@@ -90,19 +90,22 @@ class Engine:
 
     def seconds(self, states: Sequence[QuestionState]) -> float:
         """Seconds of a call for the next turn of these questions, and of drawing the last view."""
-        rows, turns = len(states), [state.turn for state in states]
+        rows = len(states)
+        turns = [state.turn for state in states]
         new = rows * (max(TURN_TEXT if turn else FIRST_TEXT for turn in turns) + IMAGE)
         width = max(FIRST_TEXT + IMAGE + turn * (TURN_TEXT + IMAGE + REPLY) for turn in turns)
         prefill = 2 * WORK.least_prefill_seconds(RATES, new, PATCHES * rows * IMAGE)
         seconds = max(prefill, LAYER_S * (WORK.layers + WORK.encoder_layers)) + VIEW_S
         draws = (random.Random(f"{state.question.id} {state.turn}") for state in states)
         mu = math.log(REPLY) - REPLY_SIGMA**2 / 2
-        ends, done = sorted(min(draw.lognormvariate(mu, REPLY_SIGMA), MOST_TOKENS) for draw in draws), 0.0
+        ends = sorted(min(draw.lognormvariate(mu, REPLY_SIGMA), MOST_TOKENS) for draw in draws)
+        done = 0.0
         for place, end in enumerate(ends, start=1):
             if place == len(ends) or len(ends) - place <= 3 * rows // 4:
                 step = 1.5 * WORK.least_step_seconds(RATES, rows, rows * (width + (done + end) / 2))
                 seconds += (end - done) * max(step, LAYER_S * WORK.layers)
-                rows, done = len(ends) - place, end
+                rows = len(ends) - place
+                done = end
         return seconds
 
 
@@ -179,7 +182,9 @@ def ends_of(
         return lambda most: [QuestionState(0, each, engine.turns - 1) for each in queue.take(worker + 1, most)]
 
     calls = [calls_of(scheduler_of(engine, (), more=more(worker)), engine) for worker in range(len(ready_s))]
-    free, ends, number = [(at, worker) for worker, at in enumerate(ready_s)], list(ready_s), 0
+    free = [(at, worker) for worker, at in enumerate(ready_s)]
+    ends = list(ready_s)
+    number = 0
     heapify(free)
     while free:
         at, worker = free[0]
@@ -202,10 +207,13 @@ def startup_s(worker: int, workers: int) -> float:
 def simulate(questions: Sequence[Question], counts: Sequence[int], engine: Engine) -> list[dict[str, Any]]:
     """The figures of runs on so many workers."""
     alone, best = best_alone(questions, engine)
-    after, rows = (MERGE_S + EXPORT_S) * len(questions), list[dict[str, Any]]()
+    after = (MERGE_S + EXPORT_S) * len(questions)
+    rows = list[dict[str, Any]]()
     for count in counts:
-        ready, even = [startup_s(worker, count) for worker in range(count)], [1.0] * count
-        ends, slow = ends_of(questions, engine, [0.0] * count, even), [0.5, *even[1:]]
+        ready = [startup_s(worker, count) for worker in range(count)]
+        even = [1.0] * count
+        ends = ends_of(questions, engine, [0.0] * count, even)
+        slow = [0.5, *even[1:]]
         ideal = alone / (count - 0.5)
         rows.append({
             "workers": count,
@@ -276,7 +284,8 @@ def main() -> None:
     parser.add_argument("--json", type=new_file, metavar="FILE", help="also write the figures into this file")
     options = parser.parse_args()
     usual, workers = ((160, 32), WORKERS[:4]) if options.real else ((5130, 288), WORKERS)
-    count, scenes = options.questions or usual[0], options.scenes or usual[1]
+    count = options.questions or usual[0]
+    scenes = options.scenes or usual[1]
     counts = sorted({1, *(options.workers or workers)})
     if not 1 <= scenes <= count or counts[0] < 1:
         parser.error("--questions takes a number that is not below --scenes, and --workers numbers from 1")

@@ -204,7 +204,8 @@ def equal_share(first: Measured, second: Measured) -> float:
 
 def roofline_s(model: PreTrainedModel, rates: Rates, done: Measured, tokens: int) -> float:
     """The lower bound in seconds of a lockstep schedule at these rates; see `Work.least_seconds`."""
-    work, rows = work_of(model, model.dtype.itemsize), len(done.replies)
+    work = work_of(model, model.dtype.itemsize)
+    rows = len(done.replies)
     prefill = work.least_seconds(rates, rows, done.tokens_computed, done.image_patches, 0, 0)
     return prefill + sum(work.least_seconds(rates, rows, 0, 0, held, tokens) for held in done.turn_prompt_tokens)
 

@@ -90,7 +90,8 @@ def measure(backend: Backend, workload: Workload) -> list[Turn]:
         "warm-up", [Message("system", "Warm up."), Message.of_views("?", np.zeros((64, 64, 3), np.uint8))]
     )
     backend.generate([warm_up], ReplyFormat())
-    conversations, turns = workload.begin(), []
+    conversations = workload.begin()
+    turns = []
     for number in range(workload.turns):
         started = time.perf_counter()
         replies = backend.generate(conversations, ReplyFormat())

@@ -20,7 +20,8 @@ def draw(trajectory: Trajectory) -> Image.Image:
     turns = trajectory.turns
     size = (len(turns) * (WIDTH + MARGIN) + MARGIN, 40 + HEIGHT + LINES * 18)
     picture = Image.new("RGB", size, "white")
-    canvas, font = ImageDraw.Draw(picture), ImageFont.load_default(size=13)
+    canvas = ImageDraw.Draw(picture)
+    font = ImageFont.load_default(size=13)
     question = trajectory.question
     title = f"{question.question}  (truth: {question.ground_truth})"
     canvas.text((MARGIN, 10), title, "black", ImageFont.load_default(size=17))

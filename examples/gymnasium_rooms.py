@@ -16,6 +16,7 @@ total, episodes = 0.0, 0
 for turn in range(3):
     replies = [DONE if turn == 2 else TURN] * rooms.num_envs  # a model's replies to observations["text"] and the views
     observations, rewards, terminated, truncated, infos = rooms.step(replies)
-    total, episodes = total + rewards.sum(), episodes + terminated.sum()
+    total = total + rewards.sum()
+    episodes = episodes + terminated.sum()
 print(f"{episodes} episodes, mean score {total / episodes:.2f}")
 rooms.close()

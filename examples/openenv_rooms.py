@@ -60,7 +60,8 @@ class RoomEnvironment(Environment[RoomAction, RoomObservation, State]):
         """Take a turn with a reply."""
         step = self.env.step(action.reply)
         self._episode.step_count += 1
-        messages, info = _plain(step.messages), _facts(step)
+        messages = _plain(step.messages)
+        info = _facts(step)
         return RoomObservation(messages=messages, reward=step.reward, done=step.ended, metadata=info)
 
     @property
@@ -80,7 +81,8 @@ class RoomClient(EnvClient[RoomAction, RoomObservation, State]):
         return action.model_dump()
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[RoomObservation]:
-        ended, reward = payload.get("done", False), payload.get("reward")
+        ended = payload.get("done", False)
+        reward = payload.get("reward")
         observation = RoomObservation(**{**payload["observation"], "done": ended, "reward": reward})
         return StepResult(observation, reward, ended)
 

@@ -52,13 +52,16 @@ class RoomAgentLoop(AgentLoopBase):
 
     async def _episode(self, env: RoomEnv, messages: list[Message], sampling: dict[str, Any]) -> AgentLoopOutput:
         """Tokens, images and reward of an episode that begins with these messages."""
-        chat, images = _chat(messages), _images(messages)
+        chat = _chat(messages)
+        images = _images(messages)
         self._assert_mm_supported(bool(images))
         ids = await self.ct_build_initial_tokens(chat, images=images)
         mask: list[int] = []
         logprobs: list[float] | None = [] if sampling.get("logprobs") else None
         metrics: dict[str, Any] = {}
-        request, longest, rewards = uuid4().hex, self.rollout_config.response_length, []
+        request = uuid4().hex
+        longest = self.rollout_config.response_length
+        rewards = []
         while True:
             with simple_timer("generate_sequences", metrics):
                 output = await self.server_manager.generate(
@@ -80,7 +83,10 @@ class RoomAgentLoop(AgentLoopBase):
             merged, longer, scored = await self.ct_merge_context_msg(before, chat, ids, mask, logprobs)
             if len(longer) >= longest:
                 break
-            ids, mask, logprobs, images = merged.token_ids, longer, scored, [*images, *_images(step.messages)]
+            ids = merged.token_ids
+            mask = longer
+            logprobs = scored
+            images = [*images, *_images(step.messages)]
         return AgentLoopOutput(
             prompt_ids=ids[: len(ids) - len(mask)],
             response_ids=ids[-len(mask) :][:longest],

@@ -28,7 +28,8 @@ IGNORED = -100
 NOTHING_SHOWN = np.zeros((0, 0, 0), dtype=np.uint8)
 THOUGHT_WEIGHT = 4.0
 """Loss weight of reasoning tokens; note tokens have weight 1 but are several times as many."""
-CHOICE, CHOICE_WEIGHT = re.compile(r"(?:: )?[A-D]\.?| Turn .+"), 8.0
+CHOICE = re.compile(r"(?:: )?[A-D]\.?| Turn .+")
+CHOICE_WEIGHT = 8.0
 """Option letters and turns, at most one token in a hundred, and their additional loss weight."""
 WALK_LINE = 2
 """Index of the reply line that announces a walk."""
@@ -86,7 +87,8 @@ class Batch:
         words = {"input_ids": self.ids, "position_ids": self.positions}
         if not len(self.images):
             return words
-        patch, merge = config.vision_config.patch_size, config.vision_config.spatial_merge_size
+        patch = config.vision_config.patch_size
+        merge = config.vision_config.spatial_merge_size
         count, height, width, _ = self.images.shape
         return words | {
             "pixel_values": patches(self.images, patch, merge),
@@ -196,7 +198,8 @@ class RowMaker:
         (view_ids,), positions = self._empty_turn
         ids = self._ids(before)
         positions = np.concatenate([np.broadcast_to(np.arange(len(ids)), (3, len(ids))), len(ids) + positions], axis=1)
-        views, shown = stored.views[turn : turn + 1], stored.shown[turn : turn + 1]
+        views = stored.views[turn : turn + 1]
+        shown = stored.shown[turn : turn + 1]
         row = self._make_row([ids + view_ids], positions, [self._ids(text)], views, shown)
         return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
 
@@ -325,7 +328,8 @@ def patches(images: torch.Tensor, patch_size: int, merge_size: int) -> torch.Ten
     """(N * patches, 3 * 2 * patch_size²) float32 from images (N, H, W, 3) uint8, in the layout of Qwen's image
     processor: scaled to -1..1, duplicated along time, patches of a merged square adjacent."""
     count, height, width, _ = images.shape
-    rows, columns = height // patch_size // merge_size, width // patch_size // merge_size
+    rows = height // patch_size // merge_size
+    columns = width // patch_size // merge_size
     scaled = images.float() / 127.5 - 1.0
     grid = scaled.reshape(count, rows, merge_size, patch_size, columns, merge_size, patch_size, 3)
     ordered = grid.permute(0, 1, 4, 2, 5, 7, 3, 6).unsqueeze(6).expand(-1, -1, -1, -1, -1, -1, 2, -1, -1)

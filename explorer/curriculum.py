@@ -116,7 +116,9 @@ class Plan:
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
         span = self.span(step)
-        done, total, warmup = step - span.leg_first, span.leg_end - span.leg_first, self.warmup * self.scale
+        done = step - span.leg_first
+        total = span.leg_end - span.leg_first
+        warmup = self.warmup * self.scale
         left = (total - done) / max(1.0, self.cooldown * total)
         return span.leg.learning_rate * min((done + 1) / max(1.0, warmup), 0.05 + 0.95 * min(1.0, left))
 

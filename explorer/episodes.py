@@ -112,13 +112,15 @@ def room_episodes(seed: int, index: int) -> Iterator[Episode]:
 
 def _answered(lessons: Sequence[Lesson], scene: Scene) -> MemoryJournal:
     """Let the teachers answer the questions; blind ones' questions show blank views."""
-    journal, starts = MemoryJournal(), {lesson.state.question.id: lesson.start for lesson in lessons}
+    journal = MemoryJournal()
+    starts = {lesson.state.question.id: lesson.start for lesson in lessons}
     policy = TeacherPolicy({lesson.state.question.id: lesson.teacher for lesson in lessons})
     for renderer, blind in ((RaycastRenderer(), False), (BlindRenderer(), True)):
         states = [lesson.state for lesson in lessons if lesson.teacher.blind == blind]
         if states:
             library = OneSceneLibrary(scene, starts, renderer, CAMERA)
-            turns, total = 1 + max(state.steps for state in states), len(journal.rows) + len(states)
+            turns = 1 + max(state.steps for state in states)
+            total = len(journal.rows) + len(states)
             with ThreadPoolExecutor(VIEW_THREADS) as pool:
                 run = Run(library, policy, journal, pool)
                 answer_questions(Scheduler(states, len(states), turns), run, total, show_progress=False)
@@ -136,7 +138,8 @@ def _lessons(seed: int, index: int) -> tuple[Scene, list[Lesson]]:
     rng = np.random.default_rng([seed, index, 1])
     first = draw_first_view(scene, RaycastRenderer(), CAMERA)
     places = standing_points(room.plan, [thing.box for thing in room.objects])
-    lessons, rules = [], Rules(checkpoint_prompts(EMBEDDED))
+    lessons = []
+    rules = Rules(checkpoint_prompts(EMBEDDED))
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):
         question = _question(row)
         is_blind = bool(rng.random() < BLIND_SHARE)
@@ -166,7 +169,9 @@ def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
 
 
 def _episode(lesson: Lesson, journal: MemoryJournal) -> Episode:
-    state, teacher, turns = lesson.state, lesson.teacher, len(lesson.state.turns)
+    state = lesson.state
+    teacher = lesson.teacher
+    turns = len(lesson.state.turns)
     messages = [message["text"] for message in journal.conversation_of(state.episode)]
     images = np.stack([seen.view for seen in journal.turns_of(state.episode)])
     patches = (turns, images.shape[1] // PATCH_PX, images.shape[2] // PATCH_PX)

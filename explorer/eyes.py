@@ -76,8 +76,10 @@ def note_accuracy(backend: Backend, views: Sequence[tuple[Conversation, str]]) -
         part = views[start : start + BATCH]
         replies = backend.generate([each for each, _ in part], action_format())
         for (conversation, truth), reply in zip(part, replies, strict=True):
-            said, true = notes_in(reply.text), notes_in(truth)
-            said_count, true_count = said_count + len(said), true_count + len(true)
+            said = notes_in(reply.text)
+            true = notes_in(truth)
+            said_count = said_count + len(said)
+            true_count = true_count + len(true)
             pairs += matched(said, true)
             backend.release(conversation)
     offsets = [_distance_m(a, b) for a, b in pairs]

@@ -49,7 +49,9 @@ def init_weights(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast")
     """
     import torch
 
-    config, visual, language = model.config, model.model.visual, model.model.language_model
+    config = model.config
+    visual = model.model.visual
+    language = model.model.language_model
     with torch.no_grad():
         for layer in language.layers:
             for matrix in (layer.self_attn.o_proj, layer.mlp.down_proj):
@@ -74,7 +76,8 @@ def position_embeddings(count: int, width: int) -> np.ndarray:
     side = round(count**0.5)
     angles = np.pi * np.arange(side)[:, None] / (side - 1) * np.array(HALF_WAVES)
     waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    rows, columns = np.repeat(waves, side, axis=0), np.tile(waves, (side, 1))
+    rows = np.repeat(waves, side, axis=0)
+    columns = np.tile(waves, (side, 1))
     features = np.concatenate([rows, columns], axis=1)
     projection = np.random.default_rng(0).normal(size=(features.shape[1], width))
     return (POSITION_STD * features @ projection / np.sqrt(2 * len(HALF_WAVES))).astype(np.float32)
@@ -130,9 +133,12 @@ def use_fast_layers(model: "PreTrainedModel", compiled: bool = False) -> None:
     def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, causal: bool) -> Tensor:
         with torch.autocast(query.device.type, enabled=False):
             if query.device.type == "cpu":
-                query, key, value = query.float(), key.float(), value.float()
+                query = query.float()
+                key = key.float()
+                value = value.float()
             else:
-                key, value = key.to(query.dtype), value.to(query.dtype)
+                key = key.to(query.dtype)
+                value = value.to(query.dtype)
             return torch.nn.functional.scaled_dot_product_attention(
                 query, key, value, attn_mask=mask, scale=scaling, is_causal=causal and mask is None,
                 enable_gqa=query.shape[1] != key.shape[1],

@@ -104,7 +104,8 @@ def make_practice(rng: Generator) -> Practice:
 def read_off(rng: Generator, notes: Sequence[Note]) -> str:
     """Facts about random objects in the notes: sizes, counts (repeated categories first), and which of two is nearer.
     Rows with a view contain them too, because skills learned from text alone do not transfer to rows with images."""
-    singles, categories = _singles(notes), [note.category for note in notes]
+    singles = _singles(notes)
+    categories = [note.category for note in notes]
     drawn = [singles[place] for place in rng.permutation(len(singles))]
     names = [categories[place] for place in rng.permutation(len(categories))]
     names = sorted(dict.fromkeys(names), key=lambda name: categories.count(name) == 1)
@@ -234,7 +235,8 @@ class _Author:
     instead of looking it up."""
 
     def __init__(self, rng: Generator, notes: Sequence[Note]) -> None:
-        self._rng, self._notes = rng, notes
+        self._rng = rng
+        self._notes = notes
         self._singles = _singles(notes)
         self._most_turns = min(MOST_BLANKS, len(self._singles) - 2)
         self._options = self._draw_options()

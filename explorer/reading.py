@@ -179,7 +179,8 @@ def nearest_words(name: str, letters: Mapping[str, str], found: Mapping[str, Seq
         note = min(found[option], key=lambda note: _distance_m(centre, note))
         gap = round(_distance_m(centre, note), 1)
         if gap < least:
-            nearest, least = letters[option], gap
+            nearest = letters[option]
+            least = gap
         words.append(f"{letters[option]}. {option} {note.place}, {apart(note, centre)}, {gap:.1f} m; {nearest}")
     return "; ".join(words), nearest
 
@@ -192,7 +193,8 @@ def direction_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
     """The reasoning (the headings from the first object to the second and third, and the turn between them) and the
     side."""
     a, b, c = (first[name] for name in about.names)
-    faced, aside = heading_deg(b, a), heading_deg(c, a)
+    faced = heading_deg(b, a)
+    aside = heading_deg(c, a)
     side = side_of(turn_deg(faced, aside))
     words = f"{b.category} {apart(b, a)} {faced}; {c.category} {apart(c, a)} {aside}; {turn_words(faced, aside)}"
     return f"{words}, {side}", side
@@ -227,9 +229,12 @@ def quadrant_of(turn: int) -> str:
 def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
     """The turns of a route from centre to centre: the reasoning and the answer. A stop without a BLANK before it is
     the object already faced."""
-    place, faced = first[about.names[0]], first[about.names[1]]
+    place = first[about.names[0]]
+    faced = first[about.names[1]]
     heading = heading_deg(faced, place)
-    words, turns, blank = [f"{faced.category} {apart(faced, place)} {heading}"], [], False
+    words = [f"{faced.category} {apart(faced, place)} {heading}"]
+    turns = []
+    blank = False
     for step in about.steps:
         if step == BLANK:
             blank = True

@@ -84,7 +84,8 @@ def write_shard(path: Path, episodes: Iterable["Episode"]) -> None:
 def read_shard(path: Path) -> list[StoredEpisode]:
     """Read one room's demonstrations."""
     with np.load(path) as arrays:
-        content, ends = arrays["views"].tobytes(), np.cumsum(arrays["sizes"])
+        content = arrays["views"].tobytes()
+        ends = np.cumsum(arrays["sizes"])
         records: list[dict[str, Any]] = json.loads(arrays["texts"].tobytes())
         starts = ends - arrays["sizes"]
         shown = arrays["shown"]

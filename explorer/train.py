@@ -102,7 +102,8 @@ class Rows:
         return self._pools[kind][1]
 
     def _length(self, kind: str, source: Source) -> int:
-        episode, turn = self._episodes[source[0]], source[1]
+        episode = self._episodes[source[0]]
+        turn = source[1]
         if kind == "drills":
             return sum(map(len, episode.replies))
         return len(episode.replies[turn]) if kind in ("views", "second looks") else len(episode.views)
@@ -127,7 +128,9 @@ class Batches(Dataset[Batch]):
     """The batches of a plan, indexed by step."""
 
     def __init__(self, rows: Rows, plan: Plan, pad_id: int) -> None:
-        self._rows, self._plan, self._pad_id = rows, plan, pad_id
+        self._rows = rows
+        self._plan = plan
+        self._pad_id = pad_id
 
     def __len__(self) -> int:
         return self._plan.steps
@@ -181,7 +184,10 @@ class Trainer:
     ) -> None:
         """`demonstrations` gives the files of rooms and makes those that are missing. Raises CannotTrain if the folder
         contains a run with another plan or other model sizes."""
-        self.folder, self.plan, self.device, self.workers = folder, plan, device, workers
+        self.folder = folder
+        self.plan = plan
+        self.device = device
+        self.workers = workers
         self._demonstrations = demonstrations
         self.in_bfloat16 = computes_in_bfloat16(device)
         self.begun_with = asdict(plan) | {"sizes": asdict(sizes)}
@@ -208,7 +214,9 @@ class Trainer:
             self.model.load_state_dict(state["model"])
             self.patches.load_state_dict(state["patches"])
             self.optimizer.load_state_dict(state["optimizer"])
-            self.step, self.seconds, self.curve = state["step"], state["seconds"], state["curve"]
+            self.step = state["step"]
+            self.seconds = state["seconds"]
+            self.curve = state["curve"]
 
     def batches(self, leg: Leg) -> Batches:
         """The batches of a leg's steps."""
@@ -229,7 +237,8 @@ class Trainer:
         seed and the step, and nothing else is random.
         """
         last = self.plan.steps if until is None else until
-        started, losses = time.monotonic() - self.seconds, []
+        started = time.monotonic() - self.seconds
+        losses = []
         while self.step < last:
             span = self.plan.span(self.step)
             steps = range(self.step, min(last, span.leg_end))

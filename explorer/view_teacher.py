@@ -49,10 +49,14 @@ class ViewTeacher(Policy):
         return state.read(Reply(self._reply(state)))
 
     def _reply(self, state: QuestionState) -> str:
-        env, here, draw = state.environment, state.observation.pose, random.Random(f"{state.question.id} {state.turn}")
+        env = state.environment
+        here = state.observation.pose
+        draw = random.Random(f"{state.question.id} {state.turn}")
         goal = CameraPose.of_text(state.question.ground_truth or "")
-        photo, view = self._notes(state, goal, CAMERA), self._notes(state, here, state.observation.camera)
-        ahead, turn = here.relative(goal), round(here.turn_to(goal))
+        photo = self._notes(state, goal, CAMERA)
+        view = self._notes(state, here, state.observation.camera)
+        ahead = here.relative(goal)
+        turn = round(here.turn_to(goal))
         thought = f"Photo: {'; '.join(photo.values())}. " if state.turn == 0 else ""
         thought += f"Here: {'; '.join(view.values())}. " if view else "Here: nothing. "
         there = np.hypot(ahead.x_m, ahead.y_m) <= NEAR_M and abs(turn) <= NEAR_DEG
@@ -79,14 +83,16 @@ class ViewTeacher(Policy):
     @staticmethod
     def _notes(state: QuestionState, pose: CameraPose, camera: Intrinsics) -> dict[int, str]:
         """The largest objects in a view by their index, left to right: bearing in degrees, category and metres."""
-        env, boxes = state.environment, state.environment.library.boxes_of(state.question)
+        env = state.environment
+        boxes = state.environment.library.boxes_of(state.question)
         pixels = object_pixels(env.scene, pose, camera, geometry_of(boxes))
         shown = [i for i in np.argsort(-pixels) if pixels[i] >= enough_pixels(camera.width, camera.height)][:MOST_NOTES]
         notes: list[tuple[float, int, str]] = []
         for index in shown:
             center_x, center_y, center_z = boxes[index].center
             away = pose.relative(CameraPose(center_x, center_y, center_z, 0.0))
-            bearing, metres = np.degrees(np.arctan2(away.y_m, away.x_m)), np.hypot(away.x_m, away.y_m)
+            bearing = np.degrees(np.arctan2(away.y_m, away.x_m))
+            metres = np.hypot(away.x_m, away.y_m)
             notes.append(
                 (-bearing, int(index), f"{round(bearing / 5) * 5:+d} {boxes[index].category} {stepped(metres):.2f} m")
             )

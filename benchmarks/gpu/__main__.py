@@ -39,7 +39,8 @@ class Recorder:
     """A pytest plugin that selects tests by name and adds their outcomes to the results."""
 
     def __init__(self, results: Results, words: Sequence[str] | None) -> None:
-        self._results, self._words = results, words
+        self._results = results
+        self._words = words
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the chosen tests."""
@@ -83,11 +84,13 @@ def run_measurements(lab: Lab, results: Results, words: Sequence[str] | None) ->
     for name, measure in chosen:
         started = time.monotonic()
         try:
-            passed, detail = True, measure(lab, results)
+            passed = True
+            detail = measure(lab, results)
         except Exception as error:  # noqa: BLE001 (a crash must not stop the other measurements)
             results.tracebacks[name] = traceback.format_exc()
             # Later lines of CUDA errors are boilerplate.
-            passed, detail = False, traceback.format_exception_only(error)[-1].partition("\n")[0]
+            passed = False
+            detail = traceback.format_exception_only(error)[-1].partition("\n")[0]
         if not passed:
             succeeded = False
             lab.free_memory()

@@ -70,7 +70,8 @@ class Engine:
     """A model runner with its encoder."""
 
     def __init__(self, encoder: ConversationEncoder, runner: ModelRunner) -> None:
-        self.encoder, self.runner = encoder, runner
+        self.encoder = encoder
+        self.runner = runner
 
     def generate(self, conversations: Sequence[Conversation]) -> GeneratedBatch:
         """Generate one reply per conversation; the device is idle before and after."""
@@ -89,7 +90,8 @@ class Bench:
     """A model of one shape with random weights on a device."""
 
     def __init__(self, shape: str, device: torch.device, dtype: torch.dtype) -> None:
-        self.shape, self.dtype = shape, dtype
+        self.shape = shape
+        self.dtype = dtype
         self._lengths: dict[tuple[int, tuple[int, int], int], int] = {}
         self.model, self.processor = build(shape, device, dtype, seed=0)
         self._end_ids = list(self.model.generation_config.eos_token_id)
@@ -240,7 +242,9 @@ class Counted:
 @contextmanager
 def counting() -> Iterator[Counted]:
     """Count CUDA graphs and compiled programs, record peak memory and token times, collect warnings of `models`."""
-    counted, warned, on_cuda = Counted(), BufferingHandler(sys.maxsize), torch.cuda.is_initialized()
+    counted = Counted()
+    warned = BufferingHandler(sys.maxsize)
+    on_cuda = torch.cuda.is_initialized()
     warned.setLevel(logging.WARNING)
     programs = counters["stats"]["unique_graphs"]
 

@@ -11,7 +11,8 @@ from torch.utils import collect_env
 
 def machine(device: torch.device) -> dict[str, Any]:
     """Facts about this machine; call it before anything changes PyTorch's settings."""
-    is_cuda, cuda = device.type == "cuda", torch.backends.cuda
+    is_cuda = device.type == "cuda"
+    cuda = torch.backends.cuda
     facts: dict[str, Any] = {
         "device": platform.machine(),
         "python": platform.python_version(),

@@ -64,7 +64,8 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _machine(record: dict[str, Any]) -> str:
-    machine, settings = record["machine"], record["settings"]
+    machine = record["machine"]
+    settings = record["settings"]
     rates = machine.get("rates")
     measured = (
         f"; copies {rates['bytes_per_s'] / 1e9:,.0f} GB/s, multiplies {rates['flop_per_s'] / 1e12:,.1f} TFLOP/s"

@@ -34,7 +34,8 @@ Measure = Callable[[Lab, Results], str]
 
 def measurements(lab: Lab) -> list[tuple[str, Measure]]:
     """All measurements in order, the most important first, by name."""
-    large, second = lab.sizes.large, lab.sizes.second
+    large = lab.sizes.large
+    second = lab.sizes.second
 
     def schedule(shape: str, name: str, steps: Steps) -> tuple[str, Measure]:
         return f"schedule: {shape}, {name}, {steps}", partial(time_schedule, shape=shape, name=name, steps=steps)
@@ -132,7 +133,8 @@ def steps_at_all_rows(
         programs += figures.programs
         results.steps.append(asdict(figures))
         results.save()
-        step, image = figures.step_ms / figures.roofline_step_ms, figures.image_ms / figures.roofline_image_ms
+        step = figures.step_ms / figures.roofline_step_ms
+        image = figures.image_ms / figures.roofline_image_ms
         summaries.append(
             f"{count} rows {figures.step_ms:.1f} ms per step ({step:.1f} x roofline), {figures.image_ms:.1f} per image "
             f"({image:.1f} x){counted.notes}"
@@ -159,7 +161,9 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
             for conversation, row in zip(conversations, last.rows, strict=True):
                 workload.proceed(conversation, row.tokens, turn)
     new = sum(tokens) - sum(row.reused for row in last.rows)
-    step_count, work, rates = sizes.step_tokens - 1, work_of(bench.model, lab.dtype.itemsize), lab.rates
+    step_count = sizes.step_tokens - 1
+    work = work_of(bench.model, lab.dtype.itemsize)
+    rates = lab.rates
     step_s = work.least_seconds(rates, rows, 0, 0, sum(tokens), step_count) / step_count
     prefill_s = work.least_seconds(rates, rows, new, rows * workload.patches, 0, 0)
     figures = StepFigures(
@@ -183,7 +187,8 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
 
 def cudnn_effect(lab: Lab, results: Results) -> str:
     """Time eager steps with cuDNN attention; the difference is the cost of its plans."""
-    rows, shape = lab.sizes.rows[0], lab.sizes.large
+    rows = lab.sizes.rows[0]
+    shape = lab.sizes.large
     summary = steps_at_all_rows(lab, results, "eager", cudnn=True, rows=(rows,))
     without = next(
         (one["step_ms"] for one in results.steps
@@ -202,11 +207,13 @@ def _counts_per_step(lab: Lab, steps: Steps, observe: Callable[[Callable[[], obj
 
     Uses the difference between replies of _LONG and of _SHORT tokens, which cancels prefill and other costs per call.
     """
-    bench, rows = lab.bench(lab.sizes.large, lab.dtype), lab.sizes.rows[0]
+    bench = lab.bench(lab.sizes.large, lab.dtype)
+    rows = lab.sizes.rows[0]
     workload = Workload(rows, 2, lab.sizes.image_size)
     counts = []
     for tokens in (_SHORT, _LONG):
-        engine, conversations = bench.engine(steps, tokens), workload.begin()
+        engine = bench.engine(steps, tokens)
+        conversations = workload.begin()
         first = engine.generate(conversations)
         for conversation, row in zip(conversations, first.rows, strict=True):
             workload.proceed(conversation, row.tokens, 0)
@@ -289,7 +296,10 @@ class _TimedSchedule:
     """Runs turns of a schedule; generates only the first `tokens` of each reply and scales times to full replies."""
 
     def __init__(self, lab: Lab, bench: Bench, schedule: Schedule, steps: Steps, tokens: int) -> None:
-        self._sizes, self._bench, self._schedule, self._steps = lab.sizes, bench, schedule, steps
+        self._sizes = lab.sizes
+        self._bench = bench
+        self._schedule = schedule
+        self._steps = steps
         self._tokens = tokens
         self.factor = (self._sizes.tokens - 1) / (tokens - 1)
 
@@ -309,7 +319,8 @@ class _TimedSchedule:
 
     def seconds(self, measured: Measured, turns: slice) -> dict[str, float]:
         """Estimated seconds of these turns with full replies, by field of ScheduleFigures."""
-        total_s, prefill_s = sum(measured.turn_seconds[turns]), sum(measured.turn_prefill_seconds[turns])
+        total_s = sum(measured.turn_seconds[turns])
+        prefill_s = sum(measured.turn_prefill_seconds[turns])
         decode_s = sum(measured.turn_decode_seconds[turns])
         parts = {"prefill_s": prefill_s, "decode_s": self.factor * decode_s, "host_s": total_s - prefill_s - decode_s}
         return {**parts, "seconds": sum(parts.values())}
@@ -342,7 +353,8 @@ def _lockstep(lab: Lab, bench: Bench, schedule: Schedule, steps: Steps) -> Sched
     sizes = lab.sizes
     timed = _TimedSchedule(lab, bench, schedule, steps, sizes.tokens)
     measured = timed.turns(sizes.questions, sizes.turns)
-    images, views = measured.images_encoded, sizes.questions * sizes.turns
+    images = measured.images_encoded
+    views = sizes.questions * sizes.turns
     assert images == views, f"{images} images encoded for {views} views: conversations were evicted"
     least_s = roofline_s(bench.model, lab.rates, measured, sizes.tokens)
     figures = _figures(lab, bench, schedule, steps, timed.seconds(measured, slice(None)), "", measured.seconds)
@@ -351,7 +363,8 @@ def _lockstep(lab: Lab, bench: Bench, schedule: Schedule, steps: Steps) -> Sched
 
 def _sampled(lab: Lab, bench: Bench, schedule: Schedule, steps: Steps) -> ScheduleFigures:
     """Batched turns of all questions, other turns of one question only; only the first tokens of replies."""
-    sizes, batched = lab.sizes, schedule.batched_turns
+    sizes = lab.sizes
+    batched = schedule.batched_turns
     timed = _TimedSchedule(lab, bench, schedule, steps, sizes.sample_tokens)
     timed.turns(1, 2)  # loads kernels
     alone = timed.turns(1, sizes.turns)
@@ -377,7 +390,8 @@ def _figures(
 
 def parts(lab: Lab, results: Results) -> str:
     """Time three turns whose replies have different lengths, as CUDA graphs, without each of what makes them fast."""
-    bench, sizes = lab.bench(lab.sizes.large, lab.dtype), lab.sizes
+    bench = lab.bench(lab.sizes.large, lab.dtype)
+    sizes = lab.sizes
     without: dict[str, AbstractContextManager] = {
         "nothing": nullcontext(),
         "reading several steps at once": patch.object(steps, "STEPS_PER_READ", 1),

@@ -72,7 +72,8 @@ def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> 
     """Answer each question on its own thread, at most `batch_size` at a time; the policy's engine batches them."""
     if scheduler.batch_size > 1 and not run.policy.is_blinded:
         log.info("CONCURRENT: %d questions at a time, batched by the engine", scheduler.batch_size)
-    stop, running = Event(), dict[Future[None], QuestionState]()
+    stop = Event()
+    running = dict[Future[None], QuestionState]()
     with ThreadPoolExecutor(scheduler.batch_size, thread_name_prefix="question") as threads:
         try:
             while scheduler.has_work or running:  # a question may be final before its thread has ended
@@ -118,7 +119,8 @@ class Announcer:
 
     def __call__(self, batch: Sequence[QuestionState]) -> None:
         """Log a batch's turn or phase, if not logged before."""
-        turns, most = sorted({state.turn for state in batch}), self._scheduler.max_batched_turns
+        turns = sorted({state.turn for state in batch})
+        most = self._scheduler.max_batched_turns
         if turns[0] >= most:
             if not self._continuing:
                 log.info("SEQUENTIAL PHASE: %d at a time", len(batch))
@@ -130,9 +132,11 @@ class Announcer:
         cohort = self._scheduler.cohort
         if (turns, cohort) != self._told:
             which = f", cohort {cohort[0]} of {cohort[1]}" if cohort else ""
-            at, last = "-".join(map(str, sorted({turns[0], turns[-1]}))), max(most - 1, turns[-1])
+            at = "-".join(map(str, sorted({turns[0], turns[-1]})))
+            last = max(most - 1, turns[-1])
             log.info("BATCHED TURN %s/%d%s", at, last, which)
-        self._told, self._continuing = (turns, cohort), set()
+        self._told = (turns, cohort)
+        self._continuing = set()
 
 
 @contextmanager

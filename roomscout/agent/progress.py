@@ -42,8 +42,10 @@ class Progress:
         budget: Budget | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.total, self.done = total, len(rows)
-        self._scores, self._budget = ScoresByType(benchmark) if benchmark else None, budget
+        self.total = total
+        self.done = len(rows)
+        self._scores = ScoresByType(benchmark) if benchmark else None
+        self._budget = budget
         self._failed, self._turns_each = 0, turns_each
         self._noun = "turns" if turns_each > 1 else "questions"
         self._in_notebook = shown and console.is_jupyter
@@ -60,7 +62,9 @@ class Progress:
         )
         self._has_bar = not self._bar.disable or self._in_notebook
         self._level = logging.INFO if shown and not self._has_bar else logging.DEBUG
-        self._clock, self._began, self._logged_at = clock, clock(), -math.inf
+        self._clock = clock
+        self._began = clock()
+        self._logged_at = -math.inf
         self._done_before = self._logged = self.done
         for row in rows:
             self._count(row)
@@ -92,12 +96,14 @@ class Progress:
 
     def tell(self) -> None:
         """Log a line such as "120 of 5130 questions, overall 43.1 %, 812 an hour, 6:10:14 left", if that is due."""
-        now, new = self._clock(), self.done - self._logged
+        now = self._clock()
+        new = self.done - self._logged
         enough = new >= LINE_EVERY_SHARE * self.total and now - self._logged_at >= LINE_REST_S
         due = enough or now - max(self._began, self._logged_at) >= LINE_EVERY_S
         if not due or self.total == 1 or self.done == self._logged == self.total:
             return
-        self._logged, self._logged_at = self.done, now
+        self._logged = self.done
+        self._logged_at = now
         parts = [f"{self.done} of {self.total} questions", self._overall()]
         if finished := self.done - self._done_before:
             hourly = 3600 * finished / max(now - self._began, 1e-3)
@@ -121,7 +127,9 @@ class Progress:
     def _drawn(self) -> dict[str, str]:
         """The bar in the output of a notebook's cell, which needs IPython alone, unlike rich's."""
         task = self._bar.tasks[0]
-        done, total, left = f"{task.completed:g}", f"{task.total:g}", task.time_remaining
+        done = f"{task.completed:g}"
+        total = f"{task.total:g}"
+        left = task.time_remaining
         ends = f"{timedelta(seconds=round(left))} left" if left else ""
         text = ", ".join(filter(None, [f"{self._noun} {done}/{total}", task.fields["score"], ends]))
         return {"text/plain": text, "text/html": f"<progress value='{done}' max='{total}'></progress> {text}"}

@@ -123,7 +123,8 @@ class Session:
     """A run in this process: its folder once it has one, what its turns share once it has started, and its outcome."""
 
     def __init__(self, spec: RunSpec, show_view: ShowView | None = None):
-        self.spec, self.show_view = spec, show_view
+        self.spec = spec
+        self.show_view = show_view
         self.stack = ExitStack()
         self.log: RunWriter | None = None
         self.run: Run | None = None
@@ -162,13 +163,15 @@ class Session:
     @property
     def is_pending(self) -> bool:
         """Whether an answer is to come."""
-        questions, journal = self.spec.questions, self.log
+        questions = self.spec.questions
+        journal = self.log
         return journal is None or any(pending_samples(journal, each.id, questions.samples) for each in questions.here)
 
     def facts(self) -> SessionFacts:
         """The figures of this process so far."""
         assert self.run is not None, "a session that has started has figures"
-        seconds, finished = time.perf_counter() - self.started_s, len(self.run.log.rows) - self.done_before
+        seconds = time.perf_counter() - self.started_s
+        finished = len(self.run.log.rows) - self.done_before
         return SessionFacts(
             seconds=round(seconds, 3),
             questions=finished,
@@ -181,7 +184,9 @@ class Session:
 
 def start(session: Session, loaded: Loaded | None = None, queue: Queue | None = None) -> Work | None:
     """Load what a run needs, unless it is `loaded`, and begin or resume its folder; returns what is to be answered."""
-    spec, record, stack = session.spec, session.spec.record, session.stack
+    spec = session.spec
+    record = session.spec.record
+    stack = session.stack
     if record.folder is not None:
         session.log = opened_again(record.folder, record.resume_flags, record.retry_failed, stack)
         require_same_scans(session.log, spec.questions, spec.world)
@@ -194,7 +199,9 @@ def start(session: Session, loaded: Loaded | None = None, queue: Queue | None = 
         stack.callback(session.log.close)
     else:
         session.log.note_resumption(dict(record.changed), record.revision, record.price)
-    folder, show_view, budget = session.log.folder, session.show_view, None
+    folder = session.log.folder
+    show_view = session.show_view
+    budget = None
     stack.enter_context(log_to_file(folder / "run.log"))
     log.log(logging.DEBUG if spec.questions.is_one else logging.INFO, "Run folder: %s", folder)
 
@@ -203,17 +210,21 @@ def start(session: Session, loaded: Loaded | None = None, queue: Queue | None = 
             show_view(state, folder / str(state.episode) / image_name(state.turn))
 
     if record.price is not None:
-        amount, before = math.inf if record.budget is None else record.budget, RunReader(folder)
+        amount = math.inf if record.budget is None else record.budget
+        before = RunReader(folder)
         taken = {episode: before.turns(episode) for episode in before.begun}
         budget = Budget(record.price, amount, taken, {row.episode for row in session.log.rows})
     work = _work_of(spec, loaded, session.log, stack, queue, turn_begins=show, budget=budget)
-    session.run, session.started_s, session.done_before = work[1], time.perf_counter(), len(session.log.rows)
+    session.run = work[1]
+    session.started_s = time.perf_counter()
+    session.done_before = len(session.log.rows)
     return work
 
 
 def finish(session: Session) -> None:
     """Write the exports, and print the scores of a run, or how to resume it with twice the budget if that is spent."""
-    run_log, run = session.log, session.run
+    run_log = session.log
+    run = session.run
     assert run_log is not None, "a session that has started has a folder"
     if run is None or run.budget is None or not run.budget.is_spent or not session.is_pending:
         session.outcome = report(run_log, None if run is None else session.facts())
@@ -221,7 +232,8 @@ def finish(session: Session) -> None:
             log.log(RESULT, "Some questions failed; to retry them, add --retry-failed")
         return
     run_log.export(session.facts())
-    amount, spent = run.budget.amount, in_money(run.budget.spent)
+    amount = run.budget.amount
+    spent = in_money(run.budget.spent)
     left = counted(session.spec.questions.episodes - len(run_log.rows), "answer")
     stopped = "--budget %g is spent (%s so far): %s not begun or not finished; finished turns are on disk. To resume:"
     log.error(stopped, amount, spent, left)
@@ -232,7 +244,8 @@ def finish(session: Session) -> None:
 
 def report(run_log: RunWriter, facts: SessionFacts | None = None) -> Outcome:
     """Write the exports, and print the scores of a run."""
-    summary, rows = run_log.export(facts), run_log.rows
+    summary = run_log.export(facts)
+    rows = run_log.rows
     for line in closing_lines(run_log.folder, run_log.facts, summary, rows, run_log.benchmark):
         log.log(RESULT, "%s", line)
     return Outcome(1 if any(row.failed for row in rows) or summary.errors else 0, rows, run_log.folder)
@@ -241,7 +254,9 @@ def report(run_log: RunWriter, facts: SessionFacts | None = None) -> Outcome:
 def load(spec: RunSpec, stack: ExitStack) -> Loaded:
     """Load the policy, the renderer and the scans of a run; `stack` closes them. Open3D is loaded after PyTorch, as
     CUDA requires (see `make_renderer`). Raises RenderError, ModelError or QuestionError."""
-    world, engine, renderer = spec.world, spec.engine, None
+    world = spec.world
+    engine = spec.engine
+    renderer = None
     library: ScanLibrary | FilmLibrary
     if world.films is not None:
         shown = dict[tuple[str, str], str]()  # the hashes of the videos that finished questions were about
@@ -276,7 +291,8 @@ def load(spec: RunSpec, stack: ExitStack) -> Loaded:
 def taken_over(before: RunSpec, loaded: Loaded, spec: RunSpec) -> Loaded | None:
     """What an earlier run has loaded, for a run with the same scans and the same model, perhaps with another prompt or
     length; None if it takes others."""
-    engine, policy = spec.engine, loaded.policy
+    engine = spec.engine
+    policy = loaded.policy
     if before.world != spec.world or engine.name != before.engine.name or engine.policy or engine.options is None:
         return None
     backend = policy.backend if isinstance(policy, ModelPolicy) else None
@@ -298,12 +314,14 @@ def make_scans(questions: QuestionSpec, world: WorldSpec) -> None:
 def report_scans(questions: QuestionSpec, world: WorldSpec, required: bool, boxes: bool = False) -> None:
     """Log how many scenes have a scan, or a video; if it is `required`, raises ScanNotFound if none has. With `boxes`,
     also raises ConfigError if it is required and no scan has known boxes of its objects."""
-    asked, films = questions.here, world.films
+    asked = questions.here
+    films = world.films
     if films is not None or world.ply is None:
         missing = films.missing(asked) if films else missing_scans(asked, world.scan_root, world.layouts)
         number = len({question.scene for question in asked})
         if required and len(missing) == number:
-            first, scenes = next(iter(missing.values())), counted(number, "scene")
+            first = next(iter(missing.values()))
+            scenes = counted(number, "scene")
             if films is not None:
                 raise VideoNotFound(first)
             why = f"{world.scan_root} has no scan of {scenes} asked about: --scan-root takes the folder with the scans"
@@ -311,7 +329,8 @@ def report_scans(questions: QuestionSpec, world: WorldSpec, required: bool, boxe
         if missing and films is None:
             log_scan_table(asked, missing)
         else:
-            found, what = number - len(missing) if missing else "all", "video" if films else "scan"
+            found = number - len(missing) if missing else "all"
+            what = "video" if films else "scan"
             about = counted(len(asked), "question"), counted(number, "scene")
             log.info("%s about %s, %s with a %s", *about, found, what)
             _warn_of(missing, what)
@@ -336,7 +355,8 @@ def _warn_of(missing: Mapping[tuple[str, str], str], what: str) -> None:
 
 def _require_boxes(questions: Sequence[Question], world: WorldSpec) -> None:
     """Raise ConfigError, which names the first scan, if no scan of these questions has known boxes of its objects."""
-    known, errors = KnownBoxes(), list[BoxError]()
+    known = KnownBoxes()
+    errors = list[BoxError]()
     for question in {question.scene: question for question in questions}.values():
         try:
             known_boxes(known, world.ply or scan_of(question, world.scan_root, world.layouts), question.scene_name)
@@ -369,7 +389,8 @@ def require_same_scans(run: RunWriter, questions: QuestionSpec, world: WorldSpec
     """Raise RunError if a pending question would use another scan than the run has recorded for its scene. Ignores
     scenes that the run has not begun or recorded without a fingerprint, and missing scans."""
     pending = {each.scene for each in questions.here if pending_samples(run, each.id, questions.samples)}
-    reader, begun = RunReader(run.folder), dict[tuple[str, str], tuple[Question, ScanRecord]]()
+    reader = RunReader(run.folder)
+    begun = dict[tuple[str, str], tuple[Question, ScanRecord]]()
     for episode in reader.begun:
         question = questions.asked.questions[episode.number - 1]
         if question.scene in pending and question.scene not in begun and (scan := reader.scan(episode)):
@@ -426,7 +447,9 @@ def _work_of(
     """The unfinished episodes, grouped by scan; questions are numbered by their position among those of all parts."""
     pool = stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
     run = Run(loaded.library, loaded.policy, journal, pool, spec.schedule.anytime, **more)
-    schedule, rules, policy = spec.schedule, spec.rules, loaded.policy
+    schedule = spec.schedule
+    rules = spec.rules
+    policy = loaded.policy
     number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
     kind = QuestionState if rules.video is None else VideoState
@@ -441,7 +464,8 @@ def _work_of(
 
     states = states_of(spec.questions.here if queue is None else queue.first)
     policy.expect(states)
-    batches, refill = (schedule.batch_size, schedule.max_batched_turns), schedule.refill or policy.concurrent
+    batches = (schedule.batch_size, schedule.max_batched_turns)
+    refill = schedule.refill or policy.concurrent
 
     def more_states(most: int) -> list[QuestionState]:
         while queue is not None and (taken := queue.take(math.ceil(most / samples))):

@@ -44,7 +44,8 @@ class Scheduler:
 
     def __post_init__(self, questions: Iterable[QuestionState]) -> None:
         self._waiting = deque(questions)
-        self._begun, self._limits = list[QuestionState](), dict[int, int]()
+        self._begun = list[QuestionState]()
+        self._limits = dict[int, int]()
         self._cohort, self._last_joined = 0, False
 
     def admit(self, most: int | None = None) -> list[QuestionState]:
@@ -59,7 +60,8 @@ class Scheduler:
             found = list(self.more(missing))
             self._waiting.extend(found)
             self.more = self.more if found else None
-        admitted, overtaken = list[QuestionState](), list[QuestionState]()
+        admitted = list[QuestionState]()
+        overtaken = list[QuestionState]()
         busy = Counter(map(self.lane, self._begun))
         while self._waiting and len(admitted) < places:
             state = self._waiting.popleft()

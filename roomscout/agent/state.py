@@ -171,12 +171,14 @@ class QuestionState:
     @property
     def shown(self) -> Conversation:
         """The conversation as it is sent: where earlier turns are not shown, a note stands for their message."""
-        messages, kept = list(self.conversation.messages), self.rules.keep_views
+        messages = list(self.conversation.messages)
+        kept = self.rules.keep_views
         asked = sum(message.role == "user" for message in messages)
         if kept is None or asked <= kept + 1:
             return self.conversation
         for turn in range(1, asked - kept):
-            observation, previous = self.observations[turn], self.turns[turn - 1]
+            observation = self.observations[turn]
+            previous = self.turns[turn - 1]
             messages[1 + 2 * turn] = hidden_message(self.rules.prompts, self.question, observation, previous)
         return self.conversation.showing(messages)
 
@@ -193,7 +195,8 @@ class QuestionState:
             env.reset(self.question)
         else:
             images = tuple(shot for shot in first.shots if not shot.name.startswith(PICTURE))
-            scene, pictures = library.scene_of(self.question), first.shots[len(images) :]
+            scene = library.scene_of(self.question)
+            pictures = first.shots[len(images) :]
             env.reset_at(scene, first.pose, images, pictures=pictures)
         return env
 
@@ -210,7 +213,9 @@ class QuestionState:
     def shorten(self, path: "Sequence[Move]", not_shown: str) -> None:
         """Allow these moves alone, before turn 0; `not_shown` is what they do not show well of what is needed."""
         self.environment.limit(len(path))
-        self.path, self.steps, self.not_shown = path, len(path), not_shown
+        self.path = path
+        self.steps = len(path)
+        self.not_shown = not_shown
         self.observations = [self.environment.observation]
 
     def messages(self) -> Conversation:
@@ -218,7 +223,8 @@ class QuestionState:
         if not self.rules.at_once:
             self._ask(self.turn)
         elif not self.conversation.messages:
-            prompts, question = self.rules.prompts, self.question
+            prompts = self.rules.prompts
+            question = self.question
             self.conversation.append(system_message(prompts, question, self.observations[0]))
             self.conversation.append(message_of_all_turns(prompts, question, self.observations, self.turns))
         seen = [shot for observation in self.observations for shot in observation.shown]
@@ -227,7 +233,8 @@ class QuestionState:
 
     def messages_if_last(self) -> Conversation:
         """The same with the current turn's message as if no moves were left; the conversation stays as it is."""
-        last, previous = replace(self.observation, moves_left=0), self.turns[-1] if self.turns else None
+        last = replace(self.observation, moves_left=0)
+        previous = self.turns[-1] if self.turns else None
         return self.shown.asking_instead(turn_message(self.rules.prompts, self.question, last, previous).text)
 
     def recall(self) -> None:
@@ -241,7 +248,8 @@ class QuestionState:
         if not self.conversation.messages:
             self.conversation.append(system_message(self.rules.prompts, self.question, self.observations[0]))
         if self.conversation.messages[-1].role != "user":
-            previous, observation = self.turns[turn - 1] if turn else None, self.observations[turn]
+            previous = self.turns[turn - 1] if turn else None
+            observation = self.observations[turn]
             self.conversation.append(turn_message(self.rules.prompts, self.question, observation, previous))
 
     def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
@@ -264,7 +272,9 @@ class QuestionState:
 
     def apply_rules(self, decision: Decision) -> Decision:
         """A decision with the move that the rules of the run make of it; `requested` keeps what was asked for."""
-        rules, wanted, move = self.rules, decision.action, None
+        rules = self.rules
+        wanted = decision.action
+        move = None
         if self.is_last_turn or (rules.mover is None and wanted.done and self.turn >= rules.min_turns):
             return decision
         if rules.mover is not None:
@@ -284,9 +294,12 @@ class QuestionState:
         """Move, render the next view, and append the turn, unless the decision, one of `apply_rules`, ends the
         question; raises RenderError. `batch` has the ids decided together, `forced` the answer if this were the last
         turn."""
-        started, after, reply = time.perf_counter(), None, decision.reply
+        started = time.perf_counter()
+        after = None
+        reply = decision.reply
         if not self.ends_with(decision.action):
-            env, outcome = self.environment, decision.outcome
+            env = self.environment
+            outcome = decision.outcome
             after = env.step(decision.action) if outcome is None else env.resume(outcome)
         turn = Turn(
             turn=self.turn,
@@ -314,7 +327,8 @@ class QuestionState:
 
     def _shown(self) -> dict[str, Any]:
         """What a turn records of what the model saw; of frames of a video, `VideoState` records something else."""
-        here, not_shown = self.observation, "" if self.turns else self.not_shown
+        here = self.observation
+        not_shown = "" if self.turns else self.not_shown
         shots = (*here.images, *here.pictures)
         see = tuple(shot.name for shot in shots[1:])
         return {"pose": here.pose, "see": see, "not_shown": not_shown, "shots": shots}
@@ -346,7 +360,8 @@ class QuestionState:
         """The result of a finished question, scored if it has a ground truth; a user's answer kind may fail it."""
         question = self.question
         try:
-            score, more_scores = question.score(self.answer), question.more_scores(self.answer)
+            score = question.score(self.answer)
+            more_scores = question.more_scores(self.answer)
         except AnswerKindError as error:
             self.fail("answer kind", str(error))
             score, more_scores = 0.0, {}

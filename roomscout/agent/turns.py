@@ -72,9 +72,12 @@ class Budget:
         done: Collection[EpisodeId] = (),
     ):
         """`taken` are the turns of earlier processes of the run, and `done` those of its answers that they finished."""
-        self.amount, self._price, self._lock = amount, price, Lock()
+        self.amount = amount
+        self._price = price
+        self._lock = Lock()
         self._of = {episode: self._cost(turns) for episode, turns in (taken or {}).items()}
-        self._waiting, self.spent = self._of.keys() - done, sum(self._of.values())
+        self._waiting = self._of.keys() - done
+        self.spent = sum(self._of.values())
 
     def spend(self, episode: EpisodeId, turn: Turn) -> None:
         """Count a finished turn, with the answer that was asked for as if it were the last. Raises RunError if a reply
@@ -116,7 +119,8 @@ class EngineClock:
     """Measures how long an engine has `waited` before its last call, for views and else; for one thread."""
 
     def __init__(self) -> None:
-        self._since, self._views = time.perf_counter(), 0.0
+        self._since = time.perf_counter()
+        self._views = 0.0
         self.waited: dict[str, float] = {}
 
     @contextmanager
@@ -132,7 +136,8 @@ class EngineClock:
     def call(self) -> Iterator[None]:
         """Let the engine work inside this block."""
         waited = time.perf_counter() - self._since
-        views, self._views = min(self._views, waited), 0.0
+        views = min(self._views, waited)
+        self._views = 0.0
         self.waited = {"wait_views": round(views, 4), "wait_other": round(waited - views, 4)}
         try:
             yield
@@ -145,7 +150,8 @@ class Prefetcher:
     Makes no more once their scans fill the library's cache, and none with recorded turns; videos are decoded ahead."""
 
     def __init__(self, library: SceneLibrary | FilmLibrary, journal: Journal) -> None:
-        self._library, self._journal = library, journal
+        self._library = library
+        self._journal = journal
         self._opened: dict[EpisodeId, Future[ExplorationEnv | None]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="first-views")
 
@@ -244,7 +250,8 @@ def run_batched_turn(states: Sequence[QuestionState], run: Run) -> None:
     for state in states:
         run.turn_begins(state)
     asked = [state for state in states if state.asks]
-    batch, pending = tuple(state.question.id for state in states), list[Future[None]]()
+    batch = tuple(state.question.id for state in states)
+    pending = list[Future[None]]()
     early = run.policy.decides_each and not run.anytime and len(asked) == len(states)
 
     def go_on(state: QuestionState, decide: Callable[[], Decision], forced: ForcedAnswer | None = None) -> None:
@@ -382,7 +389,8 @@ def _why_not(decision: object, state: QuestionState, final: bool | None) -> str:
     for name, kind in _TYPES.items():
         if not isinstance(value := attrgetter(name)(decision), kind):
             return f"a Decision whose {name} is {_shown(value)} instead of {getattr(kind, '__name__', kind)}"
-    action, question = decision.action, state.question
+    action = decision.action
+    question = state.question
     if final is None:
         return ""
     if action.answer is None:

@@ -93,7 +93,8 @@ def failure_lines(
 
 def sight_lines(by_sight: SightSplit) -> list[str]:
     """The split as a table: by type and sight, the answers, those below full score, and percent."""
-    types, shown = by_sight.types, [name for name in SIGHTS if name in by_sight.types["all"]]
+    types = by_sight.types
+    shown = [name for name in SIGHTS if name in by_sight.types["all"]]
     rows = []
     for name, groups in types.items():
         cells = [name]
@@ -112,7 +113,8 @@ def sight_lines(by_sight: SightSplit) -> list[str]:
 
 def error_line(by_sight: SightSplit) -> str:
     """How many of the answers below full score never saw an object, saw little of one, or saw all, as a sentence."""
-    groups, enough = by_sight.types["all"], by_sight.enough_pixels
+    groups = by_sight.types["all"]
+    enough = by_sight.enough_pixels
     below = {name: groups[name].below_full for name in SIGHTS if name in groups and groups[name].below_full}
     words = {
         "never_saw": "never saw a needed object",

@@ -54,7 +54,8 @@ def judge_run(
     reader = RunReader(folder)
     run = RunWriter(folder)
     try:
-        questions, recorded = {each.id: each for each in reader.questions}, reader.recorded_rows
+        questions = {each.id: each for each in reader.questions}
+        recorded = reader.recorded_rows
         judged = {
             (row.id, row.answer): question
             for row in [*recorded, *rows]
@@ -62,7 +63,8 @@ def judge_run(
         }
         if not judged:
             raise RunError("--judge: no answer of this run needs a judge; leave it out")
-        marks, asked = reader.marks, prompts_sha256()
+        marks = reader.marks
+        asked = prompts_sha256()
         of_others = marks is not None and (marks.judge, marks.prompts_sha256) != (judge, asked)
         if marks is not None and of_others and not replace_marks:
             prompts = " with other prompts" if marks.judge == judge else ""

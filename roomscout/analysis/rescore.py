@@ -124,7 +124,9 @@ def price_run(reader: RunReader, prices: Path) -> str:
 
 def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
     """The finished answers of a run, in their order, parsed again; their scores are those recorded. Raises RunError."""
-    facts, questions, rows = reader.facts, {each.id: each for each in reader.questions}, reader.rows
+    facts = reader.facts
+    questions = {each.id: each for each in reader.questions}
+    rows = reader.rows
     own_moves = facts.model_moves and facts.frames is None
     counted_from = facts.setting("min_turns") if own_moves else None
     if not rows:
@@ -137,9 +139,12 @@ def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
 
 def rescored(reader: RunReader, parsed: Sequence[Rescored]) -> list[Rescored]:
     """Parsed answers with their scores, those in free text by the marks of the run's judge; raises RunError."""
-    questions, marks, found = {each.id: each for each in reader.questions}, reader.marks, []
+    questions = {each.id: each for each in reader.questions}
+    marks = reader.marks
+    found = []
     for each in parsed:
-        question, answer = questions[each.row.id], each.row.answer
+        question = questions[each.row.id]
+        answer = each.row.answer
         row = replace(each.row, score=question.score(answer), scores=question.more_scores(answer))
         found.append(replace(each, row=row if marks is None else marks.scored(row)))
     return found
@@ -196,7 +201,8 @@ def changes(found: Sequence[Rescored]) -> list[str]:
     for each in [*changed, *noted][:MOST_LISTED]:
         pairs = [(name, getattr(each.recorded, name), getattr(each.row, name)) for name in COMPARED]
         words = ", ".join(f"{name} {_shown(then)} -> {_shown(now)}" for name, then, now in pairs if then != now)
-        row, note = each.row, each.note and f"; {each.note}"
+        row = each.row
+        note = each.note and f"; {each.note}"
         lines.append(f"  {row.episode}, {row.question_type}: {words or 'unchanged'}{note}")
     if (more := len(changed) + len(noted) - MOST_LISTED) > 0:
         lines.append(f"  and {more} more: --out FILE has all")

@@ -42,13 +42,16 @@ class Seen:
 def see(reader: RunReader) -> Seen:
     """Work out what was in view in each finished answer, but for what seen.jsonl has of the same turns, scan and boxes.
     Raises RunError for grey views, without cameras or turns, and without Open3D."""
-    facts, folder = reader.facts, reader.folder
+    facts = reader.facts
+    folder = reader.folder
     if facts.frames is not None:
         raise RunError(f"{folder} showed frames of videos: where their camera was in the scan is not known")
     if facts.is_blind:
         raise RunError(f"{folder} is blind: its views were grey, so nothing was in view; name the run with real views")
     camera = facts.intrinsics
-    kept, known, missing = reader.sights, KnownBoxes(), list[str]()
+    kept = reader.sights
+    known = KnownBoxes()
+    missing = list[str]()
     sights: dict[EpisodeId, Sight] = {}
     computed = 0
     for scan, answers in _by_scan(reader):
@@ -102,7 +105,8 @@ class _Answer:
 
     def made_of(self, scan: ScanRecord, boxes: Sequence[ObjectBox], camera: Intrinsics) -> str:
         """A hash of everything that the sight of the answer depends on."""
-        row, poses = self.row, [asdict(turn.pose) for turn in self.turns]
+        row = self.row
+        poses = [asdict(turn.pose) for turn in self.turns]
         content = [VERSION, scan.sha256, list(map(asdict, boxes)), asdict(camera), poses, row.question, row.options]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
@@ -124,10 +128,12 @@ class _ScanViews:
         self, scan: ScanRecord, scene_name: str, boxes: tuple[ObjectBox, ...], facts: RunFacts, camera: Intrinsics
     ) -> None:
         """Load the scan; raises SceneError, and BoxError if the boxes are in other coordinates."""
-        self.boxes, self.camera = boxes, camera
+        self.boxes = boxes
+        self.camera = camera
         self._scene = recorded_scene(scan, facts.setting("up_axis"), facts.setting("scale"))
         require_same_frame(self._scene, boxes, f"{boxes_file(Path(scan.file))}, scene {scene_name}")
-        self._geometry, self._coverage = geometry_of(boxes), SurfaceCoverage(self._scene)
+        self._geometry = geometry_of(boxes)
+        self._coverage = SurfaceCoverage(self._scene)
         self._seen: dict[CameraPose, tuple[np.ndarray, np.ndarray]] = {}
 
     def at(self, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
@@ -148,7 +154,8 @@ def _sight_of(answer: _Answer, views: _ScanViews, made_of: str) -> Sight:
         of_each = (pixels[:, place_of[id(box)]] for box in needed.boxes)
         return SeenObjects(needed.category, needed.enough, tuple(tuple(map(int, counts)) for counts in of_each))
 
-    row, camera = answer.row, views.camera
+    row = answer.row
+    camera = views.camera
     return Sight(
         row.number,
         row.sample,

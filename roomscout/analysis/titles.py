@@ -19,7 +19,8 @@ def answering(facts: RunFacts) -> str:
 
 def controls_of(facts: RunFacts) -> tuple[str, ...]:
     """What a run with controls does otherwise than its model alone would, such as "blind" and "spin"."""
-    setting, moves = facts.setting, facts.setting("moves")
+    setting = facts.setting
+    moves = facts.setting("moves")
     as_one = " as one video" if facts.conditions.get("video_input") == "native" else ""
     found = {
         "blind": facts.is_blind,

@@ -54,7 +54,8 @@ def report_wrong(
         heading.append(f"Not scored yet: {awaiting}; to score them: roomscout rescore {folder} --judge MODEL")
     if not found:
         return heading
-    kinds, sights = kinds_by_id(reader.questions), reader.sights
+    kinds = kinds_by_id(reader.questions)
+    sights = reader.sights
     rows = [
         {
             "folder": str(row.episode),

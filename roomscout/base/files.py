@@ -33,7 +33,8 @@ def replacing(path: Path) -> Iterator[Path]:
         draft.replace(path)
     except OSError as error:
         if error.filename in (None, str(draft)):
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            error.filename2 = None
         raise
     finally:
         with suppress(OSError):  # as where its folder cannot be made

@@ -86,7 +86,8 @@ def server_on(port: int, site: Site, host: str = ADDRESS, tokens: Collection[str
     needs one of them as the parameter `token`; without, it must name this computer as the host."""
 
     class Requests(_Requests):
-        pages, keys = site, [token.encode() for token in tokens]
+        pages = site
+        keys: ClassVar = [token.encode() for token in tokens]
 
     try:
         return _Server((host, port), Requests)

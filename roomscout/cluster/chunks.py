@@ -29,7 +29,9 @@ class ChunkQueue:
     a file with the number of the worker's part: whoever resumes the part goes on with what it has taken."""
 
     def __init__(self, folder: Path, questions: Sequence[Question], workers: int) -> None:
-        self._folder, self._chunks, self._workers = folder, chunks_of(questions), workers
+        self._folder = folder
+        self._chunks = chunks_of(questions)
+        self._workers = workers
 
     def taken_by(self, part: int) -> list[Question]:
         """The questions that this part has taken before."""
@@ -38,7 +40,8 @@ class ChunkQueue:
     def take(self, part: int, most: int) -> list[Question]:
         """Take the next chunks for this part: `most` questions or a few more, but no more than its share of what is
         left. Empty once nothing is; raises RunError if the folder cannot be written."""
-        taken, found = set(self._taken("*")), list[Question]()
+        taken = set(self._taken("*"))
+        found = list[Question]()
         free = [number for number in range(len(self._chunks)) if number not in taken]
         share = math.ceil(len(free) / self._workers)
         for number in free:

@@ -123,7 +123,8 @@ class Parts:
 
     def __init__(self, run: DividedRun, stack: ExitStack):
         """Opens the folder of a run to resume, which `stack` closes; raises RunError."""
-        self.run, self.stack = run, stack
+        self.run = run
+        self.stack = stack
         self.log: RunWriter | None = None
         self.kinds = kinds_by_id(run.questions.here)
         if run.folder is not None:
@@ -143,14 +144,18 @@ class Parts:
         """Let workers answer all pending parts; returns those that an unexpected error stopped."""
         if self.log is None:
             self.log = self._begun(workers, probe)
-        run_log, stopped = self.log, list[Part]()
+        run_log = self.log
+        stopped = list[Part]()
         left = self._divided(workers.workers)
-        retries, bar = self.run.settings["retry_failed"], self.run.settings["log_level"] != "result"
+        retries = self.run.settings["retry_failed"]
+        bar = self.run.settings["log_level"] != "result"
         rows = [*run_log.rows, *_unmerged(run_log, retries)]
         log.info("%s, %d at a time", counted(len(left), "part"), min(workers.workers, len(left)))
-        root, questions = run_log.folder / PARTS_FOLDER, run_log.folder / QUESTIONS_FILE
+        root = run_log.folder / PARTS_FOLDER
+        questions = run_log.folder / QUESTIONS_FILE
         calls = {part: (values_of_part(self.run, str(part), root, questions), probe) for part in left}
-        episodes, benchmark = self.run.questions.episodes, self.run.questions.benchmark
+        episodes = self.run.questions.episodes
+        benchmark = self.run.questions.benchmark
         with Progress(episodes, rows, bar, benchmark=benchmark) as progress:
             watch = Watch(run_log, progress, retries)
             for ended in workers.outcomes("answer", calls):
@@ -192,7 +197,8 @@ class Parts:
         """The parts: as many as the run was begun with, else one for each worker. What this run has answered itself is
         taken out of their queue."""
         assert self.log is not None
-        folder, asked = self.log.folder / PARTS_FOLDER, self.run.questions
+        folder = self.log.folder / PARTS_FOLDER
+        asked = self.run.questions
         folder.mkdir(exist_ok=True)
         chunks = chunks_of(asked.here)
         readers = [RunReader(part) for part in parts_of_run(self.log.folder)]
@@ -258,8 +264,11 @@ class Watch:
 
     def __init__(self, run_log: RunWriter, progress: Progress, retries: bool):
         self._retries = retries
-        self.run_log, self._progress, self._versions = run_log, progress, current_versions()
-        self._others, self._seen = set[tuple[str, str]](), {row.episode for row in _unmerged(run_log, retries)}
+        self.run_log = run_log
+        self._progress = progress
+        self._versions = current_versions()
+        self._others = set[tuple[str, str]]()
+        self._seen = {row.episode for row in _unmerged(run_log, retries)}
         self._sizes: dict[Path, tuple[int, ...]] = {}
         readers = map(RunReader, parts_of_run(run_log.folder))
         self._resumed = {reader.folder: 1 + len(reader.facts.resumed) for reader in readers}

@@ -70,7 +70,8 @@ def answer(values: Mapping[str, Any], probe: Path) -> int:
     """Begin or resume the part that the settings name, once no lost worker holds its lock, with questions from the
     queue of its run; returns the status and raises the errors of `plan` and `main_vsi_bench_loop`."""
     require_visible(probe)
-    part, root = Part.parse(values["shard"]), Path(values["log_root"])
+    part = Part.parse(values["shard"])
+    root = Path(values["log_root"])
     deadline = time.monotonic() + UNLOCKED_WITHIN_S
     while True:
         try:

@@ -68,7 +68,8 @@ class Processes:
         waiting = list(arguments)
         while waiting or self._busy:
             while waiting and self._idle:
-                key, worker = waiting.pop(0), self._idle.pop(0)
+                key = waiting.pop(0)
+                worker = self._idle.pop(0)
                 self._busy[key] = worker
                 worker.begin(call, arguments[key])
             wait([worker.connection for worker in self._busy.values()], POLL_S)

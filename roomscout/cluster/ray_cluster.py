@@ -48,7 +48,9 @@ class Cluster:
     """A connected cluster; its methods raise ClusterLost once no live node can hold a worker, or Ray has ended."""
 
     def __init__(self, process: WatchedProcess, replicas: Replicas, no_node_for_s: float):
-        self._process, self._replicas, self._no_node_for_s = process, replicas, no_node_for_s
+        self._process = process
+        self._replicas = replicas
+        self._no_node_for_s = no_node_for_s
         self.workers = replicas.count
 
     def outcomes(self, call: str, arguments: Mapping[Any, tuple[Any, ...]]) -> Iterator[dict[Any, Any]]:

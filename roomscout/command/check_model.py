@@ -59,8 +59,10 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
     from roomscout.models.transformers.loading import checkpoint_config, checkpoint_processor
 
     checkpoint = checkpoint_of(model["model"], model.get("revision"))
-    config, processor = checkpoint_config(checkpoint), checkpoint_processor(checkpoint)
-    encoder, family = ConversationEncoder(processor, config), family_of(config)
+    config = checkpoint_config(checkpoint)
+    processor = checkpoint_processor(checkpoint)
+    encoder = ConversationEncoder(processor, config)
+    family = family_of(config)
     asked = {"batch": True, "plan": True, "questions": rooms / QUESTIONS_FILE, "scan_root": rooms}
     draft = Draft.of(settings_in_python(asked | model, {})).resolved()
     own = "none of its own: its processor and chat template encode" if encoder.by_processor else family.name
@@ -80,7 +82,8 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
     print(f"Not installed: {', '.join(missing) or 'nothing that it could use'}")
     before = ""
     for number, conversation in enumerate(_two_turns(checkpoint, rooms, draft.settings, encoder)):
-        text, tokens = encoder.text_of(conversation), len(encoder.encode(conversation).ids)
+        text = encoder.text_of(conversation)
+        tokens = len(encoder.encode(conversation).ids)
         print(f"--- turn {number}, {tokens} tokens in all, as the model reads it ---\n{text.removeprefix(before)}")
         before = text
     return problems
@@ -152,7 +155,8 @@ def _print_sampling(checkpoint: str) -> None:
 
 def _of_weights(model: dict[str, str], rooms: Path, root: Path) -> list[str]:
     """Load the model, ask it about the room together and alone, and print all; returns what is wrong."""
-    policy, runs = load_policy(**model), []
+    policy = load_policy(**model)
+    runs = []
     for name, size in (("together", len(ASKED)), ("alone", 1)):
         runs.append(explore(
             rooms / QUESTIONS_FILE, policy=policy, log_root=root / name, progress=False, scan_root=rooms, steps=2,

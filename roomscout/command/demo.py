@@ -32,7 +32,8 @@ def demo_settings(given: Given) -> Settings:
         settings = changed(settings, model=Settings.model)
     settings = located(settings)
     require_no_conflict(settings)
-    root, one_each = settings.log_root, dict.fromkeys(QUESTIONS_PER_TYPE, 1)
+    root = settings.log_root
+    one_each = dict.fromkeys(QUESTIONS_PER_TYPE, 1)
     try:
         rooms = kept_rooms(root, DEMO_ROOMS, settings.seed, one_each)
     except OSError as error:

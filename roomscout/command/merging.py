@@ -40,7 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     out, parts = out_and_parts(given.paths)
     if given.allow_code:
         load_code_of(parts)
-    summary, reader = merge(out, parts, given.partial), RunReader(out)
+    summary = merge(out, parts, given.partial)
+    reader = RunReader(out)
     benchmark = reader.benchmark
     lines = [*format_summary(summary, benchmark), *format_samples(summary)]
     lines += reference_lines(summary, benchmark, reader.facts.frames)

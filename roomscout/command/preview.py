@@ -61,7 +61,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _draw(scans: Sequence[tuple[Path, ScanFrame]], options: argparse.Namespace) -> int:
     """Draw each scan into a picture; returns 0, or 1 if one is missing or unusable. Raises OSError."""
-    drawn, names = 0, Counter[str]()
+    drawn = 0
+    names = Counter[str]()
     for path, frame in scans:
         names[path.stem] += 1
         try:
@@ -83,8 +84,10 @@ def preview(scene: Scene) -> Image.Image:
     first = draw_first_view(scene, SplatRenderer(), VIEW)
     plan = plan_view(scene, VIEW.image_size[1])
     drawn = Image.fromarray(plan.image)
-    canvas, pose = ImageDraw.Draw(drawn), first.pose
-    here, ahead = plan.pixel(pose.x_m, pose.y_m), pose.position + 0.5 * pose.forward  # half a metre
+    canvas = ImageDraw.Draw(drawn)
+    pose = first.pose
+    here = plan.pixel(pose.x_m, pose.y_m)  # half a metre
+    ahead = pose.position + 0.5 * pose.forward
     canvas.line([here, plan.pixel(*ahead[:2])], RED, 4)
     canvas.ellipse([*(np.subtract(here, 7)), *(np.add(here, 7))], RED)
     width, height = VIEW.image_size
@@ -163,7 +166,8 @@ def _named_scans(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
 def _scans_of_questions(options: argparse.Namespace) -> list[tuple[Path, ScanFrame]]:
     """The scan of each scene; leaves out and logs missing ones. Raises QuestionError or ScanNotFound."""
     name = options.benchmark or DEFAULT
-    benchmark, layouts = find_benchmark(name), layouts_of(name)
+    benchmark = find_benchmark(name)
+    layouts = layouts_of(name)
     root = options.scan_root or scan_root_of(Settings.scan_root, options.questions)
     questions = load_questions(options.questions, benchmark, datasets=options.datasets, scenes=options.scenes)
     benchmark.make(questions)

@@ -134,7 +134,8 @@ def look_ahead(settings: Settings, folder: Path | None) -> int:
             _log_lines(origin_lines(origins, list(benchmark.scans_from)))  # what can be prepared meanwhile
         raise
     benchmark.make(here)
-    root, layouts = settings.scan_root, layouts_of(settings.benchmark)
+    root = settings.scan_root
+    layouts = layouts_of(settings.benchmark)
     missing = missing_scans(here, root, layouts)
     # The units of published datasets and of benchmarks with their own scans are known.
     known = {*layouts} if OWN_ROOTS not in layouts else {question.dataset for question in here}

@@ -66,14 +66,16 @@ class StudiedCommand:
         given = edge_flags.parse_command_line(list(flags))
         if unused := [flag(name) for name in given.settings if SETTINGS[name].study == "never"]:
             raise ConfigError(f"a study has many questions, in runs in its own folder: leave out {', '.join(unused)}")
-        settings, names = read_settings(given.settings), set(given.settings)
+        settings = read_settings(given.settings)
+        names = set(given.settings)
         if settings.demo:
             in_folder = {**given.settings, "log_root": folder, "retry_failed": False}
             settings = demo_settings(edge_flags.Given(in_folder))
             names |= {"model", "max_batched_turns", "questions", "scan_root"}
         else:
             settings = located(settings)
-        values, part = settings.as_json, settings.part
+        values = settings.as_json
+        part = settings.part
         return Given(
             {name: values[name] for name in names if SETTINGS[name].study == "cell"},
             (part.number, part.of) if part else None,

@@ -261,7 +261,8 @@ def overview() -> str:
     columns = max(shutil.get_terminal_size().columns, width + 40)
     lines = ["Verbs (help VERB has examples):"]
     for name, taken in usage.items():
-        begin, indent = f"{taken:<{width}}", " " * width
+        begin = f"{taken:<{width}}"
+        indent = " " * width
         lines.append(textwrap.fill(VERBS[name].does, columns, initial_indent=begin, subsequent_indent=indent))
     command = f"python {SCRIPT.name}" if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
     return "\n".join([*lines, "", "Examples:", *(f"  {command}{each.removeprefix('roomscout')}" for each in EXAMPLES)])
@@ -303,7 +304,8 @@ def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]],
         words, _ = _words_and_flags(arguments)
         if not words:
             return ["--help"], None
-        name, arguments = words[0], ["--help"]
+        name = words[0]
+        arguments = ["--help"]
     if name not in VERBS:
         raise ConfigError(f"there is no verb {name}; {did_you_mean(name.lower(), VERBS, f'use {either(VERBS)}')}")
     verb = VERBS[name]

@@ -382,7 +382,8 @@ class Pose(AnswerKind):
 
     def apart(self, answer: str | float | None, truth: str) -> tuple[float, float] | None:
         """Metres and degrees between two poses; None without an answer."""
-        here, there = _numbers(str(answer or ""), (5, 6)), _numbers(truth, (5, 6))
+        here = _numbers(str(answer or ""), (5, 6))
+        there = _numbers(truth, (5, 6))
         if there is None:
             raise ValueError(f"ground truth {truth!r} must be x, y, z, heading and pitch")
         if here is None:
@@ -419,7 +420,11 @@ class Pose(AnswerKind):
         return apart is not None and apart[0] <= most_m + 1e-9 and apart[1] <= most_deg + 1e-9
 
 
-LETTER_KIND, YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND = Letter(), YesNo(), Text(), Point(), Pose()
+LETTER_KIND = Letter()
+YES_NO_KIND = YesNo()
+TEXT_KIND = Text()
+POINT_KIND = Point()
+POSE_KIND = Pose()
 _KINDS: dict[str, AnswerKind] = {
     each.name: each for each in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND)
 }
@@ -462,7 +467,8 @@ def _point_text(text: str, sizes: Sequence[int]) -> str | None:
 
 def _distance_m(answer: str | float | None, truth: str) -> float | None:
     """Metres between two positions, on the floor plan if the ground truth has no height; None without an answer."""
-    here, there = _point_text(str(answer or ""), (3,)), _point_text(truth, (2, 3))
+    here = _point_text(str(answer or ""), (3,))
+    there = _point_text(truth, (2, 3))
     if here is None or there is None:
         return None
     goal = [float(part) for part in there.split(", ")]

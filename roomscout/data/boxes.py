@@ -58,7 +58,8 @@ class ObjectBox:
         if self.axes is not None:
             return self.axes
         yaw = math.radians(self.yaw_deg)
-        cos, sin = math.cos(yaw), math.sin(yaw)
+        cos = math.cos(yaw)
+        sin = math.sin(yaw)
         return (cos, sin, 0.0), (-sin, cos, 0.0), (0.0, 0.0, 1.0)
 
     @property
@@ -72,8 +73,10 @@ class ObjectBox:
             hull = ConvexHull(points, qhull_options="QJ")  # also if it is flat
             return tuple((float(x), float(y)) for x, y in points[hull.vertices])
         yaw = math.radians(self.yaw_deg)
-        cos, sin = math.cos(yaw), math.sin(yaw)
-        half_x, half_y = self.size[0] / 2, self.size[1] / 2
+        cos = math.cos(yaw)
+        sin = math.sin(yaw)
+        half_x = self.size[0] / 2
+        half_y = self.size[1] / 2
         corners = ((-half_x, -half_y), (half_x, -half_y), (half_x, half_y), (-half_x, half_y))
         return tuple((self.center[0] + cos * x - sin * y, self.center[1] + sin * x + cos * y) for x, y in corners)
 

@@ -40,7 +40,8 @@ def cut(questions: "Sequence[Question]", of: int) -> "list[list[Question]]":
         raise ValueError(
             f"{len(sizes)} scene{'s' * (len(sizes) > 1)} cannot be cut into {of} parts: each part needs at least one"
         )
-    loads, part_of = [0] * of, {}
+    loads = [0] * of
+    part_of = {}
     for scene in sorted(sizes, key=lambda scene: -sizes[scene]):
         part_of[scene] = loads.index(min(loads))
         loads[part_of[scene]] += sizes[scene]

@@ -48,7 +48,8 @@ def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun
     first_row: dict[str, int] = {}
     scans: dict[tuple[str, str], str] = {}
     frames: dict[str | tuple[str, str], ScanFrame] = {}
-    questions, errors = list[Question](), list[str]()
+    questions = list[Question]()
+    errors = list[str]()
     for number, row in rows:
         place = f"{name}, {noun} {number}"
         try:

@@ -55,12 +55,15 @@ class QuestionSource:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
         file = path or Path()
         if path is not None:
-            name, rows = str(path), file_rows(path, benchmark.all_columns, benchmark.read_json)
+            name = str(path)
+            rows = file_rows(path, benchmark.all_columns, benchmark.read_json)
         elif benchmark.folder is not None:
             file = questions_file(benchmark.folder())
-            name, rows = benchmark.name, file_rows(file, benchmark.all_columns)
+            name = benchmark.name
+            rows = file_rows(file, benchmark.all_columns)
         elif benchmark.source is not None:
-            name, rows = benchmark.source.repository, hub_rows(benchmark.source, benchmark.all_columns)
+            name = benchmark.source.repository
+            rows = hub_rows(benchmark.source, benchmark.all_columns)
         else:
             origin = benchmark.questions_from
             get = f"get {origin.file or 'its questions'} from {origin.url}, and " if origin else ""
@@ -195,7 +198,8 @@ def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Select
     """The questions that the settings of a run ask for, by the names of Settings; raises QuestionError. They come from
     `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`."""
     if settings["ply"] is not None and settings["question"] is not None:
-        scene, own = Path(settings["ply"]).stem, ("options", "ground_truth")
+        scene = Path(settings["ply"]).stem
+        own = ("options", "ground_truth")
         values = {name: settings[name] for name in own}
         return Selection.all_of([ask_one(settings["question"], scene, **values, benchmark=benchmark)])
     filters: Any = {name: settings[name] for name in Filters.__annotations__}

@@ -89,7 +89,8 @@ def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
         require_plain("scene", scene)
     except ScanNotFound as error:
         raise VideoNotFound(str(error)) from None
-    is_video, form = bool(form), form or "{dataset}/{scene}"
+    is_video = bool(form)
+    form = form or "{dataset}/{scene}"
     path = on_disk(root / form.format(dataset=dataset, scene=scene))
     try:
         found = path.is_file() if is_video else path.is_dir()
@@ -106,7 +107,8 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
     whatever the container says, but warns if it is more; they are shown as players show them, see `_upright`."""
     with _opened(path) as (video, stream):
         total = sum(1 for packet in video.demux(stream) if packet.size)
-        rate, seconds = stream.average_rate, (video.duration or 0) / 1e6
+        rate = stream.average_rate
+        seconds = (video.duration or 0) / 1e6
         promised = stream.frames or round(seconds * (rate or 0))
         least = stream.frames or 0.95 * promised - 1  # a duration is only about that of the frames
         if (transfer := HDR.get(stream.codec_context.color_trc)) is not None:
@@ -188,7 +190,8 @@ def _sha256(files: Sequence[Path]) -> str:
 
 def _decoded(path: Path, wanted: Sequence[int], size: FrameSize) -> tuple[dict[int, Shot], int]:
     """The wanted frames of a video by their places, and how many can be decoded in all; raises VideoError."""
-    made, place = dict[int, Shot](), 0
+    made = dict[int, Shot]()
+    place = 0
     with _opened(path) as (video, stream):
         for packet in video.demux(stream):
             try:
@@ -215,7 +218,9 @@ def _upright(frame: Any, pixel: float) -> Image.Image:
         return image
     a, b, _, c, d, *_ = np.frombuffer(bytes(data), dtype=np.int32).tolist()
     if abs(b) > abs(a):
-        image, a, d = image.transpose(Image.Transpose.TRANSPOSE), c, b
+        image = image.transpose(Image.Transpose.TRANSPOSE)
+        a = c
+        d = b
     image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if a < 0 else image
     return image.transpose(Image.Transpose.FLIP_TOP_BOTTOM) if d < 0 else image
 

@@ -225,7 +225,8 @@ def _trajectories(
         )
     if not on_disk:
         spec = plan(settings, decides, asked)
-        journal, questions = answer_in_memory(spec, show_progress), spec.questions.asked.questions
+        journal = answer_in_memory(spec, show_progress)
+        questions = spec.questions.asked.questions
         return trajectories(questions, journal.rows, journal.turns_of, journal.conversation_of)
     outcome = run(settings, decides, asked, show_progress=show_progress)
     if outcome.error is not None:

@@ -37,7 +37,8 @@ def conditions_of(
 
 def scoring_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of how answers are scored, with a benchmark that is not of this package by its hash."""
-    found, name = _those_with(Role.SCORING, settings), settings["benchmark"]
+    found = _those_with(Role.SCORING, settings)
+    name = settings["benchmark"]
     if name in benchmark_names():
         return found
     sha256 = _code_sha256(name) if is_code(name) else _sha256(Path(name, BENCHMARK_YAML))

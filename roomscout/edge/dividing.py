@@ -40,12 +40,15 @@ def divide(settings: Settings, folder: Path | None) -> DividedRun:
     if settings.ray:
         require("--ray", "ray", error=ConfigError)
     draft = Draft.of(settings, folder=folder)
-    settings, questions, world = draft.settings, draft.questions, draft.resolved(loads=False).world
+    settings = draft.settings
+    questions = draft.questions
+    world = draft.resolved(loads=False).world
     if world.makes_scans:
         make_scans(questions, world)  # which the workers share
     else:
         report_scans(questions, world, required=folder is None)
-    values, of_worker = settings.as_json, dict[str, Any]()
+    values = settings.as_json
+    of_worker = dict[str, Any]()
     if settings.on_gpus and settings.device == "auto":
         of_worker = {"device": "cuda"}  # it fails rather than use the CPU unasked
     elif settings.on_gpus and settings.device == "cpu" and settings.loads_weights:
@@ -86,6 +89,7 @@ def plan_part(values: Mapping[str, Any], folder: Path | None) -> RunSpec:
     spec = plan(read_settings({**values, "shard": None}), folder=folder)
     if values["shard"] is None:
         return spec
-    part, whole = Part.parse(values["shard"]), spec.questions.asked.questions
+    part = Part.parse(values["shard"])
+    whole = spec.questions.asked.questions
     record = PartRecord(part.number, part.of, len(whole), fingerprint(whole), OF_PART)
     return replace(spec, record=replace(spec.record, part=record))

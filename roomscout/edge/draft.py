@@ -119,7 +119,8 @@ class Draft:
 
     def resolved(self, loads: bool = True) -> Self:
         """The draft with settings that suit the checkpoint, if it `loads` one; raises ConfigError or ModelError."""
-        settings, checkpoint = self.settings, self.checkpoint if loads else None
+        settings = self.settings
+        checkpoint = self.checkpoint if loads else None
         if loads and self.policy is None:
             chosen = settings.max_new_tokens != "auto" or own_view_settings(settings.model) is not None
             if not chosen and NAMES_OF_REASONERS.search(Path(settings.model).name):
@@ -161,7 +162,8 @@ class Draft:
     @cached_property
     def world(self) -> WorldSpec:
         """Where the scans are, and how views are drawn."""
-        settings, questions = self.settings, self.questions
+        settings = self.settings
+        questions = self.questions
         layouts = layouts_of(settings.benchmark)
         return WorldSpec(
             scan_root=settings.scan_root,
@@ -188,7 +190,8 @@ class Draft:
 
     def _films(self, video: VideoProtocol) -> FilmSettings:
         """Which frames a run on videos shows; raises ConfigError without the package that reads videos."""
-        settings, root = self.settings, self.settings.videos
+        settings = self.settings
+        root = self.settings.videos
         assert root is not None, "a run on videos has a folder of them"
         backend = self._model.backend if self._model is not None else None
         size = frame_size(settings.view_size, self.checkpoint, backend)
@@ -241,7 +244,8 @@ class Draft:
     @property
     def _mover(self) -> Mover | None:
         """Who moves the camera instead of the policy, if anybody does; raises ConfigError or RunError."""
-        settings, questions = self.settings, self.questions
+        settings = self.settings
+        questions = self.questions
         if settings.moves_of is not None:
             views = {name: value for name, value in settings.as_json.items() if name in VIEW_SETTINGS}
             views = {name: value for name, value in views.items() if value != "auto"}  # the renderer is found later
@@ -279,7 +283,8 @@ class Draft:
     @cached_property
     def memory(self) -> MemoryPlan:
         """The batch size and memory of the run; raises ModelError."""
-        settings, questions = self.settings, self.questions
+        settings = self.settings
+        questions = self.questions
         if self.folder is not None and not settings.retry_failed:
             done = {(row.id, row.sample) for row in RunReader(self.folder).rows}
             if done.issuperset(product((each.id for each in questions.here), range(1, settings.samples + 1))):
@@ -290,14 +295,18 @@ class Draft:
             why = f"{batch_words(size, questions.episodes)}{settings.model} needs no memory for keys and values"
             return MemoryPlan(size, why)
         if self.checkpoint is None:
-            asked, where = at_once(settings.concurrency, questions), " ".join(settings.base_url)
+            asked = at_once(settings.concurrency, questions)
+            where = " ".join(settings.base_url)
             return MemoryPlan(asked, f"{counted(asked, 'question')} at a time at {where}, which forms the batches")
         return Planner(settings, self.checkpoint, questions, self.rules.prompts, self.video, self.native).plan()
 
     @property
     def engine(self) -> EngineSpec:
         """What decides, with the options of its engine; raises ConfigError if the key of a server is missing."""
-        settings, memory, server, vllm = self.settings, self.memory, None, None
+        settings = self.settings
+        memory = self.memory
+        server = None
+        vllm = None
         shown = settings.most_shown + self.questions.pictures
         if self.policy is not None:
             return EngineSpec(settings.model, self.policy)
@@ -311,12 +320,14 @@ class Draft:
     @property
     def schedule(self) -> ScheduleSpec:
         """Turns per question, and which questions take theirs together."""
-        settings, memory = self.settings, self.memory
+        settings = self.settings
+        memory = self.memory
         few = None if settings.concurrency == "auto" else settings.concurrency
         if few is None and memory.model is not None and memory.model.device.startswith("cpu"):
             few = memory.batch_size  # on a CPU, fewer calls are not worth the padding of batches of different turns
         steps = settings.most_moves if settings.on_video else settings.steps
-        most, refill = settings.last_batched_turn + 1, settings.refill
+        most = settings.last_batched_turn + 1
+        refill = settings.refill
         return ScheduleSpec(steps, memory.batch_size, most, refill, few, settings.anytime)
 
     @property
@@ -330,7 +341,8 @@ class Draft:
         values = settings.as_json | (of_one(self.questions.here[0]) if self.questions.is_one else {})
         facts = RunReader(self.folder).facts if self.folder is not None else None
         changes = {} if facts is None else changed_since(facts.config, values)
-        part, whole = settings.part, self.questions.asked.questions
+        part = settings.part
+        whole = self.questions.asked.questions
         return RecordSpec(
             folder=self.folder,
             log_root=settings.log_root,
@@ -362,7 +374,8 @@ class Draft:
 
     def require_answers(self) -> None:
         """Raise ConfigError if the policy cannot answer as asked, or a judge has nothing to mark."""
-        settings, policy = self.settings, self.policy
+        settings = self.settings
+        policy = self.policy
         if settings.on_video and policy is not None and self._model is None:
             raise ConfigError(f"--present video shows frames to a model, and {policy_name(policy)} is not one")
         # A policy without a temperature among its settings is trusted to draw at random.
@@ -390,7 +403,9 @@ class Draft:
 
     def _require_new(self) -> None:
         """Raise ConfigError for other scans than a benchmark's own, RunError if the name of the run is taken."""
-        settings, benchmark, root = self.settings, self.settings.benchmark, self.settings.scan_root
+        settings = self.settings
+        benchmark = self.settings.benchmark
+        root = self.settings.scan_root
         own_scans = self.questions.benchmark.folder is not None and not Path(benchmark).is_dir()
         if own_scans and settings.questions is None and root != DEFAULTS["scan_root"].absolute():
             raise ConfigError(f"--benchmark {benchmark} has its own scans: leave out --scan-root {root}")

@@ -29,7 +29,8 @@ def parse_command_line(argv: list[str]) -> Given:
     """Parse flags, and the YAML file of --config. Raises ConfigError naming the flag of a wrong value, or the file;
     ends the process with status 2, as argparse does, for an unknown or incomplete flag."""
     found = vars(flags_parser().parse_args(with_axes(argv)))
-    asks_help, config = found.pop("help", False), found.pop("config", None)
+    asks_help = found.pop("help", False)
+    config = found.pop("config", None)
     in_file = {} if config is None else _read_yaml(config)
     in_flags = read_settings(found)
     return Given(in_file | {name: getattr(in_flags, name) for name in found}, asks_help)

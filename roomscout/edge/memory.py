@@ -59,7 +59,8 @@ class ConversationSize:
     @property
     def tokens(self) -> int:
         """Tokens if every turn is taken and every reply has the maximum length."""
-        later, turns = (self.turns - 1) * self.turn_text_tokens, self.turns
+        later = (self.turns - 1) * self.turn_text_tokens
+        turns = self.turns
         shown = turns if self.keep_views is None else min(turns, self.keep_views + 1)
         return self.first_text_tokens + later + shown * self.image_tokens + turns * self.reply_tokens
 
@@ -169,7 +170,8 @@ class Planner:
         return self._here(model, conversation, too_large)
 
     def _in_vllm(self, model: "Footprint", conversation: ConversationSize) -> MemoryPlan:
-        split, at_a_time = self.settings.tensor_parallel_size, at_once(self.settings.concurrency, self.questions)
+        split = self.settings.tensor_parallel_size
+        at_a_time = at_once(self.settings.concurrency, self.questions)
         if split == "auto":
             visible = len(visible_gpus()) - (first_gpu(self.settings.device) or 0)
             split = gpus_to_split(self.settings.model, model, conversation, visible)
@@ -184,7 +186,8 @@ class Planner:
         """The plan for a model in this process, on the device of its footprint."""
         from roomscout.models.transformers.kv_cache import buffer_columns
 
-        settings, episodes = self.settings, self.questions.episodes
+        settings = self.settings
+        episodes = self.questions.episodes
         copied = model.weight_bytes * weight_copies(settings.compile, model.device)
         budget = max(0, int((model.free_bytes - model.weight_bytes - copied) * KV_SHARE))
         copies = 2 if settings.anytime and model.state_bytes else 1  # alternatives run on copies beside states
@@ -210,7 +213,8 @@ class Planner:
         from roomscout.models.transformers.footprint import count_tokens
         from roomscout.models.transformers.loading import is_here
 
-        settings, asked = self.settings, self.questions.here
+        settings = self.settings
+        asked = self.questions.here
         if self.video is not None:
             texts = [self.video.prompt(each.question, each.options) for each in asked]
         else:

@@ -25,7 +25,9 @@ def plan(
     replaces the model, `asked` the questions of a new run; `folder` is that of a run to resume. Loads no weights and
     writes nothing. Raises ConfigError, QuestionError, ScanNotFound, ModelError or RunError."""
     draft = Draft.of(settings, policy, asked, folder).resolved()
-    questions, world, rules = draft.questions, draft.world, draft.rules
+    questions = draft.questions
+    world = draft.world
+    rules = draft.rules
     if not world.makes_scans:
         report_scans(questions, world, required=folder is None, boxes=bool(settings.given))
     memory = draft.memory
@@ -59,9 +61,13 @@ def memory_of(settings: Settings, folder: Path | None) -> list[str]:
 
 
 def _memory_lines(draft: Draft) -> list[str]:
-    settings, plan, questions = draft.settings, draft.memory, draft.questions.here
-    scans, what = {question.scene for question in questions}, "video" if settings.on_video else "scan"
-    episodes, (width, height) = len(questions) * settings.samples, settings.view_size
+    settings = draft.settings
+    plan = draft.memory
+    questions = draft.questions.here
+    scans = {question.scene for question in questions}
+    what = "video" if settings.on_video else "scan"
+    episodes = len(questions) * settings.samples
+    (width, height) = settings.view_size
     times = f", {settings.samples} times each" if settings.samples > 1 else ""
     turns = counted(settings.most_moves + 1, "turn")
     lines = [

@@ -57,7 +57,8 @@ def _folder_to_resume(wanted: str, root: Path, shard: str | None, name: str | No
 
 def saved_settings(folder: Path) -> Settings:
     """The settings with which a run was begun; raises RunError or ConfigError if run.json is missing or damaged."""
-    values, file = RunReader(folder).facts.config, folder / "run.json"
+    values = RunReader(folder).facts.config
+    file = folder / "run.json"
     if lacking := SETTINGS.keys() - values.keys():
         raise RunError(f"{file} is damaged: it lacks {', '.join(map(flag, sorted(lacking)))}; start a new run")
     saved = read_settings(values, str(file))
@@ -98,7 +99,8 @@ def questions_to_resume(
 ) -> Sequence[Question]:
     """All questions of the run in `folder`, from its own copy, or from their source if its `file` was `named` again or
     is another one; raises RunError if that has other questions."""
-    reader, saved = RunReader(folder), saved_settings(folder)
+    reader = RunReader(folder)
+    saved = saved_settings(folder)
     again = named or file != saved.questions
     whole = questions_asked(vars(saved) | {"questions": file}, benchmark).questions if again else reader.questions
     reader.require_questions(part_of(whole, shard), whole)

@@ -47,9 +47,12 @@ def _server_url(url: str) -> str:
     url = url.strip()
     try:
         parts = urlsplit(url)
-        port, host = parts.port, (parts.hostname or "").encode("idna")
+        port = parts.port
+        host = (parts.hostname or "").encode("idna")
     except ValueError:  # also a UnicodeError
-        parts, port, host = SplitResult("", "", "", "", ""), None, b""
+        parts = SplitResult("", "", "", "", "")
+        port = None
+        host = b""
     if parts.scheme not in ("http", "https") or not host or port == 0 or not re.fullmatch(r"[^\s\\<>\0-\x1f]+", url):
         raise ValueError("takes http:// or https:// URLs such as http://localhost:8000/v1")
     secret = any(SECRET_NAME.search(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True))

@@ -68,7 +68,8 @@ class CameraMove:
         """The pose to which this leads if nothing stops it."""
         there = pose.moved(self.rotation_angle_degrees, self.forward_meters, self.left_meters, self.z_delta_meters)
         if self.pitch_angle_degrees:
-            lowest, highest = min(-PITCH_LIMIT_DEG, pose.pitch_deg), max(PITCH_LIMIT_DEG, pose.pitch_deg)
+            lowest = min(-PITCH_LIMIT_DEG, pose.pitch_deg)
+            highest = max(PITCH_LIMIT_DEG, pose.pitch_deg)
             there = replace(there, pitch_deg=min(max(pose.pitch_deg + self.pitch_angle_degrees, lowest), highest))
         for each in self.then:
             there = each.goal(there)

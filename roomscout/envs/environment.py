@@ -30,7 +30,8 @@ class Extent:
     @classmethod
     def of(cls, scene: Scene) -> "Extent":
         """The extent of a scene's robust bounds, in world metres."""
-        (x0, y0, _), (x1, y1, _) = scene.bounds.lower, scene.bounds.upper
+        (x0, y0, _) = scene.bounds.lower
+        (x1, y1, _) = scene.bounds.upper
         return cls((float(x0), float(x1)), (float(y0), float(y1)), scene.floor_z_m)
 
     @classmethod
@@ -105,8 +106,10 @@ class ExplorationEnv:
     def reset(self, question: Question) -> Observation:
         """Load the question's scene and start at its first view; raises ScanNotFound, SceneError, RenderError, or
         QuestionPictureError for a picture that cannot be shown. Without views, pictures are as blind as these."""
-        scene, first = self.library.scene_of(question), self.library.first_view(question)
-        blind, size = self.library.renderer.name == "blind", self.library.camera.image_size
+        scene = self.library.scene_of(question)
+        first = self.library.first_view(question)
+        blind = self.library.renderer.name == "blind"
+        size = self.library.camera.image_size
         shown = [first.image.copy() if blind else picture.shown(*size) for picture in question.images]
         pictures = tuple(Shot(f"{PICTURE}{number}", each) for number, each in enumerate(shown, start=1))
         return self.reset_at(scene, first.pose, view=first.image, pictures=pictures)
@@ -121,7 +124,8 @@ class ExplorationEnv:
     ) -> Observation:
         """Start at any pose in a scene, with the question's pictures; renders the images unless they, or the view, are
         given. Raises RenderError."""
-        camera, origin = self.library.camera.intrinsics, SCAN_ORIGIN if self._in_scan else pose
+        camera = self.library.camera.intrinsics
+        origin = SCAN_ORIGIN if self._in_scan else pose
         view = images[0].image if images else view
         sight = Sight(self.library.renderer, scene, camera, (pose,), view, origin)
         images = images or draw_shots(self.library.camera.see, sight)
@@ -161,7 +165,8 @@ class ExplorationEnv:
         """Take a step whose outcome is known; renders the images unless they are given. Raises what `step` raises."""
         if not self.observation.moves_left:
             raise ValueError(f"no moves left: all {self.steps} moves are used")
-        before, drawn = self.observation, images[0].image if images else None
+        before = self.observation
+        drawn = images[0].image if images else None
         sight = replace(self.sight, path=(*self.sight.path, outcome.pose), drawn=drawn)
         images = images or draw_shots(self.library.camera.see, sight)
         self._observation = replace(
@@ -181,7 +186,9 @@ class ExplorationEnv:
     def outcome(self, action: CameraMove, start: CameraPose | None = None) -> MoveOutcome:
         """The outcome of an action at a pose, by default the camera's, without taking it. Several moves are carried out
         in their order until one is stopped, and their lengths are added."""
-        singles, outcomes, pose = action.singles, list[MoveOutcome](), start or self.observation.pose
+        singles = action.singles
+        outcomes = list[MoveOutcome]()
+        pose = start or self.observation.pose
         for each in singles:
             last = move(self.scene, pose, each.goal(pose))
             outcomes.append(last)

@@ -88,9 +88,11 @@ def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) ->
 
 def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSettings) -> FirstView:
     """The view from a question's start; raises SceneError for a start outside the scan, or RenderError."""
-    lower, upper = scene.vertices[:, :2].min(axis=0), scene.vertices[:, :2].max(axis=0)
+    lower = scene.vertices[:, :2].min(axis=0)
+    upper = scene.vertices[:, :2].max(axis=0)
     offset = (lower + upper) / 2 if start.from_middle else np.zeros(2)
-    x, y = float(start.x_m + offset[0]), float(start.y_m + offset[1])
+    x = float(start.x_m + offset[0])
+    y = float(start.y_m + offset[1])
     if ([x, y] < lower - OUTSIDE_M).any() or ([x, y] > upper + OUTSIDE_M).any():
         raise SceneError(
             f"{scene.name}: the question starts at x {x:.2f}, y {y:.2f} m, outside the scan, which is from "
@@ -120,12 +122,15 @@ class ScanLibrary:
         self.renderer = renderer
         self.camera = camera
         self.cache_bytes: float = cache_bytes
-        self._scan_root, self._ply, self._layouts = scan_root, ply, layouts
+        self._scan_root = scan_root
+        self._ply = ply
+        self._layouts = layouts
         self._scenes = SceneCache(cache_bytes, up_axis, scale, as_points=not draws_splats(renderer.name))
         self._sha256: dict[Path, str] = {}
         self._paths: dict[tuple[str, str], Path] = {}
         self._boxes: dict[tuple[Path, str, ScanFrame], tuple[ObjectBox, ...]] = {}
-        self._known_boxes, self._boxes_lock = KnownBoxes(), Lock()
+        self._known_boxes = KnownBoxes()
+        self._boxes_lock = Lock()
         self._first_views: OrderedDict[Hashable, Future[FirstView]] = OrderedDict()
         self._views_lock = Lock()
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="scan-loader")
@@ -153,7 +158,8 @@ class ScanLibrary:
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """The boxes of the objects in the question's scan; raises ScanNotFound, and SceneError if none are known."""
-        path, name = self.scan_of(question), question.scene_name
+        path = self.scan_of(question)
+        name = question.scene_name
         key = (path, name, question.frame)
         with self._boxes_lock:
             if key not in self._boxes:
@@ -211,7 +217,8 @@ class OneSceneLibrary:
         self.renderer = renderer
         self.camera = camera
         self.cache_bytes = math.inf  # the scene is there anyway
-        self._scene, self._starts = scene, starts
+        self._scene = scene
+        self._starts = starts
 
     def scene_of(self, question: Question) -> Scene:
         """The scene, whatever the question."""

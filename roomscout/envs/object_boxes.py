@@ -31,7 +31,8 @@ def nearest_first(boxes: Sequence[ObjectBox], pose: CameraPose) -> tuple[ObjectB
 
 def in_view(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Sequence[ObjectBox]) -> tuple[ObjectBox, ...]:
     """The boxes whose objects a view shows at `enough_pixels` or more, as `object_pixels` counts, nearest first."""
-    pixels, enough = object_pixels(scene, pose, camera, geometry_of(boxes)), enough_pixels(camera.width, camera.height)
+    pixels = object_pixels(scene, pose, camera, geometry_of(boxes))
+    enough = enough_pixels(camera.width, camera.height)
     return nearest_first([box for box, count in zip(boxes, pixels, strict=True) if count >= enough], pose)
 
 

@@ -23,7 +23,8 @@ def checkpoint_folder(model: str) -> Path:
 
 def invalid_in_words(problem: Mapping[str, Any]) -> str:
     """What is wrong with a value, of the errors of a pydantic.ValidationError, with its place and what was given."""
-    place, kind = ".".join(map(str, problem["loc"])), problem["type"]
+    place = ".".join(map(str, problem["loc"]))
+    kind = problem["type"]
     if kind == "value_error":  # words of our own
         return f"{place + ': ' if place else ''}{problem['msg'].removeprefix('Value error, ')}"
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):

@@ -51,7 +51,8 @@ def main(command: list[str]) -> int:
 
 def session_members() -> list[int]:
     """The other processes of this session."""
-    session, members = os.getsid(0), []
+    session = os.getsid(0)
+    members = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             try:

@@ -75,7 +75,8 @@ def triangulated(polygons: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, 
         rows_of = [rows + first for first, (_, rows) in zip(firsts, blocks, strict=True)]
         return np.concatenate([places for places, _ in blocks]), np.concatenate(rows_of)
     fan = np.array([[0, corner, corner + 1] for corner in range(1, size - 1)], dtype=np.int64).reshape(-1, 3)
-    places, rows = np.tile(fan, (len(polygons), 1)), np.repeat(np.arange(len(polygons)), len(fan))
+    places = np.tile(fan, (len(polygons), 1))
+    rows = np.repeat(np.arange(len(polygons)), len(fan))
     if size < 4:
         return places, rows
     corners = np.nan_to_num(points[polygons].astype(np.float64))
@@ -90,7 +91,8 @@ def triangulated(polygons: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, 
     import mapbox_earcut
 
     straight = ~np.isin(rows, bent)
-    found, of = [places[straight]], [rows[straight]]
+    found = [places[straight]]
+    of = [rows[straight]]
     for row in bent:
         right = np.cross(normals[row], np.eye(3)[np.abs(normals[row]).argmin()])
         up = np.cross(normals[row], right)  # in the plane seen from above, the polygon runs counter-clockwise

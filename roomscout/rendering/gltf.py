@@ -102,7 +102,9 @@ class GltfFile:
     def view(self, index: int) -> np.ndarray:
         """The bytes of a buffer view, (B,) uint8."""
         view = self.item("bufferViews", index)
-        start, size, source = view.get("byteOffset", 0), view["byteLength"], view["buffer"]
+        start = view.get("byteOffset", 0)
+        size = view["byteLength"]
+        source = view["buffer"]
         if source not in self._buffers:
             uri = self.item("buffers", source).get("uri")
             data = self._binary if uri is None else self.resource(uri)
@@ -124,14 +126,18 @@ class GltfFile:
         if index in self._accessors:
             return self._accessors[index]
         accessor = self.item("accessors", index)
-        dtype, width, count = _type_of(accessor), _WIDTHS[accessor["type"]], accessor["count"]
+        dtype = _type_of(accessor)
+        width = _WIDTHS[accessor["type"]]
+        count = accessor["count"]
         if "bufferView" in accessor:
             values = self._rows(accessor["bufferView"], accessor.get("byteOffset", 0), count, dtype, width)
         else:
             self.require_explained(count, "values")
             values = np.zeros((count, width), dtype=dtype)
         if sparse := accessor.get("sparse"):
-            places, new, number = sparse["indices"], sparse["values"], sparse["count"]
+            places = sparse["indices"]
+            new = sparse["values"]
+            number = sparse["count"]
             rows = self._rows(places["bufferView"], places.get("byteOffset", 0), number, _type_of(places), 1)
             values[rows[:, 0]] = self._rows(new["bufferView"], new.get("byteOffset", 0), number, dtype, width)
         self._accessors[index] = values
@@ -175,7 +181,8 @@ def _parsed(path: Path) -> tuple[Entry, memoryview | None]:
 
 def _check_extensions(file: GltfFile) -> None:
     """Refuse a file that needs an extension which is not supported; log the others that may change the picture."""
-    path, tree = file.path, file.tree
+    path = file.path
+    tree = file.tree
     if unknown := sorted(set(tree.get("extensionsRequired", [])) - _KNOWN):
         raise SceneError(
             f"{path} requires {', '.join(unknown)}, which is not supported: export it again without, for example with "
@@ -187,8 +194,10 @@ def _check_extensions(file: GltfFile) -> None:
 
 def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
     """The meshes of the default scene, each with its (4, 4) transform; an instanced mesh comes several times."""
-    path, tree = file.path, file.tree
-    nodes, scenes = tree.get("nodes", []), tree.get("scenes", [])
+    path = file.path
+    tree = file.tree
+    nodes = tree.get("nodes", [])
+    scenes = tree.get("scenes", [])
     if not nodes:
         yield from ((mesh, np.eye(4)) for mesh in range(len(tree.get("meshes", []))))
         return
@@ -256,14 +265,16 @@ class _Parts:
         return self._meshes[index]
 
     def _part(self, primitive: Entry) -> MeshPart | None:
-        attributes, mode = primitive.get("attributes", {}), primitive.get("mode", _TRIANGLES)
+        attributes = primitive.get("attributes", {})
+        mode = primitive.get("mode", _TRIANGLES)
         self.attributes |= attributes.keys()
         if mode in _LINES:
             self.lines += 1
             return None
         if "POSITION" not in attributes:
             return None
-        accessor, extensions = self._file.item("accessors", attributes["POSITION"]), primitive.get("extensions", {})
+        accessor = self._file.item("accessors", attributes["POSITION"])
+        extensions = primitive.get("extensions", {})
         if _DRACO in extensions and "bufferView" not in accessor:
             raise ValueError(f"its meshes are compressed with {_DRACO} alone")
         positions = self._file.accessor(attributes["POSITION"])

@@ -93,7 +93,8 @@ class MaterialReader(Pictures):
     def _read(self, entry: "Entry") -> Material:
         model = entry.get("pbrMetallicRoughness", {})
         rgba = np.array(model.get("baseColorFactor", [1, 1, 1, 1]), dtype=np.float64)
-        factor, alpha = rgba[:3].clip(0, 1), float(rgba[3])
+        factor = rgba[:3].clip(0, 1)
+        alpha = float(rgba[3])
         emission = np.array(entry.get("emissiveFactor", [0, 0, 0]), dtype=np.float64).clip(0, 1)
         base = self._slot(model.get("baseColorTexture"))
         emitting = self._slot(entry.get("emissiveTexture")) if emission.any() else None
@@ -105,7 +106,9 @@ class MaterialReader(Pictures):
         constant = np.maximum(_encoded(factor), glow) if "baseColorFactor" in model or glow.any() else None
         if "baseColorTexture" in model and base is None:
             constant = emitting = None  # shading shows shapes where a texture cannot be used
-        mode, cutoff, opacity = entry.get("alphaMode", "OPAQUE"), None, None
+        mode = entry.get("alphaMode", "OPAQUE")
+        cutoff = None
+        opacity = None
         if mode in ("MASK", "BLEND"):
             cutoff = entry.get("alphaCutoff", 0.5) if mode == "MASK" else OPAQUE_ALPHA
             if base is not None and base.picture.alpha is not None:
@@ -179,8 +182,10 @@ def _encoded(linear: np.ndarray) -> np.ndarray:
 
 def _transform(extension: "Entry") -> tuple[tuple[float, ...], ...]:
     """The (2, 3) matrix of a KHR_texture_transform, for v down: scales, turns counter-clockwise, then shifts."""
-    scale, shift = extension.get("scale", [1, 1]), extension.get("offset", [0, 0])
-    cos, sin = np.cos(extension.get("rotation", 0.0)), np.sin(extension.get("rotation", 0.0))
+    scale = extension.get("scale", [1, 1])
+    shift = extension.get("offset", [0, 0])
+    cos = np.cos(extension.get("rotation", 0.0))
+    sin = np.sin(extension.get("rotation", 0.0))
     return (
         (float(cos * scale[0]), float(sin * scale[1]), float(shift[0])),
         (float(-sin * scale[0]), float(cos * scale[1]), float(shift[1])),

@@ -28,7 +28,8 @@ class MoveOutcome:
 def move(scene: Scene, pose: CameraPose, target: CameraPose) -> MoveOutcome:
     """Turn to the heading and pitch of `target`, then move towards it as far as bounds and surfaces allow. Bounds clamp
     the height alone. From outside the bounds, or within a surface's clearance, it may move away."""
-    start, goal = pose.position, target.position
+    start = pose.position
+    goal = target.position
     within = _clip_to_bounds(scene.bounds, start, goal)
     end = _stop_at_surfaces(scene, start, within)
     return MoveOutcome(
@@ -46,7 +47,8 @@ def _length(vector: np.ndarray) -> float:
 
 def _clip_to_bounds(bounds: Bounds, start: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """(3,) the goal with its height clamped, then pulled back along the move to the bounds, extended to the start."""
-    lower, upper = np.minimum(bounds.lower, start), np.maximum(bounds.upper, start)
+    lower = np.minimum(bounds.lower, start)
+    upper = np.maximum(bounds.upper, start)
     goal = np.array([goal[0], goal[1], np.clip(goal[2], lower[2], upper[2])])
     step = goal - start
     limit = np.where(step > 0, upper, lower) - start

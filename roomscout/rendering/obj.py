@@ -103,8 +103,10 @@ class _Materials(Pictures):
 
     def material(self, name: str) -> _Material:
         """The material of this name; one without colour if it is unknown."""
-        said, beside = self._statements.get(name, {}), self._file_of.get(name, self.scan)
-        diffuse, emitted = _colour(said.get("kd")), _colour(said.get("ke"))
+        said = self._statements.get(name, {})
+        beside = self._file_of.get(name, self.scan)
+        diffuse = _colour(said.get("kd"))
+        emitted = _colour(said.get("ke"))
         brightest = diffuse if diffuse is None or emitted is None else np.maximum(diffuse, emitted)
         constant = None if brightest is None else (255 * brightest).round().astype(np.uint8)
         alpha = float(said.get("d", "1").split()[-1])  # after an option, as in `d -halo 0.5`
@@ -120,7 +122,8 @@ class _Materials(Pictures):
         if key not in self._textures:
             pixels = picture.pixels if (tint == 1).all() else (picture.pixels * tint).round().astype(np.uint8)
             self._textures[key] = Texture(pixels, (wrap, wrap))
-        texture, cut_out = self._textures[key], said.get("map_d")
+        texture = self._textures[key]
+        cut_out = said.get("map_d")
         mask = self._picture(beside, _options_and_name(cut_out)[1]) if cut_out else picture
         opacity = None
         if mask is not None and (cut_out or mask.alpha is not None):
@@ -171,7 +174,8 @@ def read_obj(path: Path) -> Geometry:
     ValueError, with the number of the line, if it is damaged."""
     lines = _Lines(path.read_bytes().removeprefix(codecs.BOM_UTF8))
     rows = lines.rows(b"v ", 3)
-    vertices, colours = np.ascontiguousarray(rows[:, :3]), None
+    vertices = np.ascontiguousarray(rows[:, :3])
+    colours = None
     if rows.shape[1] >= 6:
         colours = as_bytes(rows[:, 3:6], full_scale(rows[:, 3:6]))
     corners, uvs, sources = _triangles(lines, vertices)
@@ -201,7 +205,8 @@ def read_obj(path: Path) -> Geometry:
 def _triangles(lines: _Lines, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Indices from 0 of the vertices and texture coordinates (-1 for none) of all triangles, (M, 3) each, and (M,) the
     face of each, whose vertices are at `points` (N, 3). Raises ValueError if a face is malformed or an index wrong."""
-    where, faces = lines.of(b"f "), lines.after(b"f ")
+    where = lines.of(b"f ")
+    faces = lines.after(b"f ")
 
     def place(number: int) -> str:
         return f"line {where[number - 1] + 1}"
@@ -217,7 +222,9 @@ def _triangles(lines: _Lines, points: np.ndarray) -> tuple[np.ndarray, np.ndarra
     starts = np.cumsum(widths) - widths
     found = [(no_faces(), no_faces(), np.zeros(0, dtype=np.int64))]
     for first in np.sort(np.unique(forms, return_index=True)[1]):
-        rows, size, each = np.flatnonzero(forms == forms[first]), corners[first], per_corner[first]
+        rows = np.flatnonzero(forms == forms[first])
+        size = corners[first]
+        each = per_corner[first]
         polygons = numbers[starts[rows][:, None] + np.arange(size * each)].reshape(-1, size, each)
         vertices = _resolved(polygons[..., 0], where[rows], lines.of(b"v "), "vertex")
         uvs = np.full_like(vertices, -1)

@@ -56,11 +56,14 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
     extent = np.maximum(upper - lower, 1e-6)
     lengths = np.linalg.norm(normals, axis=1)
     near = ((points > lower - extent / 10) & (points < upper + extent / 10)).all(axis=1) & (lengths > 0)
-    points, slopes = points[near], np.abs(normals[near] / lengths[near, None])
+    points = points[near]
+    slopes = np.abs(normals[near] / lengths[near, None])
     slab = np.maximum(_SLAB_SHARE * extent, _SLAB_M)
-    at_lower, at_upper = points < lower + slab, points > upper - slab
+    at_lower = points < lower + slab
+    at_upper = points > upper - slab
     inside = ~(at_lower | at_upper).any(axis=1)
-    open_, low = np.zeros(3), np.zeros(3)
+    open_ = np.zeros(3)
+    low = np.zeros(3)
     for axis in range(3):
         cells = np.floor(np.delete(points - lower, axis, axis=1) / _CELL_M).astype(np.int64)
         cell = cells[:, 0] * 1_000_003 + cells[:, 1]
@@ -72,7 +75,8 @@ def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | Non
     of_axis = _WEIGHT_OF_ALIGNMENT * (aligned - aligned.max()) - np.log2(extent / extent.min())
     totals = np.concatenate([of_axis + open_ + low, of_axis - open_ - low])
     best = int(totals.argmax())
-    axis, sign = best % 3, 1 if best < 3 else -1
+    axis = best % 3
+    sign = 1 if best < 3 else -1
     margin = totals[best] - np.delete(totals, best).max()
     if (axis, sign) == (2, 1):
         return (2, 1) if margin >= _MARGIN else None

@@ -50,10 +50,12 @@ def transparency(
 ) -> tuple[np.ndarray | None, bool]:
     """Which faces are transparent, (M,) bool or None, by their `alpha` (M,) below `cutoff` or all texels that they may
     show; and whether others have some transparency."""
-    see_through, partial = alpha < cutoff, alpha < _NEARLY_OPAQUE
+    see_through = alpha < cutoff
+    partial = alpha < _NEARLY_OPAQUE
     if opacity is not None and face_uv is not None:
         none, all_ = opacity.of_faces(face_uv)
-        see_through, partial = see_through | none, ~all_
+        see_through = see_through | none
+        partial = ~all_
     return see_through if see_through.any() else None, bool((partial & ~see_through).any())
 
 
@@ -114,7 +116,9 @@ def _as_geometry(part: MeshPart, textures: Sequence[Texture]) -> Geometry:
     """The mesh, whose texturing has an index of `textures`, or -1, for each face, and no images yet."""
     if not textures:
         return Geometry(part.vertices, part.faces, part.colours)
-    colours, face_uv, index = part.colours, part.face_uv, -1
+    colours = part.colours
+    face_uv = part.face_uv
+    index = -1
     if part.texture is not None:
         index = textures.index(part.texture)
         colours = np.full((len(part.vertices), 3), 255, dtype=np.uint8) if colours is None else colours

@@ -29,7 +29,8 @@ class Paths:
     @cached_property
     def places(self) -> np.ndarray:
         """(P, 3): the start, then the grid within the scene's bounds."""
-        (x0, y0, _), (x1, y1, _) = self.scene.bounds.lower, self.scene.bounds.upper
+        (x0, y0, _) = self.scene.bounds.lower
+        (x1, y1, _) = self.scene.bounds.upper
         x, y = np.meshgrid(np.arange(x0, x1, GRID_M) + GRID_M / 2, np.arange(y0, y1, GRID_M) + GRID_M / 2)
         grid = np.stack([x.ravel(), y.ravel(), np.full(x.size, self.start[2])], axis=1)
         return np.concatenate([self.start[None], grid])
@@ -68,7 +69,8 @@ class Paths:
 
     def _is_free(self, starts: np.ndarray, goals: np.ndarray) -> np.ndarray:
         """(N,) whether nothing stops the move from each start to its goal, (N, 3) each."""
-        steps, bounds = goals - starts, self.scene.bounds
+        steps = goals - starts
+        bounds = self.scene.bounds
         metres = np.linalg.norm(steps, axis=1)
         ahead = np.where(metres[:, None] > 0, steps, [1.0, 0.0, 0.0]) / np.where(metres > 0, metres, 1.0)[:, None]
         free = np.concatenate([

@@ -65,7 +65,8 @@ def _read_compressed(element: Element, body: bytes) -> Table:
     compressed, size = struct.unpack_from("<II", body)
     if len(body) - 8 < compressed:
         raise ValueError(f"truncated: its header declares {compressed} bytes, but it has {len(body) - 8}")
-    data, start = _lzf_decompressed(body[8 : 8 + compressed]), 0
+    data = _lzf_decompressed(body[8 : 8 + compressed])
+    start = 0
     if len(data) != size:
         raise ValueError(f"its compressed data has {len(data)} bytes instead of {size}")
     table: Table = {}
@@ -78,7 +79,8 @@ def _read_compressed(element: Element, body: bytes) -> Table:
 def _lzf_decompressed(data: bytes) -> bytes:
     """What LZF compressed to `data`. A control byte below 32 is followed by as many literal bytes and one; others hold
     a length in 3 bits, which 7 extends by the next byte, and with the byte after them a distance back in 13 bits."""
-    out, at = bytearray(), 0
+    out = bytearray()
+    at = 0
     while at < len(data):
         control = data[at]
         at += 1

@@ -134,7 +134,8 @@ def _triangles(faces: Table, points: np.ndarray) -> tuple[np.ndarray, np.ndarray
     name = next((each for each in faces if each.lower() in _POLYGONS), None)
     if name is None or (isinstance(faces[name], np.ndarray) and np.ndim(faces[name]) != 2):
         raise ValueError(f"its faces have no list {_POLYGONS[0]}; the columns are {', '.join(faces)}")
-    found, sources = [no_faces()], [np.zeros(0, dtype=np.int64)]
+    found = [no_faces()]
+    sources = [np.zeros(0, dtype=np.int64)]
     for rows, corners in _by_size(faces[name]):
         if ((corners < 0) | (corners >= len(points)) | (corners % 1 != 0)).any():
             raise ValueError(f"a face refers to a vertex that does not exist: there are {len(points)}, counted from 0")

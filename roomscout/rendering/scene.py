@@ -144,10 +144,12 @@ class Scene:
     def size(self) -> str:
         """Width, depth and height in words, metres: "4.2 x 5.1 x 2.5"; of all points but those far outside."""
         as_text = partial(np.format_float_positional, precision=3, unique=False, fractional=False, trim="-")
-        lower, upper = self.bounds.lower, self.bounds.upper
+        lower = self.bounds.lower
+        upper = self.bounds.upper
         near = (np.abs(self.vertices - self.bounds.middle) <= self.bounds.extent * NEAR_SHARE + NEAR_M).all(axis=1)
         if near.any():
-            lower, upper = self.vertices[near].min(axis=0), self.vertices[near].max(axis=0)
+            lower = self.vertices[near].min(axis=0)
+            upper = self.vertices[near].max(axis=0)
         return " x ".join(map(as_text, (upper - lower).astype(float)))
 
     @property
@@ -205,7 +207,8 @@ def _surface_samples(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarra
     chosen = faces[np.searchsorted(cumulative, shares * cumulative[-1]).clip(max=len(faces) - 1)]
     a, b = rng.random((2, SURFACE_SAMPLES, 1), dtype=np.float32)
     beyond = a + b > 1
-    a, b = np.where(beyond, 1 - a, a), np.where(beyond, 1 - b, b)
+    a = np.where(beyond, 1 - a, a)
+    b = np.where(beyond, 1 - b, b)
     corner = vertices[chosen[:, 0]]
     points = corner + a * (vertices[chosen[:, 1]] - corner) + b * (vertices[chosen[:, 2]] - corner)
     return points, face_normals(vertices, chosen)
@@ -261,7 +264,8 @@ def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
 
 def _why_implausible(scene: Scene, vertices: np.ndarray, scale: float) -> str | None:
     """Why a scan is no room of a person's size, and the --scale that makes it one if it is in a known unit."""
-    extent, longest_m = scene.size, float(max(scene.bounds.extent))
+    extent = scene.size
+    longest_m = float(max(scene.bounds.extent))
     if MIN_ROOM_M < longest_m < MAX_ROOM_M:
         return None
     near = (np.abs(vertices - np.median(vertices, axis=0)) < MAX_ROOM_M / 2).all(axis=1)
@@ -371,7 +375,9 @@ class SceneCache:
     """A thread-safe LRU cache of scenes by path and arguments of `load_scene`, of `max_bytes`, or the newest scene."""
 
     def __init__(self, max_bytes: int, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> None:
-        self._max_bytes, self._scale, self._as_points = max_bytes, scale, as_points
+        self._max_bytes = max_bytes
+        self._scale = scale
+        self._as_points = as_points
         self._up_axis: UpAxis = up_axis
         self._scenes: OrderedDict[Path, Scene] = OrderedDict()
         self._loading: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)

@@ -42,7 +42,8 @@ def simplified(scene: Scene, most: int) -> Simplified:
     in the cells of a grid (Rossignac and Borrel, "Multi-resolution 3D approximations for rendering complex scenes",
     1993), since that keeps colours as fine as shapes. A cluster has the mean place and colour."""
     reach = STRAY_EXTENTS * max(scene.bounds.extent)
-    lower, upper = scene.bounds.lower - reach, scene.bounds.upper + reach
+    lower = scene.bounds.lower - reach
+    upper = scene.bounds.upper + reach
     whole = _vertex_coloured(scene.surface, most) if len(scene.faces) else _cloud(scene)
     near = np.all((whole.vertices > lower) & (whole.vertices < upper), axis=1)
     used = np.flatnonzero(near)
@@ -73,7 +74,8 @@ def _finest(whole: Simplified, most: int) -> Simplified:
 
 
 def _cloud(scene: Scene) -> Simplified:
-    rims, centres = scene.surface.vertices[:: CORNERS + 2], scene.vertices
+    rims = scene.surface.vertices[:: CORNERS + 2]
+    centres = scene.vertices
     radius_m = float(np.median(np.linalg.norm(rims - centres, axis=1)))
     return Simplified(centres, scene.faces, scene.surface.colours[CORNERS :: CORNERS + 2], point_m=radius_m)
 

@@ -110,8 +110,10 @@ def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
 
     higher = len(rest) // 3
     channels = [stacked(name, *rest[i * higher : (i + 1) * higher]) for i, name in enumerate(HARMONICS)]
-    harmonics, opacity = np.stack(channels, axis=2), stacked("opacity")[:, 0]
-    logs, turns = stacked("scale_0", "scale_1", "scale_2"), stacked("rot_0", "rot_1", "rot_2", "rot_3")
+    harmonics = np.stack(channels, axis=2)
+    opacity = stacked("opacity")[:, 0]
+    logs = stacked("scale_0", "scale_1", "scale_2")
+    turns = stacked("rot_0", "rot_1", "rot_2", "rot_3")
     kept = np.isfinite(harmonics).all(axis=(1, 2)) & np.isfinite(turns).all(axis=1) & ~np.isnan(opacity)
     kept &= (logs < np.log(MAX_COORDINATE_M)).all(axis=1) & (np.abs(points) < MAX_COORDINATE_M).all(axis=1)
     if not kept.any():

@@ -68,7 +68,8 @@ def _first_row_type(element: Element, body: np.ndarray, order: str) -> np.dtype:
         if not prop.count_type:
             fields.append((prop.name, order + prop.type))
             continue
-        code, start = np.dtype(order + prop.count_type), np.dtype(fields).itemsize
+        code = np.dtype(order + prop.count_type)
+        start = np.dtype(fields).itemsize
         first = body[start : start + code.itemsize] if element.count else np.zeros(code.itemsize, np.uint8)
         if len(first) < code.itemsize or not 0 <= first.view(code)[0] <= len(body):
             raise _truncated(element, 0)
@@ -105,9 +106,11 @@ def _read_ragged(element: Element, data: bytes, order: str) -> tuple[Table, int]
 def read_text(elements: Sequence[Element], text: bytes) -> list[Table]:
     """The table of each element from rows of text; integer columns with other numbers become float64. Raises ValueError
     naming the row that is too long, too short or has a word that is no number, and if rows are missing."""
-    lines, tables = [line for line in text.splitlines() if line.strip()], []
+    lines = [line for line in text.splitlines() if line.strip()]
+    tables = []
     for element in elements:
-        rows, lines = lines[: element.count], lines[element.count :]
+        rows = lines[: element.count]
+        lines = lines[element.count :]
         if len(rows) < element.count:
             raise _truncated(element, len(rows))
         numbers, widths = numbers_of(rows, f"row {{}} of {element.name}".format)

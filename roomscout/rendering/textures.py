@@ -65,8 +65,10 @@ class Texture:
         beside its mirror image, or a clamped one with a margin of its border as far as `uv` reaches."""
         pixels = self.pixels
         for axis, wrap in enumerate(self.wrap if len(uv) else ()):
-            low, high = float(uv[..., axis].min()), float(uv[..., axis].max())
-            size, inside = pixels.shape[1 - axis], low >= 0 and high <= 1
+            low = float(uv[..., axis].min())
+            high = float(uv[..., axis].max())
+            size = pixels.shape[1 - axis]
+            inside = low >= 0 and high <= 1
             bleeds = size <= _BLEEDING_PIXELS and (low < 0.5 / size or high > 1 - 0.5 / size)
             if wrap == "repeat" or (inside and not bleeds):
                 continue
@@ -78,7 +80,8 @@ class Texture:
                 continue
             uv[..., axis] = uv[..., axis].clip(-_FAR_UV, _FAR_UV)
             pixels, margins = _with_margins(pixels, axis, max(-low, 0.0), max(high - 1, 0.0))
-            size, whole = pixels.shape[1 - axis] - sum(margins), pixels.shape[1 - axis]
+            size = pixels.shape[1 - axis] - sum(margins)
+            whole = pixels.shape[1 - axis]
             uv[..., axis] = (uv[..., axis] * size + margins[0]) / whole
         return pixels, uv
 
@@ -87,7 +90,8 @@ def _with_margins(pixels: np.ndarray, axis: int, below: float, above: float) -> 
     """The image with margins of its border's colours along u or v, `below` and `above` in units of the image, and their
     sizes in pixels. Reduces an image that would become too large."""
     size = pixels.shape[1 - axis]
-    below, above = min(below, _FAR_UV), min(above, _FAR_UV)
+    below = min(below, _FAR_UV)
+    above = min(above, _FAR_UV)
     fitting = int(max(_CLAMPED_PIXELS, 2 * size) / (1 + below + above))
     if fitting < size:
         size = max(fitting, 1)
@@ -153,7 +157,8 @@ class Opacity:
 
     def __init__(self, opaque: np.ndarray, wrap: tuple[Wrap, Wrap]) -> None:
         """`opaque` is (h, w) bool. Counts it in blocks of texels, so that a large atlas takes little memory."""
-        self._size, self._wrap = opaque.shape, wrap
+        self._size = opaque.shape
+        self._wrap = wrap
         self._steps = tuple(-(-size // _OPACITY_BLOCKS) for size in opaque.shape)
         rows, columns = (np.arange(0, size, step) for size, step in zip(self._size, self._steps, strict=True))
         counts = np.add.reduceat(np.add.reduceat(opaque, rows, axis=0, dtype=np.int32), columns, axis=1)
@@ -166,18 +171,22 @@ class Opacity:
         left, right = self._range(face_uv[..., 0], 1, self._wrap[0])
         top, bottom = self._range(1.0 - face_uv[..., 1], 0, self._wrap[1])
         opaque = self._sums[bottom, right] - self._sums[top, right] - self._sums[bottom, left] + self._sums[top, left]
-        (rows, columns), (height, width) = self._steps, self._size
+        (rows, columns) = self._steps
+        (height, width) = self._size
         high = np.minimum(bottom * rows, height) - top * rows
         wide = np.minimum(right * columns, width) - left * columns
         return opaque == 0, opaque == high * wide
 
     def _range(self, along: np.ndarray, axis: int, wrap: Wrap) -> tuple[np.ndarray, np.ndarray]:
         """First block and the one after the last that each face's coordinates (M, 3) reach; all outside one image."""
-        size, step = self._size[axis], self._steps[axis]
-        low, high = along.min(axis=1), along.max(axis=1)
+        size = self._size[axis]
+        step = self._steps[axis]
+        low = along.min(axis=1)
+        high = along.max(axis=1)
         if wrap == "repeat":
             tile = np.floor(low)
-            low, high = low - tile, high - tile
+            low = low - tile
+            high = high - tile
         beyond = (low < 0) | (high > 1)
         first = np.where(beyond, 0, np.floor(low * size)).clip(0, size - 1).astype(np.int64)
         last = np.where(beyond, size, np.ceil(high * size)).clip(first + 1, size).astype(np.int64) - 1

@@ -56,7 +56,8 @@ class TopDown:
     @property
     def axes_m(self) -> tuple[np.ndarray, np.ndarray]:
         """x (H,) of the rows and y (W,) of the columns, metres from the origin."""
-        rows, columns = np.arange(self.height) + 0.5, np.arange(self.width) + 0.5
+        rows = np.arange(self.height) + 0.5
+        columns = np.arange(self.width) + 0.5
         x = self.centre_m[0] + (self.height / 2 - rows) / self.pixels_per_m
         return x, self.centre_m[1] + (self.width / 2 - columns) / self.pixels_per_m
 
@@ -68,7 +69,8 @@ class TopDown:
 
     def pixel(self, x_m: float, y_m: float) -> tuple[float, float]:
         """(column, row) of a place in metres from the origin."""
-        ahead, left = x_m - self.centre_m[0], y_m - self.centre_m[1]
+        ahead = x_m - self.centre_m[0]
+        left = y_m - self.centre_m[1]
         return self.width / 2 - left * self.pixels_per_m, self.height / 2 - ahead * self.pixels_per_m
 
 
@@ -83,7 +85,8 @@ def with_path(image: np.ndarray, lies: TopDown, path: Sequence[CameraPose], came
     canvas.line(places, PATH, round(1.5 * unit))
     for place in places:
         canvas.ellipse([*np.subtract(place, 2 * unit), *np.add(place, 2 * unit)], PATH)
-    here, half_deg = poses[-1], camera.horizontal_fov_deg / 2
+    here = poses[-1]
+    half_deg = camera.horizontal_fov_deg / 2
     for turned_deg in (-half_deg, half_deg):
         canvas.line([places[-1], _ahead(lies, here, 30 * unit, turned_deg)], CAMERA, max(1, round(unit / 2)))
     arrow = [_ahead(lies, here, 10 * unit, 0.0), *(_ahead(lies, here, 6 * unit, side) for side in (140.0, 220.0))]
@@ -111,7 +114,8 @@ def _draw_grid(canvas: ImageDraw.ImageDraw, lies: TopDown) -> None:
     size = round(TEXT_SHARE * lies.height)
     if size < LEAST_TEXT_PX:
         return
-    left, low = 2.5 * size, lies.height - 2 * size
+    left = 2.5 * size
+    low = lies.height - 2 * size
     canvas.rectangle((left, low - size // 3, left + step * lies.pixels_per_m, low), PAPER, INK)
     labels.append(((left, low + size // 3), f"{step} m", "lt"))
     font = ImageFont.load_default(size=size)
@@ -139,7 +143,8 @@ class PlanView:
 def plan_view(scene: Scene, longest_px: int = 480) -> PlanView:
     """Cast a ray down for each pixel; `longest_px` is the longer side. What the cut goes through shows its top, if its
     surface is closed and faces outwards."""
-    lower, upper = scene.bounds.lower[:2] - PLAN_MARGIN_M, scene.bounds.upper[:2] + PLAN_MARGIN_M
+    lower = scene.bounds.lower[:2] - PLAN_MARGIN_M
+    upper = scene.bounds.upper[:2] + PLAN_MARGIN_M
     metres_per_pixel = float(max(upper - lower)) / longest_px
     columns, rows = (np.arange(lower[axis], upper[axis], metres_per_pixel) for axis in (0, 1))
     image = looking_down(scene, np.stack(np.meshgrid(columns, rows[::-1]), axis=-1))

@@ -80,7 +80,8 @@ def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
     """(3,) float64 metres: the free position closest to the middle of the room, `camera_height_m` above the floor
     (lower in a low room): with the floor below, a clearance around it, smaller in a narrow room, and an open view. If
     none has the floor below, logs a warning and takes any open one."""
-    bounds, shares = scene.bounds, (np.arange(GRID_CELLS + 1) / GRID_CELLS)[:, None, None]
+    bounds = scene.bounds
+    shares = (np.arange(GRID_CELLS + 1) / GRID_CELLS)[:, None, None]
     x = bounds.lower[0] + shares * bounds.extent[0]
     y = bounds.lower[1] + np.swapaxes(shares, 0, 1) * bounds.extent[1]
     candidates = np.stack(np.broadcast_arrays(x, y, eye_z_m(scene, camera_height_m)), axis=-1).reshape(-1, 3)
@@ -109,7 +110,8 @@ def eye_z_m(scene: Scene, camera_height_m: float) -> float:
 def _ring(elevation_deg: float, count: int) -> np.ndarray:
     """(count, 3) unit vectors spaced evenly around z at one elevation."""
     azimuth = np.arange(count) * (2 * np.pi / count)
-    level, rise = np.cos(np.radians(elevation_deg)), np.sin(np.radians(elevation_deg))
+    level = np.cos(np.radians(elevation_deg))
+    rise = np.sin(np.radians(elevation_deg))
     return np.column_stack([level * np.cos(azimuth), level * np.sin(azimuth), np.full(count, rise)])
 
 

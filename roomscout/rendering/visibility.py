@@ -103,8 +103,10 @@ def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, box
         window = windows[index]
         if window is None:
             continue
-        outside, heights = boxes.outside_m(index, points[window]), boxes.corners(index)[:, 2]
-        near, inside = outside <= MARGIN_M, outside <= EXACT_M
+        outside = boxes.outside_m(index, points[window])
+        heights = boxes.corners(index)[:, 2]
+        near = outside <= MARGIN_M
+        inside = outside <= EXACT_M
         if np.ptp(heights) > LOW_M:
             near &= ~on_floor[window]
             inside &= near & (points[window][..., 2] > heights.min() + MARGIN_M + EXACT_M)  # not what it stands on
@@ -134,8 +136,10 @@ def window_of(corners: np.ndarray, pose: CameraPose, camera: Intrinsics) -> tupl
         return slice(0, camera.height), slice(0, camera.width)
     columns = camera.focal_px * x / depth + camera.width / 2
     rows = camera.focal_px * y / depth + camera.height / 2
-    left, right = max(0, int(np.floor(columns.min()))), min(camera.width, int(np.ceil(columns.max())))
-    top, bottom = max(0, int(np.floor(rows.min()))), min(camera.height, int(np.ceil(rows.max())))
+    left = max(0, int(np.floor(columns.min())))
+    right = min(camera.width, int(np.ceil(columns.max())))
+    top = max(0, int(np.floor(rows.min())))
+    bottom = min(camera.height, int(np.ceil(rows.max())))
     return (slice(top, bottom), slice(left, right)) if left < right and top < bottom else None
 
 

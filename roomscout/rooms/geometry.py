@@ -83,7 +83,8 @@ def box_distance(a: OrientedBox, b: OrientedBox) -> float:
     """Metres between the closest points of two solid boxes; 0 if they overlap. Horizontal and vertical gap are
     perpendicular."""
     vertical = max(a.bottom - b.top, b.bottom - a.top, 0.0)
-    one, two = a.footprint, b.footprint
+    one = a.footprint
+    two = b.footprint
     if rectangles_overlap(one, two[None])[0]:
         return vertical
     horizontal = min(
@@ -100,8 +101,10 @@ def polygon_area(polygon: np.ndarray) -> float:
 
 def points_in_polygon(points: np.ndarray, polygon: np.ndarray) -> np.ndarray:
     """(N,) bool: which of `points` (N, 2) are inside the simple polygon (P, 2), by the even-odd rule."""
-    (x0, y0), (x1, y1) = polygon.T, np.roll(polygon, -1, axis=0).T
-    x, y = points[:, :1], points[:, 1:]
+    (x0, y0) = polygon.T
+    (x1, y1) = np.roll(polygon, -1, axis=0).T
+    x = points[:, :1]
+    y = points[:, 1:]
     crosses = (y < y0) != (y < y1)  # false for a horizontal edge, so its divisor does not matter
     x_of_edge = x0 + (y - y0) / np.where(y1 == y0, 1.0, y1 - y0) * (x1 - x0)
     return (crosses & (x < x_of_edge)).sum(axis=1) % 2 == 1
@@ -119,8 +122,10 @@ def segments_cross(start: np.ndarray, end: np.ndarray, box: OrientedBox) -> np.n
     origin = box.local(start)
     along = box.local(end) - origin
     along = np.where(np.abs(along) < 1e-9, 1e-9, along)
-    a, b = (-half - origin) / along, (half - origin) / along
-    near, far = np.minimum(a, b), np.maximum(a, b)
+    a = (-half - origin) / along
+    b = (half - origin) / along
+    near = np.minimum(a, b)
+    far = np.maximum(a, b)
     enter = np.maximum(np.maximum(near[..., 0], near[..., 1]), near[..., 2])  # faster than .max() over three numbers
     leave = np.minimum(np.minimum(far[..., 0], far[..., 1]), far[..., 2])
     return (enter < leave) & (leave > 0) & (enter < 1)

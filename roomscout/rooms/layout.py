@@ -21,7 +21,8 @@ STANDING_M = 1.0  # side of the square that stays free in the middle of the room
 
 def draw_plan(rng: Generator) -> FloorPlan:
     """A random rectangular or L-shaped room of 8 to 45 square metres, with one corner of its bounds at the origin."""
-    area, aspect = np.exp(rng.uniform(np.log(MIN_AREA_M2), np.log(MAX_AREA_M2))), rng.uniform(1.0, 1.7)
+    area = np.exp(rng.uniform(np.log(MIN_AREA_M2), np.log(MAX_AREA_M2)))
+    aspect = rng.uniform(1.0, 1.7)
     l_shaped = area > 13.0 and rng.random() < 0.45
     cut = rng.uniform(0.25, 0.42, 2) if l_shaped else np.zeros(2)
     width, depth, height = _bounds(area / (1 - cut[0] * cut[1]), aspect, rng)
@@ -32,7 +33,8 @@ def draw_plan(rng: Generator) -> FloorPlan:
 
 def draw_rectangle(rng: Generator) -> FloorPlan:
     """A random rectangular room of 8 to 30 square metres."""
-    area, aspect = np.exp(rng.uniform(np.log(MIN_AREA_M2), np.log(MAX_RECTANGLE_M2))), rng.uniform(1.0, 1.7)
+    area = np.exp(rng.uniform(np.log(MIN_AREA_M2), np.log(MAX_RECTANGLE_M2)))
+    aspect = rng.uniform(1.0, 1.7)
     return _rectangle(*_bounds(area, aspect, rng))
 
 
@@ -42,19 +44,22 @@ def _rectangle(width: float, depth: float, height: float) -> FloorPlan:
 
 def draw_concave_plan(rng: Generator) -> FloorPlan:
     """A random L-, T- or Z-shaped room of 14 to 40 square metres: one or two corners of its bounds are cut off."""
-    area, aspect = np.exp(rng.uniform(np.log(MIN_CONCAVE_M2), np.log(MAX_CONCAVE_M2))), rng.uniform(1.0, 1.7)
+    area = np.exp(rng.uniform(np.log(MIN_CONCAVE_M2), np.log(MAX_CONCAVE_M2)))
+    aspect = rng.uniform(1.0, 1.7)
     cut_corners = rng.permutation(4)[: _randint(rng, 1, 2)]
     shares = {int(corner): rng.uniform(0.25, 0.42, 2) for corner in cut_corners}
     width, depth, height = _bounds(area / (1 - sum(float(a * b) for a, b in shares.values())), aspect, rng)
     bounds = np.array([[0, 0], [width, 0], [width, depth], [0, depth]])
-    outline, notches = list[np.ndarray](), list[OrientedBox]()
+    outline = list[np.ndarray]()
+    notches = list[OrientedBox]()
     for corner, at in enumerate(bounds):  # counter-clockwise
         if corner not in shares:
             outline.append(at)
             continue
         a, b = np.round(shares[corner] * (width, depth), 2)
         inner = at + np.where(at > 0, -1, 1) * (a, b)
-        before, after = np.array([at[0], inner[1]]), np.array([inner[0], at[1]])
+        before = np.array([at[0], inner[1]])
+        after = np.array([inner[0], at[1]])
         outline += [before, inner, after] if corner % 2 == 0 else [after, inner, before]
         x, y = (at + inner) / 2
         notches.append(OrientedBox((float(x), float(y), height / 2), (float(a), float(b), height)))
@@ -225,7 +230,8 @@ def _dining(placer: Placer) -> None:
     if table is None:
         return
     box = placer.items[table].box
-    half_w, half_d = box.size[0] / 2, box.size[1] / 2
+    half_w = box.size[0] / 2
+    half_d = box.size[1] / 2
     per_side = max(int(box.size[0] / 0.62), 1)
     across = (np.arange(per_side) + 0.5) / per_side * box.size[0] - half_w
     seats = [(x, side * half_d, 90.0 * (1 + side)) for x in across for side in (-1, 1)]

@@ -70,7 +70,8 @@ class Placer:
         others = [item.box for i, item in enumerate(self.items) if i != supported_by]
         others += self.clear if strict else []
         others += self.plan.notches
-        top, bottom = box.top - 1e-9, box.bottom
+        top = box.top - 1e-9
+        bottom = box.bottom
         near = [o for o in others if o.bottom < top and bottom < o.top - 1e-9]
         return not near or not rectangles_overlap(box.footprint, np.array([o.footprint for o in near])).any()
 
@@ -153,7 +154,8 @@ class Placer:
         model = draw(kind, self.rng)
         if not self.allows(model.category):
             return None
-        low, high = self.plan.corners.min(axis=0), self.plan.corners.max(axis=0)
+        low = self.plan.corners.min(axis=0)
+        high = self.plan.corners.max(axis=0)
         for _ in range(tries):
             x, y = self.rng.uniform(low, high)
             yaw = 90.0 * self.rng.integers(4) + self.rng.uniform(-turn, turn)

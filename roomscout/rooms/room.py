@@ -174,7 +174,8 @@ def _mesh(plan: FloorPlan, objects: list[RoomObject], style: ScanStyle, rng: Gen
 
 def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray:
     """(S, 2) points of a 0.1 m grid where a person can stand and that are reachable from the middle of the room."""
-    low, high = plan.corners.min(axis=0), plan.corners.max(axis=0)
+    low = plan.corners.min(axis=0)
+    high = plan.corners.max(axis=0)
     xs, ys = (np.arange(a + CELL_M / 2, b, CELL_M) for a, b in zip(low, high, strict=True))
     points = np.stack(np.meshgrid(xs, ys, indexing="ij"), axis=-1).reshape(-1, 2)
     free = points_in_polygon(points, plan.corners)

@@ -64,7 +64,8 @@ class RouteMap:
         along = self._axes @ (end - start)
         along = np.where(np.abs(along) < 1e-9, 1e-9, along)
         half = self._halves + margin
-        a, b = (-half - origin) / along, (half - origin) / along
+        a = (-half - origin) / along
+        b = (half - origin) / along
         return np.minimum(a, b).max(axis=1), np.maximum(a, b).min(axis=1)
 
     def is_blocked(self, start: np.ndarray, end: np.ndarray, ignore: int) -> bool:
@@ -78,7 +79,8 @@ class RouteMap:
 
     def begin(self, start: int, facing: int) -> _Robot | None:
         """A robot just outside the footprint of `start`, towards `facing`; None if that spot is blocked."""
-        origin, goal = self._centers[start], self._centers[facing]
+        origin = self._centers[start]
+        goal = self._centers[facing]
         share = float(self.crossings(origin, goal, STAND_OFF_M)[1][start])
         point = origin + share * (goal - origin)
         if share >= 1.0 or self.is_blocked(point, point, ignore=start):

@@ -53,7 +53,8 @@ class RoomMesh:
 def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone: np.ndarray, rng: Generator) -> Shape:
     """Floor planks and one-sided walls of a counter-clockwise polygon (P, 2) with axis-parallel edges; no ceiling,
     which people rarely scan and which would hide the room from above."""
-    xs, ys = np.unique(polygon[:, 0]), np.unique(polygon[:, 1])
+    xs = np.unique(polygon[:, 0])
+    ys = np.unique(polygon[:, 1])
     parts = []
     for x0, x1 in itertools.pairwise(xs):
         for y0, y1 in itertools.pairwise(ys):
@@ -68,7 +69,8 @@ def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone:
 
 def _planks(x0: float, y0: float, x1: float, y1: float, tone: np.ndarray, rng: Generator) -> Shape:
     edges = np.append(np.arange(y0, y1, PLANK_M), y1)
-    low, high = edges[:-1], edges[1:]
+    low = edges[:-1]
+    high = edges[1:]
     corners = np.zeros((len(low), 4, 3))
     corners[:, [0, 3], 0], corners[:, [1, 2], 0] = x0, x1
     corners[:, 0, 1] = corners[:, 1, 1] = low
@@ -146,5 +148,6 @@ def _punch_holes(
         removed = np.bincount(group[in_patch], minlength=len(total))
         spared = (removed > MAX_HOLE_SHARE * total) & (np.arange(len(total)) > 0)  # group 0 is floor and walls
         kept = ~in_patch | spared[group]
-        faces, centres = faces[kept], centres[kept]
+        faces = faces[kept]
+        centres = centres[kept]
     return faces

@@ -31,7 +31,8 @@ class Shape:
         """The shape rotated counter-clockwise about the `axis` ("x", "y" or "z") through the point `about`."""
         angle = np.radians(degrees)
         i = "xyz".index(axis)
-        j, k = (i + 1) % 3, (i + 2) % 3
+        j = (i + 1) % 3
+        k = (i + 2) % 3
         rotation = np.eye(3)
         rotation[[j, j, k, k], [j, k, j, k]] = [np.cos(angle), -np.sin(angle), np.sin(angle), np.cos(angle)]
         return Shape((self.corners - about) @ rotation.T + about, self.colours)
@@ -83,7 +84,8 @@ def rod(
     start: Point, end: Point, radius: float, colour: Colour, end_radius: float | None = None, sides: int = 8
 ) -> Shape:
     """A capped cylinder, or a cone frustum if `end_radius` is given, between two points."""
-    a, b = np.asarray(start, dtype=float), np.asarray(end, dtype=float)
+    a = np.asarray(start, dtype=float)
+    b = np.asarray(end, dtype=float)
     length = float(np.linalg.norm(b - a))
     last = radius if end_radius is None else end_radius
     upright = _lathe(np.array([[0, 0], [radius, 0], [last, length], [0, length]]), sides, colour)
@@ -102,11 +104,13 @@ def ellipsoid(center: Point, radii: Point, colour: Colour, sides: int = 12) -> S
 
 def cushion(lo: Point, hi: Point, colour: Colour, steps: int = 6) -> Shape:
     """A pillow that fills the given bounds: thick in the middle, thin at the seam around it."""
-    low, high = np.array(lo, dtype=float), np.array(hi, dtype=float)
+    low = np.array(lo, dtype=float)
+    high = np.array(hi, dtype=float)
     u, v = np.meshgrid(*[np.linspace(-1, 1, steps + 1)] * 2, indexing="ij")
     bulge = ((1 - np.abs(u) ** 3) * (1 - np.abs(v) ** 3)) ** 0.5
     flat = np.stack([u, v], axis=-1)
-    middle, half = (low + high) / 2, (high - low) / 2
+    middle = (low + high) / 2
+    half = (high - low) / 2
     top = np.concatenate([flat, bulge[..., None]], axis=-1) * half + middle
     bottom = np.concatenate([flat, -bulge[..., None]], axis=-1) * half + middle
     return join(grid(top, colour), grid(bottom.transpose(1, 0, 2), colour))
@@ -114,14 +118,16 @@ def cushion(lo: Point, hi: Point, colour: Colour, steps: int = 6) -> Shape:
 
 def basin(lo: Point, hi: Point, rim: float, depth: float, colour: Colour, inside: Colour) -> Shape:
     """A box with a hollow in its top, `depth` metres deep, and walls `rim` metres thick at the top."""
-    (x0, y0, z0), (x1, y1, z1) = lo, hi
+    (x0, y0, z0) = lo
+    (x1, y1, z1) = hi
     outer = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])
     middle = outer.mean(axis=0)
     edge = outer - rim * np.sign(outer - middle)
     floor = edge - np.minimum(rim, depth / 2) * np.sign(outer - middle)
 
     def band(a: np.ndarray, za: float, b: np.ndarray, zb: float, tint: Colour) -> Shape:
-        lower, upper = np.insert(a, 2, za, axis=1), np.insert(b, 2, zb, axis=1)
+        lower = np.insert(a, 2, za, axis=1)
+        upper = np.insert(b, 2, zb, axis=1)
         return quads(np.stack([lower, np.roll(lower, -1, 0), np.roll(upper, -1, 0), upper], axis=1), tint)
 
     return join(
@@ -152,7 +158,8 @@ def triangulate(shape: Shape, resolution_m: float) -> tuple[np.ndarray, np.ndarr
         faces.append((cells[None] + np.arange(len(index))[:, None, None] * grids.shape[1]).reshape(-1, 3) + count)
         quad_of.append(np.repeat(index, grids.shape[1]))
         count += len(vertices[-1])
-    points, triangles = np.concatenate(vertices), np.concatenate(faces)
+    points = np.concatenate(vertices)
+    triangles = np.concatenate(faces)
     a, b, c = (points[triangles[:, i]] for i in range(3))
     has_area = np.linalg.norm(np.cross(b - a, c - a), axis=1) > 1e-9  # false at the poles of solids of revolution
     points, triangles, quad_of_point = compact(points, triangles[has_area], np.concatenate(quad_of))

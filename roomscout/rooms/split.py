@@ -74,7 +74,8 @@ def split_folder(parent: Path | None = None) -> Path:
     folder = parent / f"rooms_v{VERSION}_{SHA256[:8]}_by_room"
     with _keeping_in(parent):
         folder.mkdir(parents=True, exist_ok=True)
-        file, has_views = folder / QUESTIONS_FILE, folder / f".views_{VIEWS_SHA256[:8]}"
+        file = folder / QUESTIONS_FILE
+        has_views = folder / f".views_{VIEWS_SHA256[:8]}"
         if not (file.exists() and has_views.exists()):  # folders are older than views
             replace_bytes(folder / SHIPPED_SCANS.name, SHIPPED_SCANS.read_bytes())
             replace_bytes(file, b"".join(lzma.decompress(each.read_bytes()) for each in (SHIPPED, SHIPPED_VIEWS)))
@@ -119,7 +120,8 @@ def shipped_questions() -> tuple[RoomQuestion, ...]:
 
 def make_pictures(scenes: Iterable[tuple[str, str]]) -> None:
     """Draw the pictures of the questions about those rooms that are not there yet; raises SplitError."""
-    folder, wanted = split_folder(), set(scenes)
+    folder = split_folder()
+    wanted = set(scenes)
     rows = [json.loads(line) for line in lzma.decompress(SHIPPED_VIEWS.read_bytes()).splitlines()]
     missing = [
         row
@@ -173,7 +175,8 @@ def _make(folder: Path, scenes: Sequence[tuple[str, str]]) -> None:
 
 def main(arguments: list[str]) -> None:
     """Make the rooms that the standard input names, in this FOLDER. Ends early if the caller died."""
-    caller, folder = os.getppid(), Path(arguments[0])
+    caller = os.getppid()
+    folder = Path(arguments[0])
     asked: dict[tuple[str, str], list[RoomQuestion]] = {}
     for row in shipped_questions():
         asked.setdefault((row["dataset"], row["scene_name"]), []).append(row)

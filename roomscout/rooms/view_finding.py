@@ -50,11 +50,13 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
     room has no such view."""
     rng = np.random.default_rng([*seed, 51])
     middle = Paths(scene, start_position(scene, EYE_M), MOST_M)
-    boxes, kinds = boxes_of(room.objects), [each.category for each in room.objects]
+    boxes = boxes_of(room.objects)
+    kinds = [each.category for each in room.objects]
     reachable = middle.places[np.isfinite(middle.lengths)]
     for _ in range(MOST_TRIES):
         start = reachable[rng.integers(len(reachable))]
-        paths, heading_deg = Paths(scene, start, MOST_M), float(rng.integers(0, 24) * 15)
+        paths = Paths(scene, start, MOST_M)
+        heading_deg = float(rng.integers(0, 24) * 15)
         place = paths.places[rng.choice(np.flatnonzero(np.isfinite(paths.lengths)))]
         goal = CameraPose(0.0, 0.0, 0.0, float(rng.integers(360)), PITCH_DEG).at(
             np.array([*place[:2].round(2), start[2]])

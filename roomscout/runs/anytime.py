@@ -167,7 +167,9 @@ def anytime_lines(found: Anytime | None) -> list[str]:
     """What the answers after each turn say, as lines of text; none without --anytime."""
     if found is None:
         return []
-    early, late, lines = found.too_early, found.too_late, []
+    early = found.too_early
+    late = found.too_late
+    lines = []
     if all(each.percent is not None for each in found.by_turn):
         percents = [f"{each.percent:.1f} % (turn {each.turn})" for each in found.by_turn]
         lines.append(f"overall if each turn were the last: {', '.join(percents)}")

@@ -14,7 +14,8 @@ from roomscout.scoring.scores import Baseline
 
 def known_baselines(reader: RunReader, benchmark: Benchmark) -> dict[str, Baseline]:
     """The baselines of a run by name, "most_frequent" and "blind"; those that are known."""
-    facts, guesses = reader.facts, reader.guesses
+    facts = reader.facts
+    guesses = reader.guesses
     if facts.of_one_scan:
         return {}
     found = {

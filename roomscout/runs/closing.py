@@ -42,7 +42,8 @@ def closing_lines(
         lines += [*part_lines(facts.setting, summary, benchmark), *summary.warnings]
         ended = [row.score for row in scored if not row.failed]
         if below := [score for score in ended if score is not None and score < 1]:
-            wrong, listed = below.count(0), f"to list them: roomscout wrong {shlex.quote(str(folder))}"
+            wrong = below.count(0)
+            listed = f"to list them: roomscout wrong {shlex.quote(str(folder))}"
             lines.append(f"Wrong: {wrong} of {len(ended)}, partly right: {len(below) - wrong}; {listed}")
     else:
         lines = [f"Score: {row.score:g} of 1 (correct answer: {row.ground_truth})" for row in scored]
@@ -59,7 +60,8 @@ def closing_lines(
 
 def money_lines(summary: Summary, answers: int, price: Price | None) -> list[str]:
     """What a run cost at a price, and its judge, as lines; none without one."""
-    cost, judge = summary.cost, summary.judge
+    cost = summary.cost
+    judge = summary.judge
     of_judge = [f"Cost of the judge: {in_money(judge.money)}"] if judge and judge.money is not None else []
     if cost is None or cost.money is None or price is None:
         return of_judge

@@ -40,7 +40,8 @@ def is_blind_run_of(facts: "RunFacts", other: "RunFacts") -> bool:
 
 def protocol_of(facts: "RunFacts") -> str:
     """The conditions in a sentence for people; nothing compares it."""
-    setting, conditions = facts.setting, facts.conditions
+    setting = facts.setting
+    conditions = facts.conditions
     official = "official " if setting("benchmark") == DEFAULT and (facts.source is None or facts.source.own) else ""
     scoring = f"{official}{_title(facts)} scoring"
     width, height = setting("image_size")
@@ -93,7 +94,8 @@ def _decoding(facts: "RunFacts") -> str:
 
 
 def _replies(facts: "RunFacts") -> str:
-    setting, by_server = facts.setting, facts.setting("engine") == "openai"
+    setting = facts.setting
+    by_server = facts.setting("engine") == "openai"
     engine = "" if setting("engine") == "transformers" else f"engine {setting('engine')}"
     where = ", ".join(filter(None, [engine, "" if by_server else setting("dtype"), setting("quantize")]))
     constrained = ", constrained to a JSON schema" if by_server else ", constrained"

@@ -118,7 +118,8 @@ class _Calls:
         self.counts = dict.fromkeys(COUNTED, 0)
 
     def add(self, reply: Reply, share: float) -> None:
-        self.replies, self.calls = self.replies + 1, self.calls + share
+        self.replies = self.replies + 1
+        self.calls = self.calls + share
         self.seconds += share * reply.seconds
         for name in COUNTED:
             self.counts[name] += getattr(reply, name)
@@ -138,7 +139,9 @@ class _Calls:
 def costs(turns: Iterable[Turn], batch_size: int | None = None) -> Cost:
     """The sums over all turns."""
     seconds = dict.fromkeys((*MODEL_PARTS, "replies", *WAITS, *OWN_PARTS), 0.0)
-    made, forced, turn_seconds = _Calls(), _Calls(), list[float]()
+    made = _Calls()
+    forced = _Calls()
+    turn_seconds = list[float]()
     for turn in turns:
         if turn.forced is not None:
             forced.add(turn.forced.reply, 1 / len(turn.forced.batch))

@@ -45,7 +45,9 @@ class Exports:
 
 def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[Session]) -> Exports:
     """What a run exports, from its rows and the processes that worked on it."""
-    facts, benchmark, forced = reader.facts, reader.benchmark, dict[EpisodeId, ForcedByTurn]()
+    facts = reader.facts
+    benchmark = reader.benchmark
+    forced = dict[EpisodeId, ForcedByTurn]()
     if facts.setting("anytime"):
         forced = {row.episode: ForcedByTurn.of(reader.turns(row.episode)) for row in rows}
     try:
@@ -53,8 +55,10 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
     except AggregateError as error:
         plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
         summary = _scored(reader, facts, rows, plain, forced, str(error))
-    spent, scans = dict[EpisodeId, AnswerCost](), set[str]()
-    cost, price = _costs(reader, facts, sessions, spent, scans), facts.price
+    spent = dict[EpisodeId, AnswerCost]()
+    scans = set[str]()
+    cost = _costs(reader, facts, sessions, spent, scans)
+    price = facts.price
     tasks = ((benchmark.task_of(row.question_type), spent[row.episode]) for row in rows if row.episode in spent)
     summary = replace(
         summary,
@@ -104,7 +108,10 @@ def _scored(
     error: str = "",
 ) -> Summary:
     """The summary without its costs; `error` is one of code of a user's. Raises AggregateError."""
-    who, marks, part, batch = reader.people, reader.marks, facts.part, not facts.of_one_scan
+    who = reader.people
+    marks = reader.marks
+    part = facts.part
+    batch = not facts.of_one_scan
     scores = summarize(rows, benchmark, facts.episodes - len(rows), str(part).replace(" ", "_") if part else "")
     if facts.frames is not None:
         shown = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
@@ -143,7 +150,9 @@ def _of_samples(
     reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark, who: Mapping[EpisodeId, str]
 ) -> tuple[SampleScores | None, dict[str, Agreement], list[str]]:
     """What several answers to a question score, how much they agree, and what failed in the code of their kinds."""
-    samples, agreement, errors = None, dict[str, Agreement](), list[str]()
+    samples = None
+    agreement = dict[str, Agreement]()
+    errors = list[str]()
     asked = {question.id: question for question in reader.questions}
     try:
         kinds = {id: question.kind for id, question in asked.items()}
@@ -159,7 +168,8 @@ def _of_samples(
 
 def _unreadable(rows: Sequence[ResultRow], facts: RunFacts) -> str:
     """A sentence if many replies were not read as actions, so that scores say little about the model's answers."""
-    replies, unread = sum(row.turns for row in rows), sum(row.parse_errors for row in rows)
+    replies = sum(row.turns for row in rows)
+    unread = sum(row.parse_errors for row in rows)
     if unread < UNREADABLE_SHARE * replies or not unread:
         return ""
     if facts.frames is not None:
@@ -215,7 +225,8 @@ def _told(facts: RunFacts, types: Mapping[str, TypeScores], benchmark: Benchmark
         # The first view is near the middle of the room, and many scans have a corner at 0, 0.
         told, flag = "the camera's position in the scan's coordinates, which often gives away", "--prompts"
     elif drawn and not facts.is_blind:
-        told, flag = f"the room's extent in the {drawn[0]} of each turn, which nearly gives away", "--see"
+        told = f"the room's extent in the {drawn[0]} of each turn, which nearly gives away"
+        flag = "--see"
     else:
         return ""
     compare = f"compare it only with runs that told it too ({flag})"

@@ -107,7 +107,8 @@ def bottleneck(seconds: Mapping[str, float], who: str) -> str:
     together = _takes_batches(seconds)
     views, *others = WAITS if together else ("render",)
     parts = {part: seconds[part] for part in (*MODEL_PARTS, "replies", views, *others)}
-    total, longest = sum(parts.values()), max(parts, key=parts.__getitem__)
+    total = sum(parts.values())
+    longest = max(parts, key=parts.__getitem__)
     if not total:
         return ""
     share = "" if longest == views else f" ({100 * parts[longest] / total:.0f} % of the time)"

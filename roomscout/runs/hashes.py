@@ -37,7 +37,8 @@ class Provenance(Record):
 
 def hashes_of(facts: RunFacts, scans: Iterable[str]) -> Provenance:
     """What identifies a run, from the SHA-256 of each scan that it has begun with."""
-    found, versions = sorted(set(scans)), facts.last_versions
+    found = sorted(set(scans))
+    versions = facts.last_versions
     return Provenance(
         benchmark=facts.setting("benchmark") if facts.benchmark is None else facts.benchmark.name,
         benchmark_sha256=facts.source.sha256 if facts.source else None,

@@ -82,7 +82,8 @@ class RunReader:
     def benchmark(self) -> Benchmark:
         """The benchmark of the run, with labels and title for its questions, and its judge in the label. Executes no
         code that the run names, see `benchmark_of`. Raises RunError if it is not known."""
-        found, facts = self._recorded_benchmark, self.facts
+        found = self._recorded_benchmark
+        facts = self.facts
         if facts.source is not None and not facts.of_one_scan:
             found = named_by(facts.source, found)
         return found if (marks := self.marks) is None else marks.labelled(found)

@@ -274,7 +274,10 @@ class Turn(Record):
         return {shot.name: shot.image for shot in self.shots}
 
     def __repr__(self) -> str:
-        x, y, z, heading = self.pose.x_m, self.pose.y_m, self.pose.z_m, self.pose.heading_deg
+        x = self.pose.x_m
+        y = self.pose.y_m
+        z = self.pose.z_m
+        heading = self.pose.heading_deg
         texts = {"action": self.action.in_words, "reply": self.reply.text, "parse_error": self.parse_error}
         shown = "".join(f", {name}={shorten(text, 80)!r}" for name, text in texts.items() if text)
         return f"Turn({self.turn}, x {x:.2f}, y {y:.2f}, z {z:.2f} m, heading {heading:.0f}°{shown})"

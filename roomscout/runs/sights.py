@@ -46,7 +46,8 @@ class SeenObjects(Record):
     @property
     def in_words(self) -> str:
         """How well the objects were in view, such as "2 of 7 picture never in view"."""
-        name, most = self.category, self.most_pixels
+        name = self.category
+        most = self.most_pixels
         if self.needed > 1:
             if not most:
                 return f"{self.needed - self.seen} of {self.needed} {name} never in view"

@@ -108,7 +108,8 @@ class RunWriter:
         self, changed: dict[str, Any], model_revision: str | None = None, price: Price | None = None
     ) -> None:
         """Record that the run is resumed, which settings `changed`, versions and price; warns of a changed version."""
-        facts, versions = self._reader.facts, current_versions(model_revision)
+        facts = self._reader.facts
+        versions = current_versions(model_revision)
         if others := changed_versions(facts.last_versions, versions):
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
         facts = replace(facts, benchmark=record_of(facts.setting("benchmark")), price=price)
@@ -118,7 +119,8 @@ class RunWriter:
     @property
     def rows(self) -> list[ResultRow]:
         """The result rows so far, in the order of their episodes; answers in free text with their judge's scores."""
-        rows, marks = sorted(self._rows.values(), key=lambda row: row.episode), self._reader.marks
+        rows = sorted(self._rows.values(), key=lambda row: row.episode)
+        marks = self._reader.marks
         return rows if marks is None else list(map(marks.scored, rows))
 
     @property

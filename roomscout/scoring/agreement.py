@@ -59,7 +59,8 @@ def agreement_of(
     found: dict[str, list[_Unit]] = {}
     for id, answers in given.items():
         if len(answers) > 1:
-            question, texts = questions[id], [str(row.answer) for row in answers.values()]
+            question = questions[id]
+            texts = [str(row.answer) for row in answers.values()]
             pairs = [_agree(question, *pair) for pair in combinations(texts, 2)]
             found.setdefault(question.kind.name, []).append(_Unit(question, texts, mean(pairs)))
     return {name: _agreement(units, missing[name]) for name, units in found.items()}
@@ -105,7 +106,8 @@ def _alphas(units: Sequence[_Unit]) -> np.ndarray | None:
         total = np.abs(numbers[:, None]) + np.abs(numbers)
         unlike = np.square((numbers[:, None] - numbers) / np.where(total == 0, 1, total))
     scenes = list(dict.fromkeys(unit.question.scene for unit in units))
-    counts, observed = np.zeros((len(scenes), len(values))), np.zeros(len(scenes))
+    counts = np.zeros((len(scenes), len(values)))
+    observed = np.zeros(len(scenes))
     for unit, answers in zip(units, normal, strict=True):
         own = np.bincount([values.index(each) for each in answers], minlength=len(values)).astype(float)
         counts[scenes.index(unit.question.scene)] += own
@@ -132,7 +134,8 @@ def _agree(question: Question, first: str, second: str) -> float:
 
 def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) -> dict[str, PersonScores]:
     """The scores by person. Each row comes with the name of its person."""
-    found, every = {}, len({row.question_type for _, row in rows})
+    found = {}
+    every = len({row.question_type for _, row in rows})
     for name in dict.fromkeys(name for name, _ in rows):
         own = [row for each, row in rows if each == name]
         percents, intervals = scored_alone(own, benchmark)

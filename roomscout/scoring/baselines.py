@@ -52,10 +52,12 @@ def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark:
 def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> Baseline | None:
     """The scores of the guesses over the questions with one; None if there is none that is scored without a judge."""
     scores: dict[str, list[float]] = {}
-    guessed, without = 0, set()
+    guessed = 0
+    without = set()
     for question in questions:
         if question.id in guesses.answers and not question.kind.needs_judge:
-            answer, of_type = guesses.answers[question.id], benchmark.by_name[question.question_type]
+            answer = guesses.answers[question.id]
+            of_type = benchmark.by_name[question.question_type]
             scores.setdefault(of_type.name, []).append(question.score(answer) or 0.0)
             guessed += answer is not None
             if answer is None:

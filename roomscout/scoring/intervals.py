@@ -148,7 +148,8 @@ def differences(
     tables = [SceneScores.of(rows, benchmark) for rows in (first, second)]
     if tables[0].rooms != tables[1].rooms or tables[0].names != tables[1].names:
         raise ValueError("the runs are not about the same questions: their scenes or types differ")
-    both, count = SceneScores.stacked(*tables), tables[0].scenes
+    both = SceneScores.stacked(*tables)
+    count = tables[0].scenes
     if not both.names:
         return []
     rng = np.random.default_rng(SEED)
@@ -194,7 +195,8 @@ def uneven_scenes(rows: Iterable[ResultRow], benchmark: Benchmark) -> str:
     counts = table.counts.sum(axis=1)
     if table.scenes < FEWEST_SCENES:
         return ""
-    largest, effective = int(counts.argmax()), float(counts.sum() ** 2 / np.square(counts).sum())
+    largest = int(counts.argmax())
+    effective = float(counts.sum() ** 2 / np.square(counts).sum())
     share = float(counts[largest] / counts.sum())
     if effective >= table.scenes / 2 and share < max(LARGE_SHARE, 3 / table.scenes):
         return ""
@@ -207,7 +209,8 @@ def uneven_scenes(rows: Iterable[ResultRow], benchmark: Benchmark) -> str:
 def holm(p_values: Sequence[float]) -> list[float]:
     """The p-values adjusted for their number: reject those below 5 %, and any false rejection has at most that chance.
     S. Holm, Scandinavian Journal of Statistics 6 (1979)."""
-    adjusted, least = [0.0] * len(p_values), 0.0
+    adjusted = [0.0] * len(p_values)
+    least = 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = least
@@ -277,7 +280,8 @@ def _freedom(table: SceneScores, place: int) -> float:
     """The degrees of freedom of a score: scenes - 1 for one type. For a mean over types: Welch-Satterthwaite degrees of
     freedom, assuming independent types of equal variance, at most scenes - 1 (F. Satterthwaite, Biometrics Bulletin 2,
     1946)."""
-    names, most = table.types_of[place], table.scenes_of[place] - 1.0
+    names = table.types_of[place]
+    most = table.scenes_of[place] - 1.0
     if table.pools_questions:
         return most
     scenes = np.array([table.scenes_with(name) for name in names])
@@ -296,7 +300,8 @@ def _raised(level: float, freedom: float) -> float:
 
 def _too_few(table: SceneScores, place: int) -> str:
     """Why a score has no interval if it, or one of its types, has too few scenes; else empty."""
-    names, scenes = table.types_of[place], table.scenes_of[place]
+    names = table.types_of[place]
+    scenes = table.scenes_of[place]
     about = table.names[place]
     if scenes >= FEWEST_SCENES and not table.pools_questions:
         about = min(names, key=table.scenes_with)

@@ -29,7 +29,8 @@ def summarize_samples(
     scored: dict[str, list[ResultRow]] = {"mean": []}
     scored |= {f"pass@{k}": [] for k in _ks(samples)} | {"majority": []}
     for answers in complete:
-        first, scores = answers[0], scores_of(answers)
+        first = answers[0]
+        scores = scores_of(answers)
         scored["mean"].append(replace(first, score=mean(scores)))
         for k in _ks(samples):
             scored[f"pass@{k}"].append(replace(first, score=pass_at(k, scores)))

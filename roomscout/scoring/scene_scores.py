@@ -43,7 +43,8 @@ class SceneScores:
         places = tuple(np.array([place for place, _ in of_type[name]], int) for name in types)
         scores = tuple(np.array([score for _, score in of_type[name]], float) for name in types)
         shape = len(rooms), len(types)
-        sums, counts = np.zeros(shape), np.zeros(shape)
+        sums = np.zeros(shape)
+        counts = np.zeros(shape)
         for column, (where, values) in enumerate(zip(places, scores, strict=True)):
             sums[:, column] = np.bincount(where, values, len(rooms))
             counts[:, column] = np.bincount(where, minlength=len(rooms))
@@ -132,7 +133,8 @@ class SceneScores:
         """Percent by name, (names, ...), if each room counts as often as its weight, (..., rooms); nan without one."""
         if not self.of_own and self.benchmark.aggregate not in (mean_over_tasks, mean_over_questions):
             return self._each_by_own_aggregate(weights)
-        sums, counts = weights @ self.sums, weights @ self.counts
+        sums = weights @ self.sums
+        counts = weights @ self.counts
 
         def of_types(names: Sequence[str]) -> Any:
             columns = self._columns(names)

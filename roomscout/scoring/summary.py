@@ -76,7 +76,8 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
     own = [name for name in present if name not in benchmark.by_name]
     for name in [*(name for name in benchmark.by_name if name in present), *own]:
         of_type = [row for row in rows if row.question_type == name]
-        scores, more = scores_of(of_type), dict.fromkeys(each for row in of_type for each in row.scores)
+        scores = scores_of(of_type)
+        more = dict.fromkeys(each for row in of_type for each in row.scores)
         types[name] = replace(
             _outcomes(of_type),
             percent=rounded(100 * mean(scores)) if scores else None,
@@ -206,7 +207,8 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     for name, each in scores.types.items():
         counts = [each.questions, each.answered, each.exhausted, each.failed, each.without_scan]
         rows.append([name, *counts, decimal(each.mean_turns), decimal(each.percent), *beside(name)])
-    asked, with_scan = scores.asked, scores.with_scan
+    asked = scores.asked
+    with_scan = scores.with_scan
     lack_scan = asked.questions != with_scan.questions
     for task, percent in {} if lack_scan else asked.tasks.items():
         if task not in scores.types:
@@ -216,7 +218,8 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     for name, each in scores.types.items():
         if each.scores:
             lines.append(f"{name}: " + ", ".join(f"mean {score} {value:.3g}" for score, value in each.scores.items()))
-    answers, failed = "answers" if scores.samples else "questions", _failed_words(scores)
+    answers = "answers" if scores.samples else "questions"
+    failed = _failed_words(scores)
     denominator = answers
     if lack_scan:
         lines += ["no scan: failed because the scan was not found, scored 0", ""]
@@ -294,7 +297,8 @@ def failed_in_words(scores: Scores) -> str:
     """How many scored questions failed, and the overall of the others; empty if none failed."""
     if not (failed := scores.asked.failed):
         return ""
-    scored, finished = scores.asked.counted, scores.finished
+    scored = scores.asked.counted
+    finished = scores.finished
     words = f"{failed:,} of {scored:,} failed and score 0"
     if finished is None or finished.overall is None:
         return f"{words}, none finished"

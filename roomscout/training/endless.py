@@ -56,9 +56,13 @@ class EndlessRooms:
     def __init__(
         self, renderer: Renderer, camera: CameraSettings, levels: Sequence[str] = (), types: Sequence[str] = ()
     ) -> None:
-        self.renderer, self.camera, self.cache_bytes = renderer, camera, 0.0
-        self._levels, self._types = list(levels) or [FURNISHED.name], list(types) or list(QUESTIONS_PER_TYPE)
-        self._pictures, self._drawn = TemporaryDirectory(prefix="endless_rooms_"), deque[Path]()
+        self.renderer = renderer
+        self.camera = camera
+        self.cache_bytes = 0.0
+        self._levels = list(levels) or [FURNISHED.name]
+        self._types = list(types) or list(QUESTIONS_PER_TYPE)
+        self._pictures = TemporaryDirectory(prefix="endless_rooms_")
+        self._drawn = deque[Path]()
         for what, given, known in (("level", self._levels, LEVELS), ("type", self._types, TYPES)):
             if unknown := [name for name in given if name not in known]:
                 raise QuestionError(f"there are no endless rooms of the {what} {unknown[0]}: use {', '.join(known)}")
@@ -107,7 +111,8 @@ class EndlessRooms:
 
     def first_view(self, question: Question) -> FirstView:
         """The first view of the question's room, or from its start; raises RenderError."""
-        place, start = self._place(question), question.start
+        place = self._place(question)
+        start = question.start
         return place.first if start is None else draw_start(place.scene, start, self.renderer, self.camera)
 
     def scan_file(self, question: Question) -> None:

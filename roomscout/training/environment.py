@@ -144,7 +144,8 @@ class World:
         spec = QuestionSpec(asked_here, asked_here.questions, 1, benchmark, is_one=False)
         draft = Draft(given, None, spec).resolved(loads="model" in settings)
         draft.require_answers()
-        world, rules = draft.world, draft.rules
+        world = draft.world
+        rules = draft.rules
         rooms = None
         with ExitStack() as stack:
             renderer = make_renderer(world.renderer or "auto", world.cuda_device)
@@ -268,7 +269,8 @@ class RoomEnv:
         state.reset(world.library)
         self._state, self._given, self._coverage = state, 0, None
         if self.rewards.progress:
-            self._away, self._nearness = self._apart(), 0.0
+            self._away = self._apart()
+            self._nearness = 0.0
             self._nearer()  # a start that has one of both
         if self.rewards.coverage:
             self._coverage = SurfaceCoverage(world.library.scene_of(asked))
@@ -333,11 +335,13 @@ class RoomEnv:
 
     def _new_messages(self) -> list[Message]:
         messages = self.state.messages().messages
-        new, self._given = messages[self._given :], len(messages)
+        new = messages[self._given :]
+        self._given = len(messages)
         return [Message.of(each) for each in new if each.role != "assistant"]
 
     def _rewarded(self, error: str | None) -> dict[str, float]:
-        state, weights = self.state, self.rewards
+        state = self.state
+        weights = self.rewards
         parts = {"score": (state.score() or 0.0) if state.status is Status.ANSWERED else 0.0}
         if weights.turn_cost:
             parts["turn_cost"] = -weights.turn_cost
@@ -353,7 +357,8 @@ class RoomEnv:
 
     def _apart(self) -> tuple[float, float]:
         """Metres and degrees between the camera and the pose that is the truth; 0 if that is none."""
-        state, question = self.state, self.state.question
+        state = self.state
+        question = self.state.question
         if not question.kind.judges_camera:
             return 0.0, 0.0
         scores = question.more_scores(state.as_scored("here", state.observations[-1].pose))
@@ -362,7 +367,8 @@ class RoomEnv:
     def _nearer(self) -> float:
         """How much nearer the camera is than at the last call."""
         shares = [min(1.0, now / max(start, 1e-6)) for now, start in zip(self._apart(), self._away, strict=True)]
-        before, self._nearness = self._nearness, 1 - sum(shares) / 2 if any(self._away) else 0.0
+        before = self._nearness
+        self._nearness = 1 - sum(shares) / 2 if any(self._away) else 0.0
         return self._nearness - before
 
     def _new_surface(self) -> float:

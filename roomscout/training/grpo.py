@@ -39,7 +39,8 @@ def make_trainer(options: argparse.Namespace, env: RoomEnv, questions: int) -> "
     from roomscout.models.transformers.families import family_of
     from roomscout.training.room_trainer import RoomTrainer
 
-    processes, group = int(os.environ.get("WORLD_SIZE", "1")), options.generations * options.questions_per_step
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    group = options.generations * options.questions_per_step
     batches, rest = divmod(group, options.batch_size * processes)
     if rest or not batches:
         raise TuningError(

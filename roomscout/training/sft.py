@@ -47,7 +47,8 @@ class Collator:
     ) -> None:
         self._conversations = conversations
         self._encoder = learning_encoder(processor, config)
-        self._end, self._pad = processor.tokenizer.eos_token_id, processor.tokenizer.pad_token_id
+        self._end = processor.tokenizer.eos_token_id
+        self._pad = processor.tokenizer.pad_token_id
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """The model's inputs and labels (rows, columns) for rows that name their conversation, padded on the right."""

@@ -51,7 +51,8 @@ def encoded_episode(
             said = len(turn.messages[0].tokens or encoder.reply_ids(turn.messages[0].text))
             first = first or len(spoken)
             spoken += [*[True] * said, replies not in truncated]
-            said, replies = said + 1, replies + 1
+            said = said + 1
+            replies = replies + 1
         spoken += [False] * (len(turn.ids) - said)
     reply = list(last.tokens) or encoder.reply_ids(last.text)
     first = first or len(spoken)

@@ -35,7 +35,8 @@ class VectorEnv:
         """Begin episodes, in all or in `only` these environments, with `questions` and `seeds` as for `RoomEnv.reset`;
         returns the first messages, [] with `failures` for one that cannot. Raises EnvError or QuestionError."""
         where = list(range(len(self))) if only is None else self._places(only, "only")
-        chosen, drawn = self._each(questions, where, "questions"), self._each(seeds, where, "seeds")
+        chosen = self._each(questions, where, "questions")
+        drawn = self._each(seeds, where, "seeds")
         world = self.envs[0]._world
         asked = [world.draw(seed) if q is None else q for q, seed in zip(chosen, drawn, strict=True)]
         asked = [world.known(each) for each in asked]  # all are checked before any begins

@@ -45,7 +45,8 @@ def read(fields: Fields, place: Place, known: tuple[str, ...]) -> Read:
         raise ValueError(f"{action} needs a point: write [x, y] in pixels of the view")
     pixel = pixel_of("point", point, place)
     left, above = direction_of(pixel, place)
-    pitch, ahead = above - place.pose.pitch_deg if action == "look_at" else 0.0, 0.0
+    pitch = above - place.pose.pitch_deg if action == "look_at" else 0.0
+    ahead = 0.0
     if action == "go_to":
         surface = place.surface_at(*pixel)
         if surface is None:

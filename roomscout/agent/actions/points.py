@@ -27,7 +27,9 @@ class SeenPlace:
     """The Place of an observation and its sight; `seen` notes which pixels were looked up."""
 
     def __init__(self, observation: Observation, sight: Sight) -> None:
-        self.pose, self.start, self.camera = observation.pose, observation.start, observation.camera
+        self.pose = observation.pose
+        self.start = observation.start
+        self.camera = observation.camera
         self.seen: dict[Pixel, SeenPoint] = {}
         self._sight = sight
         self._marked = any(shot.name == MARKS.name for shot in observation.images)
@@ -49,7 +51,8 @@ class SeenPlace:
 
 def pixel_of(name: str, value: object, place: Place) -> Pixel:
     """The pixel that a model named, also by a mark; raises ValueError, in words for it, unless that is in the view."""
-    numbers, camera = _numbers(value), place.camera
+    numbers = _numbers(value)
+    camera = place.camera
     if len(numbers) == 1:
         pixel = place.pixel_of_mark(int(numbers[0])) if numbers[0].is_integer() else None
         if pixel is None:

@@ -53,7 +53,9 @@ FORM_OF_REPLIES = re.compile(r"[^.!?\n]*\bJSON\b[^.!?\n]*[.!?:]?|^.*\{\s*[\"}].*
 def turn_shown(state: QuestionState) -> tuple[dict[str, Any], list[Shot]]:
     """The conversation of a turn as JSON values, and its images, which the messages name by their number. Has what a
     model reads but the form of replies, and no more: neither the ground truth nor which scan the question is about."""
-    question, shots, messages = state.question, list[Shot](), []
+    question = state.question
+    shots = list[Shot]()
+    messages = []
     keys = {*state.rules.space.keys, "answer", "done"}
     for message in state.messages().messages:
         images = [{"name": shot.name, "number": number} for number, shot in enumerate(message.shots, len(shots))]
@@ -109,7 +111,8 @@ def controls_of(state: QuestionState) -> dict[str, Any]:
             shortcut = {"field": field["name"], "append" if "words" in field else "set": probe}
             if field.get("number"):
                 step = ANGLE_STEP_DEG if "degrees" in name else LENGTH_STEP_M
-                per_unit, amount = amount / probe, step if amount > 0 else -step
+                per_unit = amount / probe
+                amount = step if amount > 0 else -step
                 shortcut = {"field": field["name"], "add": amount / per_unit, "per_unit": per_unit}
             key = KEYS[name][amount < 0]
             free = all(each["key"] != key for each in shortcuts)
@@ -166,7 +169,8 @@ class PlaySite(Site):
     takes_posts = True
 
     def __init__(self, policy: "HumanPolicy", instructions: str = ""):
-        self._policy, self._instructions = policy, instructions
+        self._policy = policy
+        self._instructions = instructions
 
     def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
         """See `Site`. The time of a person runs while the page asks for its state and says that it is in use."""
@@ -197,7 +201,8 @@ class PlaySite(Site):
         if path != ["reply.json"] or name is None or not isinstance(body, dict):
             return None
         asked, left = self._asked(name, given)
-        values, answer = body.get("values"), body.get("answer")
+        values = body.get("values")
+        answer = body.get("answer")
         values = values if isinstance(values, dict) else {}
         why: str | None = None
         if asked is not None and left is not None and body.get("key") == asked.turn["key"]:

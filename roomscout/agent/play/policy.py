@@ -69,7 +69,9 @@ class HumanPolicy(Policy):
     ) -> None:
         self.annotators = tuple(annotators) or ("",)
         self.name = ":".join(filter(None, [HUMAN, "+".join(self.annotators)]))
-        self._host, self._port, self._samples = host, port, samples
+        self._host = host
+        self._port = port
+        self._samples = samples
         self._dealt: dict[EpisodeId, str] = {}
         self._links = {token_urlsafe(16): name for name in self.annotators}
         self._instructions = "" if instructions is None else _read(instructions)
@@ -77,7 +79,8 @@ class HumanPolicy(Policy):
         self._left: dict[str, int] = {}
         self._begun: dict[str, list[EpisodeId]] = {name: [] for name in self.annotators}
         self._asked: dict[EpisodeId, Asked] = {}
-        self._lock, self._closed = Lock(), False
+        self._lock = Lock()
+        self._closed = False
 
     @property
     def needs_link(self) -> bool:
@@ -177,7 +180,8 @@ class HumanPolicy(Policy):
         from roomscout.agent.play.practice import practice_like  # makes a room, which other runs never do
 
         with self._lock:
-            asked, known = self.current(name)[0], self._practice.get(name)
+            asked = self.current(name)[0]
+            known = self._practice.get(name)
             if (begin or known is None) and asked is not None and can_practise(asked.state):
                 try:
                     self._practice[name] = known = Asked.of(practice_like(asked.state))
@@ -206,7 +210,8 @@ class HumanPolicy(Policy):
     def reply_to_practice(self, name: str, asked: Asked, values: dict[str, Any], answer: object) -> str:
         """Take a reply to the practice question; returns why it cannot be read, or nothing."""
         with self._lock:
-            state, read = asked.state, self._read_reply(asked, values, answer)
+            state = asked.state
+            read = self._read_reply(asked, values, answer)
             if isinstance(read, str):
                 return read
             try:
@@ -221,7 +226,8 @@ class HumanPolicy(Policy):
     @staticmethod
     def _read_reply(asked: Asked, values: dict[str, Any], answer: object) -> Decision | str:
         """The decision in a reply, or why there is none; raises AnswerKindError or ActionSpaceError."""
-        state, done = asked.state, answer is not None
+        state = asked.state
+        done = answer is not None
         keys = state.rules.space.keys.items()  # an answer is read alone: fields of a move may be half filled in
         moves = {name: key.still if done else values.get(name, key.still) for name, key in keys}
         if (done or state.is_last_turn) and state.question.parse_answer(answer) is None:

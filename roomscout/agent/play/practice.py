@@ -10,7 +10,9 @@ from roomscout.rooms import QUESTIONS_PER_TYPE, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
 from roomscout.rooms.room import LEVELS
 
-SEED, LEVEL, TYPE = 1_999_999, "furnished", next(iter(QUESTIONS_PER_TYPE))
+SEED = 1_999_999
+LEVEL = "furnished"
+TYPE = next(iter(QUESTIONS_PER_TYPE))
 """A seed that no split and no training has."""
 
 

@@ -64,9 +64,12 @@ def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
     """
     text = text[-LONGEST:]
     last, why, why_at = None, "no complete JSON object", -1
-    position, work, skipped = 0, 0, set[int]()
+    position = 0
+    work = 0
+    skipped = set[int]()
     while opening := _OPENING.search(text, position):
-        start, position = opening.start(), opening.start() + 1
+        start = opening.start()
+        position = opening.start() + 1
         if start in skipped:
             continue
         reader = _Reader(text, start)
@@ -75,14 +78,17 @@ def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
         if work > MOST_WORK:
             raise ValueError("no complete JSON object, only too many braces")
         if failed is None:
-            found, position = with_any(reader.value, keys), reader.position
+            found = with_any(reader.value, keys)
+            position = reader.position
             if found is not None:
                 last = found
             elif position > why_at:
-                why, why_at = f"no JSON object with one of the keys {', '.join(keys)}", position
+                why = f"no JSON object with one of the keys {', '.join(keys)}"
+                why_at = position
         elif failed == _INVALID:
             if reader.position > why_at:
-                why, why_at = f"no complete JSON object ({reader.error})", reader.position
+                why = f"no complete JSON object ({reader.error})"
+                why_at = reader.position
             skipped.update(reader.not_to_be_tried(keys))
         else:
             found = with_any(reader.value, keys) if failed == _CUT_OFF and reader.lacks_only_brackets() else None
@@ -97,7 +103,8 @@ def last_object(text: str, keys: Sequence[str]) -> dict[str, object]:
 
 def object_spans(text: str, keys: Sequence[str]) -> Iterator[tuple[int, int]]:
     """The start and the end of each complete object in a text that has one of `keys`, read as by `last_object`."""
-    position, work = max(0, len(text) - LONGEST), 0
+    position = max(0, len(text) - LONGEST)
+    work = 0
     while (opening := _OPENING.search(text, position)) and work < MOST_WORK:
         reader = _Reader(text, opening.start())
         position = opening.start() + 1
@@ -128,7 +135,9 @@ class _Reader:
     def __init__(self, text: str, start: int) -> None:
         self.position = start
         self.value: dict[str, object] = {}
-        self._text, self._start, self._looked_to = text, start, start
+        self._text = text
+        self._start = start
+        self._looked_to = start
         self._open: list[tuple[int, dict[str, object] | list[object]]] = []
         self._objects: list[int] = []  # where they start, also those that are closed
 
@@ -161,7 +170,8 @@ class _Reader:
 
     def lacks_only_brackets(self) -> bool:
         """Whether an object that is cut off is whole but for closing brackets; its last value could be cut off, too."""
-        said, kind = self._last.group(), self._last.lastgroup
+        said = self._last.group()
+        kind = self._last.lastgroup
         whole = kind not in ("number", "word") or said.lower() in _LITERALS or self._last.end() < len(self._text)
         return self._expected not in (_COLON, _VALUE) and whole and self._at_end()
 
@@ -220,13 +230,15 @@ class _Reader:
             right = expected in (_VALUE, _ITEM) or (expected == _KEY and token.lastgroup != "number")
         if not right:
             raise _NotRead(_INVALID)
-        self.position, self._last = token.end(), token
+        self.position = token.end()
+        self._last = token
         return token
 
 
 def _scalar(token: re.Match[str]) -> object:
     """The value of a token that is not a mark."""
-    kind, said = token.lastgroup, token[str(token.lastgroup)]
+    kind = token.lastgroup
+    said = token[str(token.lastgroup)]
     if kind == "word":
         return _LITERALS.get(said.lower(), said)
     if kind != "number":

@@ -52,7 +52,8 @@ def message_of_all_turns(
         _joined(prompts.view.format(number=observation.turn), outcome, _position(prompts, question, observation))
         for observation, outcome in zip(observations, outcomes, strict=True)
     ]
-    extent, last = _extent(prompts, question, observations[0]), _turns_left(prompts, observations[-1])
+    extent = _extent(prompts, question, observations[0])
+    last = _turns_left(prompts, observations[-1])
     boxes = _boxes(prompts, prompts.boxes or prompts.boxes_seen, question, observations[-1])
     pictures = _pictures(prompts, observations[0])
     parts = filter(None, [pictures, _question_text(prompts, question), extent, "\n".join(views), boxes, last])
@@ -104,7 +105,8 @@ def _outcome(words: OutcomePrompts, turn: Turn) -> str:
         lines.append(words.clamped.format(values=", ".join(turn.clamped)))
     assert turn.move is not None, "a turn that did not end the question has a move"
     lines += [words.measured.format(result=each.result) for each in turn.uses]
-    move, turned = turn.move, turn.turned_deg
+    move = turn.move
+    turned = turn.turned_deg
     side = "left" if turned >= 0 else "right"
     lines.append(words.turned.format(degrees=abs(turned), side=side) if turned else words.not_turned)
     if move.pose.pitch_deg != turn.pose.pitch_deg:
@@ -132,7 +134,9 @@ def _extent(prompts: Prompts, question: Question, observation: Observation) -> s
 
 def _position(prompts: Prompts, question: Question, observation: Observation) -> str:
     """The camera's position and heading, in the scan's coordinates and from the start."""
-    pose, floor_z_m, in_scan = observation.pose, observation.extent.floor_z_m, question.kind.in_scan_coordinates
+    pose = observation.pose
+    floor_z_m = observation.extent.floor_z_m
+    in_scan = question.kind.in_scan_coordinates
     start = pose if in_scan else observation.start.relative(pose)
     return prompts.position.format(
         x=pose.x_m,
@@ -153,14 +157,16 @@ def _boxes(prompts: Prompts, template: str, question: Question, observation: Obs
         return prompts.no_boxes.format() if template else ""
     in_scan = question.kind.in_scan_coordinates or prompts.in_scan_coordinates
     origin = SCAN_ORIGIN if in_scan else observation.start
-    total, times = Counter(box.name for box in observation.objects), Counter[str]()
+    total = Counter(box.name for box in observation.objects)
+    times = Counter[str]()
     lines: list[tuple[str, str]] = []
     for box in observation.objects:
         times[box.name] += 1
         name = f"{box.name} {times[box.name]}" if total[box.name] > 1 else box.name
         length, width, tall, heading_deg = box.as_standing
         pose = origin.relative(CameraPose(*box.center, heading_deg))
-        height, heading = pose.z_m - observation.extent.floor_z_m, round(pose.heading_deg) % 180
+        height = pose.z_m - observation.extent.floor_z_m
+        heading = round(pose.heading_deg) % 180
         values = {"height": height, "length": length, "width": width, "tall": tall, "heading": heading}
         lines.append((box.name, prompts.box.format(name=name, x=pose.x_m, y=pose.y_m, **values)))
     listed = "\n".join(line for _, line in sorted(lines[known:], key=itemgetter(0)))

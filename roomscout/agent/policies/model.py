@@ -51,7 +51,8 @@ class ModelPolicy(Policy):
             self.backend.prepare(state.messages())
 
     def _read(self, state: QuestionState, reply: Reply) -> Decision:
-        decision, rules = state.read(reply), state.rules
+        decision = state.read(reply)
+        rules = state.rules
         cut = decision.error and reply.finish_reason == "length" and outside_thoughts(reply.text)[1]
         if cut and self._warned is not rules:
             self._warned = rules  # once a run

@@ -58,7 +58,9 @@ class Mover:
 
     def __init__(self, seed: int, camera: Intrinsics, translation: bool) -> None:
         """`camera` draws the views of the run; without `translation` the camera may only turn."""
-        self._seed, self._camera, self._translation = seed, camera, translation
+        self._seed = seed
+        self._camera = camera
+        self._translation = translation
 
     def moves(self, question: Question, sample: int, most: int) -> int:
         """How many moves an episode has, at most `most`."""
@@ -98,7 +100,8 @@ class RandomMoves(Mover):
     def next_move(self, state: QuestionState) -> Move:
         """A random move."""
         draw = random.Random(f"{self._seed} moves {state.conversation.id} {state.turn}")
-        most_deg, most_cm = round(ROTATION_LIMIT_DEG), round(100 * MOVE_LIMIT_M)
+        most_deg = round(ROTATION_LIMIT_DEG)
+        most_cm = round(100 * MOVE_LIMIT_M)
         ranges = (most_deg, most_cm, most_cm, round(100 * HEIGHT_LIMIT_M))
         for _ in range(self.MOST_DRAWS if self._translation else 0):
             turn, forward, left, up = (draw.randint(-most, most) for most in ranges)
@@ -130,10 +133,14 @@ class GreedyCoverage(Mover):
 
     def _to_new_surface(self, env: ExplorationEnv, poses: Sequence[CameraPose]) -> tuple[CameraAction, float]:
         """The move that shows the most new surface, and which share of all that is; each path is searched once."""
-        known, path, here = self._known.setdefault(env.scene, {}), tuple(poses), poses[-1]
+        known = self._known.setdefault(env.scene, {})
+        path = tuple(poses)
+        here = poses[-1]
         if path in known:
             return known[path]
-        coverage, best, most = SurfaceCoverage(env.scene), CameraAction(), -1
+        coverage = SurfaceCoverage(env.scene)
+        best = CameraAction()
+        most = -1
         for pose in poses:
             coverage.add(pose, self._camera)
         for offset, place in self._places(env, here):
@@ -141,7 +148,8 @@ class GreedyCoverage(Mover):
             for turn in self.HEADINGS_DEG:
                 shown = int(np.count_nonzero(unseen & coverage.in_frame(place.turned(turn), self._camera)))
                 if shown > most:
-                    best, most = turn_then_move(here, turn, offset), shown
+                    best = turn_then_move(here, turn, offset)
+                    most = shown
         known[path] = best, most / len(coverage.points)
         return known[path]
 
@@ -167,7 +175,9 @@ def turn_then_move(here: CameraPose, turn_deg: float, offset: np.ndarray) -> Cam
 def way_to_truth(env: ExplorationEnv, question: Question) -> list[CameraAction]:
     """The moves from where the camera is to the pose that a question has as its truth: to its height, and from there on
     the shortest free path. Raises SceneError if there is none."""
-    here, goal, path = env.observation.pose, CameraPose.of_text(question.ground_truth or ""), list[CameraAction]()
+    here = env.observation.pose
+    goal = CameraPose.of_text(question.ground_truth or "")
+    path = list[CameraAction]()
     rise_m = goal.z_m - here.z_m
     levels = math.ceil(abs(rise_m) / HEIGHT_LIMIT_M - 1e-6)  # up or down first, then level
     path += [CameraAction(z_delta_meters=round(rise_m / max(levels, 1), 3))] * levels
@@ -193,7 +203,9 @@ class ShowNeeded(GreedyCoverage):
 
     def begin(self, state: QuestionState) -> None:
         """Find the path, which shortens the episode; raises SceneError if the scan's boxes are not known."""
-        env, question, path = state.environment, state.question, list[Move]()
+        env = state.environment
+        question = state.question
+        path = list[Move]()
         if question.kind.judges_camera:
             at = env.observation.pose
             for each in way_to_truth(env, question)[: state.steps]:
@@ -221,14 +233,18 @@ class ShowNeeded(GreedyCoverage):
 
     def _next(self, env: ExplorationEnv, shown: "NeededObjects", poses: Sequence[CameraPose]) -> CameraAction | None:
         """The move that shows most of what is missing, or else new surface; None if none is needed or helps."""
-        best, most, nearest_m = CameraAction(), LEAST_GAIN, np.inf
+        best = CameraAction()
+        most = LEAST_GAIN
+        nearest_m = np.inf
         least = [values[-1] for values in shown.needed_of(shown.best)]
         for offset, place in self._places(env, poses[-1]) if min(least, default=1) < 1 else ():
             if (away_m := float(np.linalg.norm(offset))) > nearest_m + 0.01:
                 break
             for turn in self.HEADINGS_DEG if shown.in_sight(place.position) else ():
                 if (gain := shown.gain(place.turned(turn))) > most + 1e-9:
-                    best, most, nearest_m = turn_then_move(poses[-1], turn, offset), gain, away_m
+                    best = turn_then_move(poses[-1], turn, offset)
+                    most = gain
+                    nearest_m = away_m
         if most > LEAST_GAIN:
             return best
         if least and min(least) >= CUT:
@@ -278,7 +294,8 @@ class NeededObjects:
 
     def values(self, pose: CameraPose) -> np.ndarray:
         """(K,) how much each needed object counts in a view; 0 for all if it shows none that could count more."""
-        values, camera = np.zeros(len(self.boxes)), self.camera
+        values = np.zeros(len(self.boxes))
+        camera = self.camera
         for place in chain(*self.places):
             if window := window_of(self.boxes.corners(place), pose, camera):
                 (top, bottom), (left, right) = ((side.start, side.stop) for side in window)
@@ -292,7 +309,8 @@ class NeededObjects:
     def not_well(self, poses: Sequence[CameraPose]) -> str:
         """What views from these poses do not show well, in words, by their full number of pixels."""
         pixels = [object_pixels(self.scene, pose, self.camera, self.boxes) for pose in poses if self.needed]
-        enough, found = enough_pixels(self.camera.width, self.camera.height), list[SeenObjects]()
+        enough = enough_pixels(self.camera.width, self.camera.height)
+        found = list[SeenObjects]()
         for each, places in zip(self.needed, self.places, strict=True):
             counts = tuple(tuple(int(of_view[place]) for of_view in pixels) for place in places)
             found.append(SeenObjects(each.category, each.enough, counts))
@@ -312,12 +330,14 @@ class RecordedMoves(Mover):
         if not (folder / "run.json").is_file():
             raise ConfigError(f"--moves-of {folder}: this is not a run folder, it has no run.json")
         reader = RunReader(folder)
-        facts, recorded = reader.facts, reader.questions
+        facts = reader.facts
+        recorded = reader.questions
         if other := {name: facts.setting(name) for name, value in views.items() if value != facts.setting(name)}:
             texts = {name: " ".join(map(str, each)) if isinstance(each, list) else each for name, each in other.items()}
             theirs = " ".join(flag(name, each) for name, each in texts.items())
             raise ConfigError(f"--moves-of {folder} has drawn its views with other settings: add {theirs}")
-        self._folder, self._samples = folder, facts.samples
+        self._folder = folder
+        self._samples = facts.samples
         self._numbers = {question.id: number for number, question in enumerate(recorded, start=1)}
         self._rows = {row.episode: row for row in reader.rows}
         asked = {(each.id, each.scene, each.question) for each in recorded}
@@ -347,7 +367,8 @@ class RecordedMoves(Mover):
     def begin(self, state: QuestionState) -> None:
         """Read the question's turns; raises SceneError if it was asked in another scan or began at another pose."""
         turns = RunReader(self._folder).turns(self._episode(state.question, state.sample))
-        scan, file = turns[0].scan, state.environment.library.scan_file(state.question)
+        scan = turns[0].scan
+        file = state.environment.library.scan_file(state.question)
         other_scan = scan is not None and file is not None and scan.sha256 != file.sha256
         if other_scan or turns[0].pose != state.observations[0].pose:
             raise SceneError(

@@ -292,15 +292,18 @@ class Prompts:
 
     def under(self, controls: Controls) -> "Prompts":
         """What a model reads in a run with these controls."""
-        tell, see = controls.tell, controls.see
+        tell = controls.tell
+        see = controls.see
         space = find_space(controls.actions)
-        prompts, variants = self._for_mover(controls, space), self.variants
+        prompts = self._for_mover(controls, space)
+        variants = self.variants
         if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
             count = variants.count if controls.translation else variants.count_turning
             early = variants.rule_early.replace("{first}", str(controls.min_turns))
             rule = early if controls.min_turns else variants.rule
             if not controls.model_moves:
-                count, rule = variants.count_watching, variants.rule_watching
+                count = variants.count_watching
+                rule = variants.rule_watching
             prompts = replace(prompts, remaining_turns=f"{count} {rule}" if "turns" in tell else rule)
         told = {name: name in tell for name in get_args(TellName)}
         given = told | {"translation": controls.model_moves and controls.translation, "moves": controls.model_moves}
@@ -310,7 +313,8 @@ class Prompts:
         for needs in sorted(untold, key=lambda needs: (len(needs), sorted(map(ADVICE_NEEDS.index, needs)))):
             if lacking.issuperset(needs):
                 advice |= untold[needs]
-        position, extent = prompts.position if told["pose"] else "", prompts.extent if told["extent"] else ""
+        position = prompts.position if told["pose"] else ""
+        extent = prompts.extent if told["extent"] else ""
         more = [find_modality(name).sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
         if "marks" in see and space.marked and controls.moves != "none" and not controls.at_once:
             more.append(space.marked)
@@ -325,7 +329,9 @@ class Prompts:
 
     def _for_mover(self, controls: Controls, space: ActionSpace) -> "Prompts":
         """These prompts in the words for who moves the camera, and how; raises ConfigError if they have no such."""
-        variants, outcome, view = self.variants, self.outcome, self.view
+        variants = self.variants
+        outcome = self.outcome
+        view = self.view
         if controls.model_moves:
             if controls.min_turns:
                 not_counted = variants.not_counted_early.replace("{first}", str(controls.min_turns))

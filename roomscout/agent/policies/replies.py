@@ -71,7 +71,8 @@ def parse_action(
                     return Decision(CameraAction(answer=answer, done=True))
         with _code_of(space, "read"):
             read = Read(*space.read(fields, place))
-        answer, flag = question.parse_answer(said), fields.get("done")
+        answer = question.parse_answer(said)
+        flag = fields.get("done")
         done = _FLAGS.get("false" if flag is None else str(flag).strip().lower().rstrip("."))
         if done is None:
             raise ValueError(f"done must be true or false, not {shown(flag)}")
@@ -135,7 +136,9 @@ def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tupl
     before a closing tag is a thought if no tag opens it: many chat templates end with the opening tag. A tag that is
     not closed makes all behind it a thought. Tags do not nest: models that mention one while they think still close the
     thought once."""
-    said, start, inside = list[str](), 0, False
+    said = list[str]()
+    start = 0
+    inside = False
     quoted = [(0, 0), *quoting]
     for tag in _TAG.finditer(text):
         if tag.start() < quoted[bisect_right(quoted, tag.start(), key=lambda span: span[0]) - 1][1]:
@@ -146,7 +149,8 @@ def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tupl
             inside = True
         else:
             said = said if inside else []
-            inside, start = False, tag.end()
+            inside = False
+            start = tag.end()
     return "".join(said if inside else [*said, text[start:]]), inside
 
 
@@ -179,7 +183,8 @@ def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Ques
         if video is None:
             raise RunError(f"{reader.folder}: how its replies are read is in the code of its benchmark: {TRUST}")
         return lambda turn, first, question, last_turn: parse_video_answer(turn.reply.text, question, video)
-    name, camera = reader.facts.setting("actions"), reader.facts.intrinsics
+    name = reader.facts.setting("actions")
+    camera = reader.facts.intrinsics
     if ":" in name and not allow_code:
         raise RunError(f"{reader.folder} has the actions of {name}, which is code: {TRUST}")
     try:

@@ -88,7 +88,8 @@ def read_answers(paths: Iterable[Path]) -> list[Answers]:
 def read_run(folder: Path) -> Answers:
     """Read a run folder; raises RunError."""
     reader = RunReader(folder)
-    facts, rows = reader.facts, tuple(reader.rows)
+    facts = reader.facts
+    rows = tuple(reader.rows)
     report = folder / REPORT_FILE
     return Answers(
         folder.resolve().name,

@@ -105,7 +105,8 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wron
     adjusted = _adjusted(tasks, overalls)
     pairs = []
     for place, other in enumerate(others):
-        asked, flips = kept[place], _flips(first, other, kept[place])
+        asked = kept[place]
+        flips = _flips(first, other, kept[place])
         of_benchmark = Counter(key.dataset for key in asked if key.question_type in first.benchmark.by_name)
         label = label_of(dict.fromkeys(key.question_type for key in asked), first.benchmark, of_benchmark)
         failed = [len(run.failed.intersection(common)) for run in (first, other)]

@@ -17,7 +17,8 @@ Differing = Mapping[str, tuple[Any, Any]]
 
 def known_names(names: Iterable[str], runs: Iterable[Conditions]) -> set[str]:
     """The names of --even-if as names of the runs' conditions, with the hashes of files; raises RunError."""
-    known, found = [*dict.fromkeys(name for each in runs for name in each), QUESTIONS, PROTOCOL], set[str]()
+    known = [*dict.fromkeys(name for each in runs for name in each), QUESTIONS, PROTOCOL]
+    found = set[str]()
     for name in names:
         wanted = name.lstrip("-").replace("-", "_")
         if wanted not in known:
@@ -30,7 +31,9 @@ def known_names(names: Iterable[str], runs: Iterable[Conditions]) -> set[str]:
 def conditions_of(reader: RunReader) -> Conditions:
     """The conditions of a run, and how its answers are scored, but not which questions it asks. "judge" is who marked
     the answers in free text, and with which prompts, absent if nobody did; "scans" the hash of all scans."""
-    facts, marks, summary = reader.facts, reader.marks, reader.summary
+    facts = reader.facts
+    marks = reader.marks
+    summary = reader.summary
     judge = {} if marks is None else {"judge": f"{marks.judge} {marks.prompts_sha256}"}
     known = summary.provenance if summary else None
     scans = {SCANS: f"{known.scans} of {known.scans_sha256[:SHORT]}"} if known and known.scans_sha256 else {}

@@ -106,7 +106,8 @@ def standing_of(folder: Path, prices: Path | None = None) -> Standing:
     """Read a run's row from run.json and summary.json; raises RunError, also if nothing is scored. `prices` is a file
     with the price of its model, instead of that with which it was run."""
     reader = RunReader(folder)
-    facts, summary = reader.facts, reader.summary
+    facts = reader.facts
+    summary = reader.summary
     _ = reader.rows  # refuses a run with damaged results, whose summary may be of others
     if summary is not None and summary.asked.awaiting_judge and summary.asked.label is None:
         raise RunError(f"{folder} is not scored yet: score it with roomscout rescore {folder} --judge MODEL")
@@ -118,7 +119,8 @@ def standing_of(folder: Path, prices: Path | None = None) -> Standing:
 
 def _money_of(facts: RunFacts, summary: Summary, prices: Path | None) -> float | None:
     """What an answer of a run took, by its own price or that in a file; None if neither is known."""
-    cost, answers = summary.cost, summary.types["all"].questions
+    cost = summary.cost
+    answers = summary.types["all"].questions
     if cost is None:
         return None
     if prices is None or not facts.asks_model:
@@ -147,7 +149,8 @@ def markdown_of(tables: Sequence[Sequence[Standing]]) -> str:
     """The tables as Markdown, each with its questions and protocol; the last cell of a row names the run."""
     lines: list[str] = []
     for number, table in enumerate(tables, start=1):
-        first, benchmark = table[0], table[0].benchmark
+        first = table[0]
+        benchmark = table[0].benchmark
         overall = f"scored as {benchmark.scored_as}" if benchmark.scored_as else f"{first.label}"
         overall = "partial overall" if first.covers and not benchmark.scored_as else overall
         title = f"{benchmark.title}, {overall}"
@@ -197,12 +200,14 @@ def _hashes_of(each: Standing) -> str:
 
 
 def _versions_of(facts: RunFacts) -> str:
-    begun, last = _versions(facts.first_versions), _versions(facts.last_versions)
+    begun = _versions(facts.first_versions)
+    last = _versions(facts.last_versions)
     return last if begun == last else f"{begun}, and since it was last resumed by {last}"
 
 
 def _versions(found: Versions) -> str:
-    commit, checkpoint = found.git_revision, found.model_revision
+    commit = found.git_revision
+    checkpoint = found.model_revision
     code = " ".join(filter(None, ["RoomScout", found.packages.get("roomscout")]))
     if commit:
         code += f" at {commit[:12]}{'+changes' if commit.endswith('+changes') else ''}"
@@ -258,7 +263,9 @@ def csv_of(tables: Sequence[Sequence[Standing]]) -> str:
 
 def _csv_row(table: int, each: Standing, datasets: Iterable[str]) -> dict[str, Any]:
     low, high = each.interval or (None, None)
-    versions, intervals, provenance = each.facts.last_versions, each.summary.intervals, each.summary.provenance
+    versions = each.facts.last_versions
+    intervals = each.summary.intervals
+    provenance = each.summary.provenance
     return {
         "table": table,
         "run": each.name,

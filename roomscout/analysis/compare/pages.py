@@ -276,7 +276,8 @@ def titles_of(runs: Sequence[Answers]) -> list[str]:
 
 
 def _pair_values(found: Comparison, place: int, title: str, out: Path) -> dict[str, Any]:
-    pair, second = found.pairs[place - 1], letter(place)
+    pair = found.pairs[place - 1]
+    second = letter(place)
     table = _table(pair, second)
     heads = ["Task", "A (%)", f"{second} (%)", f"{second} − A", *table.heads[4:]]
     rows: list[Sequence[str]] = [list(row) for row in table.rows]
@@ -303,7 +304,8 @@ def _pair_values(found: Comparison, place: int, title: str, out: Path) -> dict[s
 
 def _differing(pair: Pair, second: str) -> Table:
     """What answers in the two runs and their conditions, as far as they differ; hashes of prompts say nothing."""
-    first, other = pair.first.about, pair.second.about
+    first = pair.first.about
+    other = pair.second.about
     found = {
         name: (first[name], other.get(name)) for name in first if name != "controls" and first[name] != other.get(name)
     }
@@ -319,7 +321,8 @@ def _lead(pair: Pair, second: str) -> dict[str, str] | None:
     """The difference of the overalls, and which run is better if its interval and its p-value agree."""
     if (overall := pair.overall) is None:
         return None
-    verdict, p_value = "", pair.adjusted.get(overall.name)
+    verdict = ""
+    p_value = pair.adjusted.get(overall.name)
     if overall.interval and (overall.interval[0] <= 0 <= overall.interval[1]) == (p_value is None or p_value >= 0.05):
         low, high = overall.interval  # if they disagree, a note says so
         verdict = f"{second} is better." if low > 0 else "A is better." if high < 0 else "The interval includes 0."
@@ -342,7 +345,8 @@ def _flip_table(flips: Sequence[Flip], pair: Pair, second: str, out: Path) -> Ta
 
     rows = []
     for flip in flips:
-        key, truth = flip.key, flip.first.ground_truth_text
+        key = flip.key
+        truth = flip.first.ground_truth_text
         right = f"{key.ground_truth}. {truth}" if truth else key.ground_truth
         answers = answer(pair.first, flip.first, flip.before), answer(pair.second, flip.second, flip.after)
         rows.append([key.question, key.question_type, key.scene_name, right, *answers])
@@ -367,5 +371,6 @@ def forest(pair: Pair, second: str) -> str:
         return ""
     edges = [edge for each in dots for edge in (*(each.interval or ()), 0.0)]
     space = 0.05 * (max(edges) - min(edges))
-    label, axis = f"Differences {second} - A with their intervals", f"{second} - A, percentage points"
+    label = f"Differences {second} - A with their intervals"
+    axis = f"{second} - A, percentage points"
     return dot_plot(dots, (min(edges) - space, max(edges) + space), label, axis, 196, 26, (0, "axis"))

@@ -57,7 +57,8 @@ def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "Eval
     from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalResults, EvalSpec, EvalStats
     from inspect_ai.model import ModelUsage
 
-    facts, model = run.facts, _model(run)
+    facts = run.facts
+    model = _model(run)
     task = run.benchmark.title
     seconds = sum(session.seconds for session in run.summary.sessions)
     usages = (usage for summary in summaries for usage in summary.model_usage.values())
@@ -111,9 +112,11 @@ def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "E
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput
     from inspect_ai.scorer import Score
 
-    row, model = answer.row, _model(run)
+    row = answer.row
+    model = _model(run)
     assert row is not None, "a finished answer has a result"
-    messages, usage = _messages(run, answer, missing), _usage(answer.turns)
+    messages = _messages(run, answer, missing)
+    usage = _usage(answer.turns)
     replies = [message for message in messages if isinstance(message, ChatMessageAssistant)]
     clipped = bool(answer.turns) and answer.turns[-1].reply.finish_reason == "length"
     scores = {}

@@ -57,7 +57,8 @@ def write_replay(folder: Path, name: str, out: Path | None, scan_root: Path | No
             raise RunError(f"--out {out}: name a file that ends in {suffix}")
         require_outside_runs(out, prefix="replay_")
     replay = replay_of(run, name, scan_root and scan_root.expanduser())
-    episode, turns = replay.answer.episode, counted(len(replay.answer.turns), "turn")
+    episode = replay.answer.episode
+    turns = counted(len(replay.answer.turns), "turn")
     out = (out or replay_file(run.folder, str(episode)).with_suffix(suffix)).absolute()
     if rrd:
         with writing(out) as draft:

@@ -25,7 +25,8 @@ def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Rep
     answer = find_answer(run, name)
     if run.facts.frames is not None:
         raise RunError("the run showed frames of videos: it has no camera in a scan, and so no replay")
-    recorded, setting = answer.turns[0].scan, run.facts.setting
+    recorded = answer.turns[0].scan
+    setting = run.facts.setting
     if recorded is None:
         raise RunError(f"{run.folder} does not record which scan {answer.episode} explored, so it has no replay")
     path = Path(recorded.file)

@@ -74,7 +74,8 @@ def page(replay: Replay) -> str:
 
 def page_values(replay: Replay) -> dict[str, Any]:
     """What the scripts of the page read."""
-    turns, missing = replay.answer.turns, replay.missing
+    turns = replay.answer.turns
+    missing = replay.missing
     views = _jpegs(turns)
     unseen = unseen_of(replay.answer, replay.objects)
     length_m = FRUSTUM_SHARE * float(max(replay.scene.bounds.extent))
@@ -105,7 +106,8 @@ def page_values(replay: Replay) -> dict[str, Any]:
 def _frustum(pose: CameraPose, intrinsics: Intrinsics, length_m: float) -> dict[str, Any]:
     """A camera's place, axes and the far corners of its drawing from the upper left clockwise, world metres. `half` is
     half the width and height of its view at distance 1."""
-    matrix, half = pose.camera_to_world, np.array([intrinsics.width, intrinsics.height]) / 2 / intrinsics.focal_px
+    matrix = pose.camera_to_world
+    half = np.array([intrinsics.width, intrinsics.height]) / 2 / intrinsics.focal_px
     signs = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     corners = np.concatenate([signs * half, np.ones((4, 1))], axis=1) * length_m @ matrix[:3, :3].T + pose.position
     return {

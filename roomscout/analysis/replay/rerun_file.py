@@ -20,7 +20,8 @@ def write_rerun(replay: Replay, out: Path) -> None:
     """Write scan, objects, path, cameras with views, further images and the conversation for `rerun FILE`."""
     import rerun
 
-    turns, lens = replay.answer.turns, replay.intrinsics
+    turns = replay.answer.turns
+    lens = replay.intrinsics
     recording = rerun.RecordingStream("roomscout_replay", recording_id=replay.title)
     recording.save(out)
     recording.log("room", rerun.ViewCoordinates.RIGHT_HAND_Z_UP, static=True)
@@ -38,7 +39,8 @@ def write_rerun(replay: Replay, out: Path) -> None:
         place = rerun.Transform3D(translation=box.center, mat3x3=np.transpose(box.directions))
         recording.log(entity, place, static=True)
         recording.log(entity, rerun.Boxes3D(sizes=[box.size], labels=[name], colors=[OBJECT_RGB]), static=True)
-    answer, question = replay.answer, replay.answer.question
+    answer = replay.answer
+    question = replay.answer.question
     ended = ": ".join(filter(None, [answer.outcome, answer.entry.answer]))
     truth = [f"truth: {answer.entry.truth}"] if answer.entry.truth else []
     asked = "\n".join([question.question, *question.options, ended, *truth])

@@ -94,7 +94,8 @@ class AnswerContents:
     @cached_property
     def entry(self) -> Entry:
         """What the table and the plots show of it."""
-        row, question = self.row, self.question
+        row = self.row
+        question = self.question
         return Entry(
             name=str(self.episode),
             question_type=question.question_type,
@@ -123,7 +124,8 @@ class AnswerContents:
     @property
     def _numbers(self) -> tuple[float, float] | None:
         """The answer and the truth as numbers; None if either is not one."""
-        answer, truth = (self.row.answer if self.row else None), self.question.ground_truth
+        answer = self.row.answer if self.row else None
+        truth = self.question.ground_truth
         if self.question.kind.name != "number" or answer is None or truth is None:
             return None
         try:
@@ -236,12 +238,14 @@ class RunContents:
 
     def answer(self, episode: EpisodeId) -> AnswerContents:
         """Read the turns and the conversation of an answer; raises RunError, also if the run does not ask for it."""
-        question, samples = self.questions.get(episode.number), self.facts.samples
+        question = self.questions.get(episode.number)
+        samples = self.facts.samples
         if question is None or episode.sample > samples:
             further = f", with q001_s2 to q001_s{samples} for further answers" if samples > 1 else ""
             last = EpisodeId(len(self.questions))
             raise RunError(f"{self.folder} has no {episode}: its questions are q001 to {last}{further}")
-        reader, sight = self.reader_of(episode), self.sights.get(episode)
+        reader = self.reader_of(episode)
+        sight = self.sights.get(episode)
         turns = tuple(reader.turns(episode))
         return AnswerContents(
             episode,
@@ -262,7 +266,9 @@ def _begun(reader: RunReader, parts: Sequence[RunReader], final: frozenset[Episo
 
 def _summary(reader: RunReader, rows: dict[EpisodeId, ResultRow]) -> Summary:
     """summary.json; without one, or if it is older than the rows, with what it would say of their scores."""
-    facts, benchmark, written = reader.facts, reader.benchmark, reader.summary
+    facts = reader.facts
+    benchmark = reader.benchmark
+    written = reader.summary
     pending = facts.episodes - len(rows)
     if written is not None and written.pending == pending:
         return with_blind(written, reader)

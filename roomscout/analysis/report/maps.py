@@ -57,7 +57,9 @@ class FloorPlans:
 
     def __init__(self, folder: Path, up_axis: UpAxis = "auto", scale: float = 1.0):
         """`up_axis` and `scale` are those of the run. The folder is created when it is needed."""
-        self._folder, self._up_axis, self._scale = folder, up_axis, scale
+        self._folder = folder
+        self._up_axis = up_axis
+        self._scale = scale
         self._drawn: dict[Path, PlanArea] = {}
         self._failed: dict[str, str] = {}
         self._boxes = KnownBoxes()

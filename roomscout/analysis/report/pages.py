@@ -45,7 +45,8 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
     """The rows of the table; types, scenes, outcomes, sights and people are positions in lists."""
     types = list(dict.fromkeys(entry.question_type for entry in entries))
     scenes = list(dict.fromkeys(entry.scene for entry in entries))
-    outcomes, sights = list(OUTCOMES), list(SIGHTS)
+    outcomes = list(OUTCOMES)
+    sights = list(SIGHTS)
     type_at, scene_at = ({name: place for place, name in enumerate(names)} for names in (types, scenes))
     people = sorted({entry.person for entry in entries} - {""})
     return {
@@ -111,7 +112,9 @@ def replay_file(run: Path, name: str) -> Path:
 def _cost(answer: AnswerContents, price: Price | None) -> str:
     """The tokens of an answer, and what they cost; empty without a model."""
     found = of_answer(answer.turns, price)
-    computed, cached, written = found.prefilled_tokens, found.reused_tokens, found.generated_tokens
+    computed = found.prefilled_tokens
+    cached = found.reused_tokens
+    written = found.generated_tokens
     if not computed + cached + written:
         return ""
     money = "" if found.money is None else f"{in_money(found.money)}: "
@@ -120,7 +123,9 @@ def _cost(answer: AnswerContents, price: Price | None) -> str:
 
 def answer_values(answer: AnswerContents) -> dict[str, Any]:
     """What was asked and how it ended, without the turns."""
-    row, entry, question = answer.row, answer.entry, answer.question
+    row = answer.row
+    entry = answer.entry
+    question = answer.question
     chosen = row.answer if row else None
     return {
         "id": question.id,
@@ -195,7 +200,9 @@ def turn_values(turn: Turn, answer: AnswerContents, link: Link, missing: list[st
     """What was seen, said and done in a turn. A missing image is added to `missing`."""
     missing += [f"The view {shot.path.name} is missing." for shot in turn.shots if shot.file is None]
     view, *more = [link(file) if (file := shot.file) else None for shot in turn.shots]
-    pose, reply, seconds = turn.pose, turn.reply, turn.seconds
+    pose = turn.pose
+    reply = turn.reply
+    seconds = turn.seconds
     where = (
         f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°, "
         f"pitch {pose.pitch_deg:.0f}°"

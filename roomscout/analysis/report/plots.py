@@ -67,12 +67,15 @@ def _score_per_type(summary: Summary) -> Plot | None:
     types = [(name, each) for name, each in summary.types.items() if each.percent is not None]
     if not types:
         return None
-    left, bottom, width = 214, TOP + ROW * len(types) + 4, WIDTH + 160
+    left = 214
+    bottom = TOP + ROW * len(types) + 4
+    width = WIDTH + 160
     drawing = Drawing(width, bottom + BOTTOM, "Score per question type in percent")
     scale = Scale(0, 100, left, width - 92)
     x_axis(drawing, scale, ticks(0, 100, 5), TOP - 4, bottom, "score (%)")
     for row, (name, counts) in enumerate(types):
-        middle, percent = TOP + ROW * (row + 0.5), counts.percent or 0.0
+        middle = TOP + ROW * (row + 0.5)
+        percent = counts.percent or 0.0
         drawing.text(left - 8, middle + 4, name, "name end")
         about = f"{name}: {percent:.1f} %, n = {counts.questions}"
         drawing.rect(left, middle - 8, scale(percent) - left, 16, "bar", about)
@@ -80,14 +83,16 @@ def _score_per_type(summary: Summary) -> Plot | None:
             drawing.whisker(scale, interval, middle, f"{interval_in_words(interval)} %")
         drawing.text(scale.end + 14, middle + 4, f"{percent:.1f}", "value start")
         drawing.text(width - 2, middle + 4, f"n={counts.questions}", "tick end")
-    x, names = float(left), {name for name, _ in types}
+    x = float(left)
+    names = {name for name, _ in types}
     for key, words in BASELINES.items():
         percents = summary.baselines[key].tasks if key in summary.baselines else {}
         if not names.intersection(percents):
             continue
         for row, (name, _) in enumerate(types):
             if name in percents:
-                y, about = TOP + ROW * (row + 0.5), f"{words.lower()}: {percents[name]:.1f} %"
+                y = TOP + ROW * (row + 0.5)
+                about = f"{words.lower()}: {percents[name]:.1f} %"
                 drawing.diamond(scale(percents[name]), y, 5, f"mark {key}", about)
         drawing.diamond(x + 5, 10, 5, f"mark {key}")
         drawing.text(x + 14, 14, words.lower(), "tick start")
@@ -109,7 +114,8 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
     y_axis(drawing, up, _whole(ticks(0, up.high, 5)), LEFT, WIDTH - RIGHT, "answers")
     for turn, of_turn in counts.items():
         answered = sum(entry.outcome != "exhausted" for entry in of_turn)
-        left, width = across(turn - 0.4), across(turn + 0.4) - across(turn - 0.4)
+        left = across(turn - 0.4)
+        width = across(turn + 0.4) - across(turn - 0.4)
         drawing.rect(left, up(answered), width, up(0) - up(answered), "bar", f"{turn} turns: {answered} answered")
         drawing.rect(
             left, up(len(of_turn)), width, up(answered) - up(len(of_turn)), "bar exhausted",
@@ -127,7 +133,8 @@ def _score_if_last(found: Anytime | None) -> Plot | None:
     if found is None or len(known) < max(2, len(found.by_turn)):
         return None
     drawing = Drawing(WIDTH, HEIGHT, "The overall if each turn were the last")
-    across, up = Scale(-0.5, len(known) - 0.5, LEFT, WIDTH - RIGHT), Scale(0, 100, HEIGHT - BOTTOM, TOP)
+    across = Scale(-0.5, len(known) - 0.5, LEFT, WIDTH - RIGHT)
+    up = Scale(0, 100, HEIGHT - BOTTOM, TOP)
     y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "overall (%)")
     points = []
     for each, percent in known:
@@ -152,10 +159,13 @@ def _distance(metres: Sequence[float]) -> Plot | None:
     bins = int(longest / width) + 1
     counts = Counter(min(int(each / width + 1e-9), bins - 1) for each in metres)
     drawing = Drawing(WIDTH, HEIGHT, "Histogram: distance moved per question")
-    across, up = Scale(0, bins * width, LEFT, WIDTH - RIGHT), _upwards(max(counts.values()))
+    across = Scale(0, bins * width, LEFT, WIDTH - RIGHT)
+    up = _upwards(max(counts.values()))
     y_axis(drawing, up, _whole(ticks(0, up.high, 5)), LEFT, WIDTH - RIGHT, "answers")
     for place in range(bins):
-        low, high, count = place * width, (place + 1) * width, counts[place]
+        low = place * width
+        high = (place + 1) * width
+        count = counts[place]
         about = f"{number(low)} to {number(high)} metres: {count}"
         drawing.rect(across(low) + 0.5, up(count), across(high) - across(low) - 1, up(0) - up(count), "bar", about)
     steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, bins * width, 6)], up(0), "metres")
@@ -178,7 +188,8 @@ def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:
     high = 1.05 * max(1e-6, min(max(answer for answer, _ in numbers), 2 * limit), limit)
     side = 250
     drawing = Drawing(LEFT + side + RIGHT, TOP + side + BOTTOM, f"Answer against truth: {name}")
-    across, up = Scale(0, high, LEFT, LEFT + side), Scale(0, high, TOP + side, TOP)
+    across = Scale(0, high, LEFT, LEFT + side)
+    up = Scale(0, high, TOP + side, TOP)
     unit = f" ({entries[0].unit})" if entries[0].unit else ""
     y_axis(drawing, up, ticks(0, high, 5), LEFT, LEFT + side, f"answer{unit}")
     x_axis(drawing, across, ticks(0, high, 5), TOP, TOP + side, f"truth{unit}")
@@ -204,7 +215,8 @@ def _bars(title: str, values: Mapping[str, float], unit: str, note: str) -> Plot
     total = sum(values.values())
     if total <= 0:
         return None
-    left, bottom = 150, TOP + ROW * len(values) + 4
+    left = 150
+    bottom = TOP + ROW * len(values) + 4
     drawing = Drawing(WIDTH, bottom + BOTTOM, title)
     scale = Scale(0, 1.0 * max(values.values()), left, WIDTH - 92)
     x_axis(drawing, scale, ticks(0, scale.high, 4), TOP - 4, bottom, unit)

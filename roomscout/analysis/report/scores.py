@@ -23,11 +23,13 @@ BASELINES = {"blind": "Blind", "most_frequent": "Most frequent answer"}
 
 def score_table(summary: Summary) -> Table | None:
     """The scores by task with the overall last, and those of the baselines; None if nothing is scored."""
-    asked, with_scan = summary.asked, summary.with_scan
+    asked = summary.asked
+    with_scan = summary.with_scan
     if asked.label is None or asked.overall is None:
         return None
     rows = [[*asked.tasks, "Overall"], [*map(_percent, asked.tasks.values()), _percent(asked.overall)]]
-    heads, tasks = ["Task", "Score (%)"], list(asked.tasks)
+    heads = ["Task", "Score (%)"]
+    tasks = list(asked.tasks)
     intervals = [summary.interval(name) for name in (*tasks, "overall")]
     if any(intervals):
         heads.append(INTERVAL)
@@ -119,7 +121,8 @@ def hardware_in_words(found: Hardware | None) -> list[tuple[str, str]]:
     """What the hardware did, as pairs of a name and a text."""
     if found is None:
         return []
-    batch, gpus = found.mean_batch or 0, found.gpus
+    batch = found.mean_batch or 0
+    gpus = found.gpus
     full = f", {100 * found.batch_fill:.0f} % of the batch size" if found.batch_fill else ""
     on_gpu = []
     if gpus and gpus.utilisation_percent:
@@ -140,7 +143,8 @@ def hardware_in_words(found: Hardware | None) -> list[tuple[str, str]]:
 
 def about_in_words(run: RunContents) -> str:
     """A run in a line: what its title lacks of model, benchmark, number of questions, folder, start and cost."""
-    facts, cost = run.facts, run.summary.cost
+    facts = run.facts
+    cost = run.summary.cost
     named = [answering(facts), asked_in_words(facts, run.benchmark)] if facts.name else []
     ends = [] if run.folder.name == facts.name else [run.folder.name]
     ends += [] if cost is None or cost.money is None else [f"cost {in_money(cost.money)}"]
@@ -151,8 +155,10 @@ def about_in_words(run: RunContents) -> str:
 
 def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     """What was run, as pairs of a name and a text."""
-    facts, summary = run.facts, run.summary
-    setting, versions = facts.setting, facts.last_versions
+    facts = run.facts
+    summary = run.summary
+    setting = facts.setting
+    versions = facts.last_versions
     source = setting("questions") or (setting("ply") and "--question") or _source_of_benchmark(run)
     filters = [
         f"{name.replace('_', ' ')}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
@@ -191,7 +197,8 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
 
 def _seen(run: RunContents) -> list[tuple[str, str]]:
     """What the model was shown: where the views come from, and who moved the camera how often, or frames of videos."""
-    facts, setting = run.facts, run.facts.setting
+    facts = run.facts
+    setting = run.facts.setting
     if facts.frames is not None:
         return [("Frames", f"{facts.frames} of each video of {setting('videos')}")]
     camera = facts.intrinsics
@@ -245,7 +252,11 @@ def judge_command(run: RunContents) -> str:
 
 def cautions(run: RunContents) -> list[str]:
     """What the scores must not be compared with, a sentence each."""
-    facts, summary, asked, benchmark, found = run.facts, run.summary, run.summary.asked, run.benchmark, list[str]()
+    facts = run.facts
+    summary = run.summary
+    asked = run.summary.asked
+    benchmark = run.benchmark
+    found = list[str]()
     if facts.is_blind:
         found.append("The model saw grey views only: this run is a baseline, and no result of a model that sees.")
     if facts.part:

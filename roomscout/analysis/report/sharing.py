@@ -28,7 +28,8 @@ class Sharing:
     """Takes out of texts what tells of the machines that made a run, as far as it is known or looks like it."""
 
     def __init__(self, reader: RunReader):
-        facts, given = reader.facts, list(_texts_in(reader.facts.config))
+        facts = reader.facts
+        given = list(_texts_in(reader.facts.config))
         paths = {str(reader.folder.absolute()), str(reader.folder.resolve())}
         paths |= {text for text in given if PurePath(text).is_absolute()}
         paths |= {scan.file for each in reader.begun if (scan := reader.scan(each)) is not None}

@@ -29,7 +29,8 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     rough = (high - low) / most
     power = 10 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
     return [round(number * step, 10) for number in range(first, last + 1)]
 
 
@@ -158,7 +159,8 @@ def dot_plot(
     """A row for each dot, as SVG; `mark` is the value and the class of a vertical line."""
     width, top = 450, 10
     bottom = top + row_height * len(dots) + 4
-    drawing, scale = Drawing(width, bottom + 44, label), Scale(*edges, left, width - 20)
+    drawing = Drawing(width, bottom + 44, label)
+    scale = Scale(*edges, left, width - 20)
     x_axis(drawing, scale, ticks(*edges), top - 4, bottom, axis)
     drawing.line(scale(mark[0]), top - 4, scale(mark[0]), bottom, mark[1])
     for row, each in enumerate(dots):

@@ -98,12 +98,14 @@ def _write_linked(run: RunContents, out: Path) -> list[str]:
         return quote(os.path.relpath(path, out.parent))
 
     files = files_folder(out)
-    data, prefix = files / "data", quote(files.name)
+    data = files / "data"
+    prefix = quote(files.name)
     data.mkdir(parents=True, exist_ok=True)
     for name in (*STYLES, *SCRIPTS, "tabulator/LICENSE"):
         (files / "assets").mkdir(exist_ok=True)
         replace_bytes(files / "assets" / Path(name).name, (assets() / name).read_bytes())
-    entries, missing = list[Entry](), list[str]()
+    entries = list[Entry]()
+    missing = list[str]()
     for entry, page in _pages(run, plans_of(run, files / "maps"), link, missing):
         replay = replay_file(run.folder, entry.name)
         page["replay"] = link(replay) if replay.is_file() else None
@@ -125,7 +127,9 @@ def _write_embedded(run: RunContents, out: Path) -> list[str]:
     """Write a page with everything in it; returns what it lacks. Raises OSError."""
     with ExitStack() as stack:
         maps = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roomscout_maps_")))
-        entries, pages, missing = list[Entry](), [], list[str]()
+        entries = list[Entry]()
+        pages = []
+        missing = list[str]()
         for entry, page in _pages(run, plans_of(run, maps), str, missing):
             entries.append(entry)
             pages.append((entry.name, page))
@@ -190,7 +194,8 @@ def _data_address(path: Path, kind: str) -> str | None:
 
 def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] = ()) -> dict[str, Any]:
     """What the template shows of a run, apart from the addresses of its assets."""
-    facts, summary = facts_in_words(run), run.summary
+    facts = facts_in_words(run)
+    summary = run.summary
     outcomes, sights = ({getattr(entry, name) for entry in entries} for name in ("outcome", "sight"))
     sessions = summary.sessions
     cost = total([entry.cost for entry in entries], sessions[-1].batch_size if sessions else None)

@@ -73,7 +73,8 @@ class Progress:
     @classmethod
     def of(cls, folder: Path, answers: int, pending: int, journals: Iterable[Path]) -> "Progress":
         """The progress of a run of so many answers, of which some are pending; `journals` are those in progress."""
-        done, asked = answers - pending, counted(answers, "answer")
+        done = answers - pending
+        asked = counted(answers, "answer")
         if pending == 0:
             return cls("finished", f"Finished: {asked}.")
         stamps = [*stamps_of(folder, (*FILES, "run.log")).values(), *map(stamp_of, journals)]
@@ -109,13 +110,17 @@ class LiveRun(Site):
 
     def __init__(self, folder: Path, maps: Path, home: str = ""):
         """`maps` is a folder for the floor plans, `home` the address of a page with all runs; raises RunError."""
-        self._folder, self._maps, self._home = folder, maps, home
-        self._lock, self._drawing = threading.Lock(), threading.Lock()
+        self._folder = folder
+        self._maps = maps
+        self._home = home
+        self._lock = threading.Lock()
+        self._drawing = threading.Lock()
         self._run = RunContents.read(folder)
         self._plans = plans_of(self._run, maps)
         self._stamps: Any = None
         self._known: dict[EpisodeId, _Known] = {}
-        self._begun, self._version = secrets.token_hex(4), 0
+        self._begun = secrets.token_hex(4)
+        self._version = 0
         self._look_at = 0.0
 
     def page(self, path: list[str], query: dict[str, list[str]]) -> Page | None:
@@ -217,10 +222,12 @@ class LiveRun(Site):
         stamps = stamps_of(self._folder)
         changed = stamps != self._stamps
         run = self._run = RunContents.read(self._folder, self._run) if changed else self._run.with_begun()
-        turns, version = turn_stamps(run), self._version + 1
+        turns = turn_stamps(run)
+        version = self._version + 1
         for episode in run.episodes:
             written = run.rows.get(episode) or turns.get(journal_path(run.reader_of(episode).folder, episode))
-            seen, known = (written, run.sights.get(episode)), self._known.get(episode)
+            seen = (written, run.sights.get(episode))
+            known = self._known.get(episode)
             if known is None or known.seen != seen:
                 self._known[episode] = _Known(run.answer(episode).entry, seen, version)
                 changed = True

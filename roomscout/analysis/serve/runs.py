@@ -48,7 +48,9 @@ class RunList(Site):
 
     def __init__(self, folder: Path, drafts: Path):
         """`drafts` is a folder for the floor plans of the reports."""
-        self._folder, self._lock, numbers = folder, threading.Lock(), count()
+        self._folder = folder
+        self._lock = threading.Lock()
+        numbers = count()
         # neither questions nor answers of a run, which may take gigabytes
         self._read: dict[Path, tuple[dict[Path, Stamp], ListedRun, partial[Progress]]] = {}
         self._report = lru_cache(MOST_OPENED)(
@@ -82,7 +84,8 @@ class RunList(Site):
     def _changes(self, since: str) -> dict[str, Any]:
         """The list, if it is not that of a version; see `LiveRun.changes`."""
         found = self.runs()
-        version, page = _version(found), _template()
+        version = _version(found)
+        page = _template()
         news: dict[str, Any] = {"version": version, "state": "", "words": ""}
         if version != since:
             news["blocks"] = {"runs": "".join(page.blocks["runs"](page.new_context({"runs": found})))}
@@ -90,7 +93,8 @@ class RunList(Site):
 
     def _listed(self, folder: Path) -> ListedRun:
         """A run as it is now; reads it only if it has changed."""
-        stamps, address = stamps_of(folder), f"runs/{_address_of(folder)}/"
+        stamps = stamps_of(folder)
+        address = f"runs/{_address_of(folder)}/"
         if folder not in self._read or self._read[folder][0] != stamps:
             try:
                 run = RunContents.read(folder)
@@ -103,7 +107,9 @@ class RunList(Site):
 
 
 def _row_of(run: RunContents, address: str) -> ListedRun:
-    facts, asked, interval = run.facts, run.summary.asked, run.summary.interval("overall")
+    facts = run.facts
+    asked = run.summary.asked
+    interval = run.summary.interval("overall")
     return ListedRun(
         run.folder.name,
         address,

@@ -98,7 +98,8 @@ class Study:
 def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> Study:
     """Begin a study, or open the one in a folder with what is `given` over its settings; raises RunError if that is
     another study, or cannot be one of the preset or written, and what the command raises."""
-    preset, path = PRESETS[name], folder / STUDY_FILE
+    preset = PRESETS[name]
+    path = folder / STUDY_FILE
     begun = _read(path)
     if (folder / "run.json").exists():
         raise RunError(f"{folder} is a run folder: name another folder for the study")
@@ -145,7 +146,8 @@ def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Give
     if begun["preset"] != name:
         raise RunError(f"{folder} is a study of {begun['preset']}, not {name}: name another folder")
     for each in command.answer_settings:
-        before, now = begun["settings"].get(each), given.settings.get(each, begun["settings"].get(each))
+        before = begun["settings"].get(each)
+        now = given.settings.get(each, begun["settings"].get(each))
         if before != now:
             raise RunError(
                 f"{folder} was begun with {flag(each)} {value_in_words(before)}, not {value_in_words(now)}: leave that "
@@ -200,7 +202,8 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
     raises KeyboardInterrupt after the running cell has saved its answers."""
     worst, cells = 0, study.preset.cells
     for number, cell in enumerate(cells, start=1):
-        run, which = study.run_of(cell, given.part), f"Cell {number} of {len(cells)}, {cell.name}"
+        run = study.run_of(cell, given.part)
+        which = f"Cell {number} of {len(cells)}, {cell.name}"
         words = [*command.flags(study.settings_of(cell)), "--log-root", str(study.place_of(cell))]
         words += ["--shard", f"{given.part[0]}/{given.part[1]}"] if given.part else []
         if run is not None:
@@ -259,7 +262,8 @@ def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path
         return None
     merged = []
     for cell in study.preset.cells:
-        target, runs = study.folder / "merged" / cell.folder, [run for run in parts[cell.name] if run is not None]
+        target = study.folder / "merged" / cell.folder
+        runs = [run for run in parts[cell.name] if run is not None]
         if not _is_merged(target, runs) and (status := command.start(["merge", str(target), *map(str, runs)])):
             raise RunError(f"the parts of {cell.name} cannot be merged (exit status {status}); see the line above")
         merged.append(target)

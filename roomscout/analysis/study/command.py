@@ -55,7 +55,8 @@ def main(arguments: Sequence[str], command: MainCommand) -> int:
     )
     parser.add_argument("preset", metavar="PRESET", help=f"{', '.join(PRESETS)}")
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of the study")
-    given, flags = parser.parse_args(arguments[:2]), arguments[2:]
+    given = parser.parse_args(arguments[:2])
+    flags = arguments[2:]
     log_to_stream(sys.stdout)
     folder = given.folder.expanduser().absolute()
     try:

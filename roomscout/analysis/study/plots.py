@@ -26,7 +26,8 @@ def plot_of(results: Results) -> str:
     dots = [_dot(each.overall.estimate, each.cell.name) for each in results.cells if each.overall is not None]
     left = 16 + NAME_PX * max(len(each.name) for each in dots)
     low, high = _range(_edges(results))
-    label, axis = "The overall of each cell with its interval", f"{_axis(low)}, with {INTERVAL}"
+    label = "The overall of each cell with its interval"
+    axis = f"{_axis(low)}, with {INTERVAL}"
     return dot_plot(dots, (low, high), label, axis, left, 28, (dots[0].value, "ideal"))
 
 
@@ -50,12 +51,14 @@ def _curves(results: Results) -> str:
     left, right, width, height, top = 64, 70, 450, 280, 12
     low, high = _range(_edges(results))
     numbers = sorted({each.cell.moves for each in results.cells if each.cell.moves is not None})
-    across, up = Scale(-0.3, len(numbers) - 0.7, left, width - right), Scale(low, high, height - 48, top)
+    across = Scale(-0.3, len(numbers) - 0.7, left, width - right)
+    up = Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by the number of moves")
     y_axis(drawing, up, ticks(low, high), left, width - right, _axis(low))
     steps_axis(drawing, across, enumerate(map(str, numbers)), up.start, "maximum number of moves")
     for order, series in enumerate(dict.fromkeys(each.cell.series for each in results.cells if each.cell.series)):
-        shift, style = 8 * order - 4, " outside" * order
+        shift = 8 * order - 4
+        style = " outside" * order
         points = []
         for each in results.cells:
             if each.cell.series in ("", series) and each.overall is not None and each.cell.moves is not None:
@@ -73,7 +76,8 @@ def _turn_curves(results: Results) -> str:
     cells = [each for each in results.cells if each.by_turn]
     edges = [edge for each in cells for score in each.by_turn for edge in (score.percent, *(score.interval or ()))]
     low, high = _range(edges)
-    across, up = Scale(-0.3, results.turns - 0.7, left, width - 110), Scale(low, high, height - 48, top)
+    across = Scale(-0.3, results.turns - 0.7, left, width - 110)
+    up = Scale(low, high, height - 48, top)
     drawing = Drawing(width, height, "The overall by turn, if each were the last")
     y_axis(drawing, up, ticks(low, high), left, width - 110, _axis(low))
     steps_axis(drawing, across, enumerate(map(str, range(results.turns))), up.start, "turn")
@@ -103,8 +107,10 @@ def _losses(losses: Losses) -> str:
     """A row for each score and a column of bars for each step, as SVG: full bars are the one that is most."""
     every = [each for of_score in losses.values() for each in of_score]
     edges = [0.0, *(edge for each in every for edge in (each.percent, *(each.interval or ())))]
-    low, high = min(edges) - 1.0, max(edges) + 1.0
-    left, bottom = 16 + NAME_PX * max(map(len, losses)), TOP_PX + ROW_PX * len(losses)
+    low = min(edges) - 1.0
+    high = max(edges) + 1.0
+    left = 16 + NAME_PX * max(map(len, losses))
+    bottom = TOP_PX + ROW_PX * len(losses)
     steps = [each.name for each in next(iter(losses.values()))]
     drawing = Drawing(left + (PANEL_PX + GAP_PX) * len(steps), bottom + 44, "The points that each step loses, by task")
     for row, name in enumerate(losses):
@@ -115,8 +121,10 @@ def _losses(losses: Losses) -> str:
         x_axis(drawing, scale, ticks(low, high, 4), TOP_PX - 4, bottom, "points lost")
         drawing.text(start + PANEL_PX / 2, TOP_PX - 14, step, "label middle")
         for row, of_score in enumerate(losses.values()):
-            each, middle = of_score[place], TOP_PX + ROW_PX * (row + 0.5)
-            about, ends = Dot(step, each.percent, each.interval).in_words, sorted((scale(0), scale(each.percent)))
+            each = of_score[place]
+            middle = TOP_PX + ROW_PX * (row + 0.5)
+            about = Dot(step, each.percent, each.interval).in_words
+            ends = sorted((scale(0), scale(each.percent)))
             css = "bar" if each.name == most_in(of_score) else "bar lesser"
             drawing.rect(ends[0], middle - 7, ends[1] - ends[0], 14, css, f"{step}: {about}")
             if each.interval:

@@ -207,7 +207,8 @@ def _cell_table(results: Results) -> Table:
     any_failed = any(each.failed for each in results.cells)
     rows = []
     for each in results.cells:
-        score, cells = each.overall, ["-"] * 5
+        score = each.overall
+        cells = ["-"] * 5
         if score is not None:
             gain = score.difference
             difference = [f"{gain.percent:+.1f}", interval_in_words(gain.interval, "+.1f")] if gain else ["-", "-"]
@@ -227,7 +228,8 @@ def turn_table(results: Results) -> Table:
     rows = []
     for each in results.cells:
         if each.by_turn and (found := each.answers.summary.anytime) is not None:
-            early, late = found.too_early, found.too_late
+            early = found.too_early
+            late = found.too_late
             rows.append(
                 [
                     each.cell.name, *map(in_words, each.by_turn), *["-"] * (results.turns - len(each.by_turn)),

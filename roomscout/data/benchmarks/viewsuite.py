@@ -36,7 +36,8 @@ def in_our_columns(row: QuestionRow) -> QuestionRow:
 
 def _in_our_columns(row: QuestionRow) -> QuestionRow:
     details: Any = row["image_detail"]
-    task, first = task_of(details, row), pose_of(details["init_view"])
+    task = task_of(details, row)
+    first = pose_of(details["init_view"])
     names = {
         IVP: ("target_view", "top_down_view"),
         V2P: ("top_down_view", "target_view"),

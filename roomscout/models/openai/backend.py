@@ -38,7 +38,8 @@ class OpenAIBackend(Backend):
 
     def __init__(self, model: str, options: ModelOptions, server: ServerOptions) -> None:
         self.name = model
-        self._options, self._server = options, server
+        self._options = options
+        self._server = server
         self._encoded: dict[int, list[tuple[Message, bytes]]] = {}
         self._read: dict[int, tuple[int, int]] = {}
         """By conversation: the views and the tokens that the server read for the last reply."""
@@ -88,7 +89,8 @@ class OpenAIBackend(Backend):
         return [encoded for _, encoded in known if encoded]
 
     def _reply(self, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
-        attempts, key = 0, (conversation.origin or conversation).key
+        attempts = 0
+        key = (conversation.origin or conversation).key
         while True:
             endpoint = self._router.endpoint_of(key)
             try:
@@ -125,7 +127,8 @@ class OpenAIBackend(Backend):
     def _warn_of_dropped_views(self, conversation: Conversation, reply: Reply, endpoint: Endpoint) -> None:
         """Warn once of a server that reads no more tokens of a conversation although a view has come in. Ollama and
         llama.cpp drop the beginning of a conversation that is longer than their context, with status 200."""
-        views, tokens = len(conversation.images), reply.prompt_tokens
+        views = len(conversation.images)
+        tokens = reply.prompt_tokens
         views_before, tokens_before = self._read.get(conversation.key, (views, 0))
         self._read[conversation.key] = views, tokens
         if views > views_before and 0 < tokens <= tokens_before and not self._warned_of_dropped_views:

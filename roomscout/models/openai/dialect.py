@@ -127,7 +127,8 @@ def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: 
 
 def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> ServerError:
     """The error for a refused check, with the form of it that the server takes, if it takes any."""
-    said, images = f"({error.status}: {endpoint.quoted(said_in(error.text))})", endpoint.options.images
+    said = f"({error.status}: {endpoint.quoted(said_in(error.text))})"
+    images = endpoint.options.images
     forms = (dialect, dialect.without("system_role"))
     if images > 1 and any(_takes(endpoint, form, options, 1) for form in forms):
         return endpoint.error(
@@ -214,7 +215,8 @@ def chat_message(message: Message) -> bytes:
 def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply:
     """The reply in a chat completion, without the API key; raises ServerError if it has no text."""
     choice = choice_of(answer, endpoint)
-    message, reason = object_at(choice, "message"), finish_of(choice)
+    message = object_at(choice, "message")
+    reason = finish_of(choice)
     content = text_of(message.get("content"))
     if reason not in ("stop", "length"):
         raise endpoint.error(f"ended a reply with finish_reason {reason!r} ({endpoint.quoted(answer.text)})", 200)
@@ -227,7 +229,8 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
     require_reply(message, endpoint)
     if content is None:
         raise endpoint.error(f"sent a reply without text ({endpoint.quoted(answer.text)})", 200)
-    truncated, (read, cached, written) = reason == "length", tokens_in(answer)
+    truncated = reason == "length"
+    (read, cached, written) = tokens_in(answer)
     return Reply(
         text=endpoint.redacted(content),
         prompt_tokens=read,

@@ -115,7 +115,8 @@ class Endpoint:
 
     def model_names(self) -> list[str]:
         """The models that the server lists; empty if it lists none."""
-        path, options = "/models" + self._parameters, self._request_options(0)
+        path = "/models" + self._parameters
+        options = self._request_options(0)
         try:
             response = self._client.get(path, cast_to=httpx2.Response, options=options)
         except openai.OpenAIError:
@@ -160,7 +161,8 @@ class Endpoint:
         attempts = _retries(error.request) + 1
         times = f", {attempts} times in a row" if attempts > 1 else ""
         if isinstance(error, openai.APIStatusError):
-            status, text = error.status_code, error.response.text
+            status = error.status_code
+            text = error.response.text
             said = error.response.headers.get("location", "").partition("?")[0] or said_in(text)
             does = "refuses the request" if status < 500 else "fails"
             is_api = status == 404 and parsed(text) is not None  # which says what it lacks
@@ -209,7 +211,8 @@ class _HttpClient(openai.DefaultHttpxClient):
             raise httpx2.ReadTimeout("the exchange took too long", request=request) from None
 
     def _exchange(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
-        body, deadline = bytearray(), time.monotonic() + self._timeout_s
+        body = bytearray()
+        deadline = time.monotonic() + self._timeout_s
         with closing(super().send(request, **{**options, "stream": True})) as response:
             for chunk in response.iter_bytes():
                 body += chunk
@@ -219,7 +222,8 @@ class _HttpClient(openai.DefaultHttpxClient):
                     raise httpx2.ReadTimeout("the exchange took too long")
         kept = ("location", "retry-after", "retry-after-ms", "x-should-retry")  # no charset: bodies are UTF-8
         headers = {name: response.headers[name] for name in kept if name in response.headers}
-        status, content = response.status_code, bytes(body)
+        status = response.status_code
+        content = bytes(body)
         if status == 200:
             status, content = as_failure(content)
         if status in TOO_EARLY or (400 <= status < 500 and b"overloaded" in content.lower()):

@@ -75,7 +75,8 @@ def inference_state(model: "PreTrainedModel", settings: "GenerationConfig", grou
     """Inside this block the model is in eval mode, its text layers use `grouped` attention, `generate()` reads
     `settings` instead of the model's own, and kernels are as in `chosen_kernels`. Afterwards all of it is as before."""
     training = [module for module in model.modules() if module.training]
-    text_config, own_settings = model.config.get_text_config(), model.generation_config
+    text_config = model.config.get_text_config()
+    own_settings = model.generation_config
     attention = text_config._attn_implementation
     try:
         for module in training:
@@ -96,8 +97,10 @@ def inference_state(model: "PreTrainedModel", settings: "GenerationConfig", grou
 @contextmanager
 def chosen_kernels(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
     """Disables PyTorch defaults that are slow or inexact for us, in the whole process, inside this block."""
-    cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
-    convolution, cudnn_attention = cudnn.conv.fp32_precision, cuda.cudnn_sdp_enabled()
+    cudnn = torch.backends.cudnn
+    cuda = torch.backends.cuda
+    convolution = cudnn.conv.fp32_precision
+    cudnn_attention = cuda.cudnn_sdp_enabled()
     try:
         if device.type == "cuda":
             # On Hopper, PyTorch prefers cuDNN attention, which builds a plan for every new shape: each decoding step

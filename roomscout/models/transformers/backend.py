@@ -75,7 +75,9 @@ class TransformersBackend:
             raise ModelError(f"{', '.join(given)} cannot be set for a loaded model: leave it out, or change the model")
         if options.compile and model.config.get_text_config()._attn_implementation == "eager":
             raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
-        self._loaded, self._frozen, where = (model, processor), frozen, model.device
+        self._loaded = (model, processor)
+        self._frozen = frozen
+        where = model.device
         self.name = name or model.name_or_path or type(model).__name__
         if options.compile:
             require_compiler(model.device)

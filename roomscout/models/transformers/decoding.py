@@ -53,22 +53,27 @@ class ReplyStop(StoppingCriteria):
         self.first_token_at: float | None = None
         self._rows = list(range(rows))
         self._end_ids = frozenset(end_ids)
-        self._columns, self._most_tokens = prompt_columns, most_tokens
-        self._ended, self._most_live = ended, most_live
+        self._columns = prompt_columns
+        self._most_tokens = most_tokens
+        self._ended = ended
+        self._most_live = most_live
         self._open = set(self._rows)
 
     def __call__(self, input_ids: torch.LongTensor, scores: object, **kwargs: object) -> torch.BoolTensor:
         """A (rows,) mask of the rows of `input_ids` (rows, columns) to stop."""
-        new_ids, now = input_ids[:, self._columns :].tolist(), time.perf_counter()
+        new_ids = input_ids[:, self._columns :].tolist()
+        now = time.perf_counter()
         self._columns = input_ids.shape[1]
         if self.first_token_at is None:
             self.first_token_at = self._now = now
-        share, self._now = (now - self._now) / max(1, len(self._open)), now
+        share = (now - self._now) / max(1, len(self._open))
+        self._now = now
         for row, tokens in zip(self._rows, new_ids, strict=True):
             if row not in self._open:
                 continue
             reply = self.replies[row]
-            reply.ended_at, reply.decode_s = now, reply.decode_s + share
+            reply.ended_at = now
+            reply.decode_s = reply.decode_s + share
             for token in tokens:
                 reply.finished = token in self._end_ids
                 if not reply.finished:
@@ -141,7 +146,8 @@ class Penalties(LogitsProcessor):
         # Ids count once, so that shorter rows are padded with one of their own.
         self._known = torch.tensor([ids + ids[-1:] * (most - len(ids)) for ids in known], device=device)
         self._repetition = RepetitionPenaltyLogitsProcessor(float(given.get("repetition_penalty", 1.0)))
-        self._presence, self._frequency = given.get("presence_penalty", 0.0), given.get("frequency_penalty", 0.0)
+        self._presence = given.get("presence_penalty", 0.0)
+        self._frequency = given.get("frequency_penalty", 0.0)
         self._prompt_columns: int | None = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -173,7 +179,8 @@ class RowSampling(LogitsProcessor):
     def __init__(
         self, temperature: float, streams: Sequence[str], device: torch.device, given: Mapping[str, float]
     ) -> None:
-        self._temperature, self._truncation = temperature, _truncation(given)
+        self._temperature = temperature
+        self._truncation = _truncation(given)
         self._generators = [torch.Generator(device).manual_seed(seed_of(name)) for name in streams]
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:

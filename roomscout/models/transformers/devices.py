@@ -49,7 +49,8 @@ def usable_bytes(device: torch.device, memory_fraction: float) -> int:
         return max(0, min(free, int(memory_fraction * total) - taken))
     import psutil  # GPU machines may lack it
 
-    memory, taken = psutil.virtual_memory(), psutil.Process().memory_info().rss
+    memory = psutil.virtual_memory()
+    taken = psutil.Process().memory_info().rss
     return max(0, min(memory.available, int(memory_fraction * memory.total) - taken))
 
 

@@ -153,7 +153,8 @@ class ConversationEncoder:
         require_tiles(self._family, tiles_per_view)
         self.sees_videos = self._family.sees_videos(processor)
         self._tiles = tiles_per_view
-        self._dtype, self._device = dtype, device
+        self._dtype = dtype
+        self._device = device
         self._prepare = prepare
         tokenizer = processor.tokenizer
         special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
@@ -169,7 +170,8 @@ class ConversationEncoder:
         self._folds_system = not self._renders_system()
         self.rewrites, self.opening = self._rewriting()
         self.by_processor = self._family.by_processor
-        self.recomputed, self.whole = why_recomputed(config), False
+        self.recomputed = why_recomputed(config)
+        self.whole = False
         if self.by_processor:
             self._image_ids = image_ids(processor, config)
             self.recomputed = self.recomputed or self._why_whole()
@@ -235,7 +237,8 @@ class ConversationEncoder:
                 return encoded
             turns = self._encode_all(messages, encoded.turns)
             return EncodedConversation(conversation.id, conversation.key, turns)
-        same, at = list[EncodedTurn](), 0
+        same = list[EncodedTurn]()
+        at = 0
         for turn in encoded.turns:
             if list(turn.messages) != messages[at : at + len(turn.messages)]:
                 break
@@ -249,12 +252,19 @@ class ConversationEncoder:
 
     def _encode_messages(self, encoded: EncodedConversation, messages: Sequence[Message]) -> list[EncodedTurn]:
         """The next turns of `encoded`, one per view; `messages` ends with the next message that has views."""
-        known, rendered, ids, text, start = len(encoded.messages), "", list[int](), "", 0
+        known = len(encoded.messages)
+        rendered = ""
+        ids = list[int]()
+        text = ""
+        start = 0
         if encoded.turns:
-            rendered, start = encoded.turns[-1].rendered, int(encoded.turns[-1].positions.max()) + 1
+            rendered = encoded.turns[-1].rendered
+            start = int(encoded.turns[-1].positions.max()) + 1
         for end in range(known + 1, len(messages) + 1):  # with several questions if views are no longer shown
             if messages[end - 1].role == "user":
-                earlier, rendered, ids = rendered, self._render(messages[:end]), ids + self._tokenize(text)
+                earlier = rendered
+                rendered = self._render(messages[:end])
+                ids = ids + self._tokenize(text)
                 text = rendered
                 if earlier:
                     ids += list(messages[end - 2].tokens) or self.reply_ids(messages[end - 2].text)
@@ -279,27 +289,34 @@ class ConversationEncoder:
         if messages[-1].clip is not None:
             ids, positions, video = self._encode_video(rendered, messages[-1])
             places = [place for place, id in enumerate(ids) if id == self._config.video_token_id]
-            first, end, frame = places[0], places[-1] + 1, messages[-1].shots[0].image
+            first = places[0]
+            end = places[-1] + 1
+            frame = messages[-1].shots[0].image
             return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, EncodedImage(video), first, end)]
-        views, turns = [shot.image for each in messages for shot in each.shots], list[EncodedTurn]()
+        views = [shot.image for each in messages for shot in each.shots]
+        turns = list[EncodedTurn]()
         if self.by_processor:
             return [self._turn_of_processor(messages, rendered, ids, text, start, tuple(views))]
         added = self._tokenize(text)
         for number, (view, before) in enumerate(zip_longest(views, known[: len(views)])):
             at = added.index(self._config.image_token_id)
-            ids, added = ids + added[:at], added[at + 1 :]
+            ids = ids + added[:at]
+            added = added[at + 1 :]
             behind = added if number == len(views) - 1 else []
             of = () if turns else tuple(messages)
             if before is not None and before.holds(ids, view, behind, start):
                 turn = replace(before, messages=of, rendered=rendered)
             else:
-                image, image_start = self._encode_image(view), len(ids)
+                image = self._encode_image(view)
+                image_start = len(ids)
                 ids = ids + self._family.placeholders(self._processor, self._config, image)
-                image_end, ids = len(ids), ids + behind
+                image_end = len(ids)
+                ids = ids + behind
                 positions = self._family.positions(self._config, ids, image) + start
                 turn = EncodedTurn(of, rendered, ids, positions, view, EncodedImage(image), image_start, image_end)
             turns.append(turn)
-            ids, start = [], int(turn.positions.max()) + 1
+            ids = []
+            start = int(turn.positions.max()) + 1
         return turns
 
     def _turn_of_processor(
@@ -321,7 +338,9 @@ class ConversationEncoder:
         own = torch.arange(len(made.ids))[None] if self.whole else self._own_positions(made)
         positions = torch.cat([torch.arange(len(ids)).expand(len(own), -1), own + len(ids)], dim=1) + start
         image = EncodedImage(self._as_stored(made.inputs) if self.keeps_pixels and not self.whole else None)
-        all_ids, start, end = [*ids, *made.ids], places[0], places[-1] + 1
+        all_ids = [*ids, *made.ids]
+        start = places[0]
+        end = places[-1] + 1
         return EncodedTurn(tuple(messages), rendered, all_ids, positions, views[0], image, start, end, views, text)
 
     def _encode_beside(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
@@ -359,14 +378,17 @@ class ConversationEncoder:
         thoughtful = self._render([*asked, Message("assistant", _THOUGHTFUL), question], whole=True)
         ways = list[tuple[str, str, bool]]()
         if opened := re.search(r"<think>\n?$", next_reply):
-            ways, self.opening = [(_THOUGHTFUL, "", False), (_THOUGHTFUL, "", True)], opened[0]
+            ways = [(_THOUGHTFUL, "", False), (_THOUGHTFUL, "", True)]
+            self.opening = opened[0]
         elif _THOUGHT in thoughtful or self._family.reply_opening:  # which is asked not to think
             ways = [(_REPLY, "", False), (_REPLY, self._family.reply_opening, False)]
         for self._stand_in, self._dropped, self._splits_thoughts in ways:
             with suppress(ModelError):
                 self._text_after(next_reply, self._render([*asked, Message("assistant", _REPLY), question]))
                 return False, self.opening
-        self._stand_in, self._dropped, self._splits_thoughts = _REPLY, self._family.reply_opening, False
+        self._stand_in = _REPLY
+        self._dropped = self._family.reply_opening
+        self._splits_thoughts = False
         before = (
             self._render([*asked, Message("assistant", _REPLY), question], whole=True).partition(_REPLY)[0].rstrip()
         )
@@ -387,14 +409,18 @@ class ConversationEncoder:
             return "its positions are known to the model alone"
         self._own_positions = positions
         question = Message.of_views("?", np.zeros((480, 640, 3), np.uint8))
-        view, messages = question.shots[0].image, [question, Message("assistant", self._stand_in), question]
-        rendered, later = self._render([question]), self._render(messages)
-        first, after = encode(self._processor, rendered, [view]), self._text_after(rendered, later)
+        view = question.shots[0].image
+        messages = [question, Message("assistant", self._stand_in), question]
+        rendered = self._render([question])
+        later = self._render(messages)
+        first = encode(self._processor, rendered, [view])
+        after = self._text_after(rendered, later)
         second = encode(self._processor, after, [view])
         both = encode(self._processor, self._render(messages, whole=True), [view, view])
         if both.ids[: len(first.ids)] != first.ids or both.ids[-len(second.ids) :] != second.ids:
             return "its processor encodes a turn differently beside others"
-        whole, alone = positions(both), positions(second)
+        whole = positions(both)
+        alone = positions(second)
         reply = len(both.ids) - len(first.ids) - len(second.ids)
         start = int(positions(first).max()) + 1 + reply
         if not torch.equal(whole[:, -len(second.ids) :], alone + start):
@@ -429,7 +455,8 @@ class ConversationEncoder:
     def _text_after(self, before: str, rendered: str) -> str:
         """What `rendered` adds after `before` and the reply; raises ModelError if it rewrites `before`."""
         before = before.removesuffix(self._dropped).rstrip()
-        reply_and_rest, reply = rendered.removeprefix(before).lstrip(), self._stand_in.removeprefix(self.opening)
+        reply_and_rest = rendered.removeprefix(before).lstrip()
+        reply = self._stand_in.removeprefix(self.opening)
         if not rendered.startswith(before) or not reply_and_rest.startswith(reply):
             raise ModelError("the checkpoint's chat template rewrites this earlier turn: use another checkpoint")
         return reply_and_rest.removeprefix(reply)

@@ -65,11 +65,13 @@ def footprint(
     """The footprint of a checkpoint (hub id or folder) on a device of this machine; raises ModelError if the device or
     the checkpoint's configuration is not available."""
     where = resolve_device(device)
-    number, config = resolve_dtype(dtype, where), _config_of(model)
+    number = resolve_dtype(dtype, where)
+    config = _config_of(model)
     with torch.device("meta"):
         weightless = AutoModelForImageTextToText.from_config(config)
     parameters = sum(each.numel() for each in weightless.parameters())
-    family, text = checkpoint_family(model), config.get_text_config()
+    family = checkpoint_family(model)
+    text = config.get_text_config()
     require_tiles(family, tiles)
     saved = sum(each.numel() for each in linear_weights(weightless).values()) if quantize else 0
     return Footprint(

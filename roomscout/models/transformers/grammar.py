@@ -59,7 +59,9 @@ class GrammarConstraint(LogitsProcessor):
     """Masks tokens that the grammar does not allow; a complete reply allows its end token, and then all."""
 
     def __init__(self, matchers: Sequence[Any], bitmask: torch.Tensor, library: Any) -> None:
-        self._matchers, self._bitmask, self._library = matchers, bitmask, library
+        self._matchers = matchers
+        self._bitmask = bitmask
+        self._library = library
         self._started = False
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -79,4 +81,5 @@ class GrammarConstraint(LogitsProcessor):
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows of the call, in this order."""
-        self._matchers, self._bitmask = [self._matchers[row] for row in rows], self._bitmask[rows].contiguous()
+        self._matchers = [self._matchers[row] for row in rows]
+        self._bitmask = self._bitmask[rows].contiguous()

@@ -58,7 +58,8 @@ class CachedBatch:
         self.rows: list[CachedRow | None] = list(rows)
         self.mask = mask
         self.cache = Cache(layers=layers)
-        self.width, self.origin = len(rows), origin
+        self.width = len(rows)
+        self.origin = origin
         for row in rows:
             row.batch = self
 
@@ -111,7 +112,8 @@ class CachedBatch:
     def _put_first(self, wanted: Sequence[int]) -> list[int]:
         """Exchange rows so that the `wanted` ones come first; returns the former index of each row. If that fails, as
         when memory runs out, nothing is cached any more."""
-        order, size = list(range(len(self.rows))), len(wanted)
+        order = list(range(len(self.rows)))
+        size = len(wanted)
         places = [row for row in range(size) if row not in wanted]
         for place, row in zip(places, [row for row in wanted if row >= size], strict=True):
             order[place], order[row] = row, place
@@ -119,7 +121,8 @@ class CachedBatch:
             for layer in self.cache.layers:
                 layer.reorder(order)
             for batch in filter(None, (self, self.origin)):
-                batch.rows, batch.mask = [batch.rows[row] for row in order], batch.mask[order]
+                batch.rows = [batch.rows[row] for row in order]
+                batch.mask = batch.mask[order]
         return order
 
     def _forget(self) -> None:
@@ -190,7 +193,8 @@ class KVStore:
         that an alternative lacks are masked. Roll back what one call appends, and the origins are as before."""
         self._calls += 1
         batch = self._batch_of([self._row(each.origin, whole=True) for each in alternatives if each.origin])
-        mask, rows = batch.mask.clone(), []
+        mask = batch.mask.clone()
+        rows = []
         for index, encoded in enumerate(alternatives):
             prefix = self.reusable(encoded)
             mask[index, batch.columns(index)[prefix:]] = False
@@ -199,7 +203,8 @@ class KVStore:
 
     def fork(self, encoded: EncodedConversation) -> EncodedConversation:
         """A copy of a conversation, with a copy of what is reusable for it."""
-        prefix, row = self.reusable(encoded), self._rows.get((encoded.origin or encoded).key)
+        prefix = self.reusable(encoded)
+        row = self._rows.get((encoded.origin or encoded).key)
         copied = replace(encoded, key=next(self._fork_keys), origin=None)
         fork = self._rows[copied.key] = CachedRow(copied, encoded.ids[:prefix], last_use=self._calls)
         if row is not None and prefix and (source := _source(row)) is not None:
@@ -247,7 +252,8 @@ class KVStore:
         batches = list({id(row.batch): row.batch for row in self._rows.values() if row.batch is not None}.values())
         row_bytes = {id(batch): batch.nbytes / len(batch.rows) for batch in batches}
         oldest_first = sorted(self._rows.values(), key=lambda row: row.last_use)
-        total, evicted = sum(row_bytes[id(row.batch)] for row in oldest_first), 0
+        total = sum(row_bytes[id(row.batch)] for row in oldest_first)
+        evicted = 0
         for row in oldest_first:
             if total <= self._limit_bytes:
                 break
@@ -321,7 +327,8 @@ def _source(row: CachedRow) -> Callable[[int], RowSource] | None:
     """What the layer at an index copies a row from, None if nothing of the row is cached."""
     if row.batch is None or not row.ids:
         return None
-    index, layers = row.batch.rows.index(row), row.batch.cache.layers
+    index = row.batch.rows.index(row)
+    layers = row.batch.cache.layers
     device = next(layer.device for layer in layers if isinstance(layer, GrowingLayer))
     columns = row.batch.columns(index).to(device)
     return lambda layer: (layers[layer], index, columns)
@@ -329,7 +336,8 @@ def _source(row: CachedRow) -> Callable[[int], RowSource] | None:
 
 def _common_prefix(row: CachedRow, encoded: EncodedConversation) -> int:
     """How many of the first ids are those of a row, at the same views, and not all of the conversation's."""
-    cached, ids = row.ids, encoded.ids
+    cached = row.ids
+    ids = encoded.ids
     same = min(len(cached), len(ids) - 1)
     if cached[:same] != ids[:same]:
         same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])

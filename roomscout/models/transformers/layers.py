@@ -130,7 +130,8 @@ class IndexedLayer(GrowingLayer):
         """Become a copy of these rows, of which all or none have tokens."""
         super().take(sources)
         cached = [source for source in sources if source is not None]
-        keys, places = list[torch.Tensor](), list[torch.Tensor]()
+        keys = list[torch.Tensor]()
+        places = list[torch.Tensor]()
         width = max((len(columns) for _, _, columns in cached), default=0)
         for layer, index, columns in cached:
             assert isinstance(layer, IndexedLayer) and layer.indexer_keys is not None
@@ -150,7 +151,8 @@ class IndexedLayer(GrowingLayer):
     def set_length(self, columns: int) -> None:
         """Use exactly the first `columns`; 0 frees all."""
         super().set_length(columns)
-        keys, places = self.indexer_keys, self.indexer_position_ids
+        keys = self.indexer_keys
+        places = self.indexer_position_ids
         self.indexer_keys = keys[:, :columns] if keys is not None and columns else None
         self.indexer_position_ids = places[..., :columns] if places is not None and columns else None
 
@@ -228,7 +230,8 @@ class StateLayer(LinearAttentionLayer):
 def layer_makers(config: "PreTrainedConfig") -> list[Callable[[int], KeptLayer]] | None:
     """For each layer of a model's language model what makes its cache with buffers of `planned` columns, by the layers
     of transformers' own cache; None if one of them is of another kind, such as a sliding window."""
-    text, makers = config.get_text_config(decoder=True), list[Callable[[int], KeptLayer]]()
+    text = config.get_text_config(decoder=True)
+    makers = list[Callable[[int], KeptLayer]]()
     try:
         layers = DynamicCache(config=text).layers
     except (AttributeError, KeyError):  # a kind of layer that is registered with the model alone
@@ -276,7 +279,8 @@ def state_bytes(config: "PreTrainedConfig") -> int:
     """Bytes of one conversation's states. Of linear attention (a gated delta net), each layer has a (key size, value
     size) matrix for each value head and the convolution's last inputs; of LFM2's convolutions, their last inputs.
     Counted in float32, as transformers keeps the matrices."""
-    text, numbers = config.get_text_config(decoder=True), 0
+    text = config.get_text_config(decoder=True)
+    numbers = 0
     kinds = getattr(text, "layer_types", None) or []
     if "linear_attention" in kinds and hasattr(text, "linear_num_value_heads"):
         keys = text.linear_num_key_heads * text.linear_key_head_dim

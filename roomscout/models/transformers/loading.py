@@ -243,12 +243,15 @@ def require_model(model: Any) -> None:
 
 def require_processor(processor: Any, model: PreTrainedModel) -> None:
     """Raise ModelError unless the processor's images, placeholders and vocabulary are this model's."""
-    kind, config = type(processor).__name__, model.config
+    kind = type(processor).__name__
+    config = model.config
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise ModelError(f"{kind} does not process both text and images: pass what AutoProcessor loads for the model")
-    tokens, outputs = len(processor.tokenizer), config.get_text_config().vocab_size
+    tokens = len(processor.tokenizer)
+    outputs = config.get_text_config().vocab_size
     by_processor = family_of(config).by_processor
-    image, vision = processor.image_processor, None if by_processor else config.vision_config
+    image = processor.image_processor
+    vision = None if by_processor else config.vision_config
     patches = getattr(image, "patch_size", None), getattr(image, "merge_size", None)
     wanted = getattr(vision, "patch_size", None), getattr(vision, "spatial_merge_size", None)
     if tokens > outputs and not by_processor:

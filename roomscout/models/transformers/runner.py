@@ -124,7 +124,8 @@ class ModelRunner:
         self._cache_argument = cache_argument(model)
         text = model.config.get_text_config()
         self._keeps_states = keeps_states(model.config) and self._reuses_kv
-        token_bytes, makers = kv_token_bytes(model.config, model.dtype.itemsize), layer_makers(model.config)
+        token_bytes = kv_token_bytes(model.config, model.dtype.itemsize)
+        makers = layer_makers(model.config)
         self._store = KVStore(makers or [], kv_bytes, planned_tokens, token_bytes, self._keeps_states)
         self._alternatives_come = False
         self._end_ids = end_tokens(model.generation_config, tokenizer)
@@ -165,7 +166,9 @@ class ModelRunner:
         self.prepare(reply_format)
         order = self._store.in_order(batch)
         cached = self._store.cached()
-        started, reused, result = time.perf_counter(), self._reusable(batch), None
+        started = time.perf_counter()
+        reused = self._reusable(batch)
+        result = None
         rows: dict[int, GeneratedRow] = {}
 
         def attempt() -> GeneratedBatch:
@@ -176,7 +179,8 @@ class ModelRunner:
                 rows[left[place]] = row
                 ended(left[place], row)
 
-            undone, known = [batch[index] for index in left], [reused[index] for index in left]
+            undone = [batch[index] for index in left]
+            known = [reused[index] for index in left]
             prefill_s, decode_s = self._generate(undone, known, reply_format, started, tell)
             return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
 
@@ -252,7 +256,8 @@ class ModelRunner:
 
         def tell(row: int) -> None:
             """Pass on a row that has ended."""
-            reply, first = stop.replies[row], stop.first_token_at or 0.0
+            reply = stop.replies[row]
+            first = stop.first_token_at or 0.0
             ended(
                 row,
                 GeneratedRow(
@@ -286,7 +291,8 @@ class ModelRunner:
         options = self._options
         # generate() requires ids for the cached columns too, but does not read them.
         ids = pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id).to(self._model.device)
-        inputs, width = self._model_inputs(cached, prefill), ids.shape[1]
+        inputs = self._model_inputs(cached, prefill)
+        width = ids.shape[1]
         cached.protect()
         with undone_on_failure(cached.roll_back):
             while True:
@@ -317,7 +323,8 @@ class ModelRunner:
     def _going_on(self, inputs: Mapping[str, Any], rows: Sequence[int], generated: int) -> dict[str, Any]:
         """The arguments of a call that goes on with these rows, whose newest tokens are not in the cache yet, after
         `inputs` and so many generated columns."""
-        mask, positions = inputs["attention_mask"][rows], inputs["position_ids"][..., rows, -1:]
+        mask = inputs["attention_mask"][rows]
+        positions = inputs["position_ids"][..., rows, -1:]
         return {
             "attention_mask": pad(mask, (0, generated), value=1),
             "position_ids": positions + generated,
@@ -406,7 +413,8 @@ class ModelRunner:
 
     def _model_inputs(self, cached: CachedBatch, prefill: _Prefill) -> dict[str, object]:
         """The common arguments of generate() and forward() except the ids, on the device."""
-        device, positions = self._model.device, prefill.positions
+        device = self._model.device
+        positions = prefill.positions
         if self._encoder.whole:
             return {name: each.to(device) for name, each in self._encoder.whole_inputs(prefill.turns).items()}
         inputs = {

@@ -131,7 +131,9 @@ class DecodingLoop:
         given = inputs["attention_mask"]  # generate() omits a mask of ones
         given = torch.ones_like(input_ids) if given is None else given
         mask = additive_mask(given.bool()[:, None, None], self._dtype)
-        columns, max_columns, pad_id = input_ids.shape[1], generation_config.max_length, generation_config.pad_token_id
+        columns = input_ids.shape[1]
+        max_columns = generation_config.max_length
+        pad_id = generation_config.pad_token_id
         # On the CPU, where the stopping criteria and the grammar read them.
         ids = pad(input_ids.cpu(), (0, max_columns - columns), value=pad_id)
         unfinished = torch.ones(len(ids), 1, dtype=torch.bool)
@@ -241,8 +243,11 @@ class _Window:
         for states in (states for pair in buffers for states in pair):
             _mark_dynamic(states, 0, 2)
         _mark_dynamic(self._ids, 0)
-        self._column, self._used = self._ids.new_full((1,), used), used
-        self._positions, self._mask, self._choose = positions, mask, choose
+        self._column = self._ids.new_full((1,), used)
+        self._used = used
+        self._positions = positions
+        self._mask = mask
+        self._choose = choose
         self._run_step = partial(run_step, self._ids, positions, mask, self._column, buffers)
         self._chooses = capture is not None and regardless
         self._replay: Step | None = None  # no bound method: a cycle would keep the buffers until garbage is collected
@@ -258,7 +263,8 @@ class _Window:
                 step = self._replay = self._capture(step)
                 self._capture = None
             self._started = True
-            made, self._used = step(), self._used + 1
+            made = step()
+            self._used = self._used + 1
         return self._tokens[:, first : self._used + 1] if self._chooses else self._choose(made)
 
     def _step_alone(self) -> torch.Tensor:
@@ -281,8 +287,11 @@ class _WindowLayer(DynamicLayer):
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, column: torch.Tensor, width: int) -> None:
         super().__init__()
-        self.keys, self.values, self.is_initialized = keys, values, True
-        self._column, self._width = column, width
+        self.keys = keys
+        self.values = values
+        self.is_initialized = True
+        self._column = column
+        self._width = width
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object

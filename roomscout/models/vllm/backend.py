@@ -66,7 +66,8 @@ class VllmBackend(Backend):
     def __init__(self, model: str, options: ModelOptions, vllm: VllmOptions) -> None:
         self.name = model
         config = checkpoint_config(model)
-        family, text_config = family_of(config), config.get_text_config()
+        family = family_of(config)
+        text_config = config.get_text_config()
         self._is_compared = family in COMPARED
         if not self._is_compared:
             log.warning("vLLM's replies of %s were not compared with those of --engine transformers", family.name)
@@ -166,7 +167,8 @@ class VllmBackend(Backend):
                     continue
                 if error.status is not None and error.status < 500:
                     raise ModelError(f"the vLLM server rejects conversation {conversation.id} ({error})") from None
-                failures, why = failures + 1, str(error)
+                failures = failures + 1
+                why = str(error)
                 self._server.ensure_alive(server)
                 continue
             server.images.update(shot.sha256 for shot in shots)
@@ -205,7 +207,8 @@ class _Answer:
 
 def _read_answer(response: dict[str, Any], ids: list[int] | None, name: str, failures: int) -> _Answer:
     """The new tokens in a response; raises ModelError if the server computed from other ids than `ids`, if given."""
-    choice, cached = response["choices"][0], response["usage"]["prompt_tokens_details"]
+    choice = response["choices"][0]
+    cached = response["usage"]["prompt_tokens_details"]
     if ids is not None and response["prompt_token_ids"] != ids:
         raise ModelError(
             f"conversation {name}: the vLLM server read {len(response['prompt_token_ids'])} tokens which differ from "
@@ -214,5 +217,6 @@ def _read_answer(response: dict[str, Any], ids: list[int] | None, name: str, fai
         )
     if choice["finish_reason"] not in ("stop", "length") or not choice["token_ids"]:
         raise ModelError(f"conversation {name}: the vLLM server ended its reply with {choice['finish_reason']!r}")
-    ended, reused = choice["finish_reason"] == "stop", (cached or {}).get("cached_tokens") or 0
+    ended = choice["finish_reason"] == "stop"
+    reused = (cached or {}).get("cached_tokens") or 0
     return _Answer(choice["token_ids"], len(response["prompt_token_ids"]), ended, reused, failures)

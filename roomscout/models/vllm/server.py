@@ -150,7 +150,9 @@ class VllmServer:
     def __init__(
         self, model: str, options: ModelOptions, vllm: VllmOptions, processor_settings: Mapping[str, Any]
     ) -> None:
-        self._model, self._options, self._vllm = model, options, vllm
+        self._model = model
+        self._options = options
+        self._vllm = vllm
         self._processor_settings = processor_settings
         self.build = build_of(vllm.python)
         self._lock = threading.Lock()
@@ -219,7 +221,8 @@ class VllmServer:
         return server
 
     def _launch(self, number: int) -> ServerProcess:
-        key, port = secrets.token_urlsafe(32), free_port()
+        key = secrets.token_urlsafe(32)
+        port = free_port()
         command = server_command(self._model, self._options, self._vllm, self.build, port)
         if self._processor_settings:
             command += ["--mm-processor-kwargs", json.dumps(self._processor_settings)]

@@ -25,7 +25,8 @@ def find_modality(name: str) -> "Modality":
 def draw_shots(names: Sequence[str], sight: "Sight") -> tuple[Shot, ...]:
     """The images of a turn, by name, the view first; raises RenderError. The blind renderer's are all grey. Raises
     ValueError for a modality of another size than the view, which no plan of memory would count."""
-    shots, blind = [], sight.renderer.name == "blind"
+    shots = []
+    blind = sight.renderer.name == "blind"
     for name in names:
         image = sight.view if name == VIEW or blind else find_modality(name).draw(sight)
         if image.shape != sight.view.shape or image.dtype != "uint8":

@@ -15,7 +15,8 @@ LEVEL_M, FILLED_M = 0.05, 0.5
 """Two pixels, one above the other, are of one level surface if they differ by less in height and in place."""
 EXTENT_PERCENTILES = (0.5, 99.5)
 UNSEEN = (0, 0, 0)
-SIDE, HEIGHTS = 2**16, 2**20
+SIDE = 2**16
+HEIGHTS = 2**20
 """The most cells along an axis, 3 km, and the most millimetres from the lowest to the highest point, 1 km."""
 
 
@@ -55,7 +56,8 @@ def draw(sight: Sight) -> np.ndarray:
     for pose in sight.path[len(seen.path) :]:
         seen = seen.and_from(pose, *_points(sight, pose))
     sight.kept["map"] = seen
-    cells, extent = seen.cells, [(pose.x_m, pose.y_m) for pose in map(sight.origin.relative, sight.path)]
+    cells = seen.cells
+    extent = [(pose.x_m, pose.y_m) for pose in map(sight.origin.relative, sight.path)]
     if len(cells):
         extent += [*np.percentile(cells * CELL_M, EXTENT_PERCENTILES, axis=0)]
     lies = TopDown.around(sight.origin, np.min(extent, axis=0), np.max(extent, axis=0), sight.camera)
@@ -72,7 +74,8 @@ def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
     """The points (K, 3) that a pose sees below the ceiling, as `SeenCells.and_from` takes them, and their colours.
     Casts rays whatever the renderer is, but not for splats, whose surface may have no colours. Level surfaces far away
     have pixels more than a cell apart: they are filled in between."""
-    camera, ratio = sight.camera, -(-sight.camera.width // MOST_COLUMNS)
+    camera = sight.camera
+    ratio = -(-sight.camera.width // MOST_COLUMNS)
     camera = Intrinsics(camera.width // ratio, max(1, camera.height // ratio), camera.focal_px / ratio)
     if sight.scene.splats is None:
         depth, colours = depth_and_colours(sight.scene, pose, camera)
@@ -82,7 +85,8 @@ def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
     rays = np.stack([columns - camera.width / 2, rows - camera.height / 2, np.full(depth.shape, camera.focal_px)], 2)
     metres = np.where(np.isfinite(depth), depth, np.nan)[..., None] / camera.focal_px  # holes are NaN, below nothing
     points = metres * (rays @ pose.camera_to_world[:3, :3].T) + pose.position
-    away, origin = points - sight.origin.position, sight.origin
+    away = points - sight.origin.position
+    origin = sight.origin
     points = np.stack([away @ origin.forward, away @ origin.left, points[..., 2] - sight.scene.floor_z_m], axis=2)
     steps = points[1:] - points[:-1]
     lengths = np.hypot(steps[..., 0], steps[..., 1])

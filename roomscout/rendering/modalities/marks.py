@@ -19,7 +19,8 @@ DEPTH_WEIGHT, COLOUR_WEIGHT = 0.3, 0.4
 def marks_of(sight: Sight) -> dict[int, tuple[float, float]]:
     """The pixel of each mark by its number, from the top of the view, by rays; none in a blind view. Each is the place
     that differs most in position, depth and colour from those before it, so that small and near objects get one."""
-    camera, every = sight.camera, max(1, sight.camera.width // ACROSS)
+    camera = sight.camera
+    every = max(1, sight.camera.width // ACROSS)
     lattice = Intrinsics(camera.width // every, camera.height // every, camera.focal_px / every)
     if sight.renderer.name == "blind" or min(lattice.width, lattice.height) <= 2 * EDGE:
         return {}
@@ -45,7 +46,9 @@ def marks_of(sight: Sight) -> dict[int, tuple[float, float]]:
 def _spread(places: np.ndarray, looks: np.ndarray, apart: float) -> list[int]:
     """Which of `places` (K, 2) to mark, at most MOST: the first, then always the one whose place and `looks` (K, L) are
     farthest from all before it, of those `apart` from them."""
-    chosen, steps, free = list[int](), np.full(len(places), np.inf), np.full(len(places), np.inf)
+    chosen = list[int]()
+    steps = np.full(len(places), np.inf)
+    free = np.full(len(places), np.inf)
     while len(chosen) < MOST and (steps >= apart).any():
         best = int(np.where(steps >= apart, free, -1.0).argmax())
         chosen.append(best)
@@ -58,7 +61,8 @@ def _spread(places: np.ndarray, looks: np.ndarray, apart: float) -> list[int]:
 def draw(sight: Sight) -> np.ndarray:
     """(H, W, 3) uint8: the view with the marks."""
     picture = Image.fromarray(sight.view)
-    canvas, radius = ImageDraw.Draw(picture), max(8, sight.camera.width // 55)
+    canvas = ImageDraw.Draw(picture)
+    radius = max(8, sight.camera.width // 55)
     font = ImageFont.load_default(size=radius * 1.4)
     for number, (x, y) in marks_of(sight).items():
         canvas.ellipse([x - radius, y - radius, x + radius, y + radius], "black", "white")

@@ -10,7 +10,8 @@ from roomscout.rendering.top_down import WORDS, TopDown, looking_down, with_path
 def draw(sight: Sight) -> np.ndarray:
     """(H, W, 3) uint8: what lies below the cut of a plan, which is drawn once an episode, and the path so far."""
     if "plan" not in sight.kept:
-        points, origin = sight.scene.surface_points - sight.origin.position, sight.origin
+        points = sight.scene.surface_points - sight.origin.position
+        origin = sight.origin
         from_origin = np.stack([points @ origin.forward, points @ origin.left], axis=1)
         lower, upper = np.percentile(from_origin, BOUNDS_PERCENTILES, axis=0)
         lies = TopDown.around(origin, lower, upper, sight.camera)

@@ -175,7 +175,8 @@ class ChildRenderer:
 
 def _render_test_image(painter: Painter) -> None:
     """Render a square, red on the left and blue on the right; raises RuntimeError if colours or depth are wrong."""
-    pose, intrinsics = CameraPose(0.0, 0.0, 0.0, heading_deg=0.0), Intrinsics(64, 64, 64.0)
+    pose = CameraPose(0.0, 0.0, 0.0, heading_deg=0.0)
+    intrinsics = Intrinsics(64, 64, 64.0)
     red, blue = (200, 40, 20), (20, 40, 200)
     y = np.array([0.25, 0.25, 0.0, 0.0, 0.0, 0.0, -0.25, -0.25])
     z = np.array([-0.25, 0.25, 0.25, -0.25] * 2)

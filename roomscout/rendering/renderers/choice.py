@@ -22,7 +22,8 @@ class RendererStart:
     def __init__(self, name: str, cuda_device: int | None = None) -> None:
         if name not in RENDERER_NAMES:
             raise RenderError(f"unknown renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
-        self._name, self._cuda_device = name, cuda_device
+        self._name = name
+        self._cuda_device = cuda_device
         self._child: ChildRenderer | None = None
         drawn_by = "pyrender" if name == "auto" else name
         if RENDERERS[drawn_by].in_child:

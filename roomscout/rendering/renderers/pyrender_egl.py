@@ -65,8 +65,11 @@ class PyrenderPainter:
 
     def _draw(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
         """Image and depth (0 where there is no surface). Always renders both: DEPTH_ONLY gives no depth here."""
-        width, height, focal = intrinsics.width, intrinsics.height, intrinsics.focal_px
-        self._canvas.viewport_width, self._canvas.viewport_height = width, height
+        width = intrinsics.width
+        height = intrinsics.height
+        focal = intrinsics.focal_px
+        self._canvas.viewport_width = width
+        self._canvas.viewport_height = height
         camera = self._pyrender.IntrinsicsCamera(focal, focal, width / 2, height / 2, znear=NEAR_M, zfar=FAR_M)
         camera_node = self._scene.add(camera, pose=pose.camera_to_world @ _OPENCV_TO_OPENGL)
         mesh = self._nodes[key].mesh
@@ -79,7 +82,9 @@ class PyrenderPainter:
 
     def _primitives(self, surface: Surface) -> Iterator[object]:
         """The faces with vertex colours as one primitive, then one for each texture image."""
-        vertices, faces, texturing = surface.vertices, surface.faces, surface.texturing
+        vertices = surface.vertices
+        faces = surface.faces
+        texturing = surface.texturing
         colours = np.column_stack([surface.colours, np.full(len(vertices), 255, dtype=np.uint8)])
         material = partial(self._pyrender.MetallicRoughnessMaterial, doubleSided=True)
         if texturing is None:
@@ -87,7 +92,9 @@ class PyrenderPainter:
             return
         for index in np.unique(texturing.face_image):
             here = texturing.face_image == index
-            corners, uv, texture = faces[here].ravel(), None, None
+            corners = faces[here].ravel()
+            uv = None
+            texture = None
             if index >= 0:
                 uv = texturing.face_uv[here].reshape(-1, 2)
                 texture = self._pyrender.Texture(source=texturing.images[index], source_channels="RGB")
@@ -107,13 +114,16 @@ def cuda_ordinals() -> list[int | None]:
     RLinf/RLinf pull request 1458, observed in a container with 4 of 8 GPUs. Raises OSError if libEGL is missing."""
     # Not through PyOpenGL: in version 3.1.0, which pyrender pins, importing OpenGL.GL after OpenGL.EGL fails.
     address_of = ctypes.CDLL("libEGL.so.1").eglGetProcAddress
-    address_of.argtypes, address_of.restype = [ctypes.c_char_p], ctypes.c_void_p
+    address_of.argtypes = [ctypes.c_char_p]
+    address_of.restype = ctypes.c_void_p
 
     def function(name: bytes, result: type, *arguments: type) -> Callable[..., Any] | None:
         address = address_of(name)
         return ctypes.CFUNCTYPE(result, *arguments)(address) if address else None
 
-    c_int, c_uint, c_void_p = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p
+    c_int = ctypes.c_int
+    c_uint = ctypes.c_uint
+    c_void_p = ctypes.c_void_p
     list_devices = function(b"eglQueryDevicesEXT", c_uint, c_int, ctypes.POINTER(c_void_p), ctypes.POINTER(c_int))
     read_string = function(b"eglQueryDeviceStringEXT", ctypes.c_char_p, c_void_p, c_int)
     read_number = function(b"eglQueryDeviceAttribEXT", c_uint, c_void_p, c_int, ctypes.POINTER(ctypes.c_ssize_t))

@@ -124,8 +124,10 @@ def sample(image: np.ndarray, uv: np.ndarray) -> np.ndarray:
     height, width = image.shape[:2]
     x = uv[:, 0] * width - 0.5
     y = (1.0 - uv[:, 1]) * height - 0.5
-    left, top = np.floor(x), np.floor(y)
-    right_share, low_share = (x - left)[:, None], (y - top)[:, None]
+    left = np.floor(x)
+    top = np.floor(y)
+    right_share = (x - left)[:, None]
+    low_share = (y - top)[:, None]
     columns = (left.astype(np.int64) + _NEXT) % width
     rows = (top.astype(np.int64) + _NEXT) % height
     upper = image[rows[0], columns[0]] * (1 - right_share) + image[rows[0], columns[1]] * right_share

@@ -24,7 +24,9 @@ NEAR_M = 0.2
 # Added to the variances in the image, so that no Gaussian is smaller than a pixel.
 BLUR_PX2 = 0.3
 # Alphas below ALPHA_MIN count as none; a pixel is finished before the light that is left falls to DARK.
-ALPHA_MIN, ALPHA_MAX, DARK = 1 / 255, 0.99, 1e-4
+ALPHA_MIN = 1 / 255
+ALPHA_MAX = 0.99
+DARK = 1e-4
 # Slopes of Gaussians outside the image are clamped to this share beyond it where their shape is projected.
 _BEYOND = 0.3
 _TILE_PX, _AT_ONCE = 8, 128
@@ -78,7 +80,8 @@ class GsplatRenderer(SplatRenderer):
         import gsplat
         import torch
 
-        splats, view = scene.splats, pose.world_to_camera
+        splats = scene.splats
+        view = pose.world_to_camera
         assert splats is not None, "scenes without splats are ray-cast"
         view[:3, :3] = view[:3, :3] @ splats.to_world
         arrays = (splats.means, splats.quaternions, splats.deviations, splats.opacities, splats.harmonics)
@@ -126,7 +129,8 @@ def rasterised(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) 
     found = _projected(splats, world_to_camera, camera)
     sums = np.zeros((camera.height, camera.width, 4), dtype=np.float32)
     alpha = np.zeros((camera.height, camera.width), dtype=np.float32)
-    (lefts, tops), (rights, bottoms) = (found.pixels - found.reach).T, (found.pixels + found.reach).T
+    (lefts, tops) = (found.pixels - found.reach).T
+    (rights, bottoms) = (found.pixels + found.reach).T
     for top in range(0, camera.height, _TILE_PX):
         in_rows = np.flatnonzero((tops < top + _TILE_PX) & (bottoms > top))
         for left in range(0, camera.width, _TILE_PX):
@@ -139,11 +143,13 @@ def rasterised(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) 
 def _composited(found: _Projected, there: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums (h, w, 4) of the features of Gaussians, and their alpha (h, w), at rows and columns `centres` (2, h, w)."""
     rows, columns = centres.reshape(2, -1, 1)
-    sums, left = np.zeros((len(rows), 4), dtype=np.float32), np.ones(len(rows), dtype=np.float32)
+    sums = np.zeros((len(rows), 4), dtype=np.float32)
+    left = np.ones(len(rows), dtype=np.float32)
     unfinished = np.ones((len(rows), 1), dtype=bool)
     for start in range(0, len(there), _AT_ONCE):
         chosen = there[start : start + _AT_ONCE]
-        dx, dy = columns - found.pixels[chosen, 0], rows - found.pixels[chosen, 1]
+        dx = columns - found.pixels[chosen, 0]
+        dy = rows - found.pixels[chosen, 1]
         xx, xy, yy = found.conics[chosen].T
         exponents = -0.5 * (xx * dx * dx + yy * dy * dy) - xy * dx * dy
         alpha = found.opacities[chosen] * np.exp(np.minimum(exponents, 0))  # of needles, rounding makes some positive
@@ -160,7 +166,8 @@ def _composited(found: _Projected, there: np.ndarray, centres: np.ndarray) -> tu
 
 
 def _projected(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) -> _Projected:
-    turn, shift = world_to_camera[:3, :3] @ splats.to_world, world_to_camera[:3, 3]
+    turn = world_to_camera[:3, :3] @ splats.to_world
+    shift = world_to_camera[:3, 3]
     depths = splats.means @ turn[2] + shift[2]
     chosen = np.flatnonzero((depths > NEAR_M) & (splats.opacities > ALPHA_MIN))
     chosen = chosen[np.argsort(depths[chosen], kind="stable")]

@@ -41,7 +41,8 @@ def draw(kind: str, rng: Generator) -> Model:
     shape = shape.moved(-middle)
     if category in ("bed", "sofa"):  # the top of the mattress or the seat, which is the last box of its shape
         last_box = shape.corners[-6:].reshape(-1, 3)
-        (x0, y0, _), (x1, y1, z1) = last_box.min(axis=0), last_box.max(axis=0)
+        (x0, y0, _) = last_box.min(axis=0)
+        (x1, y1, z1) = last_box.max(axis=0)
         return Model(category, shape, (float(x0), float(y0), float(x1), float(y1), float(z1)))
     width, depth, height = high - low
     return Model(category, shape, (-width / 2, -depth / 2, width / 2, depth / 2, height))

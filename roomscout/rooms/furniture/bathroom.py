@@ -9,7 +9,10 @@ from roomscout.rooms.shapes import Shape, basin, box, ellipsoid, join, lathe, ro
 
 def toilet(rng: Generator) -> Shape:
     """Bowl, seat, raised lid and cistern."""
-    w, d, h, seat = rng.uniform(0.37, 0.43), rng.uniform(0.62, 0.72), rng.uniform(0.68, 0.92), rng.uniform(0.4, 0.44)
+    w = rng.uniform(0.37, 0.43)
+    d = rng.uniform(0.62, 0.72)
+    h = rng.uniform(0.68, 0.92)
+    seat = rng.uniform(0.4, 0.44)
     white = pick(rng, CERAMIC, 4)
     lid = pick(rng, [*CERAMIC, (120, 84, 56)], 4)
     middle = 0.2 + (d - 0.2) / 2
@@ -30,7 +33,9 @@ def toilet(rng: Generator) -> Shape:
 
 def sink(rng: Generator) -> Shape:
     """A washbasin on a pedestal, or a steel one on legs."""
-    w, d, h = rng.uniform(0.5, 0.72), rng.uniform(0.42, 0.52), rng.uniform(0.82, 0.9)
+    w = rng.uniform(0.5, 0.72)
+    d = rng.uniform(0.42, 0.52)
+    h = rng.uniform(0.82, 0.9)
     steel = rng.random() < 0.35
     colour = pick(rng, STEEL if steel else CERAMIC, 4)
     stand = (
@@ -50,7 +55,9 @@ def sink(rng: Generator) -> Shape:
 
 def bathtub(rng: Generator) -> Shape:
     """A tub half full of water."""
-    w, d, h = rng.uniform(1.3, 1.85), rng.uniform(0.68, 0.8), rng.uniform(0.52, 0.6)
+    w = rng.uniform(1.3, 1.85)
+    d = rng.uniform(0.68, 0.8)
+    h = rng.uniform(0.52, 0.6)
     white = pick(rng, CERAMIC, 4)
     return join(
         basin((0, 0, 0), (w, d, h), 0.07, h - 0.12, white, tint(white, 0.86)),
@@ -63,9 +70,12 @@ def bathtub(rng: Generator) -> Shape:
 
 def washer(rng: Generator) -> Shape:
     """A front-loading washing machine."""
-    w, d, h = rng.uniform(0.56, 0.63), rng.uniform(0.5, 0.62), rng.uniform(0.8, 0.98)
+    w = rng.uniform(0.56, 0.63)
+    d = rng.uniform(0.5, 0.62)
+    h = rng.uniform(0.8, 0.98)
     white = pick(rng, CERAMIC, 4)
-    x, z = w / 2, h * 0.44
+    x = w / 2
+    z = h * 0.44
     return join(
         box((0, 0, 0), (w, d, h), white),
         box((0, d, h - 0.14), (w, d + 0.01, h - 0.01), tint(white, 0.75)),
@@ -78,7 +88,8 @@ def washer(rng: Generator) -> Shape:
 
 def towel(rng: Generator) -> Shape:
     """A striped towel on a rail."""
-    w, h = rng.uniform(0.4, 0.65), rng.uniform(0.45, 1.0)
+    w = rng.uniform(0.4, 0.65)
+    h = rng.uniform(0.45, 1.0)
     colour = pick(rng, VIVID)
     stripes = [box((0.05, 0.045, z), (w - 0.05, 0.083, z + 0.04), (240, 240, 236)) for z in (0.1, 0.18)]
     return join(

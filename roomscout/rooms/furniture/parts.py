@@ -35,7 +35,8 @@ def legs(x0: float, y0: float, x1: float, y1: float, height: float, thick: float
 def front(x0: float, x1: float, y: float, z0: float, z1: float, colour: Colour, knob: str = "bar") -> Shape:
     """A door or drawer front, 15 mm thick, on the plane y. Its handle is a bar, a knob, or upright at a side."""
     panel = box((x0 + 0.012, y, z0 + 0.012), (x1 - 0.012, y + 0.015, z1 - 0.012), colour)
-    x, z = (x0 + x1) / 2, (z0 + z1) / 2
+    x = (x0 + x1) / 2
+    z = (z0 + z1) / 2
     if knob == "bar":
         handle = box((x - 0.07, y + 0.015, z - 0.012), (x + 0.07, y + 0.045, z + 0.012), DARK)
     elif knob == "left":

@@ -15,7 +15,10 @@ def chair(rng: Generator) -> Shape:
 
 
 def _dining_chair(rng: Generator) -> Shape:
-    w, d, seat, top = rng.uniform(0.42, 0.5), rng.uniform(0.44, 0.52), rng.uniform(0.43, 0.48), rng.uniform(0.76, 1.12)
+    w = rng.uniform(0.42, 0.5)
+    d = rng.uniform(0.44, 0.52)
+    seat = rng.uniform(0.43, 0.48)
+    top = rng.uniform(0.76, 1.12)
     frame = pick(rng, WOOD)
     pad = pick(rng, FABRIC) if rng.random() < 0.5 else tint(frame, 1.1)
     posts = [box((x, 0, seat), (x + 0.04, 0.04, top), frame) for x in (0, w - 0.04)]
@@ -29,7 +32,9 @@ def _dining_chair(rng: Generator) -> Shape:
 
 
 def _office_chair(rng: Generator) -> Shape:
-    seat, top, w = rng.uniform(0.45, 0.52), rng.uniform(0.86, 1.25), rng.uniform(0.48, 0.54)
+    seat = rng.uniform(0.45, 0.52)
+    top = rng.uniform(0.86, 1.25)
+    w = rng.uniform(0.48, 0.54)
     pad = pick(rng, [*FABRIC, DARK, DARK])
     spokes = []
     for angle in np.radians([45, 135, 225, 315, 90]):
@@ -54,8 +59,10 @@ def _office_chair(rng: Generator) -> Shape:
 
 def stool(rng: Generator) -> Shape:
     """A round seat on four legs, low or at bar height."""
-    r, h = rng.uniform(0.16, 0.21), rng.uniform(0.38, 0.78)
-    wood, seat = pick(rng, WOOD), pick(rng, VIVID + WOOD)
+    r = rng.uniform(0.16, 0.21)
+    h = rng.uniform(0.38, 0.78)
+    wood = pick(rng, WOOD)
+    seat = pick(rng, VIVID + WOOD)
     legs = [
         rod((0.95 * r * c, 0.95 * r * s, 0), (0.6 * r * c, 0.6 * r * s, h - 0.03), 0.02, wood, sides=6)
         for c, s in ((0.71, 0.71), (-0.71, 0.71), (0.71, -0.71), (-0.71, -0.71))
@@ -68,9 +75,13 @@ def stool(rng: Generator) -> Shape:
 
 def _seat_furniture(rng: Generator, width: float, seats: int) -> Shape:
     """A sofa or armchair with a cushion per seat. The last box is the seat."""
-    d, seat, top, arm = rng.uniform(0.8, 0.95), rng.uniform(0.4, 0.46), rng.uniform(0.78, 0.92), rng.uniform(0.14, 0.2)
+    d = rng.uniform(0.8, 0.95)
+    seat = rng.uniform(0.4, 0.46)
+    top = rng.uniform(0.78, 0.92)
+    arm = rng.uniform(0.14, 0.2)
     colour = pick(rng, FABRIC)
-    dark, light = tint(colour, 0.72), tint(colour, 1.12)
+    dark = tint(colour, 0.72)
+    light = tint(colour, 1.12)
     inner = (width - 2 * arm) / seats
     parts = [
         legs(0.03, 0.03, width - 0.03, d - 0.03, 0.09, 0.06, DARK),
@@ -80,7 +91,8 @@ def _seat_furniture(rng: Generator, width: float, seats: int) -> Shape:
         box((width - arm, 0, 0.08), (width, d, seat + 0.2), colour),
     ]
     for i in range(seats):
-        x0, x1 = arm + i * inner + 0.012, arm + (i + 1) * inner - 0.012
+        x0 = arm + i * inner + 0.012
+        x1 = arm + (i + 1) * inner - 0.012
         parts += [
             box((x0, 0.2, seat - 0.14), (x1, d + 0.02, seat), light),
             box((x0, 0.17, seat), (x1, 0.32, top), light).turned(6, "x", (0, 0.2, seat)),
@@ -101,18 +113,23 @@ def armchair(rng: Generator) -> Shape:
 
 def table(rng: Generator) -> Shape:
     """A dining table."""
-    w, d, h = rng.uniform(0.8, 2.1), rng.uniform(0.75, 1.0), rng.uniform(0.72, 0.78)
+    w = rng.uniform(0.8, 2.1)
+    d = rng.uniform(0.75, 1.0)
+    h = rng.uniform(0.72, 0.78)
     return _plain_table(rng, w, d, h)
 
 
 def coffee_table(rng: Generator) -> Shape:
     """A low table."""
-    w, d, h = rng.uniform(0.7, 1.4), rng.uniform(0.45, 0.7), rng.uniform(0.36, 0.46)
+    w = rng.uniform(0.7, 1.4)
+    d = rng.uniform(0.45, 0.7)
+    h = rng.uniform(0.36, 0.46)
     return _plain_table(rng, w, d, h)
 
 
 def _plain_table(rng: Generator, w: float, d: float, h: float) -> Shape:
-    top, frame = pick(rng, WOOD + PAINT[:1]), pick(rng, WOOD)
+    top = pick(rng, WOOD + PAINT[:1])
+    frame = pick(rng, WOOD)
     apron = box((0.06, 0.06, h - 0.12), (w - 0.06, d - 0.06, h - 0.04), tint(frame, 0.9))
     return join(
         legs(0.03, 0.03, w - 0.03, d - 0.03, h - 0.04, 0.07, frame), apron, box((0, 0, h - 0.04), (w, d, h), top)
@@ -121,9 +138,12 @@ def _plain_table(rng: Generator, w: float, d: float, h: float) -> Shape:
 
 def desk(rng: Generator) -> Shape:
     """A writing desk with drawers on one side."""
-    w, d, h = rng.uniform(0.95, 2.0), rng.uniform(0.55, 0.8), rng.uniform(0.71, 0.77)
+    w = rng.uniform(0.95, 2.0)
+    d = rng.uniform(0.55, 0.8)
+    h = rng.uniform(0.71, 0.77)
     top = pick(rng, WOOD + PAINT[:2])
-    body, drawer = tint(top, 0.85), tint(top, 1.05)
+    body = tint(top, 0.85)
+    drawer = tint(top, 1.05)
     side = 0.42
     z = np.linspace(0.06, h - 0.05, 4)
     drawers = [front(w - side, w - 0.02, d - 0.04, a, b, drawer) for a, b in itertools.pairwise(z)]
@@ -138,8 +158,12 @@ def desk(rng: Generator) -> Shape:
 
 def bed(rng: Generator) -> Shape:
     """A made bed with its head at the back. The last box is the mattress."""
-    w, d, h, head = rng.uniform(0.8, 1.9), rng.uniform(1.65, 2.2), rng.uniform(0.42, 0.54), rng.uniform(0.85, 1.15)
-    wood, blanket = pick(rng, WOOD), pick(rng, FABRIC + VIVID[:3])
+    w = rng.uniform(0.8, 1.9)
+    d = rng.uniform(1.65, 2.2)
+    h = rng.uniform(0.42, 0.54)
+    head = rng.uniform(0.85, 1.15)
+    wood = pick(rng, WOOD)
+    blanket = pick(rng, FABRIC + VIVID[:3])
     sheet = (238, 236, 230)
     fold = 0.72
     return join(
@@ -155,5 +179,7 @@ def bed(rng: Generator) -> Shape:
 
 def pillow(rng: Generator) -> Shape:
     """A tilted pillow, as if it leaned on something behind it."""
-    w, d, h = rng.uniform(0.32, 0.46), rng.uniform(0.28, 0.4), rng.uniform(0.12, 0.17)
+    w = rng.uniform(0.32, 0.46)
+    d = rng.uniform(0.28, 0.4)
+    h = rng.uniform(0.12, 0.17)
     return cushion((0, 0, 0), (w, d, h), pick(rng, VIVID + FABRIC[:4])).turned(rng.uniform(25, 60), "x")

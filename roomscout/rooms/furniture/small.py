@@ -70,7 +70,8 @@ def _lamp(rng: Generator, h: float, r: float) -> Shape:
 
 def plant(rng: Generator) -> Shape:
     """A potted plant, knee-high to shoulder-high."""
-    h, pot_h = rng.uniform(0.45, 1.65), rng.uniform(0.2, 0.34)
+    h = rng.uniform(0.45, 1.65)
+    pot_h = rng.uniform(0.2, 0.34)
     r = rng.uniform(0.22, 0.34)
     pot = pick(rng, [(178, 92, 58), (230, 228, 222), (70, 74, 84)])
     green = pick(rng, [(50, 130, 52), (84, 150, 60), (34, 104, 62)])
@@ -82,7 +83,8 @@ def plant(rng: Generator) -> Shape:
     ]
     crown = h - pot_h
     for i in range(14):
-        angle, level = i * 2.4 + rng.uniform(-0.3, 0.3), pot_h + crown * (0.15 + 0.72 * (i + 0.5) / 14)
+        angle = i * 2.4 + rng.uniform(-0.3, 0.3)
+        level = pot_h + crown * (0.15 + 0.72 * (i + 0.5) / 14)
         reach = r * (0.85 - 0.4 * abs(2 * i / 13 - 1))
         leaf = ellipsoid((0, 0, 0), (0.5 * reach, 0.055 + 0.12 * r, 0.02), tint(green, rng.uniform(0.7, 1.25)), 8)
         leaf = leaf.turned(-rng.uniform(20, 60), "y").moved((0.55 * reach, 0, 0)).turned(np.degrees(angle))
@@ -93,7 +95,8 @@ def plant(rng: Generator) -> Shape:
 
 def trash_can(rng: Generator) -> Shape:
     """An open bin with crumpled paper in it."""
-    r, h = rng.uniform(0.12, 0.2), rng.uniform(0.26, 0.6)
+    r = rng.uniform(0.12, 0.2)
+    h = rng.uniform(0.26, 0.6)
     colour = pick(rng, [(80, 84, 90), (60, 120, 190), (170, 174, 178), (50, 130, 80)])
     paper = [
         ellipsoid((0.4 * r * c, 0.4 * r * s, h - 0.07), (0.05, 0.045, 0.04), (238, 238, 232), 6)
@@ -112,9 +115,12 @@ def trash_can(rng: Generator) -> Shape:
 
 def backpack(rng: Generator) -> Shape:
     """A bag with a front pocket and straps."""
-    w, d, h = rng.uniform(0.3, 0.36), rng.uniform(0.17, 0.21), rng.uniform(0.36, 0.56)
+    w = rng.uniform(0.3, 0.36)
+    d = rng.uniform(0.17, 0.21)
+    h = rng.uniform(0.36, 0.56)
     colour = pick(rng, VIVID)
-    dark, light = tint(colour, 0.5), tint(colour, 1.2)
+    dark = tint(colour, 0.5)
+    light = tint(colour, 1.2)
     dome = rod((0, d / 2, 0.72 * h), (w, d / 2, 0.72 * h), d / 2, colour, sides=12)
     straps = [
         join(
@@ -139,7 +145,9 @@ def backpack(rng: Generator) -> Shape:
 
 def suitcase(rng: Generator) -> Shape:
     """A ribbed suitcase on wheels with its handle extended."""
-    w, d, h = rng.uniform(0.38, 0.5), rng.uniform(0.22, 0.28), rng.uniform(0.44, 0.72)
+    w = rng.uniform(0.38, 0.5)
+    d = rng.uniform(0.22, 0.28)
+    h = rng.uniform(0.44, 0.72)
     colour = pick(rng, [*VIVID, DARK])
     ribs = [
         box((x * w - 0.012, d, 0.1), (x * w + 0.012, d + 0.012, 0.02 + h), tint(colour, 0.7))
@@ -158,7 +166,9 @@ def suitcase(rng: Generator) -> Shape:
 
 def cardboard_box(rng: Generator) -> Shape:
     """A taped box with a label."""
-    w, d, h = rng.uniform(0.26, 0.72), rng.uniform(0.25, 0.5), rng.uniform(0.22, 0.5)
+    w = rng.uniform(0.26, 0.72)
+    d = rng.uniform(0.25, 0.5)
+    h = rng.uniform(0.22, 0.5)
     brown = pick(rng, [(186, 142, 92), (172, 126, 78), (200, 158, 108)], 8)
     tape = (226, 206, 160)
     return join(

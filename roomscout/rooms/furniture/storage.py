@@ -24,7 +24,9 @@ from roomscout.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
 
 def nightstand(rng: Generator) -> Shape:
     """A nightstand with two drawers and round knobs."""
-    w, d, h = rng.uniform(0.38, 0.52), rng.uniform(0.34, 0.42), rng.uniform(0.4, 0.68)
+    w = rng.uniform(0.38, 0.52)
+    d = rng.uniform(0.34, 0.42)
+    h = rng.uniform(0.4, 0.68)
     colour = pick(rng, WOOD)
     z = np.linspace(0.08, h - 0.03, 3)
     drawers = [front(0, w, d, a, b, tint(colour, 1.15), "knob") for a, b in itertools.pairwise(z)]
@@ -39,7 +41,9 @@ def nightstand(rng: Generator) -> Shape:
 def wardrobe(rng: Generator) -> Shape:
     """A wardrobe with two or three tall doors and upright handles."""
     doors = int(rng.integers(2, 4))
-    w, d, h = doors * rng.uniform(0.42, 0.55), rng.uniform(0.52, 0.62), rng.uniform(1.5, 2.25)
+    w = doors * rng.uniform(0.42, 0.55)
+    d = rng.uniform(0.52, 0.62)
+    h = rng.uniform(1.5, 2.25)
     colour = pick(rng, WOOD + PAINT[:2])
     x = np.linspace(0.02, w - 0.02, doors + 1)
     leaves = [
@@ -53,7 +57,9 @@ def wardrobe(rng: Generator) -> Shape:
 def cabinet(rng: Generator) -> Shape:
     """A waist-high row of doors."""
     doors = int(rng.integers(2, 5))
-    w, d, h = doors * rng.uniform(0.36, 0.54), rng.uniform(0.4, 0.5), rng.uniform(0.75, 0.95)
+    w = doors * rng.uniform(0.36, 0.54)
+    d = rng.uniform(0.4, 0.5)
+    h = rng.uniform(0.75, 0.95)
     return _sideboard(rng, doors, w, d, h)
 
 
@@ -64,7 +70,8 @@ def tv_bench(rng: Generator) -> Shape:
 
 
 def _sideboard(rng: Generator, doors: int, w: float, d: float, h: float) -> Shape:
-    colour, top = pick(rng, WOOD + PAINT), pick(rng, WOOD)
+    colour = pick(rng, WOOD + PAINT)
+    top = pick(rng, WOOD)
     x = np.linspace(0, w, doors + 1)
     leaves = [front(a, b, d, 0.09, h - 0.05, colour, "bar") for a, b in itertools.pairwise(x)]
     return join(
@@ -77,7 +84,9 @@ def _sideboard(rng: Generator, doors: int, w: float, d: float, h: float) -> Shap
 
 def bookshelf(rng: Generator) -> Shape:
     """Open shelves with books."""
-    w, d, h = rng.uniform(0.7, 1.2), rng.uniform(0.26, 0.34), rng.uniform(0.95, 2.2)
+    w = rng.uniform(0.7, 1.2)
+    d = rng.uniform(0.26, 0.34)
+    h = rng.uniform(0.95, 2.2)
     wood = pick(rng, WOOD + PAINT[:1])
     shelves = np.linspace(0.06, h - 0.02, round(h / 0.36) + 1)
     parts = [
@@ -94,7 +103,9 @@ def bookshelf(rng: Generator) -> Shape:
 
 
 def _books(rng: Generator, w: float, d: float, low: float, high: float) -> list[Shape]:
-    books, x, end = [], 0.04, w - 0.04 - rng.uniform(0, 0.35) * w
+    books = []
+    x = 0.04
+    end = w - 0.04 - rng.uniform(0, 0.35) * w
     while x < end - 0.06:
         thick = rng.uniform(0.028, 0.06)
         tall = (high - low) * rng.uniform(0.65, 0.95)
@@ -106,7 +117,9 @@ def _books(rng: Generator, w: float, d: float, low: float, high: float) -> list[
 
 def refrigerator(rng: Generator) -> Shape:
     """A refrigerator with two doors and upright handles."""
-    w, d, h = rng.uniform(0.58, 0.82), rng.uniform(0.6, 0.7), rng.uniform(1.2, 2.0)
+    w = rng.uniform(0.58, 0.82)
+    d = rng.uniform(0.6, 0.7)
+    h = rng.uniform(1.2, 2.0)
     colour = pick(rng, STEEL + CERAMIC)
     split = h * rng.uniform(0.6, 0.7)
     doors = [
@@ -123,7 +136,9 @@ def refrigerator(rng: Generator) -> Shape:
 
 def stove(rng: Generator) -> Shape:
     """A stove with four burners above an oven."""
-    w, d, h = rng.uniform(0.56, 0.76), rng.uniform(0.58, 0.64), rng.uniform(0.86, 0.93)
+    w = rng.uniform(0.56, 0.76)
+    d = rng.uniform(0.58, 0.64)
+    h = rng.uniform(0.86, 0.93)
     colour = pick(rng, CERAMIC + STEEL + [(60, 60, 64)])
     burners = [
         lathe((x * w, y * d, h), [(r, 0), (r, 0.012), (r - 0.03, 0.012), (r - 0.03, 0)], (20, 20, 22), 12)
@@ -150,7 +165,9 @@ def stove(rng: Generator) -> Shape:
 
 def microwave(rng: Generator) -> Shape:
     """A microwave with a dark window beside its buttons."""
-    w, d, h = rng.uniform(0.4, 0.58), rng.uniform(0.3, 0.38), rng.uniform(0.26, 0.31)
+    w = rng.uniform(0.4, 0.58)
+    d = rng.uniform(0.3, 0.38)
+    h = rng.uniform(0.26, 0.31)
     colour = pick(rng, STEEL + CERAMIC)
     buttons = [
         box((w - 0.09 + 0.03 * i, d, 0.06 + 0.04 * j), (w - 0.07 + 0.03 * i, d + 0.006, 0.085 + 0.04 * j), (90, 90, 96))

@@ -11,8 +11,10 @@ from roomscout.rooms.shapes import Colour, Shape, box, join, quads, rod
 
 def door(rng: Generator) -> Shape:
     """A closed door in its frame."""
-    w, h = rng.uniform(0.78, 0.98), rng.uniform(1.98, 2.12)
-    leaf, frame = pick(rng, [*WOOD, (226, 222, 214), (94, 112, 128)]), pick(rng, WOOD[3:4] + PAINT[:1])
+    w = rng.uniform(0.78, 0.98)
+    h = rng.uniform(1.98, 2.12)
+    leaf = pick(rng, [*WOOD, (226, 222, 214), (94, 112, 128)])
+    frame = pick(rng, WOOD[3:4] + PAINT[:1])
     panels = [
         box((0.2, 0.05, z0 * h), (w - 0.08, 0.062, z1 * h), tint(leaf, 0.78)) for z0, z1 in ((0.08, 0.42), (0.52, 0.92))
     ]
@@ -30,7 +32,8 @@ def door(rng: Generator) -> Shape:
 
 def window(rng: Generator) -> Shape:
     """A window that shows sky and grass."""
-    w, h = rng.uniform(0.6, 2.2), rng.uniform(0.8, 1.3)
+    w = rng.uniform(0.6, 2.2)
+    h = rng.uniform(0.8, 1.3)
     frame = pick(rng, [(246, 246, 244), (120, 84, 56), (200, 202, 206)], 6)
     columns = max(round(w / 0.6), 1)
     bars = [box((x - 0.025, 0, 0), (x + 0.025, 0.07, h), frame) for x in np.linspace(0.025, w - 0.025, columns + 1)]
@@ -44,7 +47,8 @@ def window(rng: Generator) -> Shape:
 
 def heater(rng: Generator) -> Shape:
     """A ribbed radiator."""
-    w, h = rng.uniform(0.5, 1.6), rng.uniform(0.5, 0.62)
+    w = rng.uniform(0.5, 1.6)
+    h = rng.uniform(0.5, 0.62)
     white = pick(rng, CERAMIC, 4)
     ribs = max(int(w / 0.08), 6)
     x = np.linspace(0, w, ribs + 1)
@@ -56,11 +60,15 @@ def heater(rng: Generator) -> Shape:
 
 def picture(rng: Generator) -> Shape:
     """A framed landscape."""
-    w, h = rng.uniform(0.32, 1.1), rng.uniform(0.36, 0.8)
+    w = rng.uniform(0.32, 1.1)
+    h = rng.uniform(0.36, 0.8)
     frame = pick(rng, [*WOOD[:1], DARK, (206, 170, 80)])
-    sky, hill, sun = pick(rng, VIVID), pick(rng, VIVID), pick(rng, VIVID)
+    sky = pick(rng, VIVID)
+    hill = pick(rng, VIVID)
+    sun = pick(rng, VIVID)
     a = 0.035
-    y, bend = 0.038, 0.55 * w
+    y = 0.038
+    bend = 0.55 * w
     hill_top = np.array(
         [
             [[a, y, a], [a, y, 0.5 * h], [bend, y, 0.3 * h], [bend, y, a]],
@@ -81,7 +89,8 @@ def picture(rng: Generator) -> Shape:
 
 def whiteboard(rng: Generator) -> Shape:
     """A whiteboard with writing, a tray and pens."""
-    w, h = rng.uniform(1.0, 2.4), rng.uniform(0.8, 1.2)
+    w = rng.uniform(1.0, 2.4)
+    h = rng.uniform(0.8, 1.2)
     ink = [(30, 60, 170), (190, 40, 40), (30, 120, 60)]
     lines = [
         box((w * rng.uniform(0.4, 0.65), 0.03, z), (w - 0.12, 0.036, z + 0.02), ink[i % 3])
@@ -102,7 +111,8 @@ def whiteboard(rng: Generator) -> Shape:
 
 def mirror(rng: Generator) -> Shape:
     """An oval mirror."""
-    w, h = rng.uniform(0.4, 0.65), rng.uniform(0.5, 1.15)
+    w = rng.uniform(0.4, 0.65)
+    h = rng.uniform(0.5, 1.15)
     frame = pick(rng, [(206, 170, 80), WOOD[3], CHROME])
     oval = np.array([w / 2, 1, h / 2])
 
@@ -110,7 +120,9 @@ def mirror(rng: Generator) -> Shape:
         flat = rod((0, 0, 0), (0, y, 0), radius, colour, sides=24)
         return Shape(flat.corners * oval, flat.colours)
 
-    y, low, high = 0.037, -0.2 * h, 0.2 * h
+    y = 0.037
+    low = -0.2 * h
+    high = 0.2 * h
     streak = np.array([[-0.05, y, low], [0.07, y, high], [0.11, y, high], [-0.01, y, low]])
     shine = quads(streak + np.array([[[-0.1 * w, 0, 0]], [[0.08 * w, 0, 0]]]), (238, 246, 250))
     return join(disc(1.0, 0.025, frame), disc(0.88, 0.032, (176, 200, 212)), shine)

@@ -69,7 +69,8 @@ class Squares:
         return (width // self.side) * (height // self.side)
 
     def _broken_rule(self, width: int, height: int) -> str | None:
-        (least, most), side = self.squares, self.side
+        (least, most) = self.squares
+        side = self.side
         if min(width, height) < side or width % side or height % side:
             return f"width and height must be multiples of {side}"
         if max(width, height) > self.max_aspect_ratio * min(width, height):
@@ -81,10 +82,12 @@ class Squares:
     def _nearest(self, width: int, height: int) -> tuple[int, int] | None:
         """The accepted size closest to this one, scaled into the range of squares if it is outside."""
         shortest = max(self.side, math.ceil(max(width, height) / self.max_aspect_ratio))
-        width, height = max(width, shortest), max(height, shortest)
+        width = max(width, shortest)
+        height = max(height, shortest)
         least, most = self.squares
         scale = math.sqrt(min(max(width * height, least * self.side**2), most * self.side**2) / (width * height))
-        width_wanted, height_wanted = width * scale, height * scale
+        width_wanted = width * scale
+        height_wanted = height * scale
 
         def around(side: float) -> set[int]:
             return {math.floor(side / self.side) * self.side, math.ceil(side / self.side) * self.side}

@@ -47,7 +47,8 @@ def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: Ima
     import torch
 
     rows, columns = _merged_grid(config, inputs)
-    count, start = rows * columns, ids.index(config.image_token_id)
+    count = rows * columns
+    start = ids.index(config.image_token_id)
     positions = torch.arange(len(ids)).repeat(3, 1)
     place = torch.arange(count)
     positions[:, start : start + count] = start + torch.stack([0 * place, place // columns, place % columns])
@@ -68,16 +69,20 @@ def _video(
     made = processor(
         text=[text], videos=[list(frames)], video_metadata=[metadata], do_sample_frames=False, return_tensors="pt"
     )
-    ids, side = made["input_ids"][0].tolist(), config.vision_config.spatial_merge_size
+    ids = made["input_ids"][0].tolist()
+    side = config.vision_config.spatial_merge_size
     _, rows, columns = made["video_grid_thw"][0].tolist()
-    rows, columns = rows // side, columns // side
+    rows = rows // side
+    columns = columns // side
     rate = getattr(config.vision_config, "tokens_per_second", None)
     interval = rate * float(made["second_per_grid_ts"][0]) if rate and "second_per_grid_ts" in made else 1
-    start, parts = 0, list[torch.Tensor]()
+    start = 0
+    parts = list[torch.Tensor]()
     for is_video, group in groupby(id == config.video_token_id for id in ids):
         place = torch.arange(len(list(group)))
         if is_video:
-            time, within = (place // (rows * columns) * interval).long(), place % (rows * columns)
+            time = (place // (rows * columns) * interval).long()
+            within = place % (rows * columns)
             parts.append(start + torch.stack([time, within // columns, within % columns]))
             start += max(rows, columns)
         else:
