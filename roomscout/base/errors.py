@@ -1,5 +1,22 @@
-"""The error of a run that cannot begin as it was asked for."""
+"""The errors of a run that cannot begin or go on as it was asked for: what happened, and which setting is at fault."""
+
+
+class Refusal(Exception):
+    """Says what happened and what to do, without the name of a flag. Where a setting is at fault, `setting` is its
+    name, and a command puts the flag before the sentence: see `roomscout.base.wording.in_words`."""
+
+    setting: str | None = None
+
+    def __init__(self, *sentence: object, setting: str | None = None):
+        super().__init__(*sentence)
+        if setting is not None:
+            self.setting = setting
+
+
+class SettingError(Refusal, ValueError):
+    """A setting has a value that the part which reads it cannot use. The edge raises it again as ConfigError."""
 
 
 class ConfigError(ValueError):
-    """A setting, or several together, with which no run can begin. The message names it and says what is valid."""
+    """A setting, or several together, with which no run can begin. The message names its flag and says what is valid.
+    Raised by `roomscout.edge` alone."""

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, NoReturn, ParamSpec
 
 from roomscout.base.text import did_you_mean, escaped
+from roomscout.base.wording import in_words
 
 Arguments = ParamSpec("Arguments")
 
@@ -38,7 +39,7 @@ def refusing(*errors: type[Exception]) -> Callable[[Callable[Arguments, int]], C
             try:
                 return command(*args, **kwargs)
             except errors as error:
-                sys.stderr.write(escaped(f"error: {error}") + "\n")
+                sys.stderr.write(escaped(f"error: {in_words(error)}") + "\n")
                 return 2
 
         return called

@@ -7,3 +7,9 @@ def flag(name: str, value: object = None) -> str:
     if value is None or isinstance(value, bool):
         return f"--no-{name}" if value is False else f"--{name}"
     return f"--{name} {f'{value:g}' if isinstance(value, float) else value}"
+
+
+def in_words(error: BaseException) -> str:
+    """An error as a command prints it: after the flag of the setting at fault, if the error names one."""
+    setting = getattr(error, "setting", None)
+    return str(error) if setting is None else f"{flag(setting)}: {error}"

@@ -67,9 +67,10 @@ def main(argv: list[str]) -> int:
 def failed(error: Exception, refusals: tuple[type[Exception], ...]) -> int:
     """Print why the command cannot run, or the traceback of what is no refusal; returns the exit status."""
     from roomscout.base.text import escaped_lines
+    from roomscout.base.wording import in_words
 
     if isinstance(error, refusals):
-        why = str(error)
+        why = in_words(error)
     elif isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
         why = needs("this", error.name)
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:  # such as stdout in a file

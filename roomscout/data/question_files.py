@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.errors import Refusal
 from roomscout.base.extras import require
 from roomscout.base.files import not_fetched
 from roomscout.base.text import json_in, listed, on_disk
@@ -52,7 +53,7 @@ class HubDataset:
     files: tuple[str, ...] = ()
 
 
-class QuestionError(Exception):
+class QuestionError(Refusal):
     """Questions cannot be used. The message names the file, the row and how to fix it."""
 
 

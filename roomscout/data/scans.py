@@ -6,6 +6,7 @@ import stat
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from roomscout.base.errors import Refusal
 from roomscout.base.text import escaped, on_disk
 from roomscout.data.questions import Question
 
@@ -41,7 +42,7 @@ OWN_ROOTS = "*"
 _MAX_NAME_BYTES = 200  # most file systems allow 255, extension included
 
 
-class ScanNotFound(Exception):
+class ScanNotFound(Refusal):
     """A scene has no scan file. The message lists the paths that were tried."""
 
 

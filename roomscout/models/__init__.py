@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from roomscout.base.errors import Refusal
 from roomscout.models.conversation import Conversation, Message
 
 EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
@@ -29,7 +30,7 @@ UNLESS_EMPTY = {"recorded": "unless empty"}
 """Metadata of a field that is left out of the JSON of a run folder while it is 0 or empty."""
 
 
-class ModelError(Exception):
+class ModelError(Refusal):
     """A model could not be loaded or could not reply; the message gives the reason and the fix."""
 
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roomscout.base.errors import Refusal
+
 if TYPE_CHECKING:
     from roomscout.rendering.splats import Splats
 
@@ -22,7 +24,7 @@ MOST_CORNERS = 10_000
 """Corners of a polygon; the outlines of floors have fewer."""
 
 
-class SceneError(Exception):
+class SceneError(Refusal):
     """A scan cannot be read. The message is one sentence that names the file and how to fix it."""
 
 

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+from roomscout.base.errors import Refusal
+
 LOG_ROOT = Path("experiment_logs")
 """The folder of run folders, unless --log-root names another one."""
 NEWEST = "recent"
 """What --continue takes for the newest run."""
 
 
-class RunError(Exception):
+class RunError(Refusal):
     """A run folder cannot be read or written. The message names it and says what to do."""
 
 

@@ -4,6 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
+from roomscout.base.errors import Refusal
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.scene import Scene
 
@@ -15,7 +16,7 @@ NEAR_M = 0.02
 FAR_M = 1000.0
 
 
-class RenderError(Exception):
+class RenderError(Refusal):
     """A renderer does not start, or a view cannot be rendered. The message is one sentence that includes the fix."""
 
 
