@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from roomscout.agent.budget import Budget
 from roomscout.agent.console import console
-from roomscout.agent.turns import Budget
 from roomscout.data.benchmark import Benchmark, BenchmarkError
 from roomscout.runs.prices import in_money
 from roomscout.runs.records import ResultRow

@@ -4,26 +4,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from roomscout.agent.actions.metric import METRIC
-from roomscout.agent.actions.points import SeenPlace
 from roomscout.agent.actions.space import ActionSpace
-from roomscout.agent.policies import Decision, PolicyError
-from roomscout.agent.policies.messages import hidden_message, message_of_all_turns, system_message, turn_message
+from roomscout.agent.policies import Decision
+from roomscout.agent.policies.messages import hidden_message, turn_message
 from roomscout.agent.policies.prompts import Prompts
-from roomscout.agent.policies.replies import parse_action, parse_video_answer
+from roomscout.agent.video import VideoFrames
+from roomscout.agent.views import ScanViews
 from roomscout.base.shots import PICTURE
 from roomscout.data.question import AnswerKindError
 from roomscout.data.questions import Question
-from roomscout.data.video_frames import VideoError
 from roomscout.data.video_protocol import VideoProtocol
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Observation
-from roomscout.envs.films import Film, FilmLibrary
+from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply, ReplyFormat
-from roomscout.models.conversation import Clip, Conversation, Message
+from roomscout.models.conversation import Conversation
 from roomscout.rendering.camera import CameraPose
 from roomscout.runs.records import (
     EpisodeId,
@@ -33,14 +32,10 @@ from roomscout.runs.records import (
     Turn,
     TurnSeconds,
     as_scored,
-    image_name,
 )
 
 if TYPE_CHECKING:
     from roomscout.agent.policies.movers import Move, Mover
-
-NOWHERE = CameraPose(0.0, 0.0, 0.0, 0.0, 0.0)
-"""The pose in the record of a turn that shows frames of a video, which has no camera in the scan."""
 
 
 class Status(StrEnum):
@@ -62,58 +57,99 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a model reads and how it replies, who moves the camera, and which moves and answers count.
-
-    A reply is read as an action of `space`. With a `mover`, the camera makes its moves, and only the answer in the last
-    turn counts; the policy sees every view as it comes, or `at_once` all of them in the last turn. Without one, the
-    policy moves the camera, and its answers count from turn `min_turns` on. Without `translation`, the camera only
-    turns, whoever moves it. With `video`, there is no camera and no prompt of these: see `VideoState`; the frames
-    are images, or with `native` one video. With `boxes`, "boxes" or "boxes-seen", those of all objects are told, or of
-    those in view so far. With `keep_views`, the images of the first turn and of that many last ones are shown.
-    """
+    """What a model reads and how it replies, who moves the camera, and which moves and answers count."""
 
     prompts: Prompts = field(default_factory=Prompts)
+    """Every word that a model reads about a scan."""
     form: ReplyFormat = field(default_factory=ReplyFormat)
+    """When a reply is complete, and what constrains it."""
     mover: "Mover | None" = None
+    """Moves the camera in place of the policy, whose answer counts in the last turn alone; None if the policy does."""
     at_once: bool = False
+    """Whether a policy that does not move sees all views in the last turn, instead of each as it comes."""
     min_turns: int = 0
+    """The first turn in which an answer of a policy that moves counts."""
     translation: bool = True
+    """Whether the camera may move; else it only turns, whoever moves it."""
     space: ActionSpace = METRIC
+    """The actions as which replies are read."""
     video: VideoProtocol | None = None
+    """The protocol by which frames of a video are shown in place of a camera's views: see `VideoFrames`."""
     boxes: str = ""
+    """Which boxes are told: "boxes" of all objects, "boxes-seen" of those in view so far, or none."""
     native: bool = False
+    """Whether the frames of a video are shown as one video, instead of images."""
     keep_views: int | None = None
+    """With the images of the first turn, how many turns keep theirs, the last ones; None for all."""
+
+
+class Medium(Protocol):
+    """What a question shows, and how replies to it are read: views of a scan, or frames of a video."""
+
+    def reset(self, state: "QuestionState", library: SceneLibrary | FilmLibrary, first: Turn | None) -> None:
+        """Begin at turn 0, or at a recorded one; raises ScanNotFound, SceneError, RenderError or VideoError."""
+
+    def messages(self, state: "QuestionState") -> Conversation:
+        """The conversation that ends with the current turn's message, to which a model replies."""
+
+    def recall(self, state: "QuestionState") -> None:
+        """Rebuild the conversation from turns that were recorded before a resume, unless it comes at once."""
+
+    def read(self, state: "QuestionState", reply: Reply, last_turn: bool) -> Decision:
+        """The decision in a reply; raises AnswerKindError or ActionSpaceError."""
+
+    def shown(self, state: "QuestionState") -> dict[str, Any]:
+        """What a turn records of what the model saw, by the fields of Turn."""
+
+    def recorded_messages(self, state: "QuestionState") -> list[RecordedMessage]:
+        """The conversation as sent, with the names of the files of its images; raises PolicyError."""
+
+    def close(self) -> None:
+        """Release what is shown."""
 
 
 @dataclass
 class QuestionState:
     """A question in progress, one episode: `reset`, then `messages` and `step` until it `is_final`, then `score`.
 
-    Observation i belongs to turn i, as do its images in the conversation. `number` is the position in the question
-    list and `sample` counts the question's answers, both from 1. `steps` moves are allowed, so turns are 0..steps.
-    `env` is set from `begin` to `close`, and `path` holds the moves of a mover that knows them as it begins. The
-    conversation has all images, and what is sent of it is `shown`. It stays empty without a model; its id differs
-    between samples, so that randomness seeded by it differs too. Policies without a model decide themselves: see
-    `apply_rules` and `take_turn`.
+    Observation i belongs to turn i, as do its images in the conversation. Policies without a model decide themselves:
+    see `apply_rules` and `take_turn`.
     """
 
     number: int
+    """The question's position in the question list, from 1."""
     question: Question
+    """What is asked."""
     steps: int
+    """How many moves are allowed, so that turns are 0 to `steps`."""
     sample: int = 1
+    """Which of the question's answers this is, from 1."""
     rules: Rules = Rules()
+    """The rules of the run."""
     env: ExplorationEnv | None = None
+    """The scan and the camera, from `begin` to `close`."""
     observations: list[Observation] = field(default_factory=list)
+    """What the camera saw before each turn."""
     turns: list[Turn] = field(default_factory=list)
+    """The finished turns."""
     status: Status = Status.WAITING
+    """How far the question is."""
     error: Failure | None = None
+    """Why it failed, if it did."""
     path: "Sequence[Move]" = ()
+    """The moves of a mover that knows them as the question begins."""
     not_shown: str = ""
+    """What such a path does not show well of what the question needs."""
+    medium: Medium = field(init=False)
+    """Views of the scan, or frames of a video."""
     conversation: Conversation = field(init=False)
+    """All messages with all images so far; empty without a model. Its id differs between samples, as does randomness
+    that is seeded by it."""
 
     def __post_init__(self) -> None:
         again = f" sample {self.sample}" if self.sample > 1 else ""
         self.conversation = Conversation(self.question.id + again)
+        self.medium = ScanViews() if self.rules.video is None else VideoFrames(self.rules.video, self.rules.native)
 
     @property
     def episode(self) -> EpisodeId:
@@ -173,18 +209,23 @@ class QuestionState:
         """The conversation as it is sent: where earlier turns are not shown, a note stands for their message."""
         messages = list(self.conversation.messages)
         kept = self.rules.keep_views
-        asked = sum(message.role == "user" for message in messages)
-        if kept is None or asked <= kept + 1:
+        turns = sum(message.role == "user" for message in messages)
+        if kept is None or turns <= kept + 1:
             return self.conversation
-        for turn in range(1, asked - kept):
+        for turn in range(1, turns - kept):
             observation = self.observations[turn]
             previous = self.turns[turn - 1]
             messages[1 + 2 * turn] = hidden_message(self.rules.prompts, self.question, observation, previous)
         return self.conversation.showing(messages)
 
+    @property
+    def in_one_message(self) -> bool:
+        """Whether one message shows all that the question shows."""
+        return self.rules.at_once or self.rules.video is not None
+
     def reset(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> None:
-        """Begin at view 0 of the scene, or at a recorded turn 0; raises ScanNotFound, SceneError or RenderError."""
-        self.begin(self.opened(library, first))
+        """Begin at turn 0, or at a recorded one; raises ScanNotFound, SceneError, RenderError or VideoError."""
+        self.medium.reset(self, library, first)
 
     def opened(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> ExplorationEnv:
         """An environment there, from which to `begin`; its maps have the coordinates that the prompts tell."""
@@ -206,9 +247,13 @@ class QuestionState:
         if self.rules.boxes:
             env.tell(env.library.boxes_of(self.question), only_in_view=self.rules.boxes == "boxes-seen")
         self.observations.append(env.observation)
-        self.status = Status.ACTIVE
+        self.start()
         if self.rules.mover is not None:
             self.rules.mover.begin(self)
+
+    def start(self) -> None:
+        """Let the turns begin."""
+        self.status = Status.ACTIVE
 
     def shorten(self, path: "Sequence[Move]", not_shown: str) -> None:
         """Allow these moves alone, before turn 0; `not_shown` is what they do not show well of what is needed."""
@@ -219,17 +264,8 @@ class QuestionState:
         self.observations = [self.environment.observation]
 
     def messages(self) -> Conversation:
-        """The conversation that ends with the current turn's message, to which a model replies, as `shown`."""
-        if not self.rules.at_once:
-            self._ask(self.turn)
-        elif not self.conversation.messages:
-            prompts = self.rules.prompts
-            question = self.question
-            self.conversation.append(system_message(prompts, question, self.observations[0]))
-            self.conversation.append(message_of_all_turns(prompts, question, self.observations, self.turns))
-        seen = [shot for observation in self.observations for shot in observation.shown]
-        assert self.conversation.shots == seen, f"{self.label}: the images of turn i must belong to observation i"
-        return self.shown
+        """The conversation that ends with the current turn's message, to which a model replies."""
+        return self.medium.messages(self)
 
     def messages_if_last(self) -> Conversation:
         """The same with the current turn's message as if no moves were left; the conversation stays as it is."""
@@ -239,28 +275,12 @@ class QuestionState:
 
     def recall(self) -> None:
         """Rebuild the conversation from turns that were recorded before a resume, unless it comes at once."""
-        for turn in self.turns if not self.rules.at_once else ():
-            self._ask(turn.turn)
-            self.conversation.append(turn.reply.message)
-
-    def _ask(self, turn: int) -> None:
-        """Append a turn's message, in turn 0 after the system message, unless it is there."""
-        if not self.conversation.messages:
-            self.conversation.append(system_message(self.rules.prompts, self.question, self.observations[0]))
-        if self.conversation.messages[-1].role != "user":
-            previous = self.turns[turn - 1] if turn else None
-            observation = self.observations[turn]
-            self.conversation.append(turn_message(self.rules.prompts, self.question, observation, previous))
+        self.medium.recall(self)
 
     def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
-        """Parse a reply, by default as one to the current turn; the model is going to read that it was truncated."""
-        last_turn = self.is_last_turn if last_turn is None else last_turn
-        place = SeenPlace(self.observation, self.environment.sight)
-        parsed = parse_action(reply.text, self.question, last_turn, self.rules.space, place)
-        if parsed.error is not None and reply.finish_reason == "length":
-            truncated = self.rules.prompts.outcome.truncated.format(tokens=reply.generated_tokens)
-            parsed = replace(parsed, error=f"{parsed.error}; {truncated}")
-        return replace(parsed, reply=reply, points=tuple(place.seen.values()))
+        """The decision in a reply, by default to the current turn; raises AnswerKindError or ActionSpaceError."""
+        is_last = self.is_last_turn if last_turn is None else last_turn
+        return self.medium.read(self, reply, is_last)
 
     def step(self, reply: Reply) -> Turn:
         """Take a turn with a model's reply to `messages`; raises RenderError, and then the turn can be taken again."""
@@ -274,20 +294,21 @@ class QuestionState:
         """A decision with the move that the rules of the run make of it; `requested` keeps what was asked for."""
         rules = self.rules
         wanted = decision.action
-        move = None
         if self.is_last_turn or (rules.mover is None and wanted.done and self.turn >= rules.min_turns):
             return decision
-        if rules.mover is not None:
-            move = rules.mover.next_move(self)
-        action = move.action if move is not None else wanted.unanswered if wanted.done else wanted
-        outcome = decision.outcome if move is None else move.outcome
+        if rules.mover is None:
+            action = wanted.unanswered if wanted.done else wanted
+            outcome = decision.outcome
+        else:
+            action, outcome = rules.mover.next_move(self)
         if not rules.translation and action != action.turns_alone:
-            action, outcome = action.turns_alone, None
+            action = action.turns_alone
+            outcome = None
         requested = wanted if self.asks and decision.error is None and action != wanted else decision.requested
         clamped = decision.clamped
         if not rules.translation:
             keys = rules.space.at_place.keys
-            clamped = tuple(each for each in clamped if each.partition(" ")[0] in keys)
+            clamped = tuple(value for value in clamped if value.partition(" ")[0] in keys)
         return replace(decision, action=action, outcome=outcome, requested=requested, clamped=clamped)
 
     def take_turn(self, decision: Decision, batch: tuple[str, ...] = (), forced: ForcedAnswer | None = None) -> Turn:
@@ -320,18 +341,10 @@ class QuestionState:
             points=decision.points,
             uses=() if after is None else decision.uses,
             forced=forced,
-            **self._shown(),
+            **self.medium.shown(self),
         )
         self.record(turn, after)
         return turn
-
-    def _shown(self) -> dict[str, Any]:
-        """What a turn records of what the model saw; of frames of a video, `VideoState` records something else."""
-        here = self.observation
-        not_shown = "" if self.turns else self.not_shown
-        shots = (*here.images, *here.pictures)
-        see = tuple(shot.name for shot in shots[1:])
-        return {"pose": here.pose, "see": see, "not_shown": not_shown, "shots": shots}
 
     def ends_with(self, action: CameraAction) -> bool:
         """Whether an action ends the question: it is done, or no move is left."""
@@ -395,91 +408,12 @@ class QuestionState:
         )
 
     def recorded_messages(self) -> list[RecordedMessage]:
-        """The conversation as sent, with file names in "image", or several in "images", and what a note replaces as
-        "text_in_its_turn". Raises PolicyError if a message shows another image."""
-        files = {id(shot.image): image_name(seen.turn, shot.name) for seen in self.observations for shot in seen.shown}
-        listed = []
-        for message, whole in zip(self.shown.messages, self.conversation.messages, strict=True):
-            if other := [shot.name for shot in message.shots if id(shot.image) not in files]:
-                raise PolicyError(
-                    f"{self.label}: a message shows the image {other[0]!r}, which is in none of the question's "
-                    "observations: show images of state.observations"
-                )
-            names = [files[id(shot.image)] for shot in message.shots]
-            sent = RecordedMessage(role=message.role, text=message.text)
-            if len(names) == 1:
-                sent["image"] = names[0]
-            elif names:
-                sent["images"] = names
-            if message.hidden:
-                sent["text_in_its_turn"] = whole.text
-            listed.append(sent)
-        return listed
+        """The conversation as sent, with the names of the files of its images; raises PolicyError."""
+        return self.medium.recorded_messages(self)
 
     def close(self) -> None:
         """Release the scan and the images, once the result is written."""
+        self.medium.close()
         self.env, self.observations, self.path = None, [], ()
         self.turns = [replace(turn, shots=()) for turn in self.turns]
         self.conversation = Conversation(self.conversation.id)
-
-
-@dataclass
-class VideoState(QuestionState):
-    """A question about the frames of a `film` (`--present video`), in the words of a benchmark's video protocol. It has
-    one turn, which has no observation: the messages show the frames, and the record has a small image of them."""
-
-    film: Film | None = None
-
-    @property
-    def frames(self) -> Film:
-        """The `film` of a question in progress."""
-        assert self.film is not None, f"{self.label}: a question in progress has frames"
-        return self.film
-
-    @property
-    def protocol(self) -> VideoProtocol:
-        """The words and the reading of replies."""
-        assert self.rules.video is not None, "only questions of a run with --present video are of this kind"
-        return self.rules.video
-
-    def reset(self, library: SceneLibrary | FilmLibrary, first: Turn | None = None) -> None:
-        """Begin with the frames of the scene, or without if the turn is recorded; raises VideoError."""
-        assert isinstance(library, FilmLibrary), "a run with --present video has a library of films"
-        if first is None:
-            self.film = library.film_of(self.question)
-            if self.rules.native and self.film.record.fps is None:
-                file = self.film.record.file
-                raise VideoError(f"{file} does not say how many frames it has a second: encode it again")
-        self.status = Status.ACTIVE
-
-    def messages(self) -> Conversation:
-        """The one message, to which a model replies."""
-        if not self.conversation.messages:
-            text = self.protocol.prompt(self.question.question, self.question.options)
-            seen, clip = self.frames.record, None
-            if self.rules.native:
-                assert seen.fps is not None, "a video has a rate"
-                clip = Clip(seen.total, seen.indices, seen.fps)
-            self.conversation.append(Message("user", text, self.frames.shots, clip=clip))
-        return self.conversation
-
-    def recall(self) -> None:
-        """Do nothing: the only turn was the last one."""
-
-    def read(self, reply: Reply, last_turn: bool | None = None) -> Decision:
-        """The answer in a reply, as the official code reads it; raises AnswerKindError."""
-        return replace(parse_video_answer(reply.text, self.question, self.protocol), reply=reply)
-
-    def _shown(self) -> dict[str, Any]:
-        """The frames, and in place of them one small image of all; there is no camera."""
-        return {"pose": NOWHERE, "frames": self.frames.record, "shots": (self.frames.sheet,)}
-
-    def recorded_messages(self) -> list[RecordedMessage]:
-        """The conversation, with the file of the one small image of all frames in "frames"."""
-        sent = [RecordedMessage(role=each.role, text=each.text) for each in self.conversation.messages]
-        return [each | {"frames": image_name(0)} if each["role"] == "user" else each for each in sent]
-
-    def close(self) -> None:
-        """Release the frames, once the result is written."""
-        super().close()
-        self.film = None
