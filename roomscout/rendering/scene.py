@@ -316,7 +316,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, a
     path = Path(path)
     up = resolved(up_axis, path)
     try:
-        geometry = _upright(read_geometry(path), up, scale)
+        geometry = upright(read_geometry(path), up, scale)
         if geometry.splats and as_points:
             _log.warning("%s: drawing its Gaussian splats as points; --renderer splats draws them", path)
         if geometry.splats is None or as_points:
@@ -334,7 +334,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, a
     return scene
 
 
-def _upright(geometry: Geometry, up: UpAxis, scale: float) -> Geometry:
+def upright(geometry: Geometry, up: UpAxis, scale: float) -> Geometry:
     """The geometry in metres, turned so that its axis `up` is z."""
     vertices = geometry.vertices if scale == 1 else geometry.vertices * np.float64(scale)
     splats = geometry.splats and replace(
@@ -354,7 +354,7 @@ def _splat_scene(path: Path, splats: Splats, up_axis: UpAxis, scale: float) -> S
     solid = Geometry(points + shift, no_faces(), colours)
     if (beside := mesh_beside(path)) is None:
         return replace(make_scene(path.stem, solid), splats=splats)
-    mesh = _upright(read_geometry(beside), resolved(up_axis, beside), scale)
+    mesh = upright(read_geometry(beside), resolved(up_axis, beside), scale)
     if not len(mesh.faces):
         raise SceneError(f"{beside}, the surface of {path.name}, has no faces: export a mesh, or rename it")
     scene = make_scene(path.stem, replace(mesh, vertices=mesh.vertices + shift))

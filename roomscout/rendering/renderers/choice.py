@@ -1,6 +1,8 @@
 """Creates a renderer by name, or the best one that works here."""
 
 import logging
+from functools import cache
+from pathlib import Path
 
 from roomscout.base.interrupts import undone_on_failure
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
@@ -13,6 +15,8 @@ _log = logging.getLogger(__name__)
 
 # Mesa's software rasterisers. On a CPU, ray casting is faster.
 _SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
+_GPU_DEVICES = ("nvidia[0-9]*", "dri/*", "dxg")
+"""The files of GPUs below /dev; without any, OpenGL draws on the CPU."""
 
 
 class RendererStart:
@@ -38,17 +42,10 @@ class RendererStart:
         if self._child is None:
             entry = RENDERERS[self._name]
             return entry.load()(self._cuda_device) if entry.on_cuda else entry.load()()
-        try:
-            device = self._child.started().device
-        except RenderError as error:
-            if self._name != "auto":
-                raise
-            _log.debug("renderer auto: raycast, because OpenGL does not work here: %s", error)
-            return RaycastRenderer()
-        if self._name == "auto" and any(word in device.lower() for word in _SOFTWARE_DEVICES):
+        if self._name == "auto" and not _draws_on_gpu(self._child):
             self._child.close()
-            _log.debug("renderer auto: raycast, because OpenGL renders on the CPU here (%s)", device)
             return RaycastRenderer()
+        device = self._child.started().device
         _log.debug("renderer %s on %s", self._child.name, device)
         return self._child
 
@@ -72,3 +69,29 @@ def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
     start = RendererStart(name, cuda_device)
     with undone_on_failure(start.close):
         return start.renderer()
+
+
+def _draws_on_gpu(child: ChildRenderer) -> bool:
+    """Whether a child with OpenGL works, and draws on a GPU; logs why it does not."""
+    try:
+        device = child.started().device
+    except RenderError as error:
+        _log.debug("renderer auto: raycast, because OpenGL does not work here: %s", error)
+        return False
+    if any(word in device.lower() for word in _SOFTWARE_DEVICES):
+        _log.debug("renderer auto: raycast, because OpenGL renders on the CPU here (%s)", device)
+        return False
+    return True
+
+
+@cache
+def best_renderer(cuda_device: int | None = None) -> str:
+    """The name of the renderer that "auto" stands for on this machine: pyrender if it draws on a GPU, else raycast.
+    Starts a process to find out, unless there is no device that could be one."""
+    if not any(any(Path("/dev").glob(pattern)) for pattern in _GPU_DEVICES):
+        return "raycast"
+    child = ChildRenderer("pyrender", cuda_device)
+    try:
+        return "pyrender" if _draws_on_gpu(child) else "raycast"
+    finally:
+        child.close()
