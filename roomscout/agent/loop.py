@@ -1,20 +1,24 @@
-"""Answers the questions of a scheduler: batched turns, then a few questions at a time."""
+"""The loop of a run: batched turns, then a few questions at a time; or each question on a thread."""
 
 import logging
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from threading import Event
+from typing import NamedTuple
 
+from roomscout.agent.checks import DECIDING
+from roomscout.agent.opening import Opened
+from roomscout.agent.prefetch import Prefetcher
 from roomscout.agent.progress import LINE_EVERY_S, Progress
 from roomscout.agent.scheduler import Scheduler
+from roomscout.agent.session import Outcome, Queue, Session, ShowView
+from roomscout.agent.spec import RunSpec
 from roomscout.agent.state import QuestionState
 from roomscout.agent.turns import (
-    DECIDING,
-    Prefetcher,
     Run,
     complete_question_sequentially,
     failing,
@@ -26,27 +30,67 @@ from roomscout.base.text import RESULT, counted
 from roomscout.data.answers import with_unit
 from roomscout.data.benchmark import Benchmark
 from roomscout.models import OutOfMemory
+from roomscout.runs.journal import Journal
 from roomscout.runs.records import EpisodeId, ResultRow
 
 log = logging.getLogger(__name__)
 
 
-def answer_questions(
+class Due(NamedTuple):
+    """A turn that is due: of which questions, what it shares with others, and the block in which it is taken."""
+
+    batch: Sequence[QuestionState]
+    run: Run
+    guarded: AbstractContextManager[None]
+
+
+def main_vsi_bench_loop(
+    spec: RunSpec,
+    show_progress: bool = True,
+    show_view: ShowView | None = None,
+    opened: Opened | None = None,
+    queue: Queue | None = None,
+    journal: Journal | None = None,
+) -> Outcome:
+    """Answer every question of a run and score it, with a bar on a terminal if `show_progress`. `opened` outlives this
+    run, with a `queue` its questions are those that it gives, and with a `journal` in memory there is no run folder.
+    Raises RenderError or ModelError if the run cannot begin, RunError if its folder cannot be written, and in memory
+    also PolicyError."""
+    session = Session(spec, opened, queue, journal, show_view)
+    with session.guarded():
+        if session.start():
+            with session.sampled(), due_turns(session, show_progress) as turns:
+                for batch, run, guarded in turns:
+                    with guarded:
+                        run_batched_turn(batch, run)
+        session.finish()
+    return session.outcome
+
+
+def due_turns(session: Session, show_progress: bool) -> AbstractContextManager[Iterator[Due]]:
+    """The turns of a session that has started, one after the other; see `turns_of`."""
+    assert session.scheduler is not None and session.run is not None, "a session that has started has turns"
+    questions = session.spec.questions
+    return turns_of(session.scheduler, session.run, questions.episodes, questions.benchmark, show_progress)
+
+
+@contextmanager
+def turns_of(
     scheduler: Scheduler, run: Run, total: int, benchmark: Benchmark | None = None, show_progress: bool = True
-) -> None:
-    """Answer all questions of a scheduler. `total` includes those finished earlier; `benchmark` scores the bar."""
-    alone = total == 1  # nothing to batch it with, so no batch is announced
+) -> Iterator[Iterator[Due]]:
+    """The turns of all questions of a scheduler, none of a policy that is asked on threads: those are taken at once.
+    `total` includes the answers that were finished earlier; `benchmark` scores the bar."""
     most_turns = 1 + max((state.steps for state in scheduler.upcoming()), default=0)
-    shown = None if run.policy.is_blinded else benchmark
+    scored_by = None if run.policy.is_blinded else benchmark
     with (
-        Progress(total, run.log.rows, show_progress and not alone, most_turns, shown, run.budget) as progress,
+        Progress(total, run.log.rows, show_progress and total > 1, most_turns, scored_by, run.budget) as progress,
         closing(Prefetcher(run.library, run.log)) as prefetcher,
     ):
         run = replace(run, turn_taken=progress.turn_taken, prefetcher=prefetcher)
         if run.policy.concurrent:
             answer_independently(scheduler, run, progress)
+            yield iter(())
             return
-        announce = Announcer(scheduler)
         prefetcher.prepare(scheduler.upcoming()[:0:-1])  # from the last, while this thread begins the first
 
         def forget_begun() -> None:
@@ -54,18 +98,25 @@ def answer_questions(
                 run.policy.forget(state)
 
         with undone_on_failure(forget_begun):
-            while scheduler.has_work:
-                begin(scheduler, run, progress)
-                while batch := scheduler.next_batch() or scheduler.next_few():
-                    if not alone:
-                        announce(batch)
-                    if alone or (len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns):
-                        complete_question_sequentially(batch[0], run)
-                    else:
-                        with turn_of(batch, scheduler, run):
-                            run_batched_turn(batch, run)
-                    settle(batch, run, progress)
-                    begin(scheduler, run, progress)
+            yield _in_turn(scheduler, run, progress)
+
+
+def _in_turn(scheduler: Scheduler, run: Run, progress: Progress) -> Iterator[Due]:
+    """Yield each turn that is due; settle its questions and begin others once it is taken. A question alone, or alone
+    in its turn after the batched ones, is no batch: its error is its own."""
+    announce = Announcer(scheduler)
+    alone = progress.total == 1  # nothing to batch it with, so no batch is announced
+    while scheduler.has_work:
+        begin(scheduler, run, progress)
+        while batch := scheduler.next_batch() or scheduler.next_few():
+            if not alone:
+                announce(batch)
+            if alone or (len(batch) == 1 and batch[0].turn >= scheduler.max_batched_turns):
+                yield Due(batch, run, failing(batch[0]))
+            else:
+                yield Due(batch, run, turn_of(batch, scheduler, run))
+            settle(batch, run, progress)
+            begin(scheduler, run, progress)
 
 
 def answer_independently(scheduler: Scheduler, run: Run, progress: Progress) -> None:
@@ -95,13 +146,15 @@ def begin(scheduler: Scheduler, run: Run, progress: Progress) -> list[QuestionSt
     """Start the questions that may begin, none once the budget is spent, and prepare the next; returns those begun."""
     if run.budget is not None and run.budget.is_spent:
         scheduler.stop_admitting()
-    admitted = scheduler.admit(run.budget.room({state.episode for state in scheduler.begun}) if run.budget else None)
+    in_progress = {state.episode for state in scheduler.begun}
+    room = run.budget.room(in_progress) if run.budget else None
+    admitted = scheduler.admit(room)
     for state in admitted:
-        asked = state.question
-        truth = "unknown" if asked.ground_truth is None else asked.ground_truth
-        form = "[%s] asked in %s %s (%s, id %s): %s" + "\n    %s" * len(asked.options) + "\n    ground truth: %s"
-        about = *asked.scene, asked.question_type, asked.id, asked.question
-        log.debug(form, state.label, *about, *asked.options, truth)
+        question = state.question
+        truth = "unknown" if question.ground_truth is None else question.ground_truth
+        form = "[%s] asked in %s %s (%s, id %s): %s" + "\n    %s" * len(question.options) + "\n    ground truth: %s"
+        about = (*question.scene, question.question_type, question.id, question.question)
+        log.debug(form, state.label, *about, *question.options, truth)
         initialize_question_state(state, run)
     settle(admitted, run, progress)
     if admitted and run.prefetcher is not None:
@@ -171,7 +224,7 @@ def turn_of(batch: Sequence[QuestionState], scheduler: Scheduler, run: Run) -> I
         log.log(level, "Batch generation completed in %.1fs (%.2fs per question)", seconds, seconds / len(batch))
         return
     # After the handler, where the error no longer keeps the failed batch's tensors. Some may have taken their turn.
-    for state in [each for each in batch if each.turn == turns[each.episode] and not each.is_final]:
+    for state in [state for state in batch if state.turn == turns[state.episode] and not state.is_final]:
         with failing(state):
             run_batched_turn([state], run)
 
@@ -197,8 +250,8 @@ def settle(states: Sequence[QuestionState], run: Run, progress: Progress) -> Non
             log.log(answered, "[%s] No answer by the last turn", state.label)
         else:
             level = logging.DEBUG if run.policy.is_blinded else answered
-            known = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
-            about = ", ".join([row.question_type, *known, counted(row.turns, "turn")])
+            scored = [f"truth {row.ground_truth}", f"score {row.score:g}"] if row.score is not None else []
+            about = ", ".join([row.question_type, *scored, counted(row.turns, "turn")])
             answer = with_unit(str(row.answer), state.question.kind.unit)
             log.log(level, "[%s] Final answer: %s (%s)", state.label, answer, about)
         run.policy.forget(state)

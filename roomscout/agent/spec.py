@@ -1,6 +1,6 @@
 """`RunSpec`: all that a run needs to know, complete and checked, by part."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,24 +11,30 @@ from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.state import Rules
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, Selection
-from roomscout.data.scans import Layouts
+from roomscout.data.scans import Layouts, missing_scans
 from roomscout.envs.films import FilmSettings
-from roomscout.envs.library import CameraSettings
+from roomscout.envs.library import CameraSettings, SceneLibrary
 from roomscout.models import ModelOptions, ServerOptions
 from roomscout.models.vllm import VllmOptions
+from roomscout.rendering.renderers import Renderer
 from roomscout.runs.prices import Price
 from roomscout.runs.records import PartRecord
 
 
 @dataclass(frozen=True)
 class QuestionSpec:
-    """The questions of this part, `here`, of all that are `asked`; `is_one` says that it is one about a scan file."""
+    """What is asked."""
 
     asked: Selection
+    """All questions of the run, and where they are from."""
     here: Sequence[Question]
+    """Those of this part."""
     samples: int
+    """How many answers each gets."""
     benchmark: Benchmark
+    """What scores them."""
     is_one: bool
+    """Whether it is one question about a scan file."""
 
     @property
     def episodes(self) -> int:
@@ -38,37 +44,65 @@ class QuestionSpec:
     @property
     def pictures(self) -> int:
         """The most pictures of a question."""
-        return max((len(each.images) for each in self.asked.questions), default=0)
+        return max((len(question.images) for question in self.asked.questions), default=0)
+
+
+MakeLibrary = Callable[["WorldSpec", Renderer], SceneLibrary]
+"""Makes the library of scenes that are not scan files."""
 
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """Where the scans are, and how views of them are drawn, or with `films` frames of videos shown. `ply` is the
-    scan of all questions, else they are below `scan_root` in these `layouts`; `renderer` None is the best that works
-    here."""
+    """Where the scans are, and how views of them are drawn; or the films of which frames are shown."""
 
     scan_root: Path
+    """The folder of the scans."""
     ply: Path | None
+    """The scan file of all questions, if they are about one."""
     layouts: Layouts
+    """The paths of the scans of each dataset, below `scan_root`."""
     up_axis: UpAxis
+    """The axis that points up in scan files."""
     scale: float
+    """Metres per unit of scan files."""
     camera: CameraSettings
-    renderer: str | None
+    """The camera, and the images of a turn."""
+    renderer: str
+    """The name of the renderer; empty with films, which need none."""
     cuda_device: int | None
+    """The CUDA ordinal of the GPU that draws, if one does."""
     films: FilmSettings | None
+    """The frames of videos that are shown in place of views."""
     makes_scans: bool
+    """Whether the benchmark makes its scans when the run begins."""
+    make_library: MakeLibrary | None = None
+    """Makes the library of scenes that are no files, such as endless rooms."""
+
+    def missing(self, questions: Sequence[Question]) -> dict[tuple[str, str], str]:
+        """Why scenes of these questions have no scan, or no video, by dataset and name."""
+        if self.films is not None:
+            return self.films.missing(questions)
+        return {} if self.ply is not None else missing_scans(questions, self.scan_root, self.layouts)
 
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """What decides: a `policy`, or the model of this `name` with the options of its engine."""
+    """What decides."""
 
     name: str
+    """The name of the model or of the policy."""
     policy: Policy | None = None
+    """A policy; else the model with the options of its engine, or without options whoever replies to the messages."""
     options: ModelOptions | None = None
+    """How the model is loaded and replies."""
     server: ServerOptions | None = None
+    """The servers that have it."""
     vllm: VllmOptions | None = None
+    """The vLLM server to start for it."""
     constrained: bool = False
+    """Whether replies are constrained to actions."""
+    device: str = "auto"
+    """The device of the model, whose memory and load are sampled."""
 
 
 @dataclass(frozen=True)
@@ -76,45 +110,76 @@ class ScheduleSpec:
     """Turns per question, and which questions take theirs together, as `Scheduler` takes them."""
 
     steps: int
+    """The most moves of a question."""
     batch_size: int
+    """The most questions at a time."""
     max_batched_turns: int
+    """The number of turns in lockstep batches."""
     refill: bool
+    """Whether a waiting question replaces each finished one."""
     concurrency: int | None
+    """Questions at a time after the batched turns; None for a whole batch."""
     anytime: bool
+    """Whether each turn is also asked for an answer as if it were the last."""
 
 
 @dataclass(frozen=True)
 class RecordSpec:
-    """What run.json says of the run, and where its folder goes; `folder` is that of a run to resume. Settings and
-    conditions are JSON values as in `RunFacts`, with the renderer that was asked for; `resume_flags` give those that
-    `changed`, by name, since it began. `prompts` are those that a model reads."""
+    """What run.json says of the run, where its folder goes, and the words that resume it."""
 
     folder: Path | None
+    """The folder of a run to resume."""
     log_root: Path
+    """Where the folder of a new run goes."""
     name: str | None
+    """Its name, if it has one."""
     settings: dict[str, Any]
+    """All settings, as JSON values."""
     flags: Sequence[str]
+    """Those that are not at their defaults, as flags."""
+    resume_words: Sequence[str]
+    """The command that resumes a run, before the folder."""
     resume_flags: Sequence[str]
+    """The flags that give what `changed`."""
+    more_budget: Sequence[str]
+    """The flags that give twice the budget."""
     conditions: Mapping[str, Any]
+    """Under what conditions answers are given."""
     answerer: Mapping[str, Any]
+    """What gives them."""
     scoring: Mapping[str, Any]
+    """How they are scored."""
     changed: Mapping[str, Any]
+    """The settings that are others than when the run began."""
     part: PartRecord | None
+    """Which part of a divided run this is."""
     prompts: Prompts | None
+    """What a model reads."""
     revision: str | None
+    """The revision of a hub checkpoint."""
     price: Price | None
+    """What tokens cost."""
     budget: float | None
+    """What the run may cost."""
     retry_failed: bool
+    """Whether failed questions are pending again."""
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run that may begin or resume, as `edge.planning.plan` returns it; vLLM splits the model over `gpus`."""
+    """A run that may begin or resume, as `edge.plan.plan` returns it."""
 
     questions: QuestionSpec
+    """What is asked."""
     world: WorldSpec
+    """Where."""
     rules: Rules
+    """What is read, and what counts."""
     engine: EngineSpec
+    """What decides."""
     schedule: ScheduleSpec
+    """In which order."""
     record: RecordSpec
+    """What is written."""
     gpus: int = 1
+    """Over how many GPUs vLLM splits the model."""

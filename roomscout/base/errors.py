@@ -20,3 +20,7 @@ class SettingError(Refusal, ValueError):
 class ConfigError(ValueError):
     """A setting, or several together, with which no run can begin. The message names its flag and says what is valid.
     Raised by `roomscout.edge` alone."""
+
+
+class UsageError(Exception):
+    """A command line that does not say what to do, or that says what its verb does not do."""

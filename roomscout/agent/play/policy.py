@@ -92,7 +92,7 @@ class HumanPolicy(Policy):
         return self._links.get(token) if self.needs_link else self.annotators[0]
 
     @contextmanager
-    def serving(self) -> Iterator[None]:
+    def open(self) -> Iterator[None]:
         """Serve the page inside this block, and print its addresses; raises ConfigError if the port cannot be used."""
         links = self._links if self.needs_link else {}
         try:

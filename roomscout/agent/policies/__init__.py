@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -88,6 +89,10 @@ class Policy(Protocol):
     def moves(self, question: "Question", sample: int, most: int) -> int:
         """How many moves this episode has; by default `most`, the run's --steps."""
         return most
+
+    def open(self) -> AbstractContextManager[None]:
+        """A block during which the policy may be asked; by default nothing happens."""
+        return nullcontext()
 
     def expect(self, states: "Sequence[QuestionState]") -> None:
         """Prepare for the episodes that a run asks from now on; called before the first begins."""

@@ -1,0 +1,133 @@
+"""Opens what turns need: the one way for run folders, runs in memory, sessions of questions, people and training."""
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.replies import action_format
+from roomscout.agent.spec import EngineSpec, RunSpec, WorldSpec
+from roomscout.envs.films import FilmLibrary
+from roomscout.envs.library import ScanLibrary, SceneLibrary
+from roomscout.models.engines import make_backend
+from roomscout.models.transformers.backend import SET_BY_LOADING, TransformersBackend
+from roomscout.rendering.renderers import Renderer, RendererStart
+from roomscout.runs.reader import RunReader
+
+
+@dataclass
+class Opened:
+    """What turns need, which several runs may share; as a context manager, it is closed at the end of the block."""
+
+    renderer: Renderer | None
+    """Draws the views; None for films."""
+    library: SceneLibrary | FilmLibrary
+    """The scans or films of the questions."""
+    policy: Policy | None
+    """Who decides; None if the caller has the replies."""
+    resources: ExitStack = field(default_factory=ExitStack)
+    """Closes all of it."""
+
+    def close(self) -> None:
+        """Release the model, the scans and the renderer. Can be called twice."""
+        self.resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def open_run(spec: RunSpec) -> Opened:
+    """Load the renderer, the policy with its model, and the library of scans or films; make the scans of a benchmark
+    that makes them. Open3D is loaded after PyTorch, as CUDA requires (see `make_renderer`). Raises RenderError,
+    ModelError or QuestionError."""
+    with ExitStack() as stack:
+        renderer = None
+        library: SceneLibrary | FilmLibrary
+        if spec.world.films is not None:
+            library = FilmLibrary(spec.world.films, cache_bytes(), _films_before(spec.record.folder))
+            stack.callback(library.close)
+        else:
+            starting = RendererStart(spec.world.renderer, spec.world.cuda_device)
+            stack.callback(starting.close)
+            if spec.engine.options is not None and spec.engine.server is None:
+                from roomscout.models.transformers import runner  # noqa: F401 (loads PyTorch)
+            renderer = starting.renderer()
+            stack.callback(renderer.close)
+            library = _library_of(spec.world, renderer, stack)
+            if spec.world.ply is not None and isinstance(library, ScanLibrary):
+                library.load_ahead(spec.questions.here)  # while the weights are loaded
+        policy = _policy_of(spec, stack)
+        if spec.world.makes_scans:
+            spec.questions.benchmark.make(spec.questions.here)
+        return Opened(renderer, library, policy, stack.pop_all())
+
+
+def _films_before(folder: Path | None) -> Mapping[tuple[str, str], str]:
+    """The hashes of the videos that the finished questions of a run were about, by dataset and scene."""
+    if folder is None:
+        return {}
+    reader = RunReader(folder)
+    hashes = dict[tuple[str, str], str]()
+    for row in reader.rows:
+        for turn in reader.turns(row.episode)[:1]:
+            if turn.frames:
+                hashes[row.dataset, row.scene_name] = turn.frames.sha256
+    return hashes
+
+
+def _library_of(world: WorldSpec, renderer: Renderer, stack: ExitStack) -> SceneLibrary:
+    if world.make_library is not None:
+        return world.make_library(world, renderer)
+    library = ScanLibrary(
+        renderer, world.camera, world.scan_root, world.ply, world.up_axis, cache_bytes(), world.layouts, world.scale
+    )
+    stack.callback(library.close)
+    return library
+
+
+def _policy_of(spec: RunSpec, stack: ExitStack) -> Policy | None:
+    """The policy that is given, open until the end, or the model that is named; None if the caller has the replies."""
+    engine = spec.engine
+    if engine.policy is not None:
+        stack.enter_context(engine.policy.open())
+        return engine.policy
+    if engine.options is None:
+        return None
+    backend = make_backend(engine.name, engine.options, engine.server, engine.vllm)
+    policy = ModelPolicy(backend, action_format(engine.constrained), spec.rules.prompts)
+    stack.callback(policy.close)
+    return policy
+
+
+def cache_bytes() -> int:
+    """The memory for scans that no question in progress uses: an eighth of the machine's."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
+
+
+def taken_over(before: RunSpec, opened: Opened, spec: RunSpec) -> Opened | None:
+    """What an earlier run has opened, for a run with the same scans and the same model, perhaps with another prompt or
+    length; None if it takes others."""
+    engine = spec.engine
+    policy = opened.policy
+    backend = policy.backend if isinstance(policy, ModelPolicy) else None
+    if before.world != spec.world or engine.policy is not None or not isinstance(backend, TransformersBackend):
+        return None
+    if engine.options is None or not _loads_the_same(before.engine, engine):
+        return None
+    again = ModelPolicy(backend.with_options(engine.options), action_format(engine.constrained), spec.rules.prompts)
+    return replace(opened, policy=again)
+
+
+def _loads_the_same(before: EngineSpec, engine: EngineSpec) -> bool:
+    """Whether two models have the same name, and options that differ in nothing that loading decides."""
+    names = (*SET_BY_LOADING, "memory_fraction")
+    return before.name == engine.name and all(
+        getattr(before.options, name) == getattr(engine.options, name) for name in names
+    )
