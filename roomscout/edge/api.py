@@ -12,14 +12,14 @@ from roomscout.agent.policies import Policy
 from roomscout.agent.policies.named import make_policy
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
-from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.declaring import Role
-from roomscout.edge.reading import changed, located, read_settings
-from roomscout.edge.sections import FILTERS, ClusterSettings, ModelSettings, ServerSettings, WhatToRun
-from roomscout.edge.settings import SETTINGS, Settings, names_in
+from roomscout.edge.request import Request
+from roomscout.edge.resolve import absolute, changed, resolve
+from roomscout.edge.sections import FILTERS, ClusterSettings, ModelSettings, ServerSettings
+from roomscout.edge.settings import SETTINGS, VERB_WORDS, Settings, names_in
 
 if TYPE_CHECKING:
-    from roomscout.data.questions import Question, Selection
+    from roomscout.data.questions import Question
     from roomscout.runs.trajectories import Trajectory
 
 MODEL_SETTINGS = tuple(name for name in names_in(ModelSettings) if name not in ("policy", "engine"))
@@ -27,7 +27,7 @@ MODEL_SETTINGS = tuple(name for name in names_in(ModelSettings) if name not in (
 OF_COMMAND = {
     *(name for name, each in SETTINGS.items() if each.role is Role.DISPLAY),
     *(name for name in names_in(ClusterSettings) if name != "shard"),
-    *names_in(WhatToRun),
+    *VERB_WORDS,
     "policy",
 }
 """Settings of the command alone: what to ask is said by the arguments of a function."""
@@ -59,10 +59,11 @@ def ask(
 
     if settings.get("samples", 1) != 1:
         raise ConfigError("ask returns one trajectory: for several answers, call explore with samples")
-    given = settings_in_python({"ply": scan}, settings, policy, log_root)
-    benchmark = find_benchmark(given.benchmark)
+    resolved = settings_in_python({}, settings, policy, log_root, one_scan=True)
+    benchmark = find_benchmark(resolved.benchmark)
     asked = ask_one(question, Path(scan).stem, options or (), question_type, ground_truth, benchmark)  # type: ignore[arg-type]
-    return _trajectories(given, Selection.all_of([asked]), policy, log_root is not None)[0]
+    request = Request(Selection.all_of([asked]), ply=absolute(Path(scan)))
+    return _trajectories(resolved, request, policy, log_root is not None)[0]
 
 
 def explore(
@@ -95,10 +96,11 @@ def explore(
 
     on_disk = log_root is not None
     if isinstance(questions, str | Path):
-        about = {"batch": True, "questions": questions}
-        return _trajectories(settings_in_python(about, settings, policy, log_root), None, policy, on_disk, progress)
-    if given := [name for name in FILTERS if name in settings]:
-        raise ConfigError(f"{flag(given[0])} only filters a question file: filter the list before passing it")
+        resolved = settings_in_python({"questions": questions}, settings, policy, log_root)
+        return _trajectories(resolved, Request(), policy, on_disk, progress)
+    filters = [name for name in FILTERS if name in settings]
+    if filters:
+        raise ConfigError(f"{flag(filters[0])} only filters a question file: filter the list before passing it")
     if not isinstance(questions, Iterable):
         raise QuestionError(f"explore takes a question file or a list of Question objects, got {questions!r}")
     listed: list[Any] = list(questions)
@@ -106,12 +108,12 @@ def explore(
     distinct = sorted(set(places))
     times = _times_given(listed, places)
     repeated = {"samples": times} if times > 1 else {}
-    made = settings_in_python({"batch": True, **repeated}, settings, policy, log_root)
-    asked = Selection.all_of(normalized([listed[place] for place in distinct], find_benchmark(made.benchmark)))
-    found = _trajectories(made, asked, policy, on_disk, progress)
+    resolved = settings_in_python(repeated, settings, policy, log_root)
+    asked = Selection.all_of(normalized([listed[place] for place in distinct], find_benchmark(resolved.benchmark)))
+    trajectories = _trajectories(resolved, Request(asked), policy, on_disk, progress)
     if not repeated:
-        return found
-    answers = {place: iter(found[times * index : times * (index + 1)]) for index, place in enumerate(distinct)}
+        return trajectories
+    answers = {place: iter(trajectories[times * index : times * (index + 1)]) for index, place in enumerate(distinct)}
     return [next(answers[place]) for place in places]
 
 
@@ -162,8 +164,9 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     from roomscout.agent.policies.model import ModelPolicy
     from roomscout.agent.policies.prompts import model_prompts
     from roomscout.agent.policies.replies import action_format
+    from roomscout.edge.engine import model_options, server_options
     from roomscout.edge.memory import MemoryPlan, suited_to_model
-    from roomscout.edge.parts import model_options, server_options
+    from roomscout.edge.plan import config_errors
     from roomscout.models.engines import backend_from, is_torch_module, make_backend
     from roomscout.models.transformers.backend import TransformersBackend
     from roomscout.models.transformers.source import checkpoint_of
@@ -171,32 +174,36 @@ def load_policy(model: Any = ModelSettings.model, processor: Any = None, **setti
     taken = {*MODEL_SETTINGS, *names_in(ServerSettings), "engine"}
     if settings.get("engine") == "vllm":
         raise ConfigError("--engine vllm starts with a run: pass engine and model to ask or explore")
-    if wrong := [name for name in settings if name in SETTINGS and name not in taken]:
-        raise ConfigError(f"load_policy does not take {flag(wrong[0])}: pass it to ask or explore")
+    untaken = [name for name in settings if name in SETTINGS and name not in taken]
+    if untaken:
+        raise ConfigError(f"load_policy does not take {flag(untaken[0])}: pass it to ask or explore")
     is_named = isinstance(model, str | Path)
     if not is_named and processor is None and not is_torch_module(model):
-        if unused := [name for name in settings if name != "prompts"]:
+        unused = [name for name in settings if name != "prompts"]
+        if unused:
             raise ConfigError(f"{flag(unused[0])} would have no effect on {_shown(model)}: set it in your own code")
         chosen = settings_in_python({}, settings)
-        return ModelPolicy(backend_from(model), action_format(False), model_prompts(chosen.prompts, chosen.model))
+        with config_errors():
+            prompts = model_prompts(chosen.prompts, chosen.model)
+        return ModelPolicy(backend_from(model), action_format(False), prompts)
     if is_named == (processor is not None):
         raise ConfigError("load_policy takes the processor of a loaded model, and of no other")
     name = str(model) if is_named else getattr(model, "name_or_path", "") or _shown(model)
     chosen = settings_in_python({"model": name}, settings)
-    require_no_conflict(chosen)
     source = checkpoint_of(chosen.model, chosen.revision) if is_named else model
-    chosen = changed(chosen, **suited_to_model(chosen, None, None, source))
+    chosen = changed(chosen, suited_to_model(chosen, None, None, source))
     options = model_options(chosen, MemoryPlan(1, "memory is planned per run"))
+    on_server = chosen.engine == "openai"
+    with config_errors():
+        prompts = model_prompts(chosen.prompts, chosen.model)
     if is_named:
-        openai = chosen.engine == "openai"
-        backend = make_backend(
-            chosen.model, options, server_options(chosen, chosen.constrained, chosen.most_shown) if openai else None
-        )
+        server = server_options(chosen, chosen.constrained, chosen.most_shown) if on_server else None
+        backend = make_backend(chosen.model, options, server)
     else:
         backend = TransformersBackend(model, processor, options, name=name)
-    policy = ModelPolicy(backend, action_format(chosen.constrained), model_prompts(chosen.prompts, chosen.model))
+    policy = ModelPolicy(backend, action_format(chosen.constrained), prompts)
     policy.name = chosen.model
-    names = {*MODEL_SETTINGS, "engine", *(names_in(ServerSettings) if chosen.engine == "openai" else ())} - {"model"}
+    names = {*MODEL_SETTINGS, "engine", *(names_in(ServerSettings) if on_server else ())} - {"model"}
     policy.settings = {name: getattr(chosen, name) for name in names}
     return policy
 
@@ -207,28 +214,33 @@ def _shown(model: object) -> str:
 
 def _trajectories(
     settings: Settings,
-    asked: "Selection | None",
+    request: Request,
     policy: Policy | type[Policy] | str | None,
     on_disk: bool,
     show_progress: bool = False,
 ) -> "list[Trajectory]":
-    from roomscout.agent.running import answer_in_memory
-    from roomscout.edge.planning import plan, run
+    from roomscout.agent.console import lines_kept_for_log
+    from roomscout.agent.loop import main_vsi_bench_loop
+    from roomscout.edge.plan import config_errors, plan
+    from roomscout.runs.journal import MemoryJournal
     from roomscout.runs.trajectories import load_trajectories, trajectories
 
-    made = make_policy(policy, settings.seed) if isinstance(policy, type) else policy
-    decides = None if isinstance(made, str) else made  # a name is in the settings
+    decides = None if isinstance(policy, str) else policy  # a name is in the settings
+    if isinstance(decides, type):
+        with config_errors():
+            decides = make_policy(decides, settings.seed)
     if decides is not None and Policy not in type(decides).__mro__:
         raise ConfigError(
             f"{decides!r} is not a policy: subclass roomscout.Policy and implement `decide`, or, for a model or a "
             "function that replies, pass load_policy(...) of it"
         )
     if not on_disk:
-        spec = plan(settings, decides, asked)
-        journal = answer_in_memory(spec, show_progress)
-        questions = spec.questions.asked.questions
-        return trajectories(questions, journal.rows, journal.turns_of, journal.conversation_of)
-    outcome = run(settings, decides, asked, show_progress=show_progress)
+        spec = plan(settings, decides, request)
+        journal = MemoryJournal()
+        main_vsi_bench_loop(spec, show_progress, journal=journal)
+        return trajectories(spec.questions.asked.questions, journal.rows, journal.turns_of, journal.conversation_of)
+    with lines_kept_for_log():
+        outcome = main_vsi_bench_loop(plan(settings, decides, request), show_progress)
     if outcome.error is not None:
         raise outcome.error
     if outcome.status == 130:
@@ -242,8 +254,10 @@ def settings_in_python(
     settings: Mapping[str, Any],
     policy: Policy | type[Policy] | str | None = None,
     log_root: str | Path | None = None,
+    one_scan: bool = False,
 ) -> Settings:
-    """The settings of a function's own arguments, `values`, and of others; raises ConfigError if any is invalid."""
+    """The settings of a function's own arguments, `values`, and of others; raises ConfigError if any is invalid, or
+    has no meaning there."""
     takes_seed = isinstance(policy, str | type)
     for name in settings:
         if name in OF_COMMAND or name in values:
@@ -254,4 +268,4 @@ def settings_in_python(
             raise ConfigError(f"{flag(name)} is of a run with a folder: add log_root, where to create it")
     named = {"policy": policy} if isinstance(policy, str) else {}
     root = {} if log_root is None else {"log_root": log_root}
-    return located(read_settings({**values, **named, **root, **settings}))
+    return resolve({**values, **named, **root, **settings}, one_scan=one_scan)

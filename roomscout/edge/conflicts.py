@@ -26,9 +26,11 @@ OTHERS: tuple[tuple[Callable[[Settings], object], str], ...] = (
 """Conflicts that no term expresses."""
 
 
-def require_no_conflict(settings: Settings) -> None:
-    """Raise ConfigError with the first conflict between settings. Call it once all of them are known."""
-    if why := next(Conflicts(settings).found(), None):
+def require_no_conflict(settings: Settings, resumed: bool = False, one_scan: bool = False) -> None:
+    """Raise ConfigError with the first conflict between settings of a new run, or of one that is `resumed`, of many
+    questions, or of one about `one_scan`."""
+    why = next(Conflicts(settings, resumed, one_scan).sentences(), None)
+    if why is not None:
         raise ConfigError(why)
 
 
@@ -37,8 +39,10 @@ class Conflicts:
     """The conflicts between settings."""
 
     settings: Settings
+    resumed: bool = False
+    one_scan: bool = False
 
-    def found(self) -> Iterator[str]:
+    def sentences(self) -> Iterator[str]:
         """Each conflict in a sentence."""
         for name, declared in SETTINGS.items():
             shown = self._shown(name)
@@ -51,12 +55,13 @@ class Conflicts:
                     yield f"{shown} conflicts with {self._shown(_parts(term)[0])}: leave one of them out"
             if declared.engines and self.settings.engine not in declared.engines and self._is_given(name):
                 yield f"{shown} needs {' or '.join(f'--engine {each}' for each in declared.engines)}"
+            if declared.for_many and self.one_scan and self._is_given(name):
+                yield f"{shown} is about many questions, and a scan is asked one: leave it out"
         yield from (why for conflicts, why in OTHERS if conflicts(self.settings))
 
     def _is_given(self, name: str) -> bool:
         """Whether a setting has another value than its default; when a run resumes, "auto" was resolved by the run."""
-        resolved = SETTINGS[name].resolved and self.settings.continue_from is not None
-        return getattr(self.settings, name) != DEFAULTS[name] and not resolved
+        return getattr(self.settings, name) != DEFAULTS[name] and not (self.resumed and SETTINGS[name].resolved)
 
     def _holds(self, term: str) -> bool:
         name, sign, pattern = _parts(term)

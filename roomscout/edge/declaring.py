@@ -15,11 +15,10 @@ EngineName = Literal["transformers", "openai", "vllm"]
 
 
 class Role(Enum):
-    """What a setting decides. Only CALL, DISPLAY, SPEED, PLACE and OUTPUT may change when a run is resumed. SPEED
+    """What a setting decides. Only DISPLAY, SPEED, PLACE and OUTPUT may change when a run is resumed. SPEED
     changes answers only through rounding, which depends on device, kernels and batch size. An ANSWER or SCORING setting
     that names a file or folder needs the hash of its content in edge/conditions.py: a path says nothing of it."""
 
-    CALL = "what one call of the command does"
     DISPLAY = "what one call of the command prints: a resumed run does not keep it"
     QUESTION = "which questions are asked"
     SCORING = "how answers are counted and scored"
@@ -33,7 +32,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a setting needs and excludes, in terms: "ply" (given), "present=video" (with this value, which may have a
+    """What a setting needs and excludes, in terms: "ray" (given), "present=video" (with this value, which may have a
     *), "policy!=human" (given with another one). Each of `needs` must hold, or one of its alternatives, as in
     "videos|moves_of". None of `unless` may hold."""
 
@@ -56,6 +55,8 @@ class Setting:
     """The engines that use it, and without which it is refused; empty if it goes with all."""
     study: Literal["cell", "call", "never"] = "cell"
     """Whether a study passes it to its runs, takes it for one call, or refuses it."""
+    for_many: bool = False
+    """Whether it is about many questions, and refused for one about a scan file."""
     resolved: bool = False
     """Whether its "auto" or "checkpoint" is resolved when a run begins, and saved as resolved."""
     choices: Callable[[], Iterable[str]] | None = None

@@ -1,61 +1,86 @@
-"""A run that workers answer in parts (--ray, --gpus): what they are told, and who they are."""
+"""A run that workers answer in parts, on GPUs or a cluster: what they are told, and who they are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from roomscout.agent.running import make_scans, report_scans
 from roomscout.agent.spec import QuestionSpec, RecordSpec, RunSpec, WorldSpec
 from roomscout.base.errors import ConfigError
 from roomscout.base.extras import require
 from roomscout.data.parts import Part
 from roomscout.data.questions import fingerprint
-from roomscout.edge.draft import OF_PART, Draft
-from roomscout.edge.planning import plan
-from roomscout.edge.reading import read_settings
-from roomscout.edge.resuming import changed_since
+from roomscout.edge.basis import basis_of
+from roomscout.edge.plan import config_errors, plan
+from roomscout.edge.record import OF_PART, resume_words
+from roomscout.edge.request import Request
+from roomscout.edge.resolve import resolve
+from roomscout.edge.resuming import changed_since, saved_settings
 from roomscout.edge.sections import FILTERS
-from roomscout.edge.settings import Settings, flags_giving
+from roomscout.edge.settings import Settings, flags_giving, flags_of
+from roomscout.edge.world import require_scans, world_of
+from roomscout.envs.scan_report import report_scans
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import PartRecord
 
 
 @dataclass(frozen=True)
 class DividedRun:
-    """A run that workers answer in parts, with its settings as JSON values, those that are others for a worker, the
-    GPUs of each, and what `changed` since the run in `folder` began."""
+    """A run that workers answer in parts."""
 
     questions: QuestionSpec
+    """What is asked."""
     world: WorldSpec
+    """Where the scans are; each worker chooses its renderer."""
     folder: Path | None
+    """The folder of a run to resume."""
+    retry_failed: bool
+    """Whether its failed questions are asked again."""
     settings: Mapping[str, Any]
+    """The settings as JSON values."""
     of_worker: Mapping[str, Any]
+    """Those that are others for a worker."""
     changed: Mapping[str, Any]
+    """Those that are others than when the run in `folder` began."""
     gpus_each: int
+    """The GPUs of each worker."""
+
+    @property
+    def resume_words(self) -> list[str]:
+        """The words of a command that resumes a run, before its folder."""
+        return resume_words()
+
+    @property
+    def resume_flags(self) -> list[str]:
+        """The flags that give what `changed`."""
+        return flags_of(self.changed)
 
 
-def divide(settings: Settings, folder: Path | None) -> DividedRun:
-    """The run to divide among workers, or the one in `folder` to resume, checked without a GPU as by `plan`."""
+def divide(settings: Settings, request: Request) -> DividedRun:
+    """The run to divide among workers, or the one to resume, checked without a GPU as by `plan`."""
     if settings.ray:
         require("--ray", "ray", error=ConfigError)
-    draft = Draft.of(settings, folder=folder)
-    settings = draft.settings
-    questions = draft.questions
-    world = draft.resolved(loads=False).world
+    with config_errors():
+        basis = basis_of(settings, None, request, loads=False)
+        world = world_of(basis, chooses_renderer=False)
     if world.makes_scans:
-        make_scans(questions, world)  # which the workers share
+        here = basis.questions.here
+        basis.questions.benchmark.make(here)  # which the workers share
+        report_scans(here, world.missing(here), "scan")
     else:
-        report_scans(questions, world, required=folder is None)
+        require_scans(basis, world)
+    settings = basis.settings
     values = settings.as_json
     of_worker = dict[str, Any]()
     if settings.on_gpus and settings.device == "auto":
         of_worker = {"device": "cuda"}  # it fails rather than use the CPU unasked
     elif settings.on_gpus and settings.device == "cpu" and settings.loads_weights:
         of_worker = {"memory_fraction": settings.memory_fraction / len(settings.gpus)}  # they share the memory
-    changes = changed_since(RunReader(folder).facts.config, values) if folder is not None else {}
+    changes = {} if request.folder is None else changed_since(RunReader(request.folder).facts.config, values)
     gpus_each = gpus_of_worker(settings.tensor_parallel_size, settings.device, settings.loads_weights)
-    return DividedRun(questions, world, folder, values, of_worker, changes, gpus_each)
+    return DividedRun(
+        basis.questions, world, request.folder, request.retry_failed, values, of_worker, changes, gpus_each
+    )
 
 
 def gpus_of_worker(split: int | Literal["auto"], device: str, loads_weights: bool) -> int:
@@ -69,24 +94,22 @@ def as_asked(run: DividedRun, record: RecordSpec) -> RecordSpec:
     """What run.json says of a run by a worker's `record`, with the settings that were asked for where a worker's are
     others."""
     values = {**record.settings, **{name: run.settings[name] for name in run.of_worker}}
-    return replace(record, settings=values, flags=flags_giving(values))
+    return replace(record, settings=values, flags=flags_giving(values), resume_words=resume_words())
 
 
 def values_of_part(run: DividedRun, part: str, root: Path, questions: Path) -> dict[str, Any]:
     """The settings for a part, whose folder is below `root`, and which reads this file of questions."""
     usual = Settings().as_json
-    here = {name: usual[name] for name in ("name", "prices", "ray", "replicas", "gpus", *FILTERS)}
-    resumed = run.settings["continue_from"] if run.settings["retry_failed"] else None
-    return {
-        **run.settings, **run.of_worker, **here,
-        "log_root": str(root), "shard": part, "questions": str(questions), "continue_from": resumed,
-    }  # fmt: skip
+    undivided = {name: usual[name] for name in ("name", "prices", "ray", "replicas", "gpus", *FILTERS)}
+    of_part = {"log_root": str(root), "shard": part, "questions": str(questions)}
+    return {**run.settings, **run.of_worker, **undivided, **of_part}
 
 
-def plan_part(values: Mapping[str, Any], folder: Path | None) -> RunSpec:
+def plan_part(values: Mapping[str, Any], folder: Path | None, retry_failed: bool = False) -> RunSpec:
     """The run of a worker with these settings, as JSON values, to whose part any question may come; raises the errors
     of `plan`."""
-    spec = plan(read_settings({**values, "shard": None}), folder=folder)
+    saved = None if folder is None else saved_settings(folder)
+    spec = plan(resolve({**values, "shard": None}, saved), request=Request(folder=folder, retry_failed=retry_failed))
     if values["shard"] is None:
         return spec
     part = Part.parse(values["shard"])

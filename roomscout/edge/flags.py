@@ -1,7 +1,7 @@
 """The command line: a flag for each setting, and the YAML file of --config."""
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,27 +13,55 @@ from roomscout.base.text import argument_text, either
 from roomscout.base.verbs import Parser
 from roomscout.base.wording import flag
 from roomscout.edge.declaring import Section
-from roomscout.edge.reading import read_settings
-from roomscout.edge.settings import SECTIONS, SETTINGS, SEVERAL, TYPES, names_in
+from roomscout.edge.settings import SECTIONS, SETTINGS, SEVERAL, TYPES, VERB_WORDS, names_in
 
 
 @dataclass(frozen=True)
 class Given:
-    """The settings of a command line by name, from its flags over its --config file; `help` if it asks for help."""
+    """What a command line gives, from its flags over its --config file."""
 
     settings: dict[str, Any]
-    help: bool = False
+    """Settings by name, as they are written."""
+    words: dict[str, Any]
+    """What a verb takes beside settings, by the names of VERB_WORDS."""
+    sources: dict[str, str]
+    """The file that a setting is from, by name."""
 
 
-def parse_command_line(argv: list[str]) -> Given:
-    """Parse flags, and the YAML file of --config. Raises ConfigError naming the flag of a wrong value, or the file;
-    ends the process with status 2, as argparse does, for an unknown or incomplete flag."""
-    found = vars(flags_parser().parse_args(with_axes(argv)))
-    asks_help = found.pop("help", False)
-    config = found.pop("config", None)
+def read_flags(parser: Parser, argv: Sequence[str], verb: str = "", takes: Collection[str] = ()) -> Given:
+    """What flags give to a verb that `takes` these words, and the YAML file of --config. Raises ConfigError for a file
+    that cannot be read, or that has other words; ends the process with status 2, as argparse does, for an unknown or
+    incomplete flag."""
+    values = vars(parser.parse_args(with_axes(argv)))
+    config = values.pop("config", None)
     in_file = {} if config is None else _read_yaml(config)
-    in_flags = read_settings(found)
-    return Given(in_file | {name: getattr(in_flags, name) for name in found}, asks_help)
+    words = {name: _word(name, value) for name, value in in_file.items() if name in VERB_WORDS}
+    words |= {name: value for name, value in values.items() if name in VERB_WORDS}
+    others = [name for name, value in words.items() if value != VERB_WORDS[name] and name not in takes]
+    if others:
+        raise ConfigError(f"--config {config}: {flag(others[0])} says what to do, and {verb} does not take it")
+    settings = {name: value for name, value in {**in_file, **values}.items() if name not in VERB_WORDS}
+    sources = dict.fromkeys(in_file.keys() - values.keys(), f"--config {config}")
+    return Given(settings, VERB_WORDS | words, sources)
+
+
+def read_words(argv: Sequence[str]) -> dict[str, Any]:
+    """What the file of --config says to do, by the names of VERB_WORDS; raises ConfigError."""
+    parser = Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    config = parser.parse_known_args(argv)[0].config
+    values = {} if config is None else _read_yaml(config)
+    return {name: _word(name, value) for name, value in values.items() if name in VERB_WORDS}
+
+
+def _word(name: str, value: Any) -> Any:
+    """The value of a word in a YAML file, where all values are text."""
+    if value is None or not isinstance(VERB_WORDS[name], bool):
+        return VERB_WORDS[name] if value is None else value
+    answers = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+    if str(value).lower() not in answers:
+        raise ConfigError(f"{flag(name)} takes yes or no, got {value}")
+    return answers[str(value).lower()]
 
 
 def with_axes(argv: Sequence[str]) -> list[str]:
@@ -61,7 +89,7 @@ def flags_parser(
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    parser.add_argument("-h", "--help", action="store_true", help="show this help message and exit")
+    parser.add_argument("-h", "--help", action="help", help="show this help message and exit")
     parser.add_argument(
         "--config", type=Path, metavar="FILE.yaml", help="read settings from a YAML file; flags take precedence"
     )
@@ -118,5 +146,4 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     names = {str(key).replace("-", "_"): value for key, value in values.items()}
     if "continue" in names:
         names["continue_from"] = names.pop("continue")
-    settings = read_settings(names, f"--config {path}")
-    return {name: getattr(settings, name) for name in names}
+    return names

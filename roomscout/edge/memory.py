@@ -103,14 +103,14 @@ def frame_size(view_size: tuple[int, int], checkpoint: str | None, backend: Back
 
 def suited_to_model(
     settings: Settings, video: VideoProtocol | None, checkpoint: str | None, loaded: Any = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """What "auto" means for a model: its view size, focal length, longest reply, what prompts reveal, data type and
     temperature. Those of the checkpoint's views.json come first, then the model family's view size. Without a
     `checkpoint` any size is taken. --generation checkpoint is resolved from `checkpoint` or `loaded`, a model or its
     name, if one of them is given. Raises ConfigError if the family does not take views of this size, ModelError if the
     checkpoint's configuration cannot be loaded or its views.json is damaged."""
     own = view_settings_of(settings.model)
-    found: dict[str, object] = {"image_size": own.image_size, "tell": own.tell or (NOTHING,)}
+    found: dict[str, Any] = {"image_size": own.image_size, "tell": own.tell or (NOTHING,)}
     found["max_new_tokens"] = own.max_new_tokens if video is None else video.max_new_tokens
     if video is not None:
         found = {name: found[name] for name in ("image_size", "max_new_tokens")} | {"frames": video.frames}
@@ -122,21 +122,31 @@ def suited_to_model(
         if own_view_settings(settings.model) is None:
             found["image_size"] = family.default_view
         size = found["image_size"] if settings.image_size == "auto" else settings.image_size
-        if reason := family.why_not(*size):  # type: ignore[misc]
+        if reason := family.why_not(*size):
             raise ConfigError(f"--image-size: {reason}")
         if family.by_processor:
-            log.info("Views of %dx%d pixels, of which the processor of %s makes what it takes", *size, family.name)  # type: ignore[misc]
+            log.info("Views of %dx%d pixels, of which the processor of %s makes what it takes", *size, family.name)
         found["dtype"] = dtype_on(settings.device, settings.dtype)
     if video is None:
         size = found["image_size"] if settings.image_size == "auto" else settings.image_size
-        found["focal"] = own.focal_at(size[0])  # type: ignore[index]
+        found["focal"] = own.focal_at(size[0])
     if settings.generation != CHECKPOINT:
         found["temperature"] = ModelOptions.temperature
     elif checkpoint or loaded:
         from roomscout.models.transformers.loading import published_sampling
 
         found["temperature"], found["generation"] = published_sampling(checkpoint or loaded)
+        require_random(settings.samples, found["temperature"])
     return {name: value for name, value in found.items() if getattr(settings, name) in ("auto", CHECKPOINT)}
+
+
+def require_random(samples: int, temperature: object) -> None:
+    """Raise ConfigError for several answers that would all be the same."""
+    if samples > 1 and temperature in (0, "auto"):
+        raise ConfigError(
+            f"--samples {samples} would repeat one answer {samples} times, since replies at --temperature 0 are always "
+            "the same: add --temperature, such as 0.7"
+        )
 
 
 @dataclass(frozen=True)
@@ -151,6 +161,7 @@ class Planner:
     prompts: Prompts
     video: VideoProtocol | None
     native: bool
+    previews: bool = False
 
     def plan(self) -> MemoryPlan:
         """The plan, without weights. Raises ModelError without the configuration, tokenizer or a requirement of
@@ -165,7 +176,7 @@ class Planner:
         if settings.engine == "vllm":
             return self._in_vllm(model, conversation)
         too_large = _why_too_large(settings.model, model)
-        if too_large and not settings.plan:
+        if too_large and not self.previews:
             raise ModelError(too_large)
         return self._here(model, conversation, too_large)
 
@@ -221,7 +232,7 @@ class Planner:
             camera = Intrinsics(*settings.view_size, float(settings.focal))
             texts = [opening_text(self.prompts, each, camera, settings.camera_pitch) for each in asked]
         longest = max(texts, key=len)
-        estimated = settings.plan and self.checkpoint in CHECKPOINTS and not is_here(self.checkpoint, "tokenizer.json")
+        estimated = self.previews and self.checkpoint in CHECKPOINTS and not is_here(self.checkpoint, "tokenizer.json")
         opening = (
             math.ceil(len(longest) / CHARACTERS_PER_TOKEN) if estimated else count_tokens(self.checkpoint, longest)
         )

@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Lt
 
 from roomscout import UpAxis
+from roomscout.agent import MAX_BATCHED_TURNS
 from roomscout.agent.actions import SPACES
 from roomscout.agent.policies.named import CONTROLS
 from roomscout.base.shots import VIEW
@@ -55,33 +56,6 @@ def family_names() -> Iterable[str]:
 
 
 @dataclass(frozen=True)
-class WhatToRun(Section):
-    """What the command does, and the question of --ply."""
-
-    title: ClassVar = "main"
-    batch: bool = setting(False, Role.QUESTION, study="call", unless=("ply", "demo"))
-    """Answer the questions of --questions, or those of the benchmark without it."""
-    demo: bool = setting(False, Role.QUESTION, study="call", unless=("ply", "questions", *VIDEO))
-    """Compare the included small model, with and without sight, on generated rooms."""
-    continue_from: str | None = setting(None, Role.CALL, "recent|FOLDER", study="never")
-    """Resume the newest run below --log-root, or the run in this folder."""
-    retry_failed: bool = setting(False, Role.CALL, study="call", needs=("continue_from",))
-    """With --continue, also retry failed questions."""
-    check_data: bool = setting(False, Role.CALL, study="never", unless=("plan", "ply", *VIDEO))
-    """Print how many questions have a scan, then stop."""
-    plan: bool = setting(False, Role.CALL, study="never", unless=("continue_from",))
-    """Print the size, memory and batch size of the run, then stop; loads no weights."""
-    ply: Path | None = setting(None, Role.QUESTION, "FILE", study="never", unless=("questions", *FILTERS, *VIDEO))
-    """The scan to ask about: a .ply, .pcd, .glb, .gltf or .obj file."""
-    question: str | None = setting(None, Role.QUESTION, "TEXT", study="never", needs=("ply",))
-    """The question to ask about --ply; without it, ask for one after another, with model and scan kept in memory."""
-    options: tuple[str, ...] = setting((), Role.QUESTION, "TEXT", study="never", needs=("question",))
-    """The choices of --question; without them the answer is a number or free text."""
-    ground_truth: str | None = setting(None, Role.QUESTION, "TEXT", study="never", needs=("question",))
-    """The correct answer to --question, for scoring."""
-
-
-@dataclass(frozen=True)
 class QuestionSettings(Section):
     """Which questions of a benchmark to ask."""
 
@@ -89,17 +63,17 @@ class QuestionSettings(Section):
     benchmark: str = setting(DEFAULT, Role.SCORING, "NAME|FOLDER|FILE.py:NAME", choices=benchmark_names)
     """The benchmark that defines question types, scores and their label: {choices}, a folder with a benchmark.yaml, or
     your own Benchmark record as path/to/file.py:NAME."""
-    questions: Path | None = setting(None, Role.PLACE, "FILE")
+    questions: Path | None = setting(None, Role.PLACE, "FILE", for_many=True)
     """A .jsonl, .json, .csv, .tsv or .parquet file with the benchmark's columns, instead of its source on the hub."""
-    datasets: tuple[str, ...] = setting((), Role.QUESTION, "NAME")
+    datasets: tuple[str, ...] = setting((), Role.QUESTION, "NAME", for_many=True)
     """Only questions of these datasets."""
-    question_types: tuple[str, ...] = setting((), Role.QUESTION, "TYPE")
+    question_types: tuple[str, ...] = setting((), Role.QUESTION, "TYPE", for_many=True)
     """Only questions of these types; types that a scan cannot answer are left out unless named here."""
-    scenes: tuple[str, ...] = setting((), Role.QUESTION, "SCENE")
+    scenes: tuple[str, ...] = setting((), Role.QUESTION, "SCENE", for_many=True)
     """Only questions of these scenes."""
-    ids: tuple[str, ...] = setting((), Role.QUESTION, "ID")
+    ids: tuple[str, ...] = setting((), Role.QUESTION, "ID", for_many=True)
     """Only questions with these ids."""
-    num_questions: types.Count | None = setting(None, Role.QUESTION, "N")
+    num_questions: types.Count | None = setting(None, Role.QUESTION, "N", for_many=True)
     """Only the first N questions that pass the other filters."""
     samples: types.Count = setting(1, Role.SCORING, "K")
     """Answer every question K times with different random seeds; the summary adds pass@k and the majority vote."""
@@ -213,7 +187,7 @@ class ScheduleSettings(Section):
     title: ClassVar = "batch"
     steps: Annotated[int, Ge(0)] = setting(NUM_STEPS, Role.ANSWER)
     """Maximum number of moves per question; the turn after the last one must answer."""
-    max_batched_turns: Annotated[int, Ge(0)] | Literal["all"] = setting(4, Role.SPEED, "N|all")
+    max_batched_turns: Annotated[int, Ge(0)] | Literal["all"] = setting(MAX_BATCHED_TURNS, Role.SPEED, "N|all")
     """Number of turns in lockstep batches; later turns run --concurrency questions at a time."""
     batch_size: types.Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", engines=("transformers",))
     """Questions per batch; auto is as many as fit in memory, at most --max-batch-size."""
@@ -249,7 +223,7 @@ class ControlSettings(Section):
     )
     """Present one view per turn, all views in one message after the last move (once), or instead of views of the scan
     frames of the benchmark's video, with its official prompt (video)."""
-    videos: Path | None = setting(None, Role.PLACE, "DIR", needs=("present=video",))
+    videos: Path | None = setting(None, Role.PLACE, "DIR", needs=("present=video",), for_many=True)
     """With --present video, the folder of the benchmark's videos, such as <dataset>/<scene>.mp4, or of their frames:
     the images in <dataset>/<scene>/, by natural order of their names."""
     frames: types.Count | Literal["auto"] = setting(
@@ -330,7 +304,7 @@ class OutputSettings(Section):
     title: ClassVar = "output"
     log_root: Path = setting(LOG_ROOT, Role.OUTPUT, "DIR", study="never")
     """The folder in which to create run folders."""
-    name: types.RunName | None = setting(None, Role.OUTPUT, "NAME", study="never", unless=("demo",))
+    name: types.RunName | None = setting(None, Role.OUTPUT, "NAME", study="never")
     """Name the run: its folder below --log-root, and its title in pages; by default the folder is named by the time."""
     report: bool = setting(True, Role.OUTPUT)
     """At the end of a run of several questions or of --ply, write report.html into its folder, for a browser."""
@@ -355,14 +329,14 @@ class ClusterSettings(Section):
 
     title: ClassVar = "cluster"
     advice: ClassVar = "Advanced: for runs on several machines."
-    shard: types.PartName | None = setting(None, Role.QUESTION, "I/N", study="call", unless=("ply", "demo"))
+    shard: types.PartName | None = setting(None, Role.QUESTION, "I/N", study="call", for_many=True)
     """Answer only part I of N, which consists of whole scenes; "roomscout merge" makes one run of the parts."""
     gpus: types.Gpus = setting(
-        (types.NO_GPUS,), Role.SPEED, "GPU", unless=("ray", "ply", "demo", "shard", "device=cuda:*")
+        (types.NO_GPUS,), Role.SPEED, "GPU", unless=("ray", "shard", "device=cuda:*"), for_many=True
     )
     """Answer parts of the run in one process for each of these GPUs (by number, as PyTorch counts, or UUID), or with
     --device cpu in as many processes on the CPU, and merge them."""
-    ray: bool = setting(False, Role.SPEED, unless=("ply", "demo", "shard", "device=cuda:*"))
+    ray: bool = setting(False, Role.SPEED, unless=("shard", "device=cuda:*"), for_many=True)
     """Answer the parts of the run on a Ray cluster that shares --log-root and the scans: the one that the environment
     variable RAY_ADDRESS names, else one that is started on this machine; needs the extra "ray"."""
     replicas: types.Count | Literal["auto"] = setting("auto", Role.SPEED, "N|auto", needs=("ray",))

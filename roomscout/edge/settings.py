@@ -15,6 +15,9 @@ from roomscout.edge import sections as of
 from roomscout.edge.declaring import Role, Section, Setting, alternatives
 from roomscout.edge.types import NO_GPUS
 
+CONVERSION = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False)
+"""How pydantic converts values."""
+
 
 @dataclass(frozen=True)
 class Settings(
@@ -27,22 +30,15 @@ class Settings(
     of.ModelSettings,
     of.RenderSettings,
     of.QuestionSettings,
-    of.WhatToRun,
 ):
     """All settings of a run; every one has its default."""
 
-    __pydantic_config__: ClassVar = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False)
+    __pydantic_config__: ClassVar = CONVERSION
 
     @property
     def as_json(self) -> dict[str, Any]:
         """All settings as JSON values by name, of which `of` makes them again."""
         return json.loads(json.dumps(vars(self), default=argument_text))
-
-    @property
-    def has_work(self) -> bool:
-        """Whether the settings say what to run."""
-        asks_one = self.ply is not None or self.question is not None
-        return self.batch or self.demo or asks_one or self.check_data or self.plan or self.continue_from is not None
 
     @property
     def part(self) -> Part | None:
@@ -60,6 +56,13 @@ class Settings(
         return next((name for name in self.given if name != "path"), "")
 
     @property
+    def who_moves(self) -> str:
+        """Who moves the camera: "model", a name of MOVERS, "recorded" or "given path"."""
+        if self.moves_of is not None:
+            return "recorded"
+        return "given path" if "path" in self.given else self.moves
+
+    @property
     def on_video(self) -> bool:
         """Whether frames of a video are presented instead of views of a scan."""
         return self.present == "video"
@@ -68,6 +71,11 @@ class Settings(
     def on_gpus(self) -> bool:
         """Whether processes on this machine answer parts of the run."""
         return self.gpus != (NO_GPUS,)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether workers answer parts of the run, here or on a cluster."""
+        return self.ray or self.on_gpus
 
     @property
     def view_size(self) -> tuple[int, int]:
@@ -107,11 +115,9 @@ SECTIONS = tuple(kind for kind in reversed(Settings.__mro__[1:]) if issubclass(k
 _FIELDS = {each.name: each for each in fields(Settings)}
 SETTINGS: dict[str, Setting] = {name: each.metadata["setting"] for name, each in _FIELDS.items()}
 DEFAULTS: dict[str, Any] = {name: each.default for name, each in _FIELDS.items()}
-TYPES = {
-    name: [each for each in alternatives(hint) if each is not NoneType]
-    for name, hint in get_type_hints(Settings, include_extras=True).items()
-    if name in SETTINGS
-}
+HINTS = {name: hint for name, hint in get_type_hints(Settings, include_extras=True).items() if name in SETTINGS}
+"""The annotation of each setting."""
+TYPES = {name: [kind for kind in alternatives(hint) if kind is not NoneType] for name, hint in HINTS.items()}
 """The types of each setting's values that are not None."""
 SEVERAL = {name for name, types in TYPES.items() if any(get_origin(each) is tuple for each in types)}
 """Settings that take several values."""
@@ -131,18 +137,27 @@ ANSWER_SETTINGS = names_of(Role.QUESTION, Role.SCORING, Role.ANSWERER, Role.ANSW
 """Settings that could change an answer or its score."""
 
 
+VERB_WORDS: dict[str, Any] = {
+    **{"batch": False, "demo": False, "continue_from": None, "retry_failed": False, "check_data": False, "plan": False},
+    **{"ply": None, "question": None, "options": [], "ground_truth": None},
+}
+"""What run.json has beside settings, with the values that are not written as flags: what was asked, by the words that
+the script has for it."""
+
+
 def flags_of(values: Mapping[str, Any]) -> list[str]:
     """The flags that give these settings, as JSON values, without those that name or place a run folder."""
     words = []
     for name, value in values.items():
         if name not in ("continue_from", "log_root", "name"):
-            switch = flag(name, value if isinstance(value, bool) else None)
-            given = value if isinstance(value, list) else [value]
-            words += [switch] if isinstance(value, bool) else [switch, *map(str, given)]
+            if isinstance(value, bool):
+                words.append(flag(name, value))
+            else:
+                words += [flag(name), *map(str, value if isinstance(value, list) else [value])]
     return words
 
 
 def flags_giving(values: Mapping[str, Any]) -> list[str]:
-    """The flags that give these settings, as JSON values, without those that have their defaults."""
-    usual = Settings().as_json
+    """The flags that give these settings and words, as JSON values, without those that have their defaults."""
+    usual = VERB_WORDS | Settings().as_json
     return flags_of({name: value for name, value in values.items() if value != usual[name]})

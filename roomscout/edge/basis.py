@@ -1,0 +1,183 @@
+"""What is asked of a run, who answers, and the settings that follow: what all parts of a spec begin with."""
+
+import logging
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from roomscout.agent.play.policy import HUMAN, HumanPolicy
+from roomscout.agent.policies import Policy
+from roomscout.agent.policies.model import ModelPolicy
+from roomscout.agent.policies.named import named_policy, policy_name
+from roomscout.agent.spec import QuestionSpec
+from roomscout.base.errors import ConfigError
+from roomscout.base.wording import flag
+from roomscout.data.benchmark import Benchmark
+from roomscout.data.benchmarks import benchmark_names, find_benchmark
+from roomscout.data.questions import Selection
+from roomscout.data.video_protocol import VideoProtocol
+from roomscout.edge.asked import part_of, questions_again, selected
+from roomscout.edge.memory import (
+    require_random,
+    suited_to_model,
+)
+from roomscout.edge.request import Request
+from roomscout.edge.resolve import changed
+from roomscout.edge.settings import (
+    DEFAULTS,
+    Settings,
+)
+from roomscout.edge.types import CHECKPOINT
+from roomscout.models.checkpoint_files import own_view_settings
+from roomscout.models.transformers.source import checkpoint_of, existing_source
+from roomscout.rendering.readers import reader_of
+from roomscout.rendering.scene import SceneError
+from roomscout.runs.writer import named_folder
+
+log = logging.getLogger(__name__)
+
+TOKENS_FOR_THOUGHTS = 8192
+"""Room for a thought and a reply."""
+NAMES_OF_REASONERS = re.compile(r"(?<!non)(?<!non[-_])think|reason|q[wv]q|\br1\b|\bo[134]\b|gpt-5", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What all parts of a spec follow from."""
+
+    settings: Settings
+    """The settings, without an "auto" that model, benchmark or policy decide."""
+    policy: Policy | None
+    """Who decides; None for the model that the settings name."""
+    checkpoint: str | None
+    """The checkpoint that the run loads on this machine, if any."""
+    questions: QuestionSpec
+    """What is asked."""
+    video: VideoProtocol | None
+    """How frames of videos are shown, if they are shown in place of views."""
+    request: Request
+    """What was asked for."""
+
+    @property
+    def model(self) -> ModelPolicy | None:
+        """The policy, if it asks a model."""
+        return self.policy if isinstance(self.policy, ModelPolicy) else None
+
+
+def basis_of(settings: Settings, policy: Policy | None, request: Request, loads: bool = True) -> Basis:
+    """Who answers which questions, with settings that suit the checkpoint, if this machine `loads` it; raises
+    ConfigError, QuestionError, ModelError or RunError."""
+    benchmark = find_benchmark(settings.benchmark)
+    video = _video_of(settings, benchmark)
+    if request.ply is not None:
+        try:
+            reader_of(request.ply)
+        except SceneError as error:
+            raise ConfigError(f"--ply {error}") from None
+    questions = _questions_of(settings, benchmark, request)
+    if policy is None and settings.policy is not None:
+        policy = _named_policy(settings, questions)
+    if policy is not None:
+        settings = changed(settings, {"model": policy_name(policy), **policy.settings})
+    if request.folder is None:
+        _require_new(settings, benchmark)
+    _require_answers(settings, policy, questions)
+    checkpoint = None
+    if policy is None and settings.loads_weights:
+        checkpoint = checkpoint_of(settings.model, settings.revision)
+    basis = Basis(settings, policy, checkpoint, questions, video, request)
+    if loads and not (request.caller_replies and settings.model == DEFAULTS["model"]):
+        _warn_of_model(basis)
+        if checkpoint is not None:  # a wrong name is refused before seconds of imports
+            existing_source(checkpoint)
+    else:
+        checkpoint = None
+    return replace(basis, settings=changed(settings, suited_to_model(settings, video, checkpoint)))
+
+
+def _video_of(settings: Settings, benchmark: Benchmark) -> VideoProtocol | None:
+    if not settings.on_video:
+        return None
+    if benchmark.video is None:
+        having = ", ".join(name for name in benchmark_names() if find_benchmark(name).video)
+        raise ConfigError(f"--present video: {benchmark.title} has no field video; those that have one are {having}")
+    return benchmark.video
+
+
+def _questions_of(settings: Settings, benchmark: Benchmark, request: Request) -> QuestionSpec:
+    """The questions: those of the run that resumes, those that are given, or those that the settings choose."""
+    if request.folder is not None:
+        named = request.questions_named
+        selection = Selection.all_of(questions_again(request.folder, settings, benchmark, named))
+    else:
+        selection = request.questions or selected(settings, benchmark)
+    here = part_of(selection.questions, settings.shard)
+    return QuestionSpec(selection, here, settings.samples, benchmark, request.ply is not None)
+
+
+def _named_policy(settings: Settings, questions: QuestionSpec) -> Policy:
+    """The policy that the settings name; raises ConfigError or SettingError."""
+    policy: Policy
+    if settings.policy == HUMAN:
+        host, _, port = settings.address.rpartition(":")
+        people = HumanPolicy(settings.annotator, host, int(port), settings.samples, settings.instructions)
+        people.deal([question.scene for question in questions.asked.questions])
+        policy = people
+    else:
+        policy = named_policy(str(settings.policy), settings.seed)
+    if settings.model not in (DEFAULTS["model"], policy_name(policy)):
+        raise ConfigError(f"--policy {settings.policy} replaces the model: leave out --model {settings.model}")
+    return policy
+
+
+def _require_new(settings: Settings, benchmark: Benchmark) -> None:
+    """Raise ConfigError for other scans than a benchmark's own, RunError if the name of the run is taken."""
+    root = settings.scan_root
+    own_scans = benchmark.folder is not None and not Path(settings.benchmark).is_dir()
+    if own_scans and settings.questions is None and root != DEFAULTS["scan_root"].absolute():
+        raise ConfigError(f"--benchmark {settings.benchmark} has its own scans: leave out --scan-root {root}")
+    if settings.name is not None:
+        part = settings.part
+        named_folder(settings.log_root, settings.name, (part.number, part.of) if part else None)
+
+
+def _require_answers(settings: Settings, policy: Policy | None, questions: QuestionSpec) -> None:
+    """Raise ConfigError if the policy cannot answer as asked, or a judge has nothing to mark."""
+    if settings.on_video and policy is not None and not isinstance(policy, ModelPolicy):
+        raise ConfigError(f"--present video shows frames to a model, and {policy_name(policy)} is not one")
+    # A policy without a temperature among its settings is trusted to draw at random.
+    temperature = settings.temperature if policy is None else policy.settings.get("temperature")
+    if settings.generation != CHECKPOINT:
+        require_random(settings.samples, temperature)
+    if settings.anytime and policy is not None and policy.answer_now([]) is None:
+        raise ConfigError(
+            f"--anytime asks a model for an answer after each turn, and {policy_name(policy)} cannot be asked: "
+            "leave out --anytime, or give the policy a method answer_now"
+        )
+    kinds = [question.kind for question in questions.asked.questions]
+    if settings.judge is not None and not any(kind.needs_judge for kind in kinds):
+        raise ConfigError("--judge marks answers in free text, and no question has one: leave it out")
+    if settings.on_video and questions.pictures:
+        raise ConfigError("--present video shows frames alone, and questions have pictures: leave it out")
+    if any(kind.judges_camera for kind in kinds):
+        others = {"present": settings.on_video, "moves": settings.moves != "model", "moves_of": settings.moves_of}
+        others |= {"translation": not settings.translation, "steps": not settings.steps}
+        name = next((name for name, is_wrong in others.items() if is_wrong), None)
+        if name is not None:
+            words = flag(name, getattr(settings, name))
+            raise ConfigError(f"{words}: a pose is scored where the model itself moves the camera: leave it out")
+
+
+def _warn_of_model(basis: Basis) -> None:
+    """Log what the model was not made for: replies without room for its thoughts, and more images than views."""
+    settings = basis.settings
+    is_own = own_view_settings(settings.model) is not None
+    unbounded = basis.policy is None and settings.max_new_tokens == "auto" and not is_own
+    if unbounded and NAMES_OF_REASONERS.search(Path(settings.model).name):
+        log.warning(
+            "%s seems to reason before it replies: add --max-new-tokens %d, or its thoughts leave no room for a reply",
+            settings.model, TOKENS_FOR_THOUGHTS,
+        )  # fmt: skip
+    more = " and ".join([*settings.see[1:], *(["boxes of objects"] if settings.boxes else [])])
+    if more and is_own and (basis.policy is None or basis.model is not None):
+        log.warning("%s was trained on views alone, without %s: do not rely on its answers", settings.model, more)

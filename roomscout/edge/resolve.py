@@ -1,0 +1,174 @@
+"""From values by the names of settings, as flags, YAML, run.json or Python give them, to `Settings`: `resolve`."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from roomscout.base.errors import ConfigError
+from roomscout.base.text import did_you_mean, on_disk
+from roomscout.base.wording import flag
+from roomscout.data.benchmark_names import benchmark_names
+from roomscout.edge.conflicts import require_no_conflict
+from roomscout.edge.declaring import Role
+from roomscout.edge.sections import FILTERS
+from roomscout.edge.settings import (
+    ANSWER_SETTINGS,
+    CONVERSION,
+    DEFAULTS,
+    HINTS,
+    SETTINGS,
+    SEVERAL,
+    Settings,
+    names_of,
+)
+from roomscout.edge.types import CHECKPOINT
+from roomscout.models import EMBEDDED
+
+Source = str | Mapping[str, str]
+"""Where values are from, or where each is by its name."""
+
+
+def resolve(
+    given: Mapping[str, Any], saved: Settings | None = None, source: Source = "", one_scan: bool = False
+) -> Settings:
+    """The settings of a run: the `given` values over those that were `saved` when it began, or over the defaults, with
+    absolute paths, and in a resumed run with each "auto" as it was resolved then. A new run resolves the others when it
+    is planned, by its checkpoint and its questions.
+
+    Raises ConfigError for a value that is invalid, for settings that conflict, also with a run about `one_scan`, and
+    for those that would change the answers or records of the saved run."""
+    settings = _read(given, source)
+    if saved is not None:
+        settings = replace(saved, **{name: getattr(settings, name) for name in given})
+    require_no_conflict(settings, saved is not None, one_scan)
+    settings = _located(settings)
+    return settings if saved is None else _as_begun(saved, settings)
+
+
+def read_saved(values: Mapping[str, Any], source: str) -> Settings:
+    """The settings that were saved as JSON values, as they are; raises ConfigError, which names the source."""
+    return _read(values, source)
+
+
+def changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Settings with some values that model or policy decide; raises ConfigError for one that is invalid."""
+    values = dict[str, Any]()
+    for name, value in changes.items():
+        adapter = _adapters(name)
+        try:
+            values[name] = adapter.validate_python(_several(name, value))
+        except ValidationError as error:
+            raise ConfigError(_in_words(name, list(error.errors()), value)) from None
+    return replace(settings, **values)
+
+
+@cache
+def _all_settings() -> TypeAdapter:
+    return TypeAdapter(Settings)
+
+
+@cache
+def _adapters(name: str) -> TypeAdapter:
+    return TypeAdapter(HINTS[name], config=CONVERSION)
+
+
+def _read(values: Mapping[str, Any], source: Source) -> Settings:
+    """The settings with these values, converted to their types; raises ConfigError naming each that is invalid."""
+    unknown = [name for name in values if name not in SETTINGS]
+    known = {name: _several(name, value) for name, value in values.items() if name in SETTINGS}
+    by_name: dict[str, list[Any]] = {}  # a union has one problem per member
+    try:
+        settings: Settings = _all_settings().validate_python(known)
+    except ValidationError as error:
+        for problem in error.errors():
+            by_name.setdefault(str(problem["loc"][0]), []).append(problem)
+    problems = {name: _in_words(name, problems, values[name]) for name, problems in by_name.items()}
+    problems |= {name: _no_such(name) for name in unknown}
+    if not problems:
+        return settings
+    texts = list[str]()
+    for name, why in problems.items():
+        origin = source if isinstance(source, str) else source.get(name, "")
+        is_new = origin and not any(text.startswith(origin) for text in texts)
+        texts.append(f"{origin}: {why}" if is_new else why)
+    raise ConfigError("; ".join(texts))
+
+
+def _several(name: str, value: Any) -> Any:
+    """The value of a setting that takes several; one text stands for a list of one."""
+    return (str(value),) if name in SEVERAL and isinstance(value, str | Path) else value
+
+
+def _no_such(name: str) -> str:
+    fix = did_you_mean(flag(name), map(flag, SETTINGS), "--help lists all of them")
+    return f"there is no setting {flag(name)}; {fix}"
+
+
+def _in_words(name: str, problems: list[Any], value: Any) -> str:
+    """What is wrong with a setting, as pydantic or a function of edge/types.py says it."""
+    said = [problem["msg"] for problem in problems]
+    own = [text.removeprefix("Value error, ") for text in said if text.startswith("Value error, ")]
+    if own:
+        return f"{flag(name)} {own[0]}"
+    first, *others = dict.fromkeys(text.removeprefix("Input should be ") for text in said)
+    got = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return f"{flag(name)}: {' or '.join([said[0].replace(first, '') + first, *others])}, got {got}"
+
+
+def _located(settings: Settings) -> Settings:
+    """Settings that name files by absolute paths, with `~` expanded, so that a run can be resumed from any folder."""
+    paths: dict[str, Any] = {name: absolute(value) for name, value in vars(settings).items() if isinstance(value, Path)}
+    paths["scan_root"] = scan_root_of(settings.scan_root, settings.questions)
+    for name in ("benchmark", "actions", "policy"):
+        paths[name] = _code_located(getattr(settings, name))
+    folder = absolute(Path(settings.model))
+    if settings.loads_weights and settings.model != EMBEDDED and folder.is_dir():
+        paths["model"] = str(folder)
+    if settings.benchmark not in benchmark_names() and absolute(Path(settings.benchmark)).is_dir():
+        paths["benchmark"] = str(absolute(Path(settings.benchmark)))
+    return replace(settings, **paths)
+
+
+def scan_root_of(scan_root: Path, questions: Path | None) -> Path:
+    """The absolute scan root: the folder of the question file if the default one is not there."""
+    root = absolute(scan_root)
+    if questions is not None and scan_root == DEFAULTS["scan_root"] and not root.is_dir():
+        return absolute(questions).parent
+    return root
+
+
+def _code_located(name: str | None) -> str | None:
+    """`path/to/file.py:NAME` with an absolute path; any other name as it is."""
+    source, _, attribute = (name or "").rpartition(":")
+    return f"{absolute(Path(source))}:{attribute}" if source.endswith(".py") else name
+
+
+def absolute(path: Path) -> Path:
+    """An absolute path, with `~` expanded."""
+    return on_disk(path.expanduser().absolute())
+
+
+def _as_begun(begun: Settings, wanted: Settings) -> Settings:
+    """`wanted` with each "auto" as resolved when the run began. Raises ConfigError naming the flags that would change
+    answers or records."""
+    begun = _located(begun)
+    if begun.model != wanted.model:
+        raise ConfigError(f"the run was begun with {begun.model}, not {wanted.model}: resume it with {begun.model}")
+    undecided = [name for name in SETTINGS if SETTINGS[name].resolved and getattr(wanted, name) in ("auto", CHECKPOINT)]
+    wanted = replace(wanted, **{name: getattr(begun, name) for name in undecided})
+    for names, what in ((ANSWER_SETTINGS, "answers"), (names_of(Role.RECORD), "the records")):
+        differing = [name for name in names if _compared(begun, name) != _compared(wanted, name)]
+        if differing:
+            flags = ", ".join(map(flag, differing))
+            raise ConfigError(f"{flags} would change {what} of this run: leave out to resume it, or start a new run")
+    return wanted
+
+
+def _compared(settings: Settings, name: str) -> Any:
+    """A setting's value; filters compare as sets, since questions are asked in the order of their source."""
+    value = getattr(settings, name)
+    return frozenset(value) if name in FILTERS and isinstance(value, tuple) else value
