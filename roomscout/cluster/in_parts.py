@@ -14,7 +14,7 @@ from typing import Any
 from roomscout.agent.console import log_to_file
 from roomscout.agent.loop import log_failure
 from roomscout.agent.progress import Progress
-from roomscout.agent.running import Outcome, begin_folder, opened_again, report, require_same_scans
+from roomscout.agent.session import Outcome, begin_folder, opened_again, report, require_same_scans
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
 from roomscout.cluster.chunks import QUEUE_FOLDER, ChunkQueue, chunks_of
@@ -23,7 +23,6 @@ from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, 
 from roomscout.data.parts import Part
 from roomscout.data.scans import missing_scans
 from roomscout.edge.dividing import DividedRun, as_asked, values_of_part
-from roomscout.edge.settings import flags_of
 from roomscout.runs import RunError
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, kinds_by_id, sessions_of, take_part
@@ -128,7 +127,7 @@ class Parts:
         self.log: RunWriter | None = None
         self.kinds = kinds_by_id(run.questions.here)
         if run.folder is not None:
-            self.log = opened_again(run.folder, flags_of(run.changed), run.settings["retry_failed"], stack)
+            self.log = opened_again(run, stack)
             require_same_scans(self.log, run.questions, run.world)
             self.log.note_resumption(dict(run.changed), None, self.log.facts.price)
             self._log_to_folder(self.log)
@@ -147,13 +146,13 @@ class Parts:
         run_log = self.log
         stopped = list[Part]()
         left = self._divided(workers.workers)
-        retries = self.run.settings["retry_failed"]
+        retries = self.run.retry_failed
         bar = self.run.settings["log_level"] != "result"
         rows = [*run_log.rows, *_unmerged(run_log, retries)]
         log.info("%s, %d at a time", counted(len(left), "part"), min(workers.workers, len(left)))
         root = run_log.folder / PARTS_FOLDER
         questions = run_log.folder / QUESTIONS_FILE
-        calls = {part: (values_of_part(self.run, str(part), root, questions), probe) for part in left}
+        calls = {part: (values_of_part(self.run, str(part), root, questions), probe, retries) for part in left}
         episodes = self.run.questions.episodes
         benchmark = self.run.questions.benchmark
         with Progress(episodes, rows, bar, benchmark=benchmark) as progress:
@@ -183,8 +182,7 @@ class Parts:
             raise found
         if found == DIED:
             raise ClusterError("no worker can be started")
-        record, renderer = found
-        run_log = begin_folder(as_asked(self.run, record), self.run.questions, renderer)
+        run_log = begin_folder(as_asked(self.run, found), self.run.questions)
         self.stack.callback(run_log.close)
         self._log_to_folder(run_log)
         return run_log

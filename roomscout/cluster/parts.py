@@ -7,19 +7,19 @@ folder.
 import gc
 import socket
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from roomscout.agent.console import lines_kept_for_log
-from roomscout.agent.running import Loaded, Queue, load, main_vsi_bench_loop, taken_over
+from roomscout.agent.loop import main_vsi_bench_loop
+from roomscout.agent.opening import Opened, open_run, taken_over
+from roomscout.agent.session import Queue
 from roomscout.agent.spec import RecordSpec, RunSpec
 from roomscout.cluster.chunks import QUEUE_FOLDER, ChunkQueue
 from roomscout.data.parts import Part
 from roomscout.edge.dividing import plan_part
-from roomscout.rendering.renderers import RendererStart
 from roomscout.runs import RunError, RunInUse
 from roomscout.runs.reader import RunReader, find_part
 
@@ -30,43 +30,38 @@ UNLOCKED_WITHIN_S = 180.0
 """How long a part may stay locked by a lost worker. NFS releases the locks of a dead machine after some 90 seconds."""
 
 
-def resolve(values: Mapping[str, Any], probe: Path) -> tuple[RecordSpec, str | None]:
-    """What run.json says of a run with these settings, with each "auto" resolved on this machine, and its renderer;
-    raises the errors of `plan`, and RenderError."""
+def resolve(values: Mapping[str, Any], probe: Path) -> RecordSpec:
+    """What run.json says of a run with these settings, with each "auto" resolved on this machine; raises the errors of
+    `plan`."""
     require_visible(probe)
-    spec = plan_part(values, None)
-    if spec.world.films is not None:
-        return spec.record, None
-    with ExitStack() as stack:
-        begun = RendererStart(spec.world.renderer or "auto", spec.world.cuda_device)
-        stack.callback(begun.close)
-        return spec.record, begun.renderer().name
+    return plan_part(values, None).record
 
 
 class _Kept:
-    """What the last run of this process has loaded: the next one takes over its model and its scans if they are the
+    """What the last run of this process has opened: the next one takes over its model and its scans if they are the
     same, as in the cells of a study."""
 
     spec: RunSpec | None = None
-    loaded: Loaded | None = None
-    stack = ExitStack()
+    opened: Opened | None = None
 
-    def loaded_for(self, spec: RunSpec) -> Loaded:
-        """What a run needs, loaded as far as it is not there."""
-        if self.spec is not None and self.loaded is not None:
-            self.loaded = taken_over(self.spec, self.loaded, spec)
-        if self.loaded is None:
-            self.stack.close()
-            gc.collect()  # before another model takes the memory
-            self.loaded = load(spec, self.stack)
+    def opened_for(self, spec: RunSpec) -> Opened:
+        """What a run needs, opened as far as it is not there."""
+        taken = None
+        if self.spec is not None and self.opened is not None:
+            taken = taken_over(self.spec, self.opened, spec)
+            if taken is None:
+                self.opened.close()
+                self.opened = None
+                gc.collect()  # before another model takes the memory
+        self.opened = taken or open_run(spec)
         self.spec = spec
-        return self.loaded
+        return self.opened
 
 
 _kept = _Kept()
 
 
-def answer(values: Mapping[str, Any], probe: Path) -> int:
+def answer(values: Mapping[str, Any], probe: Path, retry_failed: bool) -> int:
     """Begin or resume the part that the settings name, once no lost worker holds its lock, with questions from the
     queue of its run; returns the status and raises the errors of `plan` and `main_vsi_bench_loop`."""
     require_visible(probe)
@@ -77,7 +72,7 @@ def answer(values: Mapping[str, Any], probe: Path) -> int:
         try:
             with lines_kept_for_log():
                 folder = find_part(root, part.number, part.of)
-                spec = plan_part(values, folder)
+                spec = plan_part(values, folder, retry_failed)
                 chunks = ChunkQueue(root / QUEUE_FOLDER, spec.questions.here, part.of)
                 done = {(row.id, row.sample) for row in RunReader(folder).rows if not row.failed} if folder else set()
                 samples = range(1, spec.questions.samples + 1)
@@ -85,8 +80,8 @@ def answer(values: Mapping[str, Any], probe: Path) -> int:
                 if not (first := first or chunks.take(part.number, spec.schedule.batch_size)):
                     return 0
                 queue = Queue(first, partial(chunks.take, part.number))
-                loaded = _kept.loaded_for(spec)
-                return main_vsi_bench_loop(spec, show_progress=False, loaded=loaded, queue=queue).status
+                opened = _kept.opened_for(spec)
+                return main_vsi_bench_loop(spec, show_progress=False, opened=opened, queue=queue).status
         except RunInUse:
             if time.monotonic() > deadline:
                 raise
@@ -105,5 +100,5 @@ def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
         time.sleep(POLL_S)
 
 
-CALLS = {"resolve": resolve, "answer": answer}
+CALLS: dict[str, Callable[..., Any]] = {"resolve": resolve, "answer": answer}
 """What a worker can be asked to do."""

@@ -12,14 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from roomscout import UpAxis
+from roomscout.agent.spec import WorldSpec
 from roomscout.data.boxes import ObjectBox, SceneBoxes
 from roomscout.data.pictures import Picture
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question, QuestionError
 from roomscout.data.starts import Start
-from roomscout.envs.library import CameraSettings, draw_first_view, draw_start
+from roomscout.envs.library import draw_first_view, draw_start
+from roomscout.rendering.geometry import Geometry
 from roomscout.rendering.renderers import Renderer
-from roomscout.rendering.scene import Scene
+from roomscout.rendering.scene import Scene, make_scene, upright
 from roomscout.rendering.views import FirstView
 from roomscout.rooms import QUESTIONS_PER_TYPE, Room, make_room, room_questions
 from roomscout.rooms.benchmark import BENCHMARK
@@ -54,18 +57,21 @@ class EndlessRooms:
     all types and the furnished level by default. Raises QuestionError for others."""
 
     def __init__(
-        self, renderer: Renderer, camera: CameraSettings, levels: Sequence[str] = (), types: Sequence[str] = ()
+        self, renderer: Renderer, world: WorldSpec, levels: Sequence[str] = (), types: Sequence[str] = ()
     ) -> None:
         self.renderer = renderer
-        self.camera = camera
+        self.camera = world.camera
         self.cache_bytes = 0.0
+        self._up: UpAxis = "z" if world.up_axis == "auto" else world.up_axis
+        self._scale = world.scale
         self._levels = list(levels) or [FURNISHED.name]
         self._types = list(types) or list(QUESTIONS_PER_TYPE)
         self._pictures = TemporaryDirectory(prefix="endless_rooms_")
         self._drawn = deque[Path]()
-        for what, given, known in (("level", self._levels, LEVELS), ("type", self._types, TYPES)):
-            if unknown := [name for name in given if name not in known]:
-                raise QuestionError(f"there are no endless rooms of the {what} {unknown[0]}: use {', '.join(known)}")
+        for what, names, possible in (("level", self._levels, LEVELS), ("type", self._types, TYPES)):
+            unknown = [name for name in names if name not in possible]
+            if unknown:
+                raise QuestionError(f"there are no endless rooms of the {what} {unknown[0]}: use {', '.join(possible)}")
         self._places: OrderedDict[tuple[str, str], Future[_Place]] = OrderedDict()
         self._lock = Lock()
         self._known = lru_cache(ROOMS_KEPT)(self._question)
@@ -76,16 +82,17 @@ class EndlessRooms:
         if number >= END:
             raise QuestionError(f"endless rooms have numbers below {END}, not {number}")
         with self._making[number % ROOMS_KEPT]:
-            known = self._known(number)
-            return known if all(Path(each.file).exists() for each in known.images) else self._question(number)
+            question = self._known(number)
+            is_whole = all(Path(picture.file).exists() for picture in question.images)
+            return question if is_whole else self._question(number)
 
     def _question(self, number: int) -> Question:
         rng = np.random.default_rng([ENDLESS, number])
         level = self._levels[int(rng.integers(len(self._levels)))]
         for index in range(ATTEMPTS):
             room = _room(level, ENDLESS + number, index)
-            asked = dict.fromkeys((each for each in self._types if each != VIEW_FINDING.name), 1)
-            rows = room_questions(room, (ENDLESS + number, index), asked)
+            one_each = dict.fromkeys((name for name in self._types if name != VIEW_FINDING.name), 1)
+            rows = room_questions(room, (ENDLESS + number, index), one_each)
             if VIEW_FINDING.name in self._types and rng.random() * (len(rows) + 1) < 1:
                 with suppress(ValueError):  # a room without a view to find
                     rows = [self._view_to_find(room, (ENDLESS + number, index))]
@@ -99,7 +106,8 @@ class EndlessRooms:
         """A question with its picture, of which only the latest are kept as files."""
         scene = room.scene
         row = view_finding(room, scene, seed)
-        write_picture(scene, row, file := Path(self._pictures.name) / f"{room.name}.png")
+        file = Path(self._pictures.name) / f"{room.name}.png"
+        write_picture(scene, row, file)
         self._drawn.append(file)
         if len(self._drawn) > PICTURES_KEPT:
             self._drawn.popleft().unlink(missing_ok=True)
@@ -125,13 +133,13 @@ class EndlessRooms:
     def _place(self, question: Question) -> _Place:
         key = (question.dataset, question.scene_name)
         with self._lock:
-            known = self._places.get(key)
-            place: Future[_Place] = known or Future()
+            before = self._places.get(key)
+            place: Future[_Place] = before or Future()
             self._places[key] = place
             self._places.move_to_end(key)
             if len(self._places) > ROOMS_KEPT:
                 self._places.popitem(last=False)
-        if known is None:
+        if before is None:
             try:
                 place.set_result(self._made(*key))
             except BaseException as error:
@@ -142,7 +150,9 @@ class EndlessRooms:
         return place.result()
 
     def _made(self, level: str, name: str) -> _Place:
-        scene = _room_of(level, name).scene
+        mesh = _room_of(level, name).mesh
+        geometry = Geometry(mesh.vertices, mesh.faces, mesh.colours)
+        scene = make_scene(name, upright(geometry, self._up, self._scale))  # as if it were a scan file
         return _Place(scene, draw_first_view(scene, self.renderer, self.camera))
 
 

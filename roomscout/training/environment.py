@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -10,26 +9,26 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from PIL import Image
 
+from roomscout.agent.opening import Opened, open_run
 from roomscout.agent.policies import Decision
-from roomscout.agent.running import library_of, make_scans
-from roomscout.agent.spec import QuestionSpec
-from roomscout.agent.state import QuestionState, Rules, Status
+from roomscout.agent.spec import RunSpec, WorldSpec
+from roomscout.agent.state import QuestionState, Status
 from roomscout.agent.turns import failing
-from roomscout.base.errors import ConfigError
 from roomscout.base.shots import PICTURE
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.questions import Question, Selection, normalized
 from roomscout.edge.api import settings_in_python
-from roomscout.edge.conflicts import require_no_conflict
-from roomscout.edge.draft import Draft
-from roomscout.edge.parts import asked_by
+from roomscout.edge.asked import selected
+from roomscout.edge.plan import plan
+from roomscout.edge.request import Request
 from roomscout.edge.sections import ControlSettings, QuestionSettings, RenderSettings
 from roomscout.edge.settings import SETTINGS, Settings, names_in
 from roomscout.envs.actions import CameraAction
+from roomscout.envs.films import FilmLibrary
 from roomscout.envs.library import SceneLibrary
 from roomscout.models import Reply
 from roomscout.models import conversation as kept
-from roomscout.rendering.renderers import make_renderer
+from roomscout.rendering.renderers import Renderer
 from roomscout.rendering.views import SurfaceCoverage
 from roomscout.training.endless import EndlessRooms
 
@@ -121,45 +120,41 @@ def is_whole(value: object) -> bool:
 
 @dataclass
 class World:
-    """What all episodes of an environment share: questions, scans, and the rules. Its renderer lives until `close`."""
+    """What all episodes of an environment share: the spec of a run, and what it has opened, until nobody uses it."""
 
-    questions: Sequence[Question]
-    rooms: EndlessRooms | None
-    library: SceneLibrary
-    rules: Rules
-    steps: int
-    benchmark: str
-    resources: ExitStack
+    spec: RunSpec
+    opened: Opened
     users: int = 0
     drawn: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
+    @property
+    def questions(self) -> Sequence[Question]:
+        """The questions, none of endless ones."""
+        return self.spec.questions.asked.questions
+
+    @property
+    def library(self) -> SceneLibrary:
+        """The scenes of the questions."""
+        assert not isinstance(self.opened.library, FilmLibrary), "episodes are in scans"
+        return self.opened.library
+
+    @property
+    def rooms(self) -> EndlessRooms | None:
+        """The endless rooms, if the questions are about those."""
+        return self.library if isinstance(self.library, EndlessRooms) else None
+
     @classmethod
     def of(cls, questions: Any, endless: bool, settings: Mapping[str, Any]) -> Self:
-        """Start the renderer, and read the questions and the prompts; raises what `RoomEnv` raises."""
-        given, asked = _asked(questions, endless, settings)
-        require_no_conflict(given)
-        benchmark = find_benchmark(given.benchmark)
-        asked_here = Selection.all_of([]) if asked is None else asked
-        _require_scored(asked_here.questions)
-        spec = QuestionSpec(asked_here, asked_here.questions, 1, benchmark, is_one=False)
-        draft = Draft(given, None, spec).resolved(loads="model" in settings)
-        draft.require_answers()
-        world = draft.world
-        rules = draft.rules
-        rooms = None
-        with ExitStack() as stack:
-            renderer = make_renderer(world.renderer or "auto", world.cuda_device)
-            stack.callback(renderer.close)
-            library: SceneLibrary
-            if asked is None:
-                library = rooms = EndlessRooms(renderer, world.camera, given.datasets, given.question_types)
-            else:
-                if world.makes_scans:
-                    make_scans(spec, world)
-                scans = library = library_of(world, renderer)
-                stack.callback(scans.close)
-            resources = stack.pop_all()
-        return cls(list(asked_here.questions), rooms, library, rules, given.steps, given.benchmark, resources)
+        """Open what a run about these questions would open, but for its model; raises what `RoomEnv` raises."""
+        chosen, selection = _asked(questions, endless, settings)
+        _require_scored(selection.questions)
+
+        def rooms_without_end(world: WorldSpec, renderer: Renderer) -> EndlessRooms:
+            return EndlessRooms(renderer, world, chosen.datasets, chosen.question_types)
+
+        library = rooms_without_end if endless else None
+        spec = plan(chosen, request=Request(selection, caller_replies=True, make_library=library))
+        return cls(spec, open_run(spec))
 
     def draw(self, seed: int | None) -> int:
         """The number of a question drawn with this seed, or the next of a fixed random series."""
@@ -172,29 +167,29 @@ class World:
 
     def question(self, which: Question | str | int) -> Question:
         """A question by id or number, from 0: its position, or a seed in endless rooms; raises EnvError."""
-        known = self.known(which)
-        if isinstance(known, Question):
-            return known
+        question = self.known(which)
+        if isinstance(question, Question):
+            return question
         assert self.rooms is not None, "only endless rooms have questions that are not known"
-        return self.rooms.question(known)
+        return self.rooms.question(question)
 
     def known(self, which: Question | str | int) -> Question | int:
         """The question, or its number in endless rooms, of which none is made; raises EnvError."""
         if isinstance(which, Question):
-            (question,) = normalized([which], find_benchmark(self.benchmark))
+            (question,) = normalized([which], self.spec.questions.benchmark)
             _require_scored([question])
             return question
         if isinstance(which, str):
-            found = next((each for each in self.questions if each.id == which), None)
+            chosen = next((question for question in self.questions if question.id == which), None)
         elif not is_whole(which):
             raise EnvError(f"a question is a Question, an id or a number, got {which!r}")
         elif self.rooms is not None and which >= 0:
             return which
         else:
-            found = self.questions[which] if 0 <= which < len(self.questions) else None
-        if found is None:
+            chosen = self.questions[which] if 0 <= which < len(self.questions) else None
+        if chosen is None:
             raise EnvError(f"the environment has no question {which!r}: it has {len(self.questions)} questions")
-        return found
+        return chosen
 
 
 class RoomEnv:
@@ -261,11 +256,13 @@ class RoomEnv:
         if self._closed:
             raise EnvError("the environment is closed: make another")
         world = self._world
-        asked = world.question(world.draw(seed) if question is None else question)
+        which = world.draw(seed) if question is None else question
+        asking = world.question(which)
         self._forget()
-        mover = world.rules.mover
-        steps = world.steps if mover is None else mover.moves(asked, 1, world.steps)
-        state = QuestionState(1, asked, steps, rules=world.rules)
+        rules = world.spec.rules
+        most = world.spec.schedule.steps
+        steps = most if rules.mover is None else rules.mover.moves(asking, 1, most)
+        state = QuestionState(1, asking, steps, rules=rules)
         state.reset(world.library)
         self._state, self._given, self._coverage = state, 0, None
         if self.rewards.progress:
@@ -273,7 +270,7 @@ class RoomEnv:
             self._nearness = 0.0
             self._nearer()  # a start that has one of both
         if self.rewards.coverage:
-            self._coverage = SurfaceCoverage(world.library.scene_of(asked))
+            self._coverage = SurfaceCoverage(world.library.scene_of(asking))
             self._new_surface()
         self._move_unasked()
         return self._new_messages()
@@ -315,7 +312,7 @@ class RoomEnv:
             self._forget()
             self._world.users -= 1
             if not self._world.users:
-                self._world.resources.close()
+                self._world.opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -380,30 +377,29 @@ class RoomEnv:
         return self._coverage.share - before
 
 
-def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[Settings, Selection | None]:
-    """The settings and the questions of an environment, None for endless ones; raises ConfigError."""
+def _asked(questions: Any, endless: bool, settings: Mapping[str, Any]) -> tuple[Settings, Selection]:
+    """The settings and the questions of an environment, none of endless ones; raises EnvError or ConfigError."""
     if settings.get("keep_views") is not None:
-        raise ConfigError(
+        raise EnvError(
             "keep_views changes messages that step has returned before, but trainers append what it returns: leave it "
             "out"
         )
-    if refused := [name for name in settings if name in SETTINGS.keys() - TAKEN]:
-        raise ConfigError(
-            f"{refused[0]} has no effect on an episode, which ends before a run would use it: leave it out"
-        )
+    refused = [name for name in settings if name in SETTINGS.keys() - TAKEN]
+    if refused:
+        raise EnvError(f"{refused[0]} has no effect on an episode, which ends before a run would use it: leave it out")
     if endless:
         chosen = [name for name in CHOOSE if name in settings] + (["questions"] if questions is not None else [])
         if chosen:
-            raise ConfigError(f"{chosen[0]} chooses among questions, and endless rooms have new ones: leave it out")
+            raise EnvError(f"{chosen[0]} chooses among questions, and endless rooms have new ones: leave it out")
         if settings.get("benchmark", "rooms") != "rooms":
-            raise ConfigError(f"endless rooms are of the benchmark rooms, not {settings['benchmark']}: leave it out")
-        return settings_in_python({"batch": True}, {**settings, "benchmark": "rooms"}), None
-    if questions is None or isinstance(questions, str | Path):
-        file = {} if questions is None else {"questions": questions}
-        given = settings_in_python({"batch": True, **file}, settings)
-        return given, asked_by(vars(given))
-    given = settings_in_python({"batch": True}, settings)
-    return given, Selection.all_of(normalized(questions, find_benchmark(given.benchmark)))
+            raise EnvError(f"endless rooms are of the benchmark rooms, not {settings['benchmark']}: leave it out")
+        return settings_in_python({}, {**settings, "benchmark": "rooms"}), Selection.all_of([])
+    file = {"questions": questions} if isinstance(questions, str | Path) else {}
+    resolved = settings_in_python(file, settings)
+    benchmark = find_benchmark(resolved.benchmark)
+    if questions is None or file:
+        return resolved, selected(resolved, benchmark)
+    return resolved, Selection.all_of(normalized(questions, benchmark))
 
 
 def _require_scored(questions: Iterable[Question]) -> None:

@@ -38,9 +38,9 @@ class VectorEnv:
         chosen = self._each(questions, where, "questions")
         drawn = self._each(seeds, where, "seeds")
         world = self.envs[0]._world
-        asked = [world.draw(seed) if q is None else q for q, seed in zip(chosen, drawn, strict=True)]
-        asked = [world.known(each) for each in asked]  # all are checked before any begins
-        return self._map(self._begin, where, asked)
+        which = [world.draw(seed) if q is None else q for q, seed in zip(chosen, drawn, strict=True)]
+        questions_here = [world.known(question) for question in which]  # all are checked before any begins
+        return self._map(self._begin, where, questions_here)
 
     def step(self, replies: Sequence[str | Reply | None] | Mapping[int, str | Reply]) -> list[Step]:
         """Take a turn in each environment that has a reply: a list, with None for none, or replies by position. The
