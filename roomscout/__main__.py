@@ -4,4 +4,4 @@ import sys
 
 from roomscout.command.main import main
 
-sys.exit(main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:], console=True))

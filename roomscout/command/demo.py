@@ -1,18 +1,25 @@
-"""--demo: the embedded model on procedural rooms, compared with the same model blind."""
+"""The verb `demo`: the embedded model on procedural rooms, compared with the same model blind."""
 
 import logging
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from roomscout.agent.running import Outcome
-from roomscout.base.errors import ConfigError
+from roomscout.agent.console import lines_kept_for_log
+from roomscout.agent.loop import main_vsi_bench_loop
+from roomscout.agent.session import Outcome
+from roomscout.base.errors import UsageError
 from roomscout.base.text import RESULT
+from roomscout.base.wording import flag
+from roomscout.command import words
+from roomscout.command.reports import complete
 from roomscout.data.scans import LAYOUTS, scan_of
-from roomscout.edge.conflicts import require_no_conflict
 from roomscout.edge.flags import Given
-from roomscout.edge.planning import run
-from roomscout.edge.reading import changed, located
+from roomscout.edge.plan import plan
+from roomscout.edge.resolve import resolve
 from roomscout.edge.settings import Settings
 from roomscout.models import EMBEDDED
 from roomscout.rooms import QUESTIONS_FILE, QUESTIONS_PER_TYPE, kept_rooms
@@ -21,41 +28,59 @@ from roomscout.runs.reader import RunReader
 log = logging.getLogger(__name__)
 
 DEMO_ROOMS = 4
+NOT_OF_DEMO = ("questions", "name", "shard", "gpus", "ray")
+"""Settings that make no sense where the demo has its own rooms, and two runs."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The verb `demo`; returns its exit status."""
+    given = words.read("demo", arguments)
+    settings = demo_settings(given)
+    words.print_lines(settings)
+    return [complete(outcome, settings) for outcome in run_demo(settings)][-1]
 
 
 def demo_settings(given: Given) -> Settings:
     """The given settings over the demo's: the embedded model unless a policy is given, all turns batched, and rooms of
-    `kept_rooms` with a question of each type at most. Raises ConfigError if those cannot be written."""
-    defaults = Settings(demo=True, max_batched_turns="all", model=EMBEDDED)
-    settings = changed(defaults, **given.settings)
-    if settings.policy is not None and "model" not in given.settings:
-        settings = changed(settings, model=Settings.model)
-    settings = located(settings)
-    require_no_conflict(settings)
+    `kept_rooms` with a question of each type at most. Raises UsageError if those cannot be written, or for other
+    questions."""
+    chosen = [name for name in NOT_OF_DEMO if given.settings.get(name) not in (None, False)]
+    if chosen:
+        raise UsageError(f"{flag(chosen[0])} conflicts with the demo, which has rooms of its own: leave it out")
+    usual: dict[str, Any] = {"max_batched_turns": "all"}
+    if given.settings.get("policy") is None:
+        usual["model"] = EMBEDDED
+    settings = resolve({**usual, **given.settings}, source=given.sources)
+    if settings.on_video:
+        raise UsageError("the demo has no videos: leave out --present video")
     root = settings.log_root
     one_each = dict.fromkeys(QUESTIONS_PER_TYPE, 1)
     try:
         rooms = kept_rooms(root, DEMO_ROOMS, settings.seed, one_each)
     except OSError as error:
-        raise ConfigError(f"--log-root {root}: rooms cannot be written there ({error.strerror})") from None
-    return changed(settings, demo=False, batch=True, questions=rooms / QUESTIONS_FILE, scan_root=rooms)
+        raise UsageError(f"--log-root {root}: rooms cannot be written there ({error.strerror})") from None
+    return replace(settings, questions=rooms / QUESTIONS_FILE, scan_root=rooms)
 
 
 def run_demo(settings: Settings) -> list[Outcome]:
     """Ask about generated rooms, blind and then with views, and log both scores; the last outcome has the status."""
-    shows_progress = settings.log_level != "result"
     if settings.renderer == "blind":
-        return [run(settings, show_progress=shows_progress)]
+        return [_run(settings)]
     log.log(RESULT, "BLIND: the questions with grey views, as a baseline")
-    blind = run(changed(settings, renderer="blind"), show_progress=shows_progress)
+    blind = _run(replace(settings, renderer="blind"))
     if blind.status:
         return [blind]
     log.log(RESULT, "SEEING: the same questions with real views")
-    seeing = run(settings, show_progress=shows_progress)
+    seeing = _run(settings)
     if seeing.status < 2 and seeing.folder is not None:
         for line in (overalls(seeing.folder), *next_steps(seeing.folder, settings.scan_root)):
             log.log(RESULT, "%s", line)
     return [blind, seeing]
+
+
+def _run(settings: Settings) -> Outcome:
+    with lines_kept_for_log():
+        return main_vsi_bench_loop(plan(settings), settings.log_level != "result")
 
 
 def overalls(folder: Path) -> str:

@@ -3,52 +3,49 @@
 import errno
 import signal
 import sys
+from collections.abc import Sequence
 
-from roomscout.base.errors import ConfigError
+from roomscout import __version__
+from roomscout.base.errors import ConfigError, Refusal, UsageError
 from roomscout.base.extras import EXTRA_OF, needs
 from roomscout.base.interrupts import INTERRUPTS, deferred_interrupts, raise_at_interrupts
 
+HELP = {"-h", "--help"}
 
-def main(argv: list[str]) -> int:
-    """Run the command with these arguments and return its exit status. 0: all questions finished; 1: some failed; 2:
-    cannot run, write or continue; 3: unexpected error; 130: interrupted."""
+
+def main(argv: Sequence[str], console: bool = False) -> int:
+    """Run the command with these arguments, a verb first or flags alone, and return its exit status. 0: all questions
+    finished; 1: some failed; 2: cannot run, write or continue; 3: unexpected error; 130: interrupted. Without a verb,
+    its help lists all flags, or as a `console` command the verbs."""
     interrupted = raise_at_interrupts()  # clusters send SIGTERM, which stops a run like Ctrl-C
-    refusals: tuple[type[Exception], ...] = (ConfigError,)
     try:
         with deferred_interrupts():  # in the midst of an import they would end in a traceback
-            from roomscout.command.verbs import overview, read_verb, show_all_flags
+            from roomscout.command import verbs
         if not argv:
-            print(overview())
+            print(verbs.overview())
             return 2
-        flags, command = read_verb(argv)
-        if command is not None:
-            return command(flags)
+        asks_help = not HELP.isdisjoint(argv)
+        if argv[0] == "version" or (argv[0].startswith("-") and "--version" in argv):
+            print(f"roomscout {__version__}")
+            return 0
+        if argv[0] == "help" and len(argv) > 1:
+            verbs.find_verb(argv[1])
+            return verbs.show_verb(argv[1])
+        if argv[0] == "help" or (console and asks_help and argv[0].startswith("-")):
+            print(verbs.overview())
+            return 0
+        if argv[0].startswith("-"):
+            if asks_help:
+                return verbs.show_all_flags()
+            with deferred_interrupts():
+                from roomscout.command.script import in_verbs
+            argv = in_verbs(argv)
+        verb = verbs.find_verb(argv[0])
+        if asks_help and not (verb.parts and argv[1:2] and argv[1] not in HELP):
+            return verbs.show_verb(argv[0])
         with deferred_interrupts():
-            from roomscout.edge.flags import parse_command_line
-            from roomscout.edge.reading import read_settings
-        given = parse_command_line(flags)
-        if given.help:
-            return show_all_flags(vars(read_settings(given.settings)))
-        with deferred_interrupts():  # imported here, so that --help stays instant
-            from roomscout.agent.console import lines_kept_for_log
-            from roomscout.agent.loop import answer_questions
-            from roomscout.agent.running import finish, start
-            from roomscout.command.reports import complete
-            from roomscout.command.runs import REFUSALS, answer_several, session_of
-        refusals += REFUSALS
-        if (status := answer_several(given)) is not None:
-            return status
-        with lines_kept_for_log():
-            found = session_of(given)
-            if isinstance(found, int):
-                return found
-            session, settings = found
-            with session.guarded():
-                if work := start(session):
-                    with session.sampled():
-                        answer_questions(*work, settings.log_level != "result")
-                finish(session)
-        return complete(session.outcome, settings)
+            run = verb.load()
+        return run(argv[1:])
     except BrokenPipeError:  # the reader closed the pipe, as in "--help | head"
         from roomscout.agent.console import discard_output
 
@@ -58,18 +55,18 @@ def main(argv: list[str]) -> int:
         if isinstance(error, KeyboardInterrupt) or interrupted():
             print("Interrupted before the run began; to start it, run the same command again.")
             return 130
-        return failed(error, refusals)
+        return failed(error)
     finally:  # a second signal would change the exit status
-        for each in INTERRUPTS:
-            signal.signal(each, signal.SIG_IGN)
+        for number in INTERRUPTS:
+            signal.signal(number, signal.SIG_IGN)
 
 
-def failed(error: Exception, refusals: tuple[type[Exception], ...]) -> int:
+def failed(error: Exception) -> int:
     """Print why the command cannot run, or the traceback of what is no refusal; returns the exit status."""
     from roomscout.base.text import escaped_lines
     from roomscout.base.wording import in_words
 
-    if isinstance(error, refusals):
+    if isinstance(error, ConfigError | UsageError | Refusal):
         why = in_words(error)
     elif isinstance(error, ModuleNotFoundError) and error.name in EXTRA_OF:
         why = needs("this", error.name)
@@ -89,4 +86,4 @@ def failed(error: Exception, refusals: tuple[type[Exception], ...]) -> int:
 
 def run_console_command() -> None:
     """The console command `roomscout`; exits with the status of `main`."""
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], console=True))

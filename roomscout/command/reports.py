@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from roomscout.base.text import RESULT, escaped
 
 if TYPE_CHECKING:
-    from roomscout.agent.running import Outcome
+    from roomscout.agent.session import Outcome
     from roomscout.data.judged import Ask
     from roomscout.edge.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
-def complete(outcome: "Outcome", settings: "Settings") -> int:
-    """Write the marks of --judge and, of a finished run, what was in view and the report, unless that is not wanted.
-    Returns the exit status of the run, also if they cannot be written."""
+def complete(outcome: "Outcome", settings: "Settings", one_scan: bool = False) -> int:
+    """Write the marks of --judge and, of a finished run of several questions or about `one_scan`, what was in view and
+    the report, unless that is not wanted. Returns the exit status of the run, also if they cannot be written."""
     if outcome.folder is None or outcome.status not in (0, 1):
         return outcome.status
-    reported = settings.report and (len(outcome.rows) > 1 or settings.ply is not None)
+    reported = settings.report and (len(outcome.rows) > 1 or one_scan)
     if reported:
         split_after_run(outcome.folder)
     if settings.judge is not None:

@@ -1,29 +1,34 @@
 """The main command as `roomscout study` starts it: its flags, settings and questions."""
 
 import logging
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roomscout.agent.running import COMMAND
 from roomscout.analysis.study import command
 from roomscout.analysis.study.cells import Given, started
-from roomscout.base.errors import ConfigError
-from roomscout.base.wording import flag
+from roomscout.base.errors import ConfigError, Refusal, UsageError
+from roomscout.base.wording import flag, in_words
+from roomscout.command import eval as evaluation
+from roomscout.command import resume, words
 from roomscout.command.demo import demo_settings
-from roomscout.data.questions import QuestionError, fingerprint
-from roomscout.edge import flags as edge_flags
-from roomscout.edge.conflicts import require_no_conflict
-from roomscout.edge.parts import asked_by
-from roomscout.edge.reading import located, read_settings
-from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, flags_giving
+from roomscout.command.script import in_verbs
+from roomscout.data.benchmarks import find_benchmark
+from roomscout.data.questions import fingerprint
+from roomscout.edge.asked import selected
+from roomscout.edge.flags import flags_parser, read_flags
+from roomscout.edge.record import script_words
+from roomscout.edge.resolve import resolve
+from roomscout.edge.settings import ANSWER_SETTINGS, SETTINGS, VERB_WORDS, flags_giving
 
 if TYPE_CHECKING:
     from roomscout.cluster.in_parts import Workers
 
 log = logging.getLogger(__name__)
+
+TAKES = ("batch", "demo", "retry_failed")
 
 
 class StudiedCommand:
@@ -32,26 +37,24 @@ class StudiedCommand:
     answer_settings: Sequence[str] = tuple(name for name in ANSWER_SETTINGS if SETTINGS[name].study == "cell")
 
     def __init__(self) -> None:
-        self.words: Sequence[str] = [sys.executable, *COMMAND]
+        self.words: Sequence[str] = script_words()
         self._workers: Workers | None = None
 
     def start(self, flags: Sequence[str]) -> int:
         """Run it with these flags, in a process of its own, or on workers that stay for the next run that asks for the
         same; returns its exit status. Raises KeyboardInterrupt once it has saved its answers."""
-        given = edge_flags.parse_command_line(list(flags)) if flags[0].startswith("-") else None
-        settings = read_settings(given.settings) if given else None
-        if given is None or settings is None or not (settings.ray or settings.on_gpus):
+        verb, *arguments = in_verbs(flags) if flags[0].startswith("-") else flags
+        carries_out: dict[str, Callable[..., int]] = {"eval": evaluation.main, "resume": resume.main}
+        if verb not in carries_out or not {"--ray", "--gpus"} & set(arguments):
             return started([*self.words, *flags])
         from roomscout.cluster.in_parts import Workers
-        from roomscout.command.runs import REFUSALS, session_of
 
         self._workers = self._workers or Workers()
         try:
-            status = session_of(given, self._workers)
-        except (ConfigError, *REFUSALS) as error:
-            log.error("error: %s", error)
+            status = carries_out[verb](arguments, workers=self._workers)
+        except (ConfigError, UsageError, Refusal) as error:
+            log.error("error: %s", in_words(error))
             return 2
-        assert isinstance(status, int), "workers answer this run"
         if status == 130:
             raise KeyboardInterrupt
         return status
@@ -62,42 +65,39 @@ class StudiedCommand:
             self._workers.close()
 
     def read(self, flags: Sequence[str], folder: Path) -> Given:
-        """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError."""
-        given = edge_flags.parse_command_line(list(flags))
-        if unused := [flag(name) for name in given.settings if SETTINGS[name].study == "never"]:
-            raise ConfigError(f"a study has many questions, in runs in its own folder: leave out {', '.join(unused)}")
-        settings = read_settings(given.settings)
+        """What flags give to a study in a folder; --demo makes its rooms there. Raises ConfigError or UsageError."""
+        parser = flags_parser(usage="roomscout study PRESET FOLDER")
+        words.add_words(parser, TAKES)
+        given = read_flags(parser, flags, "study", TAKES)
+        unused = [flag(name) for name in given.settings if SETTINGS[name].study == "never"]
+        if unused:
+            raise UsageError(f"a study has many questions, in runs in its own folder: leave out {', '.join(unused)}")
         names = set(given.settings)
-        if settings.demo:
-            in_folder = {**given.settings, "log_root": folder, "retry_failed": False}
-            settings = demo_settings(edge_flags.Given(in_folder))
+        if given.words["demo"]:
+            settings = demo_settings(replace(given, settings={**given.settings, "log_root": folder}))
             names |= {"model", "max_batched_turns", "questions", "scan_root"}
         else:
-            settings = located(settings)
+            settings = resolve(given.settings, source=given.sources)
         values = settings.as_json
         part = settings.part
         return Given(
             {name: values[name] for name in names if SETTINGS[name].study == "cell"},
             (part.number, part.of) if part else None,
-            bool(given.settings.get("retry_failed")),
+            bool(given.words["retry_failed"]),
         )
 
     def completed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a run, from some of them; raises ConfigError."""
-        found = read_settings({**settings, "batch": True})
-        require_no_conflict(found)
-        return found.as_json
+        return resolve({name: value for name, value in settings.items() if name not in VERB_WORDS}).as_json
 
     def flags(self, settings: Mapping[str, Any]) -> list[str]:
         """The flags that give these settings, as JSON values."""
-        return flags_giving(settings)
+        return ["--batch", *flags_giving(settings)]
 
     def questions_sha256(self, settings: Mapping[str, Any]) -> str:
-        """The fingerprint of the questions; raises ConfigError if they cannot be read."""
-        try:
-            return fingerprint(asked_by(vars(read_settings(settings))).questions)
-        except QuestionError as error:
-            raise ConfigError(str(error)) from None
+        """The fingerprint of the questions; raises QuestionError if they cannot be read."""
+        chosen = resolve(settings)
+        return fingerprint(selected(chosen, find_benchmark(chosen.benchmark)).questions)
 
 
 def main(arguments: Sequence[str]) -> int:

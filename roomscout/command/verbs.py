@@ -1,43 +1,57 @@
-"""The verbs of the command, such as `roomscout ask`: each is short for flags, or a function of another module.
+"""The verbs of the command, such as `roomscout ask`: what each does, and which module carries it out.
 
-To add a verb, write its `main(arguments) -> int` with base/verbs.py, and an entry of VERBS.
+To add a verb, write its `main(arguments) -> int` in a module with base/verbs.py, and an entry of VERBS.
 """
 
 import importlib
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from roomscout import SCRIPT, __version__
-from roomscout.base.errors import ConfigError
+from roomscout import SCRIPT
+from roomscout.base.errors import UsageError
 from roomscout.base.text import did_you_mean, either
 
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb: what it does, and two commands as examples. `flags` makes of its arguments the flags that it stands
-    for, or raises ConfigError; `sections` names those of edge/sections.py that it takes, the main ones first. Any other
-    verb has a `target`, "module:function", which takes the arguments and returns the status. With `parts`, its first
-    argument names a command."""
+    """One verb of the command."""
 
     does: str
+    """What it does, in a sentence."""
     examples: tuple[str, str]
+    """Two commands."""
     takes: str = "[FLAGS]"
-    flags: Callable[[Sequence[str]], list[str]] | None = None
-    sections: tuple[str, ...] = ()
+    """What follows it."""
     target: str = ""
+    """The "module:function" that takes its arguments and returns the exit status."""
+    group: str = ""
+    """One of GROUPS, under which it is listed."""
+    sections: tuple[str, ...] = ()
+    """The classes of edge/sections.py whose settings its help shows, the main ones first; none for a verb that has a
+    parser of its own."""
     parts: bool = False
+    """Whether its first argument names a command."""
 
-    def run(self, arguments: Sequence[str]) -> int:
-        """Run the target; returns its exit status."""
+    def load(self) -> Callable[[Sequence[str]], int]:
+        """What carries it out, and returns the exit status; imports its module."""
         module, _, function = self.target.partition(":")
-        return int(getattr(importlib.import_module(module), function)(arguments))
+        main: Callable[[Sequence[str]], int] = getattr(importlib.import_module(module), function)
+        return main
 
 
+GROUPS = {
+    "ask": "Ask",
+    "evaluate": "Evaluate",
+    "look": "Look at a run or a scan",
+    "compare": "Compare runs",
+    "make": "Make and convert",
+    "train": "Train",
+}
+"""The groups of verbs, with their titles."""
 RUN_SECTIONS = (
     "QuestionSettings",
     "RenderSettings",
@@ -50,48 +64,6 @@ RUN_SECTIONS = (
     "ClusterSettings",
 )
 """What a run of many questions takes, the main sections first."""
-ABOUT = """\
-Let a vision-language model explore 3D scans of rooms and answer spatial questions.
-
-Choose what to run by a verb, or by --batch (many questions), --ply with --question (one question about one scan),
---demo (generated rooms and the included small model) or --continue (an earlier run)."""
-
-
-def _ask(arguments: Sequence[str]) -> list[str]:
-    words, flags = _words_and_flags(arguments)
-    if not words or len(words) + ("--question" in flags) > 2:
-        raise ConfigError(f"ask takes a scan, and a question in quotes, then flags: {VERBS['ask'].examples[0]}")
-    scan, *question = words
-    return ["--ply", scan, *(["--question", *question] if question else []), *flags]
-
-
-def _resume(arguments: Sequence[str]) -> list[str]:
-    runs, flags = _words_and_flags(arguments)
-    if len(runs) > 1:
-        raise ConfigError(f"resume takes one run, got {' '.join(runs)}: resume one after the other")
-    return ["--continue", *(runs or ["recent"]), *flags]
-
-
-def _only_flags(verb: str, *stands_for: str) -> Callable[[Sequence[str]], list[str]]:
-    def flags(arguments: Sequence[str]) -> list[str]:
-        words, _ = _words_and_flags(arguments)
-        if words:
-            raise ConfigError(f"{verb} takes flags, not {words[0]}, as in: {VERBS[verb].examples[1]}")
-        return [*stands_for, *arguments]
-
-    return flags
-
-
-def _words_and_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    first = next((index for index, each in enumerate(arguments) if each.startswith("-")), len(arguments))
-    return list(arguments[:first]), list(arguments[first:])
-
-
-def _version(arguments: Sequence[str]) -> int:
-    print(f"roomscout {__version__}")
-    return 0
-
-
 VERBS = {
     "ask": Verb(
         "Ask about one scan, and show each turn; without a question, ask for one after another.",
@@ -100,8 +72,9 @@ VERBS = {
             "roomscout ask room.ply --model embedded",
         ),
         "SCAN [QUESTION] [FLAGS]",
-        _ask,
-        (*RUN_SECTIONS[1:7], "WhatToRun"),
+        "roomscout.command.ask:main",
+        "ask",
+        RUN_SECTIONS[1:7],
     ),
     "eval": Verb(
         "Answer the questions of a benchmark or a file, many at a time, and score them.",
@@ -109,7 +82,8 @@ VERBS = {
             "roomscout eval --scan-root scans --max-batched-turns 6",
             "roomscout eval --questions rooms/questions.jsonl --scan-root rooms --model embedded",
         ),
-        flags=_only_flags("eval", "--batch"),
+        target="roomscout.command.eval:main",
+        group="evaluate",
         sections=RUN_SECTIONS,
     ),
     "play": Verb(
@@ -118,26 +92,30 @@ VERBS = {
             "roomscout play --questions rooms/questions.jsonl --scan-root rooms --num-questions 4",
             "roomscout play --benchmark rooms --num-questions 20 --annotator anna ben --samples 2",
         ),
-        flags=_only_flags("play", "--batch", "--policy", "human"),
+        target="roomscout.command.play:main",
+        group="evaluate",
         sections=(*RUN_SECTIONS[:2], *RUN_SECTIONS[3:6], "PlaySettings"),
     ),
     "resume": Verb(
         "Continue a run where it stopped: the newest, or the one in a folder.",
         ("roomscout resume", "roomscout resume runs/first --retry-failed"),
         "[RUN] [FLAGS]",
-        _resume,
-        ("WhatToRun", *RUN_SECTIONS[1:]),
+        "roomscout.command.resume:main",
+        "evaluate",
+        RUN_SECTIONS[1:],
     ),
     "plan": Verb(
         "Print the size, memory and batch size of a run without starting it.",
         ("roomscout plan --scan-root scans", "roomscout plan --scan-root scans --device cpu --model embedded"),
-        flags=_only_flags("plan", "--plan"),
-        sections=(*RUN_SECTIONS, "WhatToRun"),
+        target="roomscout.command.plan:main",
+        group="evaluate",
+        sections=RUN_SECTIONS,
     ),
     "check": Verb(
         "Print how many questions have a scan.",
         ("roomscout check --scan-root scans", "roomscout check --questions rooms/questions.jsonl --scan-root rooms"),
-        flags=_only_flags("check", "--check-data"),
+        target="roomscout.command.check:main",
+        group="evaluate",
         sections=RUN_SECTIONS[:2],
     ),
     "check-model": Verb(
@@ -145,11 +123,13 @@ VERBS = {
         ("roomscout check-model Qwen/Qwen3-VL-8B-Instruct", "roomscout check-model embedded --run"),
         "NAME|FOLDER [FLAGS]",
         target="roomscout.command.check_model:main",
+        group="evaluate",
     ),
     "demo": Verb(
         "Compare the included small model, with and without sight, on four generated rooms.",
         ("roomscout demo", "roomscout demo --num-questions 8 --log-root demo_runs"),
-        flags=_only_flags("demo", "--demo"),
+        target="roomscout.command.demo:main",
+        group="ask",
         sections=RUN_SECTIONS[:5],
     ),
     "preview": Verb(
@@ -157,66 +137,77 @@ VERBS = {
         ("roomscout preview room.ply", "roomscout preview --questions rooms/questions.jsonl --scan-root rooms"),
         "[SCAN...] [FLAGS]",
         target="roomscout.command.preview:main",
+        group="look",
     ),
     "rooms": Verb(
         "Write procedural rooms and questions about them.",
         ("roomscout rooms rooms --rooms 1", "roomscout rooms noisy --rooms 8 --noise 0.01 --holes 5"),
         "FOLDER [FLAGS]",
         target="roomscout.rooms.command:main",
+        group="make",
     ),
     "report": Verb(
         "Show a run in a browser: scores, plots, all questions, and each one's views and path on a map.",
         ("roomscout report runs/first", "roomscout report runs/first --embed --out to_mail.html"),
         "[RUN] [FLAGS]",
         target="roomscout.analysis.report.command:main",
+        group="look",
     ),
     "serve": Verb(
         "Show the report of a run in a browser while the run goes on, or all runs of a folder.",
         ("roomscout serve runs/first", "roomscout serve runs --port 9000"),
         "[RUN] [FLAGS]",
         target="roomscout.analysis.serve.command:main",
+        group="look",
     ),
     "replay": Verb(
         "Show one answer of a run in 3D: the scan, the camera's path, what each view saw, and the conversation.",
         ("roomscout replay runs/first q036", "roomscout replay runs/first q036 --out to_mail.html"),
         "[RUN] Q [FLAGS]",
         target="roomscout.analysis.replay.command:main",
+        group="look",
     ),
     "merge": Verb(
         "Make one run of the parts that --shard answered.",
         ("roomscout merge merged runs/*_shard*of8", "roomscout merge sofar runs/*_shard*of8 --partial"),
         "[RUN] PART... [FLAGS]",
         target="roomscout.command.merging:main",
+        group="make",
     ),
     "wrong": Verb(
         "List the answers of a run that are wrong or partly right, worst first.",
         ("roomscout wrong runs/first", "roomscout wrong runs/first --type object_counting --scene scene0011_00"),
         "[RUN] [FLAGS]",
         target="roomscout.analysis.wrong:main",
+        group="look",
     ),
     "compare": Verb(
         "Compare runs over the same questions: differences with intervals, and the questions that flipped.",
         ("roomscout compare runs/small runs/large", "roomscout compare runs/free runs/one_view --even-if steps"),
         "RUN RUN... [FLAGS]",
         target="roomscout.analysis.compare.command:main",
+        group="compare",
     ),
     "study": Verb(
         "Run a whole comparison, such as a model against its controls, and write a table and a page; also resumes it.",
         ("roomscout study controls studies/controls --demo", "roomscout study budget studies/budget --scan-root scans"),
         "PRESET FOLDER [FLAGS]",
         target="roomscout.command.studies:main",
+        group="compare",
     ),
     "leaderboard": Verb(
         "Make a table of runs with score, interval, protocol and cost, in Markdown and CSV.",
         ("roomscout leaderboard runs/*_batched", "roomscout leaderboard runs/*_batched --out board.md board.csv"),
         "RUN... [FLAGS]",
         target="roomscout.analysis.compare.leaderboard:main",
+        group="compare",
     ),
     "failures": Verb(
         "Split the wrong answers of a run: those that never saw an object of their question, and those that did.",
         ("roomscout failures runs/first", "roomscout failures runs/first --type object_counting"),
         "[RUN] [FLAGS]",
         target="roomscout.analysis.failures:main",
+        group="look",
     ),
     "boxes": Verb(
         "Import the boxes of the objects in scans, after a check that they fit the scans.",
@@ -226,18 +217,21 @@ VERBS = {
         ),
         "FILE... [FLAGS]",
         target="roomscout.envs.import_boxes:main",
+        group="make",
     ),
     "rescore": Verb(
         "Apply today's parser and scorer to the replies of a run, without a model, and show what changes.",
         ("roomscout rescore runs/first", "roomscout rescore runs/first --out rescored.csv"),
         "[RUN] [FLAGS]",
         target="roomscout.command.reports:rescore",
+        group="make",
     ),
     "export": Verb(
         "Write the answers of a run for inspect or for fine-tuning.",
         ("roomscout export runs/first --to inspect", "roomscout export runs/first --to messages --out train.jsonl"),
         "[RUN] --to FORMAT [FLAGS]",
         target="roomscout.analysis.exports.command:main",
+        group="make",
     ),
     "train": Verb(
         "Train a model on the conversations of runs, or by the score of its own episodes.",
@@ -247,68 +241,61 @@ VERBS = {
         ),
         "WHAT [FLAGS]",
         target="roomscout.training.command:main",
+        group="train",
         parts=True,
     ),
 }
 
 EXAMPLES = tuple(VERBS[name].examples[which] for name, which in (("ask", 0), ("rooms", 0), ("eval", 1), ("resume", 0)))
+ABOUT = """\
+Let a vision-language model explore 3D scans of rooms and answer spatial questions."""
+CHOOSE = """\
+Choose what to run by a verb, or by --batch (many questions), --ply with --question (one question about one scan),
+--demo (generated rooms and the included small model) or --continue (an earlier run)."""
 
 
 def overview() -> str:
-    """The verbs with what they take, each with a sentence, and examples."""
-    usage = {name: f"  {name} {verb.takes.replace('[FLAGS]', '')}".rstrip() for name, verb in VERBS.items()}
-    width = 2 + max(map(len, usage.values()))
+    """One screen: the verbs by group with a line each, where more help is, and examples."""
+    width = 2 + max(map(len, VERBS))
     columns = max(shutil.get_terminal_size().columns, width + 40)
-    lines = ["Verbs (help VERB has examples):"]
-    for name, taken in usage.items():
-        begin = f"{taken:<{width}}"
-        indent = " " * width
-        lines.append(textwrap.fill(VERBS[name].does, columns, initial_indent=begin, subsequent_indent=indent))
+    lines = [ABOUT]
+    for group, title in GROUPS.items():
+        lines += ["", f"{title}:"]
+        for name, verb in VERBS.items():
+            if verb.group == group:
+                does = textwrap.shorten(verb.does, columns - width - 2, placeholder=" ...")
+                lines.append(f"  {name:<{width}}{does}")
     command = f"python {SCRIPT.name}" if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
-    return "\n".join([*lines, "", "Examples:", *(f"  {command}{each.removeprefix('roomscout')}" for each in EXAMPLES)])
+    examples = [f"  {command}{example.removeprefix('roomscout')}" for example in EXAMPLES]
+    more = f"More: {command} help VERB; docs/README.md; python {SCRIPT.name} --help lists all flags."
+    return "\n".join([*lines, "", "Examples:", *examples, "", more])
 
 
-def show_all_flags(defaults: Mapping[str, Any]) -> int:
-    """Print the verbs and the help of all flags, with these defaults; returns the exit status."""
-    from roomscout.edge.flags import flags_parser
+def show_all_flags() -> int:
+    """Print the verbs and the help of all flags; returns the exit status."""
+    from roomscout.command.words import WORDS, show_help
 
-    flags_parser(description=f"{ABOUT}\n\n{overview()}", defaults=defaults).print_help()
+    sections = ("QuestionSettings", *RUN_SECTIONS[1:])
+    show_help("", "roomscout VERB", f"{ABOUT}\n\n{CHOOSE}\n\n{overview()}", sections, tuple(WORDS))
     return 0
 
 
-def show_help(name: str) -> int:
-    """Print the help of a verb, for another command its own with the examples first; returns the exit status."""
+def show_verb(name: str) -> int:
+    """Print the help of a verb: what it does, two examples, and what it takes; returns the exit status."""
     verb = VERBS[name]
     about = f"{verb.does}\n\n  {verb.examples[0]}\n  {verb.examples[1]}"
-    if verb.target:
+    if not verb.sections:
         print(f"{about}\n")
-        return verb.run(["--help"])
-    from roomscout.edge import sections
-    from roomscout.edge.flags import flags_parser
-    from roomscout.edge.settings import DEFAULTS
+        return verb.load()(["--help"])
+    from roomscout.command.words import show_help
 
-    usage = f"roomscout {name} {verb.takes.removesuffix('[FLAGS]')}".strip()
-    flags_parser([getattr(sections, each) for each in verb.sections], usage, about, DEFAULTS).print_help()
+    takes = getattr(importlib.import_module(verb.target.partition(":")[0]), "TAKES", ())
+    show_help(name, f"roomscout {name} {verb.takes.removesuffix('[FLAGS]')}".strip(), about, verb.sections, takes)
     return 0
 
 
-def read_verb(argv: Sequence[str]) -> tuple[list[str], Callable[[Sequence[str]], int] | None]:
-    """The flags that a command line stands for, and None; or the arguments of another command, and that command. A
-    command line without a verb stands for itself. Raises ConfigError for an unknown verb or a missing argument."""
-    if not argv or argv[0].startswith("-"):
-        return list(argv), _version if "--version" in argv else None
-    name, *arguments = argv
-    if name == "version":
-        return [], _version
-    if name == "help":
-        words, _ = _words_and_flags(arguments)
-        if not words:
-            return ["--help"], None
-        name = words[0]
-        arguments = ["--help"]
+def find_verb(name: str) -> Verb:
+    """The verb of this name; raises UsageError if there is none."""
     if name not in VERBS:
-        raise ConfigError(f"there is no verb {name}; {did_you_mean(name.lower(), VERBS, f'use {either(VERBS)}')}")
-    verb = VERBS[name]
-    if {"-h", "--help"} & set(arguments) and not (verb.parts and _words_and_flags(arguments)[0]):
-        return [], lambda _: show_help(name)
-    return (verb.flags(arguments), None) if verb.flags else (arguments, verb.run)
+        raise UsageError(f"there is no verb {name}; {did_you_mean(name.lower(), VERBS, f'use {either(VERBS)}')}")
+    return VERBS[name]

@@ -1,0 +1,26 @@
+"""The verb `eval`: answers the questions of a benchmark or a file."""
+
+from collections.abc import Sequence
+
+from roomscout.agent.console import lines_kept_for_log
+from roomscout.agent.loop import main_vsi_bench_loop
+from roomscout.cluster.in_parts import Workers, answer_in_parts
+from roomscout.command import words
+from roomscout.command.reports import complete
+from roomscout.edge.dividing import divide
+from roomscout.edge.plan import plan
+from roomscout.edge.request import NEW_RUN
+from roomscout.edge.resolve import resolve
+
+
+def main(arguments: Sequence[str], verb: str = "eval", workers: Workers | None = None) -> int:
+    """Answer questions and score them, with given `workers` if a run in parts may use them; returns the exit status."""
+    given = words.read(verb, arguments)
+    settings = resolve(given.settings, source=given.sources)
+    words.print_lines(settings)
+    with lines_kept_for_log():
+        if settings.in_parts:
+            outcome = answer_in_parts(divide(settings, NEW_RUN), workers=workers)
+        else:
+            outcome = main_vsi_bench_loop(plan(settings), settings.log_level != "result")
+    return complete(outcome, settings)

@@ -1,0 +1,104 @@
+"""What a run's verb takes beside settings, and how its command line is read."""
+
+import argparse
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roomscout.agent.console import log_to_console
+from roomscout.base.errors import UsageError
+from roomscout.base.text import RESULT
+from roomscout.base.verbs import Parser
+from roomscout.base.wording import flag
+from roomscout.edge.flags import Given, flags_parser, read_flags
+from roomscout.edge.settings import DEFAULTS, Settings
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "result": RESULT}
+
+
+@dataclass(frozen=True)
+class Word:
+    """An argument of verbs that is no setting, written as a flag."""
+
+    help: str
+    metavar: str = ""
+    """What it takes; nothing if empty: it is there or not."""
+    several: bool = False
+    is_path: bool = False
+
+
+WORDS = {
+    "batch": Word("Answer the questions of --questions, or those of the benchmark without it."),
+    "demo": Word("Compare the included small model, with and without sight, on generated rooms."),
+    "continue_from": Word("Resume the newest run below --log-root, or the run in this folder.", "recent|FOLDER"),
+    "retry_failed": Word("Also retry failed questions."),
+    "check_data": Word("Print how many questions have a scan, then stop."),
+    "plan": Word("Print the size, memory and batch size of the run, then stop; loads no weights."),
+    "ply": Word("The scan to ask about: a .ply, .pcd, .glb, .gltf or .obj file.", "FILE", is_path=True),
+    "question": Word(
+        "The question to ask about the scan; without it, ask for one after another, with model and scan kept in "
+        "memory.",
+        "TEXT",
+    ),
+    "options": Word(
+        "The choices of the question; without them the answer is a number or free text.", "TEXT", several=True
+    ),
+    "ground_truth": Word("The correct answer to the question, for scoring.", "TEXT"),
+}
+"""By the name in run.json."""
+
+
+OF_FILE = {
+    **dict.fromkeys(("eval", "play"), ("batch",)),
+    **{"ask": ("ply",), "resume": ("continue_from",), "plan": ("plan",), "check": ("check_data",), "demo": ("demo",)},
+}
+"""What a file of settings may say beside what a verb takes, since the verb says it."""
+
+
+def add_words(parser: Parser, names: Sequence[str]) -> None:
+    """Let a parser take these words."""
+    group = parser.add_argument_group("main options")
+    for name in names:
+        word = WORDS[name]
+        options: dict[str, Any] = {"dest": name, "help": word.help}
+        if word.metavar:
+            options |= {"metavar": word.metavar, "nargs": "+" if word.several else None}
+            options["type"] = Path if word.is_path else str
+        else:
+            options["action"] = argparse.BooleanOptionalAction
+        group.add_argument(flag(name), **options)
+
+
+def read(verb: str, arguments: Sequence[str], takes: Sequence[str] = ()) -> Given:
+    """The settings and words of a verb's command line; ends the process with status 2 for flags that it does not know.
+    Raises UsageError for an argument that is no flag, ConfigError for a file of settings."""
+    words = [argument for argument in arguments[:1] if not argument.startswith("-")]
+    if words:
+        from roomscout.command.verbs import VERBS
+
+        raise UsageError(f"{verb} takes flags, not {words[0]}, as in: {VERBS[verb].examples[1]}")
+    parser = flags_parser(usage=f"roomscout {verb}")
+    add_words(parser, takes)
+    return read_flags(parser, arguments, verb, (*takes, *OF_FILE[verb]))
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments before the first flag, and the others."""
+    first = next((index for index, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+    return list(arguments[:first]), list(arguments[first:])
+
+
+def show_help(verb: str, usage: str, about: str, sections: Sequence[str], takes: Sequence[str]) -> None:
+    """Print the help of a run's verb: its words, and the settings of these sections with their defaults."""
+    from roomscout.edge import sections as of
+
+    parser = flags_parser([getattr(of, name) for name in sections], usage, about, DEFAULTS)
+    add_words(parser, takes)
+    parser.print_help()
+
+
+def print_lines(settings: Settings, at_least: int = RESULT) -> None:
+    """Print log lines from now on as the settings say, and those of a level in any case."""
+    log_to_console(min(at_least, LEVELS[settings.log_level]))
