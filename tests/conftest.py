@@ -124,7 +124,6 @@ class RoomScans:
     def config(self, log_root: Path, **changes: Any) -> Settings:
         """A run with small views over questions of both rooms, of random moves unless a model is named."""
         values: dict[str, Any] = {
-            "batch": True,
             "questions": self.questions,
             "scan_root": self.root,
             "log_root": log_root,

@@ -1,29 +1,56 @@
 """Settings as tests give them, and runs of them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from roomscout.agent.console import lines_kept_for_log
+from roomscout.agent.loop import main_vsi_bench_loop
 from roomscout.agent.policies import Policy
-from roomscout.agent.running import Outcome, main_vsi_bench_loop
+from roomscout.agent.session import Outcome
+from roomscout.agent.spec import RunSpec
 from roomscout.data.questions import Selection
-from roomscout.edge.conflicts import require_no_conflict
-from roomscout.edge.draft import Draft
+from roomscout.edge.basis import basis_of
+from roomscout.edge.engine import memory_of
 from roomscout.edge.memory import MemoryPlan
-from roomscout.edge.planning import plan
-from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.plan import plan
+from roomscout.edge.request import Request
+from roomscout.edge.resolve import absolute, changed, read_saved, resolve
+from roomscout.edge.resuming import saved_settings
+from roomscout.edge.rules import rules_of
 from roomscout.edge.settings import Settings
+from roomscout.edge.world import world_of
 
 
 def settings_of(**values: Any) -> Settings:
-    """The settings with these values."""
-    return read_settings(values)
+    """The settings with these values, which may conflict."""
+    return read_saved(values, "")
 
 
-def checked(settings: Settings) -> Settings:
-    """The settings; raises ConfigError if they conflict."""
-    require_no_conflict(settings)
-    return settings
+def with_changes(settings: Settings, **changes: Any) -> Settings:
+    """Settings with some changed."""
+    return changed(settings, changes)
+
+
+def checked(**values: Any) -> Settings:
+    """The settings of a new run; raises ConfigError if they conflict."""
+    return resolve(values)
+
+
+def spec_of(
+    settings: Settings,
+    policy: Policy | None = None,
+    asked: Selection | None = None,
+    folder: Path | None = None,
+    ply: Path | None = None,
+    **more: Any,
+) -> RunSpec:
+    """The run of these settings, or of those over a run's in a folder, which resumes."""
+    given = {name: value for name, value in vars(settings).items() if value != getattr(Settings(), name)}
+    saved = None if folder is None else saved_settings(folder)
+    scan = None if ply is None else absolute(ply)
+    request = Request(asked, ply=scan, folder=folder, **more)
+    return plan(resolve(given, saved, one_scan=ply is not None), policy, request)
 
 
 def run_settings(
@@ -31,15 +58,19 @@ def run_settings(
     folder: Path | None = None,
     policy: Policy | None = None,
     asked: Selection | None = None,
+    ply: Path | None = None,
+    retry_failed: bool = False,
     **more: Any,
 ) -> Outcome:
     """Plan a run of these settings, and carry it out; a given policy takes the place of the one that they name."""
     if policy is not None:
-        settings = changed(settings, policy=None)
+        settings = replace(settings, policy=None)
     with lines_kept_for_log():
-        return main_vsi_bench_loop(plan(settings, policy, asked, folder), **more)
+        spec = spec_of(settings, policy, asked, folder, ply, retry_failed=retry_failed)
+        return main_vsi_bench_loop(spec, **more)
 
 
 def memory_plan(settings: Settings) -> MemoryPlan:
     """The memory plan of a run of these settings."""
-    return Draft.of(settings).resolved().memory
+    basis = basis_of(resolve(vars(settings)), None, Request())
+    return memory_of(basis, rules_of(basis, world_of(basis)))
