@@ -83,7 +83,9 @@ def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) ->
         return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg)
     except MemoryError as error:
         size = " x ".join(map(str, camera.image_size))
-        raise RenderError(f"a view of {size} pixels does not fit into memory: use a smaller --image-size") from error
+        raise RenderError(
+            f"a view of {size} pixels does not fit into memory: use smaller images", setting="image_size"
+        ) from error
 
 
 def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSettings) -> FirstView:
@@ -233,4 +235,4 @@ class OneSceneLibrary:
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """Raises SceneError: no boxes are known."""
-        raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave out --given")
+        raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave them out", setting="given")

@@ -19,7 +19,7 @@ def known_boxes(known: KnownBoxes, scan: Path, scene_name: str) -> tuple[ObjectB
     if boxes := known.of(scan, scene_name):
         return boxes
     raise BoxError(
-        f"{scan}: no boxes of the objects in {scene_name} are known, and --given tells them: put a "
+        f"{scan}: no boxes of the objects in {scene_name} are known, and the run needs them: put a "
         f"{BOXES_FILES[0]} beside the scans, or write it with roomscout boxes (docs/data.md, Boxes of objects)"
     )
 

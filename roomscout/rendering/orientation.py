@@ -102,7 +102,7 @@ def tilt_deg(normals: np.ndarray) -> float | None:
 
 
 def name_in_file(axis: int, sign: int, up_axis: UpAxis) -> UpAxis:
-    """The --up-axis that makes an axis of the scene, which was loaded with `up_axis`, point up."""
+    """The up axis of the file that makes an axis of the scene, which was loaded with `up_axis`, point up."""
     rotation = np.eye(3) if up_axis == "z" else np.array(_ROTATIONS[up_axis])
     in_file = sign * rotation[axis]
     name = "xyz"[int(np.abs(in_file).argmax())]

@@ -262,24 +262,26 @@ def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
     return vertices.astype(np.float64) - centre
 
 
-def _why_implausible(scene: Scene, vertices: np.ndarray, scale: float) -> str | None:
-    """Why a scan is no room of a person's size, and the --scale that makes it one if it is in a known unit."""
+def _require_size_of_a_room(path: Path, scene: Scene, vertices: np.ndarray, scale: float) -> None:
+    """Raise SceneError for a scan that is not a room of a person's size; names the scale if it is in a known unit."""
     extent = scene.size
     longest_m = float(max(scene.bounds.extent))
     if MIN_ROOM_M < longest_m < MAX_ROOM_M:
-        return None
+        return
     near = (np.abs(vertices - np.median(vertices, axis=0)) < MAX_ROOM_M / 2).all(axis=1)
     far = len(near) - int(near.sum())
     if 0 < far < len(near) / 2:
-        return f"{far:,} of its {len(near):,} points are far from the others, so it spans {extent} m: remove them"
+        why = f"{far:,} of its {len(near):,} points are far from the others, so it spans {extent} m: remove them"
+        raise SceneError(f"{path} cannot be used: {why}")
+    fix = "set the scale to the metres of its unit"
     for unit, metres in UNITS_M.items():
         if USUAL_ROOM_M[0] < longest_m / scale * metres < USUAL_ROOM_M[1]:
-            fix = f"if it is in {unit}, {'leave out --scale' if metres == 1 else f'add --scale {metres:g}'}"
+            advice = "leave out the scale" if metres == 1 else f"set the scale to {metres:g}"
+            fix = f"if it is in {unit}, {advice}"
             break
-    else:
-        fix = "set --scale to the metres of its unit"
-    given = "" if scale == 1 else f" at the given scale of {scale:g}"
-    return f"it spans {extent} m{given}, which is not the size of a room: {fix}"
+    scaled = "" if scale == 1 else f" at the given scale of {scale:g}"
+    why = f"it spans {extent} m{scaled}, which is not the size of a room: {fix}"
+    raise SceneError(f"{path} cannot be used: {why}", setting="scale")
 
 
 def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
@@ -292,19 +294,19 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
     if side is not None and side != (2, 1):
         fix = name_in_file(*side, up_axis)
         how = "hang upside down" if side == (2, -1) else "lie on its side"
-        return f"it seems to {how}, judging by its floor and furniture: if it does, add --up-axis {fix}"
+        return f"it seems to {how}, judging by its floor and furniture: if it does, set the up axis to {fix}"
     if (tilt := tilt_deg(normals)) is not None:
         return (
-            f"its largest plane is {tilt:.0f} degrees off every axis, so it seems to be tilted, and no --up-axis sets "
-            "it upright: level it in a program such as CloudCompare"
+            f"its largest plane is {tilt:.0f} degrees off every axis, so it seems to be tilted, and no up axis sets it "
+            "upright: level it in a program such as CloudCompare"
         )
     extent = scene.bounds.extent
     if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None:
         return None
     axis = name_in_file(int(extent.argmin()), 1, up_axis).removeprefix("-")
     return (
-        f"it spans {scene.size} m, taller than wide: if it lies on its side, add --up-axis {axis}, or -{axis} if "
-        "it then hangs upside down"
+        f"it spans {scene.size} m, taller than wide: if it lies on its side, set the up axis to {axis}, or to -{axis} "
+        "if it then hangs upside down"
     )
 
 
@@ -318,7 +320,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, a
     try:
         geometry = _upright(read_geometry(path), up, scale)
         if geometry.splats and as_points:
-            _log.warning("%s: drawing its Gaussian splats as points; --renderer splats draws them", path)
+            _log.warning("%s: drawing its Gaussian splats as points; the renderer splats draws them", path)
         if geometry.splats is None or as_points:
             scene = make_scene(path.stem, geometry)
         else:
@@ -327,8 +329,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, a
         raise SceneError(f"{path} cannot be used ({error}): download or export it again") from error
     except MemoryError as error:
         raise SceneError(f"{path} does not fit into memory: simplify it, or use a machine with more memory") from error
-    if wrong := _why_implausible(scene, geometry.vertices, scale):
-        raise SceneError(f"{path} cannot be used: {wrong}")
+    _require_size_of_a_room(path, scene, geometry.vertices, scale)
     if wrong := _why_on_its_side(scene, up):
         _log.warning("%s: %s", path, wrong)
     return scene

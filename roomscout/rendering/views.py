@@ -47,10 +47,11 @@ def first_view(
     """The view at `start_position` that shows the largest share of the surface of four headings; the first wins
     ties."""
     position = start_position(scene, camera_height_m)
-    if (eye_m := position[2] - scene.floor_z_m) < camera_height_m - 0.005:
+    eye_m = position[2] - scene.floor_z_m
+    if eye_m < camera_height_m - 0.005:
         _log.warning(
-            "%s: the camera starts %.2f m above the floor, not at --camera-height %g: %g %% of the scanned surface is "
-            "lower than %.2f m",
+            "%s: the camera starts %.2f m above the floor, not at the camera height of %g m: %g %% of the scanned "
+            "surface is lower than %.2f m",
             scene.name, eye_m, camera_height_m, BOUNDS_PERCENTILES[1], scene.bounds.upper[2] - scene.floor_z_m,
         )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]

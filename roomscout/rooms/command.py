@@ -17,7 +17,7 @@ from roomscout.rooms.writer import write_rooms
 def main(arguments: Sequence[str]) -> int:
     """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
     parser = Parser(prog="roomscout rooms", description="Write procedural rooms and questions about them.")
-    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write; serves as --scan-root")
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write, which a run takes as its scan root")
     parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="selects the series of rooms, 0 or more (%(default)s)")
     parser.add_argument(

@@ -101,7 +101,7 @@ def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: 
             return Room(
                 f"room_seed{seed}_{index:03d}", plan, tuple(items), _mesh(plan, items, style or level.style, rng)
             )
-    why = f"; --objects {level.objects[0]} {level.objects[1]} demands too much" if level.objects else ""
+    why = "; {} to {} objects are too much to demand".format(*level.objects) if level.objects else ""
     raise ValueError(f"no {level.name} room for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts{why}")
 
 

@@ -1,4 +1,4 @@
-"""The Modality record: a kind of image that --see adds to each observation, and the Sight that it is drawn from."""
+"""The Modality record: a kind of image that the setting see adds to observations, and the Sight it is drawn from."""
 
 import inspect
 import re

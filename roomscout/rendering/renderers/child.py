@@ -160,8 +160,8 @@ class ChildRenderer:
         lines = output.splitlines()
         _log.debug("output of the renderer %s:" + "\n  %s" * len(lines), self.name, *lines)
         last = f" ({lines[-1].strip()})" if lines else ""
-        fix = f"{RENDERERS[self.name].fix}, or use --renderer raycast"
-        return RenderError(f"the renderer {self.name} {problem}{last}: {fix}")
+        fix = f"{RENDERERS[self.name].fix}, or use the renderer raycast"
+        return RenderError(f"the renderer {self.name} {problem}{last}: {fix}", setting="renderer")
 
     def _stop(self) -> None:
         if self.process is None:

@@ -21,7 +21,8 @@ class RendererStart:
 
     def __init__(self, name: str, cuda_device: int | None = None) -> None:
         if name not in RENDERER_NAMES:
-            raise RenderError(f"unknown renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
+            names = ", ".join(RENDERER_NAMES)
+            raise RenderError(f"unknown renderer {name!r}: choose one of {names}", setting="renderer")
         self._name = name
         self._cuda_device = cuda_device
         self._child: ChildRenderer | None = None

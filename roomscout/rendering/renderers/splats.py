@@ -70,7 +70,9 @@ class GsplatRenderer(SplatRenderer):
         """Use the GPU with this CUDA ordinal, else PyTorch's current one. Raises RenderError without gsplat."""
         if why := why_no_gsplat():
             fix = how_to_install("gsplat")
-            raise RenderError(f"the renderer gsplat does not start ({why}): {fix}, or use --renderer splats")
+            raise RenderError(
+                f"the renderer gsplat does not start ({why}): {fix}, or use the renderer splats", setting="renderer"
+            )
         self._device = "cuda" if cuda_device is None else f"cuda:{cuda_device}"
         self._lock = threading.Lock()
         self._uploaded: weakref.WeakKeyDictionary[Scene, dict[str, Any]] = weakref.WeakKeyDictionary()
