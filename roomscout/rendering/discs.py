@@ -9,14 +9,12 @@ from roomscout.rendering.open3d_import import import_open3d
 
 _log = logging.getLogger(__name__)
 
-# Each point becomes 8 vertices and 12 faces: 6 million faces at this limit.
-CLOUD_MAX_POINTS = 500_000
+CLOUD_MAX_POINTS = 500_000  # each becomes 8 vertices and 12 faces: 6 million faces at this limit
 # A disc reaches to its point's k-th neighbour. Discs around randomly scattered points then cover each spot k times on
 # average and leave a fraction exp(-k) of the surface open. 10 leaves 1 in 20,000, with a margin for noise.
 COVERING_NEIGHBOURS = 10
 NORMAL_NEIGHBOURS = 20
-# Limits a radius to this many medians, so that an isolated point does not become a wall.
-MAX_RELATIVE_RADIUS = 3.0
+MAX_RELATIVE_RADIUS = 3.0  # limits a radius to this many medians, so that an isolated point does not become a wall
 LONE_POINT_RADIUS_M = 0.05
 CORNERS = 6
 # Height of a disc's centre above its rim, in radii. Where discs of one surface overlap, the z-buffer then shows the
@@ -34,8 +32,7 @@ def disc_mesh(points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarra
     colours = shade(normals) if colours is None else colours
     radii, rim_colours = _radii_and_rim_colours(points, colours)
     # Any vector not parallel to the normal yields a basis of the disc's plane.
-    helper = np.eye(3, dtype=np.float32)[np.abs(normals).argmin(axis=1)]
-    across = np.cross(normals, helper)
+    across = np.cross(normals, np.eye(3, dtype=np.float32)[np.abs(normals).argmin(axis=1)])
     across /= np.linalg.norm(across, axis=1, keepdims=True)
     along = np.cross(normals, across)
     angles = np.arange(CORNERS, dtype=np.float32) * (2 * np.pi / CORNERS)

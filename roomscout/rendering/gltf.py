@@ -31,8 +31,7 @@ Entry = dict[str, Any]
 _JSON_CHUNK, _BINARY_CHUNK = 0x4E4F534A, 0x004E4942
 _COMPONENTS = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9, "MAT4": 16}
-LEAST_EXPLAINED, VALUES_PER_BYTE = 1_000_000, 20
-"""A file may repeat meshes, but to so many vertices: a few bytes could else take all memory."""
+LEAST_EXPLAINED, VALUES_PER_BYTE = 1_000_000, 20  # else a few bytes that repeat meshes could take all memory
 _POINTS, _LINES, _TRIANGLES, _FAN = 0, (1, 2, 3), 4, 6  # the other mode is a strip
 _UNMOVED = {"translation": [0, 0, 0], "rotation": [0, 0, 0, 1], "scale": [1, 1, 1]}
 
@@ -57,10 +56,12 @@ def read_gltf(path: Path) -> Geometry:
     file = GltfFile(path)
     _check_extensions(file)
     parts = _Parts(file)
-    placed, count = [], 0
+    placed: list[MeshPart] = []
+    count = 0
     for mesh, matrix in _placed_meshes(file):
         for part in parts.of_mesh(mesh):
-            file.require_explained(count := count + len(part.vertices), "vertices")
+            count += len(part.vertices)
+            file.require_explained(count, "vertices")
             placed.append(part.placed(matrix))
     if parts.lines:
         _log.warning("%s: its lines are not drawn (%d primitives)", path, parts.lines)
@@ -96,7 +97,8 @@ class GltfFile:
 
     def require_explained(self, count: int, what: str) -> None:
         """Raise ValueError for more values than the bytes that were read explain, before memory is taken for them."""
-        if count > (most := LEAST_EXPLAINED + VALUES_PER_BYTE * self._size):
+        most = LEAST_EXPLAINED + VALUES_PER_BYTE * self._size
+        if count > most:
             raise ValueError(f"it has {self._size:,} bytes and asks for more than {most:,} {what}")
 
     def view(self, index: int) -> np.ndarray:
@@ -181,36 +183,32 @@ def _parsed(path: Path) -> tuple[Entry, memoryview | None]:
 
 def _check_extensions(file: GltfFile) -> None:
     """Refuse a file that needs an extension which is not supported; log the others that may change the picture."""
-    path = file.path
-    tree = file.tree
-    if unknown := sorted(set(tree.get("extensionsRequired", [])) - _KNOWN):
+    if required := sorted(set(file.tree.get("extensionsRequired", [])) - _KNOWN):
         raise SceneError(
-            f"{path} requires {', '.join(unknown)}, which is not supported: export it again without, for example with "
-            "gltf-transform copy or gltf-transform ktxdecompress"
+            f"{file.path} requires {', '.join(required)}, which is not supported: export it again without, for example "
+            "with gltf-transform copy or gltf-transform ktxdecompress"
         )
-    if unknown := sorted(set(tree.get("extensionsUsed", [])) - _KNOWN - _WITH_PLAIN_DATA):
-        _log.warning("%s: ignoring %s, which may change what the scan looks like", path, ", ".join(unknown))
+    if unknown := sorted(set(file.tree.get("extensionsUsed", [])) - _KNOWN - _WITH_PLAIN_DATA):
+        _log.warning("%s: ignoring %s, which may change what the scan looks like", file.path, ", ".join(unknown))
 
 
 def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
     """The meshes of the default scene, each with its (4, 4) transform; an instanced mesh comes several times."""
-    path = file.path
-    tree = file.tree
-    nodes = tree.get("nodes", [])
-    scenes = tree.get("scenes", [])
+    nodes = file.tree.get("nodes", [])
+    scenes = file.tree.get("scenes", [])
     if not nodes:
-        yield from ((mesh, np.eye(4)) for mesh in range(len(tree.get("meshes", []))))
+        yield from ((mesh, np.eye(4)) for mesh in range(len(file.tree.get("meshes", []))))
         return
     children = {child for node in nodes for child in node.get("children", [])}
     listed = [index for index in range(len(nodes)) if index not in children]
     if scenes:
-        chosen = tree.get("scene", 0)
+        chosen = file.tree.get("scene", 0)
         listed = file.item("scenes", chosen).get("nodes", [])
         if len(scenes) > 1:
-            _log.warning("%s: drawing only scene %d of its %d scenes", path, chosen, len(scenes))
+            _log.warning("%s: drawing only scene %d of its %d scenes", file.path, chosen, len(scenes))
     waiting = [(root, np.eye(4)) for root in reversed(listed)]
     seen: set[int] = set()
-    deformed = set()
+    deformed: set[str] = set()
     while waiting:
         index, parent = waiting.pop()
         if index in seen:
@@ -226,23 +224,26 @@ def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
         if "mesh" not in node:
             continue
         weights = node.get("weights") or file.item("meshes", node["mesh"]).get("weights") or []
-        deformed |= {"skin"} if "skin" in node else set()
-        deformed |= {"morph targets"} if any(weights) else set()
+        if "skin" in node:
+            deformed.add("skin")
+        if any(weights):
+            deformed.add("morph targets")
         repeated = extensions.get("EXT_mesh_gpu_instancing", {}).get("attributes", {})
-        instances = _matrices(
-            {key.lower(): file.accessor(repeated[key]) for key in repeated if not key.startswith("_")}
-        )
-        yield from ((node["mesh"], matrix @ instance) for instance in instances)
+        moves = {key.lower(): file.accessor(repeated[key]) for key in repeated if not key.startswith("_")}
+        yield from ((node["mesh"], matrix @ instance) for instance in _matrices(moves))
     if deformed:
-        _log.warning("%s: ignoring the %s of its meshes: they have the shape that they are stored in", path,
-                     " and ".join(sorted(deformed)))  # fmt: skip
+        what = " and ".join(sorted(deformed))
+        _log.warning("%s: ignoring the %s of its meshes: they have the shape that they are stored in", file.path, what)
 
 
 def _matrices(moves: Mapping[str, Any]) -> np.ndarray:
     """(K, 4, 4) matrices that scale, turn by unit quaternions x, y, z, w and shift, by one or K rows of each."""
     from scipy.spatial.transform import Rotation
 
-    shift, turn, scale = (np.array(moves.get(key, none), dtype=np.float64, ndmin=2) for key, none in _UNMOVED.items())
+    moves = {**_UNMOVED, **moves}
+    shift = np.array(moves["translation"], dtype=np.float64, ndmin=2)
+    turn = np.array(moves["rotation"], dtype=np.float64, ndmin=2)
+    scale = np.array(moves["scale"], dtype=np.float64, ndmin=2)
     matrices = np.tile(np.eye(4), (max(len(shift), len(turn), len(scale)), 1, 1))
     matrices[:, :3, :3] = Rotation.from_quat(turn).as_matrix() * scale[:, None, :]
     matrices[:, :3, 3] = shift
@@ -292,7 +293,9 @@ class _Parts:
             used, corners = np.unique(faces, return_inverse=True)
             faces = corners.reshape(-1, 3).astype(np.int32)
             positions = positions[used]
-            colours, alpha, uv = (column if column is None else column[used] for column in (colours, alpha, uv))
+            colours = None if colours is None else colours[used]
+            alpha = None if alpha is None else alpha[used]
+            uv = None if uv is None else uv[used]
         return material.part(positions, faces, colours, alpha, uv)
 
     def _colours(self, index: int | None) -> tuple[np.ndarray | None, np.ndarray | None]:

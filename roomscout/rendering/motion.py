@@ -7,22 +7,20 @@ import numpy as np
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.scene import Bounds, Scene
 
-# The smallest distance to a surface ahead, and the radius of the camera's body.
-CLEARANCE_M = 0.2
+CLEARANCE_M = 0.2  # the smallest distance to a surface ahead, and the radius of the camera's body
 BODY_RAYS = 8
 _TINY_M = 1e-6
 
 
 @dataclass(frozen=True)
 class MoveOutcome:
-    """The result of a move: straight-line distances, and whether a surface (`blocked`) or the bounds (`clipped`)
-    stopped it."""
+    """The result of a move, with straight-line distances."""
 
-    pose: CameraPose
-    requested_m: float
-    moved_m: float
-    blocked: bool
-    clipped: bool
+    pose: CameraPose  # after the move
+    requested_m: float  # metres to the pose that was asked for
+    moved_m: float  # metres to `pose`
+    blocked: bool  # whether a surface stopped it
+    clipped: bool  # whether the scene's bounds stopped it
 
 
 def move(scene: Scene, pose: CameraPose, target: CameraPose) -> MoveOutcome:

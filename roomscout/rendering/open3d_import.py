@@ -8,8 +8,7 @@ from roomscout.base.interrupts import deferred_interrupts
 from roomscout.rendering.geometry import SceneError
 
 _lock = threading.Lock()
-# Debian packages of the shared libraries that its wheels need.
-_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"
+_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"  # Debian's, of what its wheels need
 
 
 class Open3DError(SceneError):

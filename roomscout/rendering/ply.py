@@ -49,12 +49,13 @@ class _Header:
 
 def read_ply(path: Path) -> Geometry:
     """The mesh or cloud in a PLY file, coloured by `colours_or_greys`, with Gaussians by `read_splats`. Faces are the
-    lists vertex_indices, whose colours override those of vertices unless all are the same. Ignores
-    alpha and, with a warning, textures and other elements. Raises ValueError."""
+    lists vertex_indices, whose colours override those of vertices unless all are the same. Ignores alpha and, with a
+    warning, textures and other elements. Raises ValueError."""
     data = np.memmap(path, dtype=np.uint8, mode="r")
     with path.open("rb") as file:
         header = _read_header(file)
-    others = [each.name for each in header.elements if each.count and each.name not in ("vertex", "face")]
+    elements = [element.name for element in header.elements if element.count]
+    others = [name for name in elements if name not in ("vertex", "face")]
     if others:
         _log.warning("%s: ignoring its elements %s; only vertex and face are drawn", path, ", ".join(others))
     tables = _read_tables(header, np.asarray(data[header.size_bytes :]))
@@ -121,28 +122,29 @@ def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
         return dict(zip(names, read_text(elements, body.tobytes()), strict=True))
     tables: dict[str, Table] = {}
     for element in elements:
-        tables[element.name], size = read_binary(element, body, header.byte_order)
+        table, size = read_binary(element, body, header.byte_order)
+        tables[element.name] = table
         body = body[size:]
     return tables
 
 
 def _triangles(faces: Table, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(M, 3) int32 triangles of all polygons, and (M,) the row of each. Raises ValueError if there are rows
-    without a list of vertices, or vertices that do not exist."""
+    """(M, 3) int32 triangles of all polygons, and (M,) the row of each. Raises ValueError if there are rows without a
+    list of vertices, or vertices that do not exist."""
     if not faces or not len(next(iter(faces.values()))):
         return no_faces(), np.zeros(0, dtype=np.int64)
-    name = next((each for each in faces if each.lower() in _POLYGONS), None)
-    if name is None or (isinstance(faces[name], np.ndarray) and np.ndim(faces[name]) != 2):
+    lists = [column for name, column in faces.items() if name.lower() in _POLYGONS]
+    if not lists or (isinstance(lists[0], np.ndarray) and lists[0].ndim != 2):
         raise ValueError(f"its faces have no list {_POLYGONS[0]}; the columns are {', '.join(faces)}")
-    found = [no_faces()]
+    triangles = [no_faces()]
     sources = [np.zeros(0, dtype=np.int64)]
-    for rows, corners in _by_size(faces[name]):
+    for rows, corners in _by_size(lists[0]):
         if ((corners < 0) | (corners >= len(points)) | (corners % 1 != 0)).any():
             raise ValueError(f"a face refers to a vertex that does not exist: there are {len(points)}, counted from 0")
         places, of = triangulated(corners.astype(np.int64), points)
-        found.append(corners[of[:, None], places].astype(np.int32))
+        triangles.append(corners[of[:, None], places].astype(np.int32))
         sources.append(rows[of])
-    return np.concatenate(found), np.concatenate(sources)
+    return np.concatenate(triangles), np.concatenate(sources)
 
 
 def _by_size(polygons: Column) -> Sequence[tuple[np.ndarray, np.ndarray]]:

@@ -26,10 +26,8 @@ LOW_M = 0.1
 # The longer side of the depth image. A larger view is sampled at every second, third, ... pixel, between which an
 # object narrower than that can fall.
 LONGEST_PX = 1280
-# `fitting` asks nothing of sides below this.
-SMALL_M = 0.2
+SMALL_M = 0.2  # `fitting` asks nothing of smaller sides
 NOTHING = -1
-
 ENOUGH_SHARE = 0.001
 """An object is seen well if it covers this share of a view: 307 pixels of 640 x 480, about 17 x 18."""
 
@@ -79,8 +77,8 @@ def object_pixels(
     depth_camera = sampled(camera, longest_px)
     labels = object_at_each_pixel(scene, pose, depth_camera, boxes)
     counts = np.bincount(labels[labels != NOTHING], minlength=len(boxes))
-    each = camera.width * camera.height / (depth_camera.width * depth_camera.height)
-    return np.rint(counts * each).astype(np.int64)
+    ratio = camera.width * camera.height / (depth_camera.width * depth_camera.height)
+    return np.rint(counts * ratio).astype(np.int64)
 
 
 def sampled(camera: Intrinsics, longest_px: int) -> Intrinsics:
@@ -110,7 +108,8 @@ def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, box
         if np.ptp(heights) > LOW_M:
             near &= ~on_floor[window]
             inside &= near & (points[window][..., 2] > heights.min() + MARGIN_M + EXACT_M)  # not what it stands on
-        labels[window][near if WITHIN * np.count_nonzero(inside) >= np.count_nonzero(near) else inside] = index
+        is_within = WITHIN * np.count_nonzero(inside) >= np.count_nonzero(near)
+        labels[window][near if is_within else inside] = index
     return labels
 
 

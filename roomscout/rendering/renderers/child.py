@@ -207,4 +207,6 @@ def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], Connection(int(sys.argv[2])), int(sys.argv[3]) if sys.argv[3] else None)
+    name, descriptor, cuda_device = sys.argv[1:]
+    device = int(cuda_device) if cuda_device else None
+    _serve(name, Connection(int(descriptor)), device)

@@ -11,8 +11,7 @@ from roomscout.rendering.renderers.raycast import RaycastRenderer
 
 _log = logging.getLogger(__name__)
 
-# Mesa's software rasterisers. On a CPU, ray casting is faster.
-_SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
+_SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")  # Mesa's; on a CPU, ray casting is faster
 
 
 class RendererStart:

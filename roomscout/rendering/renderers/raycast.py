@@ -12,10 +12,8 @@ from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, NEAR_M
 from roomscout.rendering.scene import Scene, Surface
 
-# Open3D's `primitive_ids` of a ray that hits nothing.
-_NO_FACE = np.uint32(0xFFFFFFFF)
-# Offsets of the two neighbouring rows or columns that bilinear interpolation mixes.
-_NEXT = np.array([[0], [1]])
+_NO_FACE = np.uint32(0xFFFFFFFF)  # Open3D's `primitive_ids` of a ray that hits nothing
+_NEXT = np.array([[0], [1]])  # offsets of the two neighbouring rows or columns that bilinear interpolation mixes
 
 
 class RaycastRenderer:
@@ -113,9 +111,9 @@ def _paint_textures(texturing: Texturing, faces: np.ndarray, weights: np.ndarray
     Multiplies encoded colours, like OpenGL without sRGB textures, which is close to a product of linear light."""
     image_of = np.append(texturing.face_image, np.int32(-1)).take(faces, mode="clip")
     for index in np.unique(image_of[image_of >= 0]):
-        here = np.flatnonzero(image_of == index)
-        uv = (texturing.face_uv[faces[here]] * weights[:, here].T[..., None]).sum(axis=1)
-        colours[here] = sample(texturing.images[index], uv) * (colours[here] / np.float32(255)) + 0.5
+        textured = np.flatnonzero(image_of == index)
+        uv = (texturing.face_uv[faces[textured]] * weights[:, textured].T[..., None]).sum(axis=1)
+        colours[textured] = sample(texturing.images[index], uv) * (colours[textured] / np.float32(255)) + 0.5
 
 
 def sample(image: np.ndarray, uv: np.ndarray) -> np.ndarray:
