@@ -99,8 +99,7 @@ class CameraPose:
         return matrix
 
     def relative(self, other: "CameraPose") -> "CameraPose":
-        """Another pose as seen from this one: x along this heading, y to its left. Height and pitch stay as they
-        are."""
+        """Another pose as seen from this one: x along this heading, y to its left; height and pitch stay."""
         away = other.position - self.position
         heading = (other.heading_deg - self.heading_deg) % 360.0
         return replace(other, x_m=float(away @ self.forward), y_m=float(away @ self.left), heading_deg=heading)

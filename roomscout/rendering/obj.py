@@ -75,8 +75,6 @@ class _Material:
 
 
 class _Materials(Pictures):
-    """The materials of an OBJ file as they look without light."""
-
     def __init__(self, scan: Path, libraries: Sequence[str], used: Sequence[str]) -> None:
         super().__init__(scan)
         self._statements: dict[str, dict[str, str]] = {}
@@ -244,8 +242,7 @@ def _triangles(lines: _Lines, points: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _resolved(stated: np.ndarray, where: np.ndarray, defined: np.ndarray, what: str) -> np.ndarray:
     """(K, corners) indices from 0 for those in lines `where` (K,), which count from 1, or back from the line; -1 for
-    missing texture coordinates. `defined` are the lines of what they refer to. Raises ValueError, with the line, if one
-    is out of range."""
+    missing texture coordinates. `defined` are the lines that they refer to. Raises ValueError for one out of range."""
     before = np.searchsorted(defined, where)
     indices = np.where(stated < 0, stated + before[:, None], stated - 1)
     wrong = (stated % 1 != 0) | (indices >= len(defined)) | ((indices < 0) & ((stated != 0) | (what == "vertex")))

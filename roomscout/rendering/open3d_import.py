@@ -34,8 +34,6 @@ def import_open3d() -> ModuleType:
 
 
 class _StandIn(ModuleType):
-    """Dash for `from dash import NAME`."""
-
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):  # such as __path__, which would make this a package
             raise AttributeError(name)

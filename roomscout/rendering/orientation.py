@@ -42,14 +42,12 @@ _MOST_NORMALS, _SAME_PLANE_DEG, _TILTED_DEG, _PLANE_SHARE = 2000, 10.0, 12.0, 0.
 
 def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | None:
     """The axis (0, 1 or 2) and sign (1 or -1) that points up in a room, by its surface; None if that is not clear.
-
     `points` (K, 3) metres are spread evenly over the surface, `normals` (K, 3) of any length and sign. Adds up for each
     of the six sides: how much more of the opposite side is closed, since a floor is scanned more often than a ceiling;
     how much more of what is inside is nearer to the opposite side, since furniture stands on the floor; how much of the
     surface is parallel or perpendicular to the axis, since walls and furniture are turned about the vertical; and
     minus the logarithm of the room's extent along it. A wrong side is worse than none, so another side than z must be
-    open, have a large margin, and have furniture, if there is any, on the opposite side.
-    """
+    open, have a large margin, and have furniture, if there is any, on the opposite side."""
     lower, upper = np.percentile(points, [2, 98], axis=0)
     extent = np.maximum(upper - lower, 1e-6)
     lengths = np.linalg.norm(normals, axis=1)

@@ -27,7 +27,7 @@ class MeshPart:
     vertices: np.ndarray  # (N, 3) float
     faces: np.ndarray  # (M, 3) int32; M = 0 for points
     colours: np.ndarray | None = None  # (N, 3) uint8, which multiply the texture
-    texture: Texture | None = None
+    texture: Texture | None = None  # drawn at `face_uv`
     face_uv: np.ndarray | None = None  # (M, 3, 2) float32 coordinates of the texture, v up
     see_through: np.ndarray | None = None  # (M,) bool: which faces are transparent; None if none are
     partly: bool = False  # whether other faces have some transparency, which is not drawn
@@ -129,7 +129,8 @@ def _concatenated(geometries: Sequence[Geometry], textures: Sequence[Texture]) -
         columns = []
         for part in geometries:
             grey = np.full((len(part.vertices), 3), UNCOLOURED_GREY, dtype=np.uint8)
-            columns.append(grey if part.colours is None else part.colours)
+            own = grey if part.colours is None else part.colours
+            columns.append(own)
         colours = np.concatenate(columns)
     if textures:
         texturings = [part.texturing for part in geometries if part.texturing]

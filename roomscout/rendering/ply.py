@@ -6,7 +6,6 @@ Python unless it knows their sizes.
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +16,6 @@ from roomscout.rendering.geometry import Geometry, no_faces, triangulated
 from roomscout.rendering.parts import warn_of_loose_vertices
 from roomscout.rendering.splats import are_splats, read_splats
 from roomscout.rendering.tables import (
-    Column,
     Element,
     Property,
     Table,
@@ -133,24 +131,21 @@ def _triangles(faces: Table, points: np.ndarray) -> tuple[np.ndarray, np.ndarray
     list of vertices, or vertices that do not exist."""
     if not faces or not len(next(iter(faces.values()))):
         return no_faces(), np.zeros(0, dtype=np.int64)
-    lists = [column for name, column in faces.items() if name.lower() in _POLYGONS]
-    if not lists or (isinstance(lists[0], np.ndarray) and lists[0].ndim != 2):
+    polygons = next((column for name, column in faces.items() if name.lower() in _POLYGONS), None)
+    if polygons is None or (isinstance(polygons, np.ndarray) and polygons.ndim != 2):
         raise ValueError(f"its faces have no list {_POLYGONS[0]}; the columns are {', '.join(faces)}")
     triangles = [no_faces()]
     sources = [np.zeros(0, dtype=np.int64)]
-    for rows, corners in _by_size(lists[0]):
+    if isinstance(polygons, np.ndarray):
+        by_size = [(np.arange(len(polygons)), polygons)]
+    else:
+        sizes = np.array([len(polygon) for polygon in polygons])
+        rows_of = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+        by_size = [(rows, np.array([polygons[row] for row in rows])) for rows in rows_of]
+    for rows, corners in by_size:
         if ((corners < 0) | (corners >= len(points)) | (corners % 1 != 0)).any():
             raise ValueError(f"a face refers to a vertex that does not exist: there are {len(points)}, counted from 0")
         places, of = triangulated(corners.astype(np.int64), points)
         triangles.append(corners[of[:, None], places].astype(np.int32))
         sources.append(rows[of])
     return np.concatenate(triangles), np.concatenate(sources)
-
-
-def _by_size(polygons: Column) -> Sequence[tuple[np.ndarray, np.ndarray]]:
-    """The polygons of each size, (K, size), and their rows (K,)."""
-    if isinstance(polygons, np.ndarray):
-        return [(np.arange(len(polygons)), polygons)]
-    sizes = np.array([len(polygon) for polygon in polygons])
-    rows_of = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
-    return [(rows, np.array([polygons[row] for row in rows])) for rows in rows_of]

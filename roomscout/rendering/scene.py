@@ -46,10 +46,8 @@ UNITS_M = {
 TALL_ROOM_M = 3.5  # higher rooms that are taller than wide may lie on their side, and are warned of
 MAX_FACES_SHOWING_UP = 200_000
 SURFACE_SAMPLES = 20_000
-# Side of the grid of downward rays that search for the floor, and the tolerance for a height to count as floor. The
-# tolerance includes steps, rugs and thresholds, but not beds or tables.
-FLOOR_RAYS = 32
-FLOOR_TOLERANCE_M = 0.25
+FLOOR_RAYS = 32  # side of the grid of downward rays that search for the floor
+FLOOR_TOLERANCE_M = 0.25  # for a height to count as floor; includes steps, rugs and thresholds, but not beds or tables
 MAX_FACES_SAMPLED = 2_000_000
 MESH_INSIDE, MESH_MARGIN_M = 0.5, 0.5  # the least share of solid Gaussians within this margin of their mesh's bounds
 # Embree's BVH plus Open3D's copies of vertices and faces, measured 80 to 87 on scans of 5 and 20 million faces, and the
@@ -239,8 +237,7 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
 
 
 def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
-    """Subtracts from coordinates too large for millimetres in float32, such as those of a national grid, their rounded
-    median."""
+    """Subtracts their rounded median from coordinates too large for millimetres in float32, as of a national grid."""
     if not (np.abs(vertices) >= FAR_M).any():  # true for nearly all scans, and much faster than a median
         return vertices
     finite = vertices[np.isfinite(vertices).all(axis=1)]

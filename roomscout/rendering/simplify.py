@@ -11,8 +11,7 @@ from roomscout.rendering.scene import Scene, Surface
 
 FINEST_CELL_M = 1e-3
 STRAY_EXTENTS = 1.0  # geometry further outside the room's bounds than this many of its longest sides is left out
-FACES_PER_CELL = 2.4
-"""Faces of a clustered mesh per cell that its surface crosses: two per vertex, and some cells are crossed twice."""
+FACES_PER_CELL = 2.4  # per cell that the surface crosses: two per vertex, and some cells are crossed twice
 ENOUGH_FILLED = 0.85  # the search for a cell size ends at this share of the faces that are allowed, or after ATTEMPTS
 ATTEMPTS = 4
 MARGIN = 1.02

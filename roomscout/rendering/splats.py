@@ -20,12 +20,10 @@ _log = logging.getLogger(__name__)
 
 _SHAPE = ("opacity", "scale_0", "scale_1", "rot_0", "rot_1", "rot_2", "rot_3")
 _NUMBERS_OF_REST = (0, 9, 24, 45)
-# Gaussians at least this opaque are solid; in files with few of them, the most opaque tenth.
-SOLID_OPACITY, _SOLID_PERCENTILE = 0.5, 90.0
+SOLID_OPACITY, _SOLID_PERCENTILE = 0.5, 90.0  # Gaussians so opaque are solid; if they are few, the most opaque tenth
 # A floater's third neighbour is farther than this many of its deviations, and than this many medians.
 _NEIGHBOURS, _FAR_DEVIATIONS, _FAR_MEDIANS = 3, 6.0, 5.0
-# How far a solid Gaussian reaches, in deviations; the larger ones are up to _MOST_POINTS points each.
-_REACH, _MOST_POINTS = 1.5, 64
+_REACH, _MOST_POINTS = 1.5, 64  # how many deviations a solid Gaussian reaches; the larger ones are so many points
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,8 @@ from roomscout.base.pictures import as_bytes, full_scale
 
 _log = logging.getLogger(__name__)
 
-# A ragged column, whose lists vary in length, is a list of tuples.
-Column = np.ndarray | list[tuple]
-Table = dict[str, Column]
-"""The columns of an element by name."""
+Column = np.ndarray | list[tuple]  # a ragged column, whose lists vary in length, is a list of tuples
+Table = dict[str, Column]  # the columns of an element by name
 
 SH_C0 = 0.28209479177387814  # the zeroth real spherical harmonic, 1 / (2 sqrt(pi))
 _CHANNELS = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
@@ -223,8 +221,7 @@ def _packed_words(column: np.ndarray) -> np.ndarray | None:
 
 
 def colours_or_greys(path: Path, table: Table) -> np.ndarray | None:
-    """The `colours` of the rows, else an intensity in grey whose 1st to 99th percentile are 0 to 255, (K, 3) uint8;
-    warns of a file without colours."""
+    """The `colours` of the rows, else the 1st to the 99th percentile of an intensity in grey; warns without colours."""
     rgb = colours(table)
     if rgb is not None:
         return rgb

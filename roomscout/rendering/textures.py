@@ -13,16 +13,14 @@ from roomscout.base.pictures import PictureError, opened
 
 _log = logging.getLogger(__name__)
 
-# An image that is extended for `clamp` gets at most this many pixels along an axis, or twice those that it has.
-_CLAMPED_PIXELS = 4096
+_CLAMPED_PIXELS = 4096  # an image extended for `clamp` gets at most so many along an axis, or twice those it has
 _BLEEDING_PIXELS = 1024  # the opposite border bleeds into half a pixel of an image that repeats; larger ones hide it
 _OPACITY_BLOCKS = 2048  # transparency is looked up in at most so many blocks of texels along an axis
 _FAR_UV = 64.0  # texture coordinates further outside are moved here
 MOST_PROBLEMS = 20  # of a scan that are logged
 _BYTES = np.arange(256) / 255
 
-Wrap = Literal["repeat", "mirror", "clamp"]
-"""How an image continues outside 0..1 along an axis: OpenGL's REPEAT, MIRRORED_REPEAT and CLAMP_TO_EDGE."""
+Wrap = Literal["repeat", "mirror", "clamp"]  # outside 0..1: OpenGL's REPEAT, MIRRORED_REPEAT and CLAMP_TO_EDGE
 
 
 def srgb(linear: np.ndarray) -> np.ndarray:
@@ -31,8 +29,7 @@ def srgb(linear: np.ndarray) -> np.ndarray:
 
 
 def tinted(colours: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """Multiply sRGB colours (..., 3) uint8 in linear light by a material's factor (3,), 0 to 1: glTF 2.0 specification,
-    3.9.2 "Metallic-Roughness Material"."""
+    """Multiply sRGB colours (..., 3) uint8 in linear light by a factor (3,), 0 to 1: glTF 2.0 specification, 3.9.2."""
     if (factor == 1).all():
         return colours
     linear = np.where(_BYTES <= 0.04045, _BYTES / 12.92, ((_BYTES + 0.055) / 1.055) ** 2.4)  # the inverse of `srgb`

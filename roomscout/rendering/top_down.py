@@ -14,8 +14,7 @@ from roomscout.rendering.scene import Scene
 
 MARGIN_M = 0.5
 SCALES = 20  # the scales of images for each power of ten: those of successive turns are mostly the same
-GRID_SHARE = 0.075
-"""The least distance of two grid lines as a share of the image's height; their step is 1, 2, 5, 10, 20, ... metres."""
+GRID_SHARE = 0.075  # the least step of the grid, 1, 2, 5, 10, 20, ... metres, as a share of the image's height
 TEXT_SHARE = 1 / 32  # the height of numbers as a share of the image's height. Those below LEAST_TEXT_PX are left out.
 LEAST_TEXT_PX = 6
 GRID, PATH, CAMERA, INK, PAPER = (128, 128, 128), (255, 0, 255), (255, 0, 0), (0, 0, 0), (255, 255, 255)
@@ -25,9 +24,8 @@ WORDS = (
     "camera is and looks now; two red lines bound what it sees."
 )
 """What the system prompt says of every image from above."""
-CUT_M = 2.0
-"""The height above the floor from which one looks down; in lower rooms the cut is at CUT_SHARE of the height."""
-CUT_SHARE = 0.85
+CUT_M = 2.0  # the height above the floor from which one looks down
+CUT_SHARE = 0.85  # of the height of lower rooms, where the cut is there
 PLAN_MARGIN_M = 0.2
 MOST_CUT = 0.5  # the largest share of a plan that furniture which the cut goes through covers
 
@@ -175,8 +173,7 @@ def looking_down(scene: Scene, ground: np.ndarray) -> np.ndarray:
 
 
 def _looking(scene: Scene, rays: np.ndarray, way: int) -> tuple[np.ndarray, np.ndarray]:
-    """(H, W, 3) uint8 colours that rays up (`way` 1) or down (-1) hit, and (H, W) where they hit the back of a
-    surface."""
+    """(H, W, 3) uint8 colours that rays up (`way` 1) or down (-1) hit, and (H, W) where they hit a surface's back."""
     o3d = import_open3d()
     rays[..., 5] = way
     hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))

@@ -125,8 +125,7 @@ class SurfaceCoverage:
         self.scene = scene
         every = math.ceil(len(scene.surface_points) / samples)
         self.points = scene.surface_points[::every].astype(np.float64)
-        self.seen = np.zeros(len(self.points), dtype=bool)
-        """(K,) the points seen so far."""
+        self.seen = np.zeros(len(self.points), dtype=bool)  # (K,) the points seen so far
 
     @property
     def share(self) -> float:

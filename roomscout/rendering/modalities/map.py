@@ -11,13 +11,11 @@ from roomscout.rendering.top_down import WORDS, TopDown, cut_z_m, with_path
 
 CELL_M = 0.05
 MOST_COLUMNS = 240  # points are taken from an image of each pose that is at most as wide
-LEVEL_M, FILLED_M = 0.05, 0.5
-"""Two pixels, one above the other, are of one level surface if they differ by less in height and in place."""
+LEVEL_M, FILLED_M = 0.05, 0.5  # pixels above one another with a smaller step in height and place are one surface
 EXTENT_PERCENTILES = (0.5, 99.5)
 UNSEEN = (0, 0, 0)
-SIDE = 2**16
-HEIGHTS = 2**20
-"""The most cells along an axis, 3 km, and the most millimetres from the lowest to the highest point, 1 km."""
+SIDE = 2**16  # the most cells along an axis, 3 km
+HEIGHTS = 2**20  # the most millimetres from the lowest to the highest point, 1 km
 
 
 @dataclass(frozen=True, eq=False)

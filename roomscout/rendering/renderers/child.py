@@ -194,7 +194,6 @@ def _render_test_image(painter: Painter) -> None:
 
 
 def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
-    """Serve requests until the parent closes the connection."""
     painter: Painter = RENDERERS[name].load()(cuda_device)
     _render_test_image(painter)
     connection.send(painter.device)

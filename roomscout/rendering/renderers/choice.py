@@ -59,11 +59,9 @@ class RendererStart:
 
 
 def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
-    """Create the renderer of this name and check that it works.
-
-    "auto" selects pyrender if it renders on a GPU, else raycast, and logs the choice and its reason. Any other name
-    returns that renderer or raises RenderError, without a fallback. With `cuda_device`, pyrender uses that GPU unless
-    the environment sets EGL_DEVICE_ID; without it, the first EGL device.
+    """Create the renderer of this name and check that it works. "auto" selects pyrender if it renders on a GPU, else
+    raycast, and logs the choice and its reason. Any other name returns that renderer or raises RenderError. With
+    `cuda_device`, pyrender uses that GPU unless the environment sets EGL_DEVICE_ID; without, the first EGL device.
 
     Loads Open3D, and raises RenderError if that fails: moves and first views cast rays with it under every renderer.
     If the process needs PyTorch on a GPU, load PyTorch first: in the other order, matrix products on the GPU have

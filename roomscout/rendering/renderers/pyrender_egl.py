@@ -13,8 +13,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
 from roomscout.rendering.scene import Surface
 
-# From OpenCV's camera axes (y down, z forward) to OpenGL's (y up, z backward).
-_OPENCV_TO_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
+_OPENCV_TO_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])  # from camera axes y down, z forward to y up, z backward
 _EGL_EXTENSIONS = 0x3055
 _EGL_CUDA_DEVICE_NV = 0x323A  # from the EGL extension EGL_NV_device_cuda
 

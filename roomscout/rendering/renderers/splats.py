@@ -87,10 +87,9 @@ class GsplatRenderer(SplatRenderer):
             if scene not in self._uploaded:
                 tensors = (torch.tensor(array, device=self._device) for array in arrays)
                 self._uploaded[scene] = dict(zip(names, tensors, strict=True))
-            matrices = {"viewmats": view, "Ks": intrinsics.matrix}
             camera: dict[str, Any] = {"width": intrinsics.width, "height": intrinsics.height}
-            for key, matrix in matrices.items():
-                camera[key] = torch.tensor(matrix[None], dtype=torch.float32, device=self._device)
+            camera["viewmats"] = torch.tensor(view[None], dtype=torch.float32, device=self._device)
+            camera["Ks"] = torch.tensor(intrinsics.matrix[None], dtype=torch.float32, device=self._device)
             how = {"near_plane": NEAR_M, "eps2d": BLUR_PX2, "render_mode": "RGB+D"}
             degree = int(splats.harmonics.shape[1] ** 0.5) - 1
             sums, alpha, _ = gsplat.rasterization(**self._uploaded[scene], **camera, **how, sh_degree=degree)
