@@ -38,8 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     level = LEVELS[options.level]
     if options.objects:
         level = replace(level, objects=tuple(options.objects))
-    given = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
-    style = replace(level.style, **{name: value for name, value in given.items() if value is not None})
+    qualities = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
+    style = replace(level.style, **{name: value for name, value in qualities.items() if value is not None})
     per_type = QUESTIONS_PER_TYPE
     if options.questions_per_type is not None:
         if options.questions_per_type < 1:

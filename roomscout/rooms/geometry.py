@@ -101,8 +101,8 @@ def polygon_area(polygon: np.ndarray) -> float:
 
 def points_in_polygon(points: np.ndarray, polygon: np.ndarray) -> np.ndarray:
     """(N,) bool: which of `points` (N, 2) are inside the simple polygon (P, 2), by the even-odd rule."""
-    (x0, y0) = polygon.T
-    (x1, y1) = np.roll(polygon, -1, axis=0).T
+    x0, y0 = polygon.T
+    x1, y1 = np.roll(polygon, -1, axis=0).T
     x = points[:, :1]
     y = points[:, 1:]
     crosses = (y < y0) != (y < y1)  # false for a horizontal edge, so its divisor does not matter

@@ -187,15 +187,15 @@ def _room_size(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
 
 def _rel_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
     drafts: list[_Draft] = []
-    asked: set[str] = set()
+    primaries: set[str] = set()
     gap = LARGE_ROOM_GAP_M if facts.room.area_m2 > LARGE_ROOM_M2 else GAP_M
     for _ in range(MAX_TRIES):
         if len(drafts) == count:
             break
         primary = facts.unique[rng.integers(len(facts.unique))]
         chosen = _draw_four(facts, _nearest_distances(facts, primary), gap, rng)
-        if primary.category not in asked and chosen and _surfaces_agree(facts, primary, chosen):
-            asked.add(primary.category)
+        if primary.category not in primaries and chosen and _surfaces_agree(facts, primary, chosen):
+            primaries.add(primary.category)
             names = dict(zip("abcd", _sample(chosen, 4, rng), strict=True))
             drafts.append(_Draft(REL_DISTANCE.format(x=primary.category, **names), chosen[0], tuple(names.values())))
     return drafts

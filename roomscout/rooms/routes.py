@@ -21,13 +21,13 @@ FACED_FIRST_SHARE = 0.7  # of routes that first go to the faced object, like mos
 
 @dataclass(frozen=True)
 class Route:
-    """A route from `start`, facing `facing`, along `stops`. `steps` is its text, with blanks for `turns`."""
+    """A route by the categories of objects."""
 
-    start: str
-    facing: str
-    stops: tuple[str, ...]
-    turns: tuple[str, ...]
-    steps: tuple[str, ...]
+    start: str  # where it begins
+    facing: str  # what the robot looks at there
+    stops: tuple[str, ...]  # along the route, the last of which is its end
+    turns: tuple[str, ...]  # what to fill in, each one of TURNS
+    steps: tuple[str, ...]  # its text, with blanks for the turns
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,13 +69,10 @@ def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone:
 
 def _planks(x0: float, y0: float, x1: float, y1: float, tone: np.ndarray, rng: Generator) -> Shape:
     edges = np.append(np.arange(y0, y1, PLANK_M), y1)
-    low = edges[:-1]
-    high = edges[1:]
-    corners = np.zeros((len(low), 4, 3))
-    corners[:, [0, 3], 0], corners[:, [1, 2], 0] = x0, x1
-    corners[:, 0, 1] = corners[:, 1, 1] = low
-    corners[:, 2, 1] = corners[:, 3, 1] = high
-    return Shape(corners, np.clip(tone * rng.uniform(0.88, 1.08, (len(low), 1)), 0, 255))
+    planks = [
+        [[x0, low, 0.0], [x1, low, 0.0], [x1, high, 0.0], [x0, high, 0.0]] for low, high in itertools.pairwise(edges)
+    ]
+    return Shape(np.array(planks), np.clip(tone * rng.uniform(0.88, 1.08, (len(planks), 1)), 0, 255))
 
 
 def scan(

@@ -20,7 +20,6 @@ from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import Scene
 from roomscout.rendering.views import start_position
 from roomscout.rendering.visibility import Boxes, enough_pixels, object_pixels
-from roomscout.rooms.placement import RoomObject
 from roomscout.rooms.questions import RoomQuestion
 from roomscout.rooms.room import EYE_M, Room
 
@@ -50,8 +49,9 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
     room has no such view."""
     rng = np.random.default_rng([*seed, 51])
     middle = Paths(scene, start_position(scene, EYE_M), MOST_M)
-    boxes = boxes_of(room.objects)
-    kinds = [each.category for each in room.objects]
+    objects = [ObjectBox(o.category, o.box.center, o.box.size, o.box.yaw_deg) for o in room.objects]
+    boxes = Boxes.of((box.center, box.size, box.directions) for box in objects)
+    kinds = [box.category for box in objects]
     reachable = middle.places[np.isfinite(middle.lengths)]
     for _ in range(MOST_TRIES):
         start = reachable[rng.integers(len(reachable))]
@@ -73,7 +73,7 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
             "scene_name": room.name,
             "question_type": VIEW_FINDING.name,
             "question": QUESTION.format(**vars(POSE_KIND)),
-            "ground_truth": ", ".join(f"{each:.3f}" for each in truth),
+            "ground_truth": ", ".join(f"{number:.3f}" for number in truth),
             "options": None,
             "start": {
                 "x_m": x,
@@ -85,12 +85,6 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
             "images": [f"pictures/{room.name}.png"],
         }
     raise ValueError(f"{room.name} has no view to find")
-
-
-def boxes_of(objects: Sequence[RoomObject]) -> Boxes:
-    """The boxes of a room's objects."""
-    boxes = [ObjectBox(each.category, each.box.center, each.box.size, each.box.yaw_deg) for each in objects]
-    return Boxes.of((each.center, each.size, each.directions) for each in boxes)
 
 
 def write_picture(scene: Scene, row: RoomQuestion, path: Path) -> None:

@@ -116,14 +116,14 @@ def _claim(out: Path, made_with: dict[str, Any]) -> None:
 def ply_of(mesh: RoomMesh) -> bytes:
     """A binary PLY file with vertex colours, the same bytes whatever is installed."""
     vertices = np.empty(len(mesh.vertices), [("xyz", "<f4", 3), ("rgb", "u1", 3)])
-    vertices["xyz"], vertices["rgb"] = mesh.vertices, mesh.colours
+    vertices["xyz"] = mesh.vertices
+    vertices["rgb"] = mesh.colours
     faces = np.empty(len(mesh.faces), [("corners", "u1"), ("indices", "<i4", 3)])
-    faces["corners"], faces["indices"] = 3, mesh.faces
+    faces["corners"] = 3
+    faces["indices"] = mesh.faces
     header = ["ply", "format binary_little_endian 1.0", f"element vertex {len(vertices)}"]
-    header += [
-        *(f"property float {axis}" for axis in "xyz"),
-        *(f"property uchar {c}" for c in ("red", "green", "blue")),
-    ]
+    header += [f"property float {axis}" for axis in "xyz"]
+    header += [f"property uchar {channel}" for channel in ("red", "green", "blue")]
     header += [f"element face {len(faces)}", "property list uchar int vertex_indices", "end_header", ""]
     return "\n".join(header).encode() + vertices.tobytes() + faces.tobytes()
 
