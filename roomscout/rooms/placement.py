@@ -166,8 +166,7 @@ class Placer:
     def on_top(
         self, kind: str, base: int, across: float | None = None, turn: float = 8.0, gap: float = 0.02
     ) -> int | None:
-        """Place on the support area of item `base`, `gap` metres from its back edge, `across` its width, 0 to 1; random
-        if None."""
+        """Place on the support of item `base`, `gap` metres from its back edge, `across` its width or at random."""
         item = self.items[base]
         x0, y0, x1, y1, z = item.support
         for _ in range(MAX_REDRAWS):

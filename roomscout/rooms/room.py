@@ -18,8 +18,7 @@ MAX_ATTEMPTS = 50
 MIN_CATEGORIES, MIN_UNIQUE = 8, 5
 MOST_OF_THINNED = 6  # objects of a category in a room that is thinned out
 MAX_ROOMS = 100_000
-SEEDS_END = 2**32
-"""Seeds are smaller: NumPy would take a larger one for several numbers, and make the room of another seed."""
+SEEDS_END = 2**32  # NumPy takes a larger seed for several numbers, and would make the room of another seed
 FLOORS = [(176, 134, 92), (140, 100, 66), (198, 172, 134), (150, 150, 148), (120, 112, 104)]
 WALLS = [(228, 224, 212), (214, 222, 226), (222, 214, 196), (206, 220, 206), (232, 214, 206), (216, 212, 226)]
 MAX_OBJECTS = 100

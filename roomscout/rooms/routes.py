@@ -115,7 +115,7 @@ def draw_route(route_map: RouteMap, rng: Generator, blanks: int) -> Route | None
     """A random route with this many blanks, or None if the random walk reaches a dead end."""
     if len(route_map.landmarks) < 3:
         return None
-    start, facing = (int(i) for i in rng.choice(route_map.landmarks, 2, replace=False))
+    start, facing = map(int, rng.choice(route_map.landmarks, 2, replace=False))
     robot = route_map.begin(start, facing)
     stops: list[int] = []
     turns: list[str] = []

@@ -121,8 +121,7 @@ def _contact_shadow(
 
 
 def _drift(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
-    """(N, 3) smooth displacement with an RMS length of 1, which moves neighbours together and so keeps surfaces
-    closed."""
+    """(N, 3) displacement of RMS length 1 that moves neighbours together, which keeps surfaces closed."""
     direction = rng.normal(size=(count, 3))
     direction *= (2 * np.pi / rng.uniform(0.3, 1.0, (count, 1))) / np.linalg.norm(direction, axis=1, keepdims=True)
     phase = rng.uniform(0, 2 * np.pi, count)

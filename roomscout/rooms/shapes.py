@@ -61,9 +61,8 @@ def box(lo: Point, hi: Point, colour: Colour) -> Shape:
 
 def grid(points: np.ndarray, colour: Colour) -> Shape:
     """The quads between neighbouring points of an (R, C, 3) grid; rows x columns points outward."""
-    return quads(
-        np.stack([points[:-1, :-1], points[1:, :-1], points[1:, 1:], points[:-1, 1:]], axis=2).reshape(-1, 4, 3), colour
-    )
+    corners = np.stack([points[:-1, :-1], points[1:, :-1], points[1:, 1:], points[:-1, 1:]], axis=2)
+    return quads(corners.reshape(-1, 4, 3), colour)
 
 
 def _lathe(profile: np.ndarray, sides: int, colour: Colour) -> Shape:

@@ -35,12 +35,9 @@ log = logging.getLogger(__name__)
 VERSION = 2  # counted up whenever a room or a question changes. The scores of different versions are not comparable.
 SHA256 = "9c2ee0d2f1d991d8c96cf40972c9ec011b8f86262df51b1d5e039d2d58487417"
 """Of SHIPPED, unpacked, and SHIPPED_SCANS: part of the label of scores."""
-SHIPPED = Path(__file__).parent / "split.jsonl.xz"
-"""The questions; scripts/rooms_split.py wrote both files."""
-SHIPPED_VIEWS = Path(__file__).parent / "views.jsonl.xz"
-"""The questions whose answer is a pose, one about each room, apart from the others."""
-SHIPPED_SCANS = Path(__file__).parent / "split.sha256"
-"""The SHA-256 of each room's file, as `sha256sum` writes and checks them."""
+SHIPPED = Path(__file__).parent / "split.jsonl.xz"  # the questions; scripts/rooms_split.py wrote both files
+SHIPPED_VIEWS = Path(__file__).parent / "views.jsonl.xz"  # those whose answer is a pose, one about each room
+SHIPPED_SCANS = Path(__file__).parent / "split.sha256"  # of each room's file, as `sha256sum` writes and checks them
 CANARY = "Test data of the benchmark rooms of RoomScout: not for training. GUID 5d0a6f1e-3c7b-4e52-9b0e-8a41c2f7d936"
 """In each row, so that training data can be searched for it; see BIG-bench (arXiv:2206.04615)."""
 VIEWS_SHA256 = "87d8770a39d72b3bd9fe3336dc4f851c44012abc4b9dd415f49c570bffe83734"

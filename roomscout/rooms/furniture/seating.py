@@ -104,17 +104,16 @@ def armchair(rng: Generator) -> Shape:
 
 def table(rng: Generator) -> Shape:
     """A dining table."""
-    w, d, h = sizes(rng, (0.8, 2.1), (0.75, 1.0), (0.72, 0.78))
-    return _plain_table(rng, w, d, h)
+    return _plain_table(rng, (0.8, 2.1), (0.75, 1.0), (0.72, 0.78))
 
 
 def coffee_table(rng: Generator) -> Shape:
     """A low table."""
-    w, d, h = sizes(rng, (0.7, 1.4), (0.45, 0.7), (0.36, 0.46))
-    return _plain_table(rng, w, d, h)
+    return _plain_table(rng, (0.7, 1.4), (0.45, 0.7), (0.36, 0.46))
 
 
-def _plain_table(rng: Generator, w: float, d: float, h: float) -> Shape:
+def _plain_table(rng: Generator, *ranges: tuple[float, float]) -> Shape:
+    w, d, h = sizes(rng, *ranges)
     top = pick(rng, WOOD + PAINT[:1])
     frame = pick(rng, WOOD)
     apron = box((0.06, 0.06, h - 0.12), (w - 0.06, d - 0.06, h - 0.04), tint(frame, 0.9))

@@ -90,10 +90,8 @@ def bookshelf(rng: Generator) -> Shape:
         box((0, 0, 0), (w, 0.015, h), tint(wood, 0.6)),
     ]
     for low, high in itertools.pairwise(shelves):
-        parts += [
-            box((0.03, 0.01, low - 0.025), (w - 0.03, d - 0.005, low), wood),
-            *_books(rng, w, d, low, high - 0.03),
-        ]
+        parts.append(box((0.03, 0.01, low - 0.025), (w - 0.03, d - 0.005, low), wood))
+        parts += _books(rng, w, d, low, high - 0.03)
     return join(*parts, box((0.0, 0, h - 0.03), (w, d, h), wood))
 
 
