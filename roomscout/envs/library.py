@@ -181,10 +181,13 @@ class ScanLibrary:
             self._first_view(question)
 
     def _first_view(self, question: Question) -> Future[FirstView]:
-        place = (self.scan_of(question), question.frame, question.start)
+        path = self.scan_of(question)
+        place = (path, question.frame, question.start)
         with self._views_lock:
             if place not in self._first_views:
-                self._first_views[place] = self._loader.submit(copy_context().run, self._load_first_view, *place)
+                self._first_views[place] = self._loader.submit(
+                    copy_context().run, self._load_first_view, path, question.frame, question.start
+                )
                 if len(self._first_views) > FIRST_VIEWS_KEPT:
                     self._first_views.popitem(last=False)
             return self._first_views[place]

@@ -295,8 +295,8 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
     if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None:
         return None
     axis = name_in_file(int(extent.argmin()), 1, up_axis).removeprefix("-")
-    fix = f"if it lies on its side, set the up axis to {axis}, or to -{axis} if it then hangs upside down"
-    return f"it spans {scene.size} m, taller than wide: {fix}"
+    advice = f"if it lies on its side, set the up axis to {axis}, or to -{axis} if it then hangs upside down"
+    return f"it spans {scene.size} m, taller than wide: {advice}"
 
 
 def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> Scene:

@@ -44,10 +44,8 @@ class Level:
 
     def __post_init__(self) -> None:
         if self.objects is not None and not 9 <= self.objects[0] <= self.objects[1] <= MAX_OBJECTS:
-            least, most = self.objects
-            raise ValueError(
-                f"objects must be two numbers from 9 to {MAX_OBJECTS}, the smaller first, not {least} {most}"
-            )
+            pair = "{} {}".format(*self.objects)
+            raise ValueError(f"objects must be two numbers from 9 to {MAX_OBJECTS}, the smaller first, not {pair}")
 
 
 FURNISHED = Level("furnished")  # the rooms of the demo and of the explorer's training
@@ -87,9 +85,8 @@ class Room:
 
 
 def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: Level = FURNISHED) -> Room:
-    """Room `index` of the series that `seed` (0 or more) selects, to the byte; `style`, by default the level's,
-    affects the mesh alone. Raises ValueError for invalid numbers, or if no room has as many objects as the level
-    demands."""
+    """Room `index` of the series that `seed` (0 or more) selects, to the byte; `style`, by default the level's, affects
+    the mesh alone. Raises ValueError for invalid numbers, or if no room has as many objects as the level demands."""
     if not 0 <= seed < SEEDS_END:
         raise ValueError(f"seed must be from 0 to {SEEDS_END - 1}, not {seed}")
     if not 0 <= index < MAX_ROOMS:

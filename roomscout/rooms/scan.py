@@ -97,12 +97,8 @@ def scan(
     if style.holes:
         faces = _punch_holes(vertices, faces, object_index, style.holes, rng)
     vertices, faces, colours, object_index = compact(vertices, faces, colours, object_index)
-    return RoomMesh(
-        vertices.astype(np.float32),
-        faces.astype(np.int32),
-        np.clip(np.rint(colours), 0, 255).astype(np.uint8),
-        object_index.astype(np.int32),
-    )
+    rgb = np.clip(np.rint(colours), 0, 255).astype(np.uint8)
+    return RoomMesh(vertices.astype(np.float32), faces.astype(np.int32), rgb, object_index.astype(np.int32))
 
 
 def _contact_shadow(

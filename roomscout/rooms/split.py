@@ -120,11 +120,8 @@ def make_pictures(scenes: Iterable[tuple[str, str]]) -> None:
     folder = split_folder()
     wanted = set(scenes)
     rows = [json.loads(line) for line in lzma.decompress(SHIPPED_VIEWS.read_bytes()).splitlines()]
-    missing = [
-        row
-        for row in rows
-        if (row["dataset"], row["scene_name"]) in wanted and not (folder / row["images"][0]["file"]).exists()
-    ]
+    rows = [row for row in rows if (row["dataset"], row["scene_name"]) in wanted]
+    missing = [row for row in rows if not (folder / row["images"][0]["file"]).exists()]
     if missing:
         log.info("Pictures to draw once, in %s: %d", folder, len(missing))
     with _keeping_in(folder):

@@ -57,7 +57,11 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
         place = paths.places[rng.choice(np.flatnonzero(np.isfinite(paths.lengths)))]
         goal = CameraPose(0.0, 0.0, 0.0, float(rng.integers(360)), PITCH_DEG)
         goal = goal.at(np.array([*place[:2].round(2), start[2]]))
-        if np.linalg.norm(goal.position - start) < LEAST_M or _kinds_in(scene, goal, boxes, kinds) < LEAST_KINDS:
+        if np.linalg.norm(goal.position - start) < LEAST_M:
+            continue
+        pixels = object_pixels(scene, goal, CAMERA, boxes)
+        seen = {kind for kind, count in zip(kinds, pixels, strict=True) if count >= enough_pixels(640, 480)}
+        if len(seen) < LEAST_KINDS:
             continue
         path = paths.to(goal.position)
         if path is None or len(path) > MOST_MOVES:
@@ -91,9 +95,3 @@ def write_picture(scene: Scene, row: RoomQuestion, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(image).save(png := io.BytesIO(), "PNG")
     replace_bytes(path, png.getvalue())
-
-
-def _kinds_in(scene: Scene, pose: CameraPose, boxes: Boxes, kinds: Sequence[str]) -> int:
-    """How many kinds of objects a view shows well."""
-    pixels = object_pixels(scene, pose, CAMERA, boxes)
-    return len({kind for kind, count in zip(kinds, pixels, strict=True) if count >= enough_pixels(640, 480)})

@@ -138,10 +138,8 @@ def suitcase(rng: Generator) -> Shape:
     """A ribbed suitcase on wheels with its handle extended."""
     w, d, h = sizes(rng, (0.38, 0.5), (0.22, 0.28), (0.44, 0.72))
     colour = pick(rng, [*VIVID, DARK])
-    ribs = [
-        box((x * w - 0.012, d, 0.1), (x * w + 0.012, d + 0.012, 0.02 + h), tint(colour, 0.7))
-        for x in (0.15, 0.38, 0.62, 0.85)
-    ]
+    rib = tint(colour, 0.7)
+    ribs = [box((x * w - 0.012, d, 0.1), (x * w + 0.012, d + 0.012, 0.02 + h), rib) for x in (0.15, 0.38, 0.62, 0.85)]
     wheels = [ellipsoid((x, y, 0.03), (0.03, 0.03, 0.03), DARK, 8) for x in (0.05, w - 0.05) for y in (0.05, d - 0.05)]
     poles = [box((x, 0.02, h), (x + 0.02, 0.04, h + 0.34), CHROME) for x in (w * 0.3, w * 0.7 - 0.02)]
     return join(
