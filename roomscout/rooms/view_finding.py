@@ -93,5 +93,6 @@ def write_picture(scene: Scene, row: RoomQuestion, path: Path) -> None:
     """Draw the picture of a row into a PNG file; creates its folder."""
     image = RaycastRenderer().render(scene, CameraPose.of_text(row["ground_truth"]), CAMERA)
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image).save(png := io.BytesIO(), "PNG")
+    png = io.BytesIO()
+    Image.fromarray(image).save(png, "PNG")
     replace_bytes(path, png.getvalue())
