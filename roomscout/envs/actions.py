@@ -25,22 +25,21 @@ ALL_LIMITS = LIMITS | {"pitch_angle_degrees": 2 * PITCH_LIMIT_DEG}
 
 @dataclass(frozen=True)
 class CameraMove:
-    """What the environment carries out. The camera turns first (+ = left), then moves along its new heading.
-    `pitch_angle_degrees` is how much it looks further up (+) or down. The moves of `then` follow in their order, until
-    one of all is stopped. Raises ValueError for numbers outside the limits."""
+    """What the environment carries out: the camera turns first, then moves along its new heading. Raises ValueError for
+    numbers outside the limits."""
 
-    rotation_angle_degrees: float = 0.0
-    forward_meters: float = 0.0
-    left_meters: float = 0.0
-    z_delta_meters: float = 0.0
-    pitch_angle_degrees: float = field(default=0.0, kw_only=True)
-    then: tuple["CameraMove", ...] = field(default=(), kw_only=True)
+    rotation_angle_degrees: float = 0.0  # to the left
+    forward_meters: float = 0.0  # along the new heading
+    left_meters: float = 0.0  # across the new heading
+    z_delta_meters: float = 0.0  # up
+    pitch_angle_degrees: float = field(default=0.0, kw_only=True)  # how much the camera looks further up
+    then: tuple["CameraMove", ...] = field(default=(), kw_only=True)  # moves that follow, until one of all is stopped
 
     def __post_init__(self) -> None:
         for name, limit in ALL_LIMITS.items():
             if not abs(getattr(self, name)) <= limit:  # also true for NaN
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be from -{limit:g} to {limit:g}")
-        if any(each.then for each in self.then):
+        if any(move.then for move in self.then):
             raise ValueError("a move that follows another one has no moves after it")
 
     @classmethod
@@ -61,7 +60,7 @@ class CameraMove:
     @property
     def turns_alone(self) -> Self:
         """The same turns and looks in place."""
-        then = tuple(each.turns_alone for each in self.then)
+        then = tuple(move.turns_alone for move in self.then)
         return replace(self, forward_meters=0.0, left_meters=0.0, z_delta_meters=0.0, then=then)
 
     def goal(self, pose: CameraPose) -> CameraPose:
@@ -71,8 +70,8 @@ class CameraMove:
             lowest = min(-PITCH_LIMIT_DEG, pose.pitch_deg)
             highest = max(PITCH_LIMIT_DEG, pose.pitch_deg)
             there = replace(there, pitch_deg=min(max(pose.pitch_deg + self.pitch_angle_degrees, lowest), highest))
-        for each in self.then:
-            there = each.goal(there)
+        for move in self.then:
+            there = move.goal(there)
         return there
 
     @property
@@ -85,8 +84,8 @@ class CameraMove:
             (self.left_meters, "step left", "step right", " m"),
             (self.z_delta_meters, "up", "down", " m"),
         ]
-        moves = [f"{plus if value > 0 else minus} {abs(value):g}{unit}" for value, plus, minus, unit in parts if value]
-        return ", ".join([*moves, *(each.in_words for each in self.then)]) or "stays"
+        words = [f"{plus if value > 0 else minus} {abs(value):g}{unit}" for value, plus, minus, unit in parts if value]
+        return ", ".join([*words, *(move.in_words for move in self.then)]) or "stays"
 
 
 @dataclass(frozen=True)

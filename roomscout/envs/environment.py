@@ -30,37 +30,35 @@ class Extent:
     @classmethod
     def of(cls, scene: Scene) -> "Extent":
         """The extent of a scene's robust bounds, in world metres."""
-        (x0, y0, _) = scene.bounds.lower
-        (x1, y1, _) = scene.bounds.upper
+        x0, y0, _ = scene.bounds.lower
+        x1, y1, _ = scene.bounds.upper
         return cls((float(x0), float(x1)), (float(y0), float(y1)), scene.floor_z_m)
 
     @classmethod
     def seen_from(cls, scene: Scene, start: CameraPose) -> "Extent":
         """The same extent in metres ahead of a pose (x) and to its left (y), as `CameraPose.relative` counts."""
         away = scene.surface_points[:: 1 + len(scene.surface_points) // MAX_POINTS] - start.position
-        (x0, x1), (y0, y1) = (np.percentile(away @ axis, BOUNDS_PERCENTILES) for axis in (start.forward, start.left))
+        x0, x1 = np.percentile(away @ start.forward, BOUNDS_PERCENTILES)
+        y0, y1 = np.percentile(away @ start.left, BOUNDS_PERCENTILES)
         return cls((float(x0), float(x1)), (float(y0), float(y1)), scene.floor_z_m)
 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """The camera's pose and its `images`, the view first, after the outcome `move` of the previous action, None in turn
-    0, which was at `start`. With no `moves_left`, the next action must answer. `objects` are the boxes that the
-    environment tells, in the scan's coordinates like `extent`, as they came into view; earlier observations have
-    `told_before`. In turn 0, `pictures` are those of the question."""
+    """What an agent is given for its next action."""
 
-    images: tuple[Shot, ...]
-    pose: CameraPose
-    extent: Extent
-    move: MoveOutcome | None
-    turn: int
-    moves_left: int
-    start: CameraPose
-    extent_from_start: Extent
-    camera: Intrinsics
-    objects: tuple[ObjectBox, ...] = ()
-    told_before: int = 0
-    pictures: tuple[Shot, ...] = ()
+    images: tuple[Shot, ...]  # of the turn, the view first
+    pose: CameraPose  # of the camera, in the scan's coordinates
+    extent: Extent  # of the room, in the scan's coordinates
+    move: MoveOutcome | None  # the outcome of the previous action; None in turn 0
+    turn: int  # from 0
+    moves_left: int  # with 0, the next action must answer
+    start: CameraPose  # the pose of turn 0
+    extent_from_start: Extent  # in metres ahead of the start and to its left
+    camera: Intrinsics  # of all images
+    objects: tuple[ObjectBox, ...] = ()  # the boxes told, in the scan's coordinates, as they came into view
+    told_before: int = 0  # how many of the objects earlier observations have
+    pictures: tuple[Shot, ...] = ()  # of the question, in turn 0
 
     @property
     def shown(self) -> tuple[Shot, ...]:
@@ -110,8 +108,8 @@ class ExplorationEnv:
         first = self.library.first_view(question)
         blind = self.library.renderer.name == "blind"
         size = self.library.camera.image_size
-        shown = [first.image.copy() if blind else picture.shown(*size) for picture in question.images]
-        pictures = tuple(Shot(f"{PICTURE}{number}", each) for number, each in enumerate(shown, start=1))
+        images = [first.image.copy() if blind else picture.shown(*size) for picture in question.images]
+        pictures = tuple(Shot(f"{PICTURE}{number}", image) for number, image in enumerate(images, start=1))
         return self.reset_at(scene, first.pose, view=first.image, pictures=pictures)
 
     def reset_at(
@@ -187,16 +185,16 @@ class ExplorationEnv:
         """The outcome of an action at a pose, by default the camera's, without taking it. Several moves are carried out
         in their order until one is stopped, and their lengths are added."""
         singles = action.singles
-        outcomes = list[MoveOutcome]()
+        outcomes: list[MoveOutcome] = []
         pose = start or self.observation.pose
-        for each in singles:
-            last = move(self.scene, pose, each.goal(pose))
+        for single in singles:
+            last = move(self.scene, pose, single.goal(pose))
             outcomes.append(last)
             pose = last.pose
             if last.blocked or last.clipped:
                 break
         if len(singles) == 1:
             return last
-        requested_m = sum(each.requested_m for each in outcomes)
-        requested_m += sum(each.length_m for each in singles[len(outcomes) :])
-        return replace(last, requested_m=requested_m, moved_m=sum(each.moved_m for each in outcomes))
+        requested_m = sum(outcome.requested_m for outcome in outcomes)
+        requested_m += sum(single.length_m for single in singles[len(outcomes) :])
+        return replace(last, requested_m=requested_m, moved_m=sum(outcome.moved_m for outcome in outcomes))

@@ -35,13 +35,13 @@ def main(arguments: Sequence[str]) -> int:
     out = options.out or options.scan_root / BOXES_FILES[0]
     scenes = [scene for file in options.files for scene in read_published(file)]
     kept = read_boxes(out) if out.exists() else {}
-    found, refused = import_scenes(scenes, options.scan_root)
+    imported, refused = import_scenes(scenes, options.scan_root)
     try:
-        records = [SceneBoxes(name, tuple(boxes)).to_json() for name, boxes in (kept | found).items()]
+        records = [SceneBoxes(name, tuple(boxes)).to_json() for name, boxes in (kept | imported).items()]
         replace_text(out, json.dumps(records, indent=1) + "\n")
     except OSError as error:
         raise BoxError(f"{out} cannot be written ({error.strerror})") from None
-    log.info("Boxes of %d scenes: %s", len(found), out)
+    log.info("Boxes of %d scenes: %s", len(imported), out)
     return 1 if refused else 0
 
 
@@ -50,7 +50,7 @@ def import_scenes(
 ) -> tuple[dict[str, tuple[ObjectBox, ...]], list[str]]:
     """The boxes of the scenes with a scan in its coordinates, and the names of those that do not fit theirs, without
     scenes that have no scan. Raises ScanNotFound if none has one."""
-    found: dict[str, tuple[ObjectBox, ...]] = {}
+    imported: dict[str, tuple[ObjectBox, ...]] = {}
     refused, without = [], []
     for scene in scenes:
         try:
@@ -59,7 +59,7 @@ def import_scenes(
             without.append(error)
             continue
         try:
-            found[scene.name] = _in_scan(scene, load_scene(path), path)
+            imported[scene.name] = _in_scan(scene, load_scene(path), path)
         except (SceneError, BoxError) as error:
             refused.append(scene.name)
             log.warning("%s", error)
@@ -67,7 +67,7 @@ def import_scenes(
         raise without[0]
     if without:
         log.info("%d of %d scenes have no scan below %s", len(without), len(scenes), scan_root)
-    return found, refused
+    return imported, refused
 
 
 def _in_scan(published: PublishedScene, scene: Scene, path: Path) -> tuple[ObjectBox, ...]:
@@ -75,7 +75,7 @@ def _in_scan(published: PublishedScene, scene: Scene, path: Path) -> tuple[Objec
     VSI-Bench's boxes of ScanNet are those of scans that were centred on that mean. Raises BoxError if neither fits."""
     mean = scene.vertices.mean(axis=0, dtype=float).tolist()
     moved = tuple(box.moved(mean) for box in published.boxes)
-    shares = {each: fitting_share(scene, each) for each in (published.boxes, moved)}
+    shares = {boxes: fitting_share(scene, boxes) for boxes in (published.boxes, moved)}
     best = max(shares, key=shares.__getitem__)
     if shares[best] < FITTING_SHARE:
         fits = " and ".join(f"{round(share * len(best))}" for share in shares.values())

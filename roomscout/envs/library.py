@@ -27,20 +27,18 @@ from roomscout.rendering.scene import Scene, SceneCache, SceneError
 from roomscout.rendering.views import FirstView, eye_z_m, first_view
 
 FIRST_VIEWS_KEPT = 32
-OUTSIDE_M = 0.5
-"""How far outside the box around a scan a question may start: people lean on walls that were not scanned."""
+OUTSIDE_M = 0.5  # how far outside the box around a scan a question may start: people lean on walls without scans
 
 
 @dataclass(frozen=True)
 class CameraSettings:
-    """Settings of all views of a run: image size and focal length in pixels, the camera's height and pitch, and the
-    names of the images of an observation."""
+    """Settings of all views of a run."""
 
-    image_size: tuple[int, int]
-    focal_px: float
-    height_m: float
-    pitch_deg: float
-    see: tuple[str, ...] = (VIEW,)
+    image_size: tuple[int, int]  # width and height in pixels
+    focal_px: float  # focal length in pixels
+    height_m: float  # of the camera above the floor at the start
+    pitch_deg: float  # of the camera at the start, above the horizon
+    see: tuple[str, ...] = (VIEW,)  # the names of the images of an observation
 
     @property
     def intrinsics(self) -> Intrinsics:
@@ -61,8 +59,7 @@ class SceneLibrary(Protocol):
 
     camera: CameraSettings
     renderer: Renderer
-    cache_bytes: float
-    """How much memory scans may take that no question in progress uses."""
+    cache_bytes: float  # how much memory scans may take that no question in progress uses
 
     def scene_of(self, question: Question) -> Scene:
         """The question's scene; raises ScanNotFound or SceneError."""
@@ -83,7 +80,9 @@ def draw_first_view(scene: Scene, renderer: Renderer, camera: CameraSettings) ->
         return first_view(scene, renderer, camera.intrinsics, camera.height_m, camera.pitch_deg)
     except MemoryError as error:
         size = " x ".join(map(str, camera.image_size))
-        raise RenderError(f"a view of {size} pixels does not fit into memory: use a smaller --image-size") from error
+        raise RenderError(
+            f"a view of {size} pixels does not fit into memory: use smaller images", setting="image_size"
+        ) from error
 
 
 def draw_start(scene: Scene, start: Start, renderer: Renderer, camera: CameraSettings) -> FirstView:
@@ -182,11 +181,12 @@ class ScanLibrary:
             self._first_view(question)
 
     def _first_view(self, question: Question) -> Future[FirstView]:
-        path, frame, start = place = self.scan_of(question), question.frame, question.start
+        path = self.scan_of(question)
+        place = (path, question.frame, question.start)
         with self._views_lock:
             if place not in self._first_views:
                 self._first_views[place] = self._loader.submit(
-                    copy_context().run, self._load_first_view, path, frame, start
+                    copy_context().run, self._load_first_view, path, question.frame, question.start
                 )
                 if len(self._first_views) > FIRST_VIEWS_KEPT:
                     self._first_views.popitem(last=False)
@@ -233,4 +233,4 @@ class OneSceneLibrary:
 
     def boxes_of(self, question: Question) -> tuple[ObjectBox, ...]:
         """Raises SceneError: no boxes are known."""
-        raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave out --given")
+        raise SceneError(f"{self._scene.name}: the boxes of its objects are not known: leave them out", setting="given")

@@ -14,12 +14,12 @@ FITTING_SHARE = 0.75  # fewer boxes than this share that fit the surface are in 
 MOST_POINTS = 50_000
 
 
-def known_boxes(known: KnownBoxes, scan: Path, scene_name: str) -> tuple[ObjectBox, ...]:
+def known_boxes(all_boxes: KnownBoxes, scan: Path, scene_name: str) -> tuple[ObjectBox, ...]:
     """The boxes of the objects in a scan; raises BoxError, which says where they are looked for, if there are none."""
-    if boxes := known.of(scan, scene_name):
+    if boxes := all_boxes.of(scan, scene_name):
         return boxes
     raise BoxError(
-        f"{scan}: no boxes of the objects in {scene_name} are known, and --given tells them: put a "
+        f"{scan}: no boxes of the objects in {scene_name} are known, and the run needs them: put a "
         f"{BOXES_FILES[0]} beside the scans, or write it with roomscout boxes (docs/data.md, Boxes of objects)"
     )
 

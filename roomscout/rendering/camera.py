@@ -44,13 +44,13 @@ class Intrinsics:
 
 @dataclass(frozen=True)
 class CameraPose:
-    """Position in world metres and viewing direction in degrees."""
+    """Where a camera is, in world metres, and which way it looks."""
 
-    x_m: float
-    y_m: float
-    z_m: float
-    heading_deg: float
-    pitch_deg: float = 0.0
+    x_m: float  # to where heading 0 looks
+    y_m: float  # to where heading 90 looks
+    z_m: float  # up
+    heading_deg: float  # counter-clockwise from +x, seen from above
+    pitch_deg: float = 0.0  # above the horizon
 
     @classmethod
     def of_text(cls, text: str) -> "CameraPose":
@@ -99,8 +99,7 @@ class CameraPose:
         return matrix
 
     def relative(self, other: "CameraPose") -> "CameraPose":
-        """Another pose as seen from this one: x along this heading, y to its left. Height and pitch stay as they
-        are."""
+        """Another pose as seen from this one: x along this heading, y to its left; height and pitch stay."""
         away = other.position - self.position
         heading = (other.heading_deg - self.heading_deg) % 360.0
         return replace(other, x_m=float(away @ self.forward), y_m=float(away @ self.left), heading_deg=heading)
@@ -115,7 +114,7 @@ class CameraPose:
 
     def at(self, position: np.ndarray) -> "CameraPose":
         """The same viewing direction at another (3,) position, world metres."""
-        x, y, z = (float(value) for value in position)
+        x, y, z = map(float, position)
         return replace(self, x_m=x, y_m=y, z_m=z)
 
     def moved(self, rotation_deg: float, forward_m: float, left_m: float, up_m: float) -> "CameraPose":

@@ -9,14 +9,12 @@ from roomscout.rendering.open3d_import import import_open3d
 
 _log = logging.getLogger(__name__)
 
-# Each point becomes 8 vertices and 12 faces: 6 million faces at this limit.
-CLOUD_MAX_POINTS = 500_000
+CLOUD_MAX_POINTS = 500_000  # each becomes 8 vertices and 12 faces: 6 million faces at this limit
 # A disc reaches to its point's k-th neighbour. Discs around randomly scattered points then cover each spot k times on
 # average and leave a fraction exp(-k) of the surface open. 10 leaves 1 in 20,000, with a margin for noise.
 COVERING_NEIGHBOURS = 10
 NORMAL_NEIGHBOURS = 20
-# Limits a radius to this many medians, so that an isolated point does not become a wall.
-MAX_RELATIVE_RADIUS = 3.0
+MAX_RELATIVE_RADIUS = 3.0  # limits a radius to this many medians, so that an isolated point does not become a wall
 LONE_POINT_RADIUS_M = 0.05
 CORNERS = 6
 # Height of a disc's centre above its rim, in radii. Where discs of one surface overlap, the z-buffer then shows the
@@ -34,8 +32,7 @@ def disc_mesh(points: np.ndarray, colours: np.ndarray | None) -> tuple[np.ndarra
     colours = shade(normals) if colours is None else colours
     radii, rim_colours = _radii_and_rim_colours(points, colours)
     # Any vector not parallel to the normal yields a basis of the disc's plane.
-    helper = np.eye(3, dtype=np.float32)[np.abs(normals).argmin(axis=1)]
-    across = np.cross(normals, helper)
+    across = np.cross(normals, np.eye(3, dtype=np.float32)[np.abs(normals).argmin(axis=1)])
     across /= np.linalg.norm(across, axis=1, keepdims=True)
     along = np.cross(normals, across)
     angles = np.arange(CORNERS, dtype=np.float32) * (2 * np.pi / CORNERS)
@@ -70,8 +67,7 @@ def _radii_and_rim_colours(points: np.ndarray, colours: np.ndarray) -> tuple[np.
 def downsampled(
     name: str, points: np.ndarray, colours: np.ndarray | None, max_points: int = CLOUD_MAX_POINTS
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Points (K, 3) and colours (K, 3) of a cloud, one per cell of a 1 mm grid, or of a coarser one for `max_points`,
-    which is logged."""
+    """Points (K, 3) and colours (K, 3), one per cell of a 1 mm grid, or of a coarser one for `max_points`, logged."""
     lower, upper = wide_box(points)
     # At most a million cells along each axis, so that a cell's index fits into an int64.
     cell_m = max(1e-3, float(max(upper - lower)) / 1e6)

@@ -10,18 +10,15 @@ from roomscout.base.errors import Refusal
 if TYPE_CHECKING:
     from roomscout.rendering.splats import Splats
 
-# Larger coordinates are dropped like NaN: float32 cannot resolve centimetres there.
-MAX_COORDINATE_M = 1e6
+MAX_COORDINATE_M = 1e6  # larger ones are dropped like NaN: float32 cannot resolve centimetres there
 BOUNDS_PERCENTILES = (2.0, 98.0)
 # A vertex this many robust extents away from most others is an outlier, and so is any face that uses it. The limit is
 # generous: if walls are two triangles each, most of a room's vertices may belong to a lamp. Closer outliers are
 # down-weighted, because they stretch faces into slivers.
 OUTLIER_EXTENTS = 10.0
-# Larger meshes get smooth shading; flat shading needs three vertices per face.
-FLAT_SHADING_MAX_FACES = 1_000_000
+FLAT_SHADING_MAX_FACES = 1_000_000  # larger meshes get smooth shading; flat shading needs three vertices per face
 POLYGONS_AT_A_TIME = 50_000
-MOST_CORNERS = 10_000
-"""Corners of a polygon; the outlines of floors have fewer."""
+MOST_CORNERS = 10_000  # of a polygon; the outlines of floors have fewer
 
 
 class SceneError(Refusal):
@@ -46,17 +43,14 @@ class Texturing:
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """A triangle mesh, or a point cloud if `faces` is empty. `vertices` (N, 3) float metres; `faces` (M, 3) int32;
-    `colours` (N, 3) uint8 or None; `face_colours` (M, 3) uint8 or None, which override `colours`; `texturing` or None,
-    whose images are multiplied by `colours`. `splats` of a file that has Gaussian splats; the vertices are the centres
-    of all its rows then."""
+    """A triangle mesh, or a point cloud."""
 
-    vertices: np.ndarray
-    faces: np.ndarray
-    colours: np.ndarray | None = None
-    face_colours: np.ndarray | None = None
-    texturing: Texturing | None = None
-    splats: "Splats | None" = None
+    vertices: np.ndarray  # (N, 3) float metres
+    faces: np.ndarray  # (M, 3) int32; M = 0 for a cloud
+    colours: np.ndarray | None = None  # (N, 3) uint8 of the vertices
+    face_colours: np.ndarray | None = None  # (M, 3) uint8, which override `colours`
+    texturing: Texturing | None = None  # its images are multiplied by `colours`
+    splats: "Splats | None" = None  # of a file that has Gaussian splats; `vertices` are the centres of all its rows
 
 
 def no_faces() -> np.ndarray:
@@ -93,7 +87,7 @@ def triangulated(polygons: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, 
     import mapbox_earcut
 
     straight = ~np.isin(rows, bent)
-    found = [places[straight]]
+    triangles = [places[straight]]
     of = [rows[straight]]
     for row in bent:
         right = np.cross(normals[row], np.eye(3)[np.abs(normals[row]).argmin()])
@@ -101,10 +95,10 @@ def triangulated(polygons: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, 
         across = np.stack([right / np.linalg.norm(right), up / np.linalg.norm(up)], axis=1)
         flat = np.ascontiguousarray(from_first[row] @ across)
         ears = mapbox_earcut.triangulate_float64(flat, np.array([size], dtype=np.uint32)).reshape(-1, 3)
-        found.append(ears.astype(np.int64))
+        triangles.append(ears.astype(np.int64))
         of.append(np.full(len(ears), row))
     order = np.argsort(np.concatenate(of), kind="stable")
-    return np.concatenate(found)[order], np.concatenate(of)[order]
+    return np.concatenate(triangles)[order], np.concatenate(of)[order]
 
 
 def cleaned(geometry: Geometry, max_coordinate_m: float = MAX_COORDINATE_M) -> Geometry:
@@ -163,13 +157,12 @@ def _with_unshared_vertices(geometry: Geometry, face_colours: np.ndarray) -> Geo
 
 def face_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """(M, 3) float32 normals, whose length is twice the face's area."""
-    a, b, c = (vertices[faces[:, corner]] for corner in range(3))
-    return np.cross(b - a, c - a)
+    first = vertices[faces[:, 0]]
+    return np.cross(vertices[faces[:, 1]] - first, vertices[faces[:, 2]] - first)
 
 
 def shade(normals: np.ndarray) -> np.ndarray:
-    """Grey (K, 3) uint8 for normals (K, 3) of any length and sign: light floors, and two distinct greys for the
-    walls."""
+    """Grey (K, 3) uint8 for normals (K, 3) of any length and sign: light floors, and two distinct greys for walls."""
     squares = np.square(normals.astype(np.float64))
     total = squares.sum(axis=1)
     grey = squares @ [110.0, 160.0, 215.0] / np.where(total > 0, total, 1.0)

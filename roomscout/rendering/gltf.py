@@ -19,20 +19,18 @@ import numpy as np
 from roomscout.base.pictures import as_bytes, full_scale
 from roomscout.base.text import json_in
 from roomscout.rendering.geometry import Geometry, SceneError, no_faces
-from roomscout.rendering.gltf_materials import Material, MaterialReader
+from roomscout.rendering.gltf_materials import MaterialReader
 from roomscout.rendering.parts import MeshPart, merged
 from roomscout.rendering.textures import file_of
 
 _log = logging.getLogger(__name__)
 
-Entry = dict[str, Any]
-"""An object of the file's JSON, such as a node or a mesh."""
+Entry = dict[str, Any]  # an object of the file's JSON, such as a node or a mesh
 
 _JSON_CHUNK, _BINARY_CHUNK = 0x4E4F534A, 0x004E4942
 _COMPONENTS = {5120: "<i1", 5121: "<u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT2": 4, "MAT3": 9, "MAT4": 16}
-LEAST_EXPLAINED, VALUES_PER_BYTE = 1_000_000, 20
-"""A file may repeat meshes, but to so many vertices: a few bytes could else take all memory."""
+LEAST_EXPLAINED, VALUES_PER_BYTE = 1_000_000, 20  # else a few bytes that repeat meshes could take all memory
 _POINTS, _LINES, _TRIANGLES, _FAN = 0, (1, 2, 3), 4, 6  # the other mode is a strip
 _UNMOVED = {"translation": [0, 0, 0], "rotation": [0, 0, 0, 1], "scale": [1, 1, 1]}
 
@@ -52,15 +50,22 @@ _WITH_PLAIN_DATA = {_DRACO, "EXT_meshopt_compression", "KHR_meshopt_compression"
 def read_gltf(path: Path) -> Geometry:
     """All meshes of the default scene with their transforms applied, and its points. Textures, vertex colours and
     factors multiply; vertex colours are taken as sRGB, because that is what scanners write, although the specification
-    has them linear. Logs what the file has and is not drawn. Raises SceneError, or ValueError if the file is
-    damaged."""
+    has them linear. Logs what is not drawn. Raises SceneError, or ValueError if the file is damaged."""
     file = GltfFile(path)
-    _check_extensions(file)
+    if required := sorted(set(file.tree.get("extensionsRequired", [])) - _KNOWN):
+        raise SceneError(
+            f"{path} requires {', '.join(required)}, which is not supported: export it again without, for example "
+            "with gltf-transform copy or gltf-transform ktxdecompress"
+        )
+    if unknown := sorted(set(file.tree.get("extensionsUsed", [])) - _KNOWN - _WITH_PLAIN_DATA):
+        _log.warning("%s: ignoring %s, which may change what the scan looks like", path, ", ".join(unknown))
     parts = _Parts(file)
-    placed, count = [], 0
+    placed: list[MeshPart] = []
+    count = 0
     for mesh, matrix in _placed_meshes(file):
         for part in parts.of_mesh(mesh):
-            file.require_explained(count := count + len(part.vertices), "vertices")
+            count += len(part.vertices)
+            file.require_explained(count, "vertices")
             placed.append(part.placed(matrix))
     if parts.lines:
         _log.warning("%s: its lines are not drawn (%d primitives)", path, parts.lines)
@@ -96,7 +101,8 @@ class GltfFile:
 
     def require_explained(self, count: int, what: str) -> None:
         """Raise ValueError for more values than the bytes that were read explain, before memory is taken for them."""
-        if count > (most := LEAST_EXPLAINED + VALUES_PER_BYTE * self._size):
+        most = LEAST_EXPLAINED + VALUES_PER_BYTE * self._size
+        if count > most:
             raise ValueError(f"it has {self._size:,} bytes and asks for more than {most:,} {what}")
 
     def view(self, index: int) -> np.ndarray:
@@ -126,33 +132,28 @@ class GltfFile:
         if index in self._accessors:
             return self._accessors[index]
         accessor = self.item("accessors", index)
-        dtype = _type_of(accessor)
+        component = accessor["componentType"]
         width = _WIDTHS[accessor["type"]]
         count = accessor["count"]
         if "bufferView" in accessor:
-            values = self._rows(accessor["bufferView"], accessor.get("byteOffset", 0), count, dtype, width)
+            values = self._rows(accessor, count, component, width)
         else:
             self.require_explained(count, "values")
-            values = np.zeros((count, width), dtype=dtype)
+            values = np.zeros((count, width), dtype=_COMPONENTS[component])
         if sparse := accessor.get("sparse"):
             places = sparse["indices"]
-            new = sparse["values"]
-            number = sparse["count"]
-            rows = self._rows(places["bufferView"], places.get("byteOffset", 0), number, _type_of(places), 1)
-            values[rows[:, 0]] = self._rows(new["bufferView"], new.get("byteOffset", 0), number, dtype, width)
+            rows = self._rows(places, sparse["count"], places["componentType"], 1)
+            values[rows[:, 0]] = self._rows(sparse["values"], sparse["count"], component, width)
         self._accessors[index] = values
         return values
 
-    def _rows(self, view: int, offset: int, count: int, dtype: np.dtype, width: int) -> np.ndarray:
+    def _rows(self, source: Entry, count: int, component: int, width: int) -> np.ndarray:
         """A copy of `count` rows of `width` components in a buffer view, which may interleave several accessors."""
-        data = self.view(view)
-        row_bytes = dtype.itemsize * width
-        stride = self.item("bufferViews", view).get("byteStride") or row_bytes
-        return np.ndarray((count, width), dtype, data, offset, (stride, dtype.itemsize)).copy()
-
-
-def _type_of(accessor: Entry) -> np.dtype:
-    return np.dtype(_COMPONENTS[accessor["componentType"]])
+        data = self.view(source["bufferView"])
+        dtype = np.dtype(_COMPONENTS[component])
+        stride = self.item("bufferViews", source["bufferView"]).get("byteStride") or dtype.itemsize * width
+        strides = (stride, dtype.itemsize)
+        return np.ndarray((count, width), dtype, data, source.get("byteOffset", 0), strides).copy()
 
 
 def _parsed(path: Path) -> tuple[Entry, memoryview | None]:
@@ -179,38 +180,23 @@ def _parsed(path: Path) -> tuple[Entry, memoryview | None]:
     return tree, chunks.get(_BINARY_CHUNK)
 
 
-def _check_extensions(file: GltfFile) -> None:
-    """Refuse a file that needs an extension which is not supported; log the others that may change the picture."""
-    path = file.path
-    tree = file.tree
-    if unknown := sorted(set(tree.get("extensionsRequired", [])) - _KNOWN):
-        raise SceneError(
-            f"{path} requires {', '.join(unknown)}, which is not supported: export it again without, for example with "
-            "gltf-transform copy or gltf-transform ktxdecompress"
-        )
-    if unknown := sorted(set(tree.get("extensionsUsed", [])) - _KNOWN - _WITH_PLAIN_DATA):
-        _log.warning("%s: ignoring %s, which may change what the scan looks like", path, ", ".join(unknown))
-
-
 def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
     """The meshes of the default scene, each with its (4, 4) transform; an instanced mesh comes several times."""
-    path = file.path
-    tree = file.tree
-    nodes = tree.get("nodes", [])
-    scenes = tree.get("scenes", [])
+    nodes = file.tree.get("nodes", [])
+    scenes = file.tree.get("scenes", [])
     if not nodes:
-        yield from ((mesh, np.eye(4)) for mesh in range(len(tree.get("meshes", []))))
+        yield from ((mesh, np.eye(4)) for mesh in range(len(file.tree.get("meshes", []))))
         return
     children = {child for node in nodes for child in node.get("children", [])}
     listed = [index for index in range(len(nodes)) if index not in children]
     if scenes:
-        chosen = tree.get("scene", 0)
+        chosen = file.tree.get("scene", 0)
         listed = file.item("scenes", chosen).get("nodes", [])
         if len(scenes) > 1:
-            _log.warning("%s: drawing only scene %d of its %d scenes", path, chosen, len(scenes))
+            _log.warning("%s: drawing only scene %d of its %d scenes", file.path, chosen, len(scenes))
     waiting = [(root, np.eye(4)) for root in reversed(listed)]
     seen: set[int] = set()
-    deformed = set()
+    deformed: set[str] = set()
     while waiting:
         index, parent = waiting.pop()
         if index in seen:
@@ -226,23 +212,26 @@ def _placed_meshes(file: GltfFile) -> Iterator[tuple[int, np.ndarray]]:
         if "mesh" not in node:
             continue
         weights = node.get("weights") or file.item("meshes", node["mesh"]).get("weights") or []
-        deformed |= {"skin"} if "skin" in node else set()
-        deformed |= {"morph targets"} if any(weights) else set()
+        if "skin" in node:
+            deformed.add("skin")
+        if any(weights):
+            deformed.add("morph targets")
         repeated = extensions.get("EXT_mesh_gpu_instancing", {}).get("attributes", {})
-        instances = _matrices(
-            {key.lower(): file.accessor(repeated[key]) for key in repeated if not key.startswith("_")}
-        )
-        yield from ((node["mesh"], matrix @ instance) for instance in instances)
+        moves = {key.lower(): file.accessor(repeated[key]) for key in repeated if not key.startswith("_")}
+        yield from ((node["mesh"], matrix @ instance) for instance in _matrices(moves))
     if deformed:
-        _log.warning("%s: ignoring the %s of its meshes: they have the shape that they are stored in", path,
-                     " and ".join(sorted(deformed)))  # fmt: skip
+        what = " and ".join(sorted(deformed))
+        _log.warning("%s: ignoring the %s of its meshes: they have the shape that they are stored in", file.path, what)
 
 
 def _matrices(moves: Mapping[str, Any]) -> np.ndarray:
     """(K, 4, 4) matrices that scale, turn by unit quaternions x, y, z, w and shift, by one or K rows of each."""
     from scipy.spatial.transform import Rotation
 
-    shift, turn, scale = (np.array(moves.get(key, none), dtype=np.float64, ndmin=2) for key, none in _UNMOVED.items())
+    moves = {**_UNMOVED, **moves}
+    shift = np.array(moves["translation"], dtype=np.float64, ndmin=2)
+    turn = np.array(moves["rotation"], dtype=np.float64, ndmin=2)
+    scale = np.array(moves["scale"], dtype=np.float64, ndmin=2)
     matrices = np.tile(np.eye(4), (max(len(shift), len(turn), len(scale)), 1, 1))
     matrices[:, :3, :3] = Rotation.from_quat(turn).as_matrix() * scale[:, None, :]
     matrices[:, :3, 3] = shift
@@ -286,33 +275,27 @@ class _Parts:
             raise ValueError("a face refers to a vertex that does not exist")
         faces = no_faces() if mode == _POINTS else _triangles(order, mode)
         material = self._materials.material(primitive.get("material"))
-        colours, alpha = self._colours(attributes.get("COLOR_0"))
-        uv = self._uv(attributes, material)
+        colours, alpha = None, None
+        if attributes.get("COLOR_0") is not None:
+            values = self._file.stored(attributes["COLOR_0"])
+            full = full_scale(values[:, :3]) if values.dtype.kind == "f" else float(np.iinfo(values.dtype).max)
+            colours = as_bytes(values[:, :3], full)
+            alpha = values[:, 3] / full if values.shape[1] == 4 else None
+        uv = None
+        if material.slot is not None:
+            name = f"TEXCOORD_{material.slot.texcoord}"
+            if name in attributes:
+                uv = np.nan_to_num(self._file.accessor(attributes[name])[:, :2].astype(np.float32))
+            else:
+                self._materials.problem(f"a mesh with a texture has no {name}")
         if 0 < faces.size < len(positions):  # many primitives may share the vertices of all
             used, corners = np.unique(faces, return_inverse=True)
             faces = corners.reshape(-1, 3).astype(np.int32)
             positions = positions[used]
-            colours, alpha, uv = (column if column is None else column[used] for column in (colours, alpha, uv))
+            colours = None if colours is None else colours[used]
+            alpha = None if alpha is None else alpha[used]
+            uv = None if uv is None else uv[used]
         return material.part(positions, faces, colours, alpha, uv)
-
-    def _colours(self, index: int | None) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """(N, 3) uint8 vertex colours and (N,) alpha, 0 to 1; None where there are none."""
-        if index is None:
-            return None, None
-        values = self._file.stored(index)
-        full = full_scale(values[:, :3]) if values.dtype.kind == "f" else float(np.iinfo(values.dtype).max)
-        alpha = values[:, 3] / full if values.shape[1] == 4 else None
-        return as_bytes(values[:, :3], full), alpha
-
-    def _uv(self, attributes: dict[str, int], material: Material) -> np.ndarray | None:
-        """(N, 2) texture coordinates of the set that the material uses, v down; None if there are none."""
-        if material.slot is None:
-            return None
-        name = f"TEXCOORD_{material.slot.texcoord}"
-        if name not in attributes:
-            self._materials.problem(f"a mesh with a texture has no {name}")
-            return None
-        return np.nan_to_num(self._file.accessor(attributes[name])[:, :2].astype(np.float32))
 
 
 def _triangles(order: np.ndarray, mode: int) -> np.ndarray:

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 _WRAPS: dict[int, Wrap] = {10497: "repeat", 33071: "clamp", 33648: "mirror"}
 _IMAGE_EXTENSIONS = ("EXT_texture_webp", "EXT_texture_avif", "MSFT_texture_dds", "KHR_texture_basisu")
-# Texels darker than this emit nothing.
-_BLACK = 8
+_BLACK = 8  # texels darker than this emit nothing
 
 
 @dataclass(frozen=True)
@@ -30,19 +29,17 @@ class _Slot:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A colour or a texture, and transparency: `factor` (3,) multiplies vertex colours in linear light, to `glow` (3,)
-    uint8 at least; `constant` (3,) uint8, if any, is for meshes without. `texture` has both already, and is multiplied
-    by vertex colours unless `emissive`. `cutoff` is None for opaque materials."""
+    """A colour or a texture, and transparency."""
 
-    factor: np.ndarray
-    glow: np.ndarray
-    constant: np.ndarray | None = None
-    texture: Texture | None = None
-    slot: _Slot | None = None
-    emissive: bool = False
-    alpha: float = 1.0
-    cutoff: float | None = None
-    opacity: Opacity | None = None
+    factor: np.ndarray  # (3,) 0 to 1, which multiplies vertex colours in linear light
+    glow: np.ndarray  # (3,) uint8 sRGB, which surfaces show at least
+    constant: np.ndarray | None = None  # (3,) uint8 sRGB of meshes without vertex colours; None if they are shaded
+    texture: Texture | None = None  # has `factor` and `glow` already
+    slot: _Slot | None = None  # where the texture is from
+    emissive: bool = False  # whether the texture is emitted light alone, which vertex colours do not multiply
+    alpha: float = 1.0  # 0 to 1, which multiplies the alpha of vertices
+    cutoff: float | None = None  # below this alpha, surfaces are transparent; None for opaque materials
+    opacity: Opacity | None = None  # of the texture's texels; None if all are opaque
 
     def part(
         self,
@@ -105,7 +102,8 @@ class MaterialReader(Pictures):
         glow = np.zeros(3, dtype=np.uint8) if "emissiveTexture" in entry else _encoded(emission)
         constant = np.maximum(_encoded(factor), glow) if "baseColorFactor" in model or glow.any() else None
         if "baseColorTexture" in model and base is None:
-            constant = emitting = None  # shading shows shapes where a texture cannot be used
+            constant = None  # shading shows shapes where a texture cannot be used
+            emitting = None
         mode = entry.get("alphaMode", "OPAQUE")
         cutoff = None
         opacity = None
@@ -113,18 +111,18 @@ class MaterialReader(Pictures):
             cutoff = entry.get("alphaCutoff", 0.5) if mode == "MASK" else OPAQUE_ALPHA
             if base is not None and base.picture.alpha is not None:
                 opacity = opacity_of(base.picture.alpha, cutoff / max(alpha, 1e-6), base.wrap)
-        shown = base or emitting
-        texture = self._texture(base, factor, emitting, emission, glow) if shown else None
-        return Material(factor, glow, constant, texture, shown, base is None, alpha, cutoff, opacity)
+        slot = base or emitting
+        texture = self._texture(base, factor, emitting, emission, glow) if slot else None
+        return Material(factor, glow, constant, texture, slot, base is None, alpha, cutoff, opacity)
 
     def _texture(
         self, base: _Slot | None, factor: np.ndarray, emitting: _Slot | None, emission: np.ndarray, glow: np.ndarray
     ) -> Texture:
         """The base picture times its factor, but nowhere darker than what is emitted."""
-        shown = base or emitting
-        assert shown is not None
-        pictures = tuple(slot and id(slot.picture) for slot in (base, emitting))
-        key = (pictures, factor.tobytes(), emission.tobytes(), shown.wrap)
+        slot = base or emitting
+        assert slot is not None
+        pictures = (base and id(base.picture), emitting and id(emitting.picture))
+        key = (pictures, factor.tobytes(), emission.tobytes(), slot.wrap)
         if key not in self._textures:
             pixels = tinted(base.picture.pixels, factor) if base else None
             if emitting:
@@ -136,7 +134,9 @@ class MaterialReader(Pictures):
                     emitted = np.asarray(Image.fromarray(emitted).resize(size, Image.Resampling.BILINEAR))
                 pixels = emitted if pixels is None else np.maximum(pixels, emitted)
             assert pixels is not None
-            self._textures[key] = Texture(np.maximum(pixels, glow) if glow.any() else pixels, shown.wrap)
+            if glow.any():
+                pixels = np.maximum(pixels, glow)
+            self._textures[key] = Texture(pixels, slot.wrap)
         return self._textures[key]
 
     def _slot(self, info: "Entry | None") -> _Slot | None:

@@ -7,22 +7,20 @@ import numpy as np
 from roomscout.rendering.camera import CameraPose
 from roomscout.rendering.scene import Bounds, Scene
 
-# The smallest distance to a surface ahead, and the radius of the camera's body.
-CLEARANCE_M = 0.2
+CLEARANCE_M = 0.2  # the smallest distance to a surface ahead, and the radius of the camera's body
 BODY_RAYS = 8
 _TINY_M = 1e-6
 
 
 @dataclass(frozen=True)
 class MoveOutcome:
-    """The result of a move: straight-line distances, and whether a surface (`blocked`) or the bounds (`clipped`)
-    stopped it."""
+    """The result of a move, with straight-line distances."""
 
-    pose: CameraPose
-    requested_m: float
-    moved_m: float
-    blocked: bool
-    clipped: bool
+    pose: CameraPose  # after the move
+    requested_m: float  # metres to the pose that was asked for
+    moved_m: float  # metres to `pose`
+    blocked: bool  # whether a surface stopped it
+    clipped: bool  # whether the scene's bounds stopped it
 
 
 def move(scene: Scene, pose: CameraPose, target: CameraPose) -> MoveOutcome:
@@ -31,7 +29,12 @@ def move(scene: Scene, pose: CameraPose, target: CameraPose) -> MoveOutcome:
     start = pose.position
     goal = target.position
     within = _clip_to_bounds(scene.bounds, start, goal)
-    end = _stop_at_surfaces(scene, start, within)
+    end = start
+    distance = _length(within - start)
+    if distance >= _TINY_M:  # pulled back so that the camera's body keeps the clearance to surfaces ahead
+        direction = (within - start) / distance
+        free = float(free_m(scene, start[None], direction[None])[0])
+        end = start + max(0.0, min(distance, free)) * direction
     return MoveOutcome(
         pose=target.at(end),
         requested_m=_length(goal - start),
@@ -54,16 +57,6 @@ def _clip_to_bounds(bounds: Bounds, start: np.ndarray, goal: np.ndarray) -> np.n
     limit = np.where(step > 0, upper, lower) - start
     shares = np.divide(limit, step, out=np.ones(3), where=np.abs(step) > 0)
     return np.clip(start + min(1.0, shares.min()) * step, lower, upper)
-
-
-def _stop_at_surfaces(scene: Scene, start: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """(3,) the goal, pulled back along the move so that the camera's body keeps the clearance to surfaces ahead."""
-    distance = _length(goal - start)
-    if distance < _TINY_M:
-        return start
-    direction = (goal - start) / distance
-    free = float(free_m(scene, start[None], direction[None])[0])
-    return start + max(0.0, min(distance, free)) * direction
 
 
 def free_m(scene: Scene, starts: np.ndarray, directions: np.ndarray) -> np.ndarray:

@@ -39,14 +39,14 @@ class _Lines:
 
     def of(self, *keywords: bytes) -> np.ndarray:
         """(K,) the indices of the lines that begin with one of these, of two bytes or more."""
-        found = np.flatnonzero(np.isin(self._begin, [keyword[:2] for keyword in keywords]))
+        indices = np.flatnonzero(np.isin(self._begin, [keyword[:2] for keyword in keywords]))
         if max(map(len, keywords)) == 2:
-            return found
-        return np.array([index for index in found if self._lines[index].startswith(keywords)], dtype=np.int64)
+            return indices
+        return np.array([index for index in indices if self._lines[index].startswith(keywords)], dtype=np.int64)
 
     def names(self, keyword: bytes) -> list[str]:
-        found = (self._lines[index][len(keyword) :] for index in self.of(keyword))
-        return [name.strip().decode("utf-8", "backslashreplace") for name in found]
+        names = (self._lines[index][len(keyword) :] for index in self.of(keyword))
+        return [name.strip().decode("utf-8", "backslashreplace") for name in names]
 
     def after(self, keyword: bytes) -> list[bytes]:
         return [self._lines[index][len(keyword) :].partition(b" #")[0] for index in self.of(keyword)]
@@ -56,74 +56,73 @@ class _Lines:
         lines = self.of(keyword)
         numbers, widths = numbers_of(self.after(keyword), lambda number: f"line {lines[number - 1] + 1}")
         needed = max(widths[0], least) if len(widths) else least
-        for row in np.flatnonzero(widths != needed)[:1]:
-            raise ValueError(f"line {lines[row] + 1} has {widths[row]} numbers instead of {needed}")
+        wrong = np.flatnonzero(widths != needed)
+        if len(wrong):
+            raise ValueError(f"line {lines[wrong[0]] + 1} has {widths[wrong[0]]} numbers instead of {needed}")
         return numbers.reshape(-1, needed)
 
 
 @dataclass(frozen=True, eq=False)
 class _Material:
-    """`constant` (3,) uint8 or None if nothing says a colour, and perhaps a texture. Texture coordinates are multiplied
-    by `scale` and moved by `shift`. `is_plain` is true for a texture of one colour, which vertex colours multiply;
-    other textures replace them. `opacity` belongs to the texture."""
-
-    constant: np.ndarray | None = None
-    texture: Texture | None = None
-    texture_name: str = ""
-    scale: tuple[float, float] = (1.0, 1.0)
-    shift: tuple[float, float] = (0.0, 0.0)
-    is_plain: bool = False
-    alpha: float = 1.0
-    opacity: Opacity | None = None
+    constant: np.ndarray | None = None  # (3,) uint8; None if nothing says a colour
+    texture: Texture | None = None  # replaces the colours of vertices, unless it is plain
+    texture_name: str = ""  # of its file, "" without a usable texture
+    scale: tuple[float, float] = (1.0, 1.0)  # multiplies texture coordinates
+    shift: tuple[float, float] = (0.0, 0.0)  # moves texture coordinates then
+    is_plain: bool = False  # whether the texture has one colour, which vertex colours multiply
+    alpha: float = 1.0  # of all faces, 0 to 1
+    opacity: Opacity | None = None  # of the texture's texels; None if all are opaque
 
 
 class _Materials(Pictures):
-    """The materials of an OBJ file as they look without light."""
-
     def __init__(self, scan: Path, libraries: Sequence[str], used: Sequence[str]) -> None:
         super().__init__(scan)
         self._statements: dict[str, dict[str, str]] = {}
         self._file_of: dict[str, Path] = {}
         self._textures: dict[tuple[object, ...], Texture] = {}
-        # A line names one file, whose name may have blanks, or several.
-        names = [name for line in libraries for name in (line.split() if line.count(".mtl") > 1 else [line])]
+        names: list[str] = []
+        for line in libraries:  # it names one file, whose name may have blanks, or several
+            names += line.split() if line.count(".mtl") > 1 else [line]
         complete = True
         for name in names:
             try:
                 file = file_of(scan, name)
-                found = _statements(file)
+                statements = _statements(file)
             except OSError as error:
                 complete = False
                 self.problem(f"drawing without a material file: {error}")
                 continue
-            self._statements.update(found)
-            self._file_of.update(dict.fromkeys(found, file))
-        if complete and (unknown := [name for name in used if name not in self._statements]):
+            self._statements.update(statements)
+            self._file_of.update(dict.fromkeys(statements, file))
+        unknown = [name for name in used if name not in self._statements]
+        if complete and unknown:
             self.problem(f"its .mtl files do not have its materials {', '.join(unknown[:_NAMES_SHOWN])}")
 
     def material(self, name: str) -> _Material:
         """The material of this name; one without colour if it is unknown."""
-        said = self._statements.get(name, {})
+        statements = self._statements.get(name, {})
         beside = self._file_of.get(name, self.scan)
-        diffuse = _colour(said.get("kd"))
-        emitted = _colour(said.get("ke"))
+        diffuse = _colour(statements.get("kd"))
+        emitted = _colour(statements.get("ke"))
         brightest = diffuse if diffuse is None or emitted is None else np.maximum(diffuse, emitted)
         constant = None if brightest is None else (255 * brightest).round().astype(np.uint8)
-        alpha = float(said.get("d", "1").split()[-1])  # after an option, as in `d -halo 0.5`
-        options, shown = _options_and_name(said.get("map_kd") or said.get("map_ke") or "")
-        picture = self._picture(beside, shown) if shown else None
+        alpha = float(statements.get("d", "1").split()[-1])  # after an option, as in `d -halo 0.5`
+        options, file = _options_and_name(statements.get("map_kd") or statements.get("map_ke") or "")
+        if not file:
+            return _Material(constant, alpha=alpha)
+        picture = self._picture(beside, file)
         if picture is None:
-            # Shading shows shapes where a texture cannot be used.
-            return _Material(None if shown else constant, alpha=alpha)
-        # Exporters write any brightness beside a texture, often black; a hue is meant.
-        tint = np.ones(3) if diffuse is None or "map_kd" not in said or not diffuse.any() else diffuse / diffuse.max()
+            return _Material(alpha=alpha)  # shading shows shapes where a texture cannot be used
+        tint = np.ones(3)
+        if diffuse is not None and diffuse.any() and "map_kd" in statements:
+            tint = diffuse / diffuse.max()  # a hue is meant: exporters write any brightness beside a texture
         wrap: Wrap = "clamp" if options.get("clamp") == ["on"] else "repeat"
-        key = (beside.parent, shown, tint.tobytes(), wrap)
+        key = (beside.parent, file, tint.tobytes(), wrap)
         if key not in self._textures:
             pixels = picture.pixels if (tint == 1).all() else (picture.pixels * tint).round().astype(np.uint8)
             self._textures[key] = Texture(pixels, (wrap, wrap))
         texture = self._textures[key]
-        cut_out = said.get("map_d")
+        cut_out = statements.get("map_d")
         mask = self._picture(beside, _options_and_name(cut_out)[1]) if cut_out else picture
         opacity = None
         if mask is not None and (cut_out or mask.alpha is not None):
@@ -132,7 +131,7 @@ class _Materials(Pictures):
         scale = [float(value) for value in options.get("s", [])] + [1.0, 1.0]
         shift = [float(value) for value in options.get("o", [])] + [0.0, 0.0]
         is_plain = bool((texture.pixels == texture.pixels[0, 0]).all())
-        return _Material(constant, texture, shown, (scale[0], scale[1]), (shift[0], shift[1]), is_plain, alpha, opacity)
+        return _Material(constant, texture, file, (scale[0], scale[1]), (shift[0], shift[1]), is_plain, alpha, opacity)
 
     def _picture(self, beside: Path, name: str) -> Picture | None:
         """A texture, named relative to its .mtl file or to the scan; None if it cannot be used, which is logged."""
@@ -141,15 +140,15 @@ class _Materials(Pictures):
 
 def _statements(file: Path) -> dict[str, dict[str, str]]:
     """By material: what follows each keyword, in lower case, of a .mtl file."""
-    found: dict[str, dict[str, str]] = {}
+    materials: dict[str, dict[str, str]] = {}
     current: dict[str, str] = {}
     for line in file.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\t", b" ").splitlines():
         keyword, _, rest = line.decode("utf-8", "backslashreplace").strip().partition(" ")
         if keyword == "newmtl":
-            current = found.setdefault(rest.strip(), {})
+            current = materials.setdefault(rest.strip(), {})
         else:
             current[keyword.lower()] = rest.strip()
-    return found
+    return materials
 
 
 def _colour(text: str | None) -> np.ndarray | None:
@@ -197,9 +196,11 @@ def read_obj(path: Path) -> Geometry:
         warn_of_loose_vertices(path, len(vertices), np.concatenate([corners.ravel(), points]))
     if len(points) or not parts:
         chosen = points if len(points) else slice(None)
-        parts.append(MeshPart(vertices[chosen], no_faces(), None if colours is None else colours[chosen]))
+        point_colours = None if colours is None else colours[chosen]
+        parts.append(MeshPart(vertices[chosen], no_faces(), point_colours))
     named = ", ".join(names[:_NAMES_SHOWN])
-    return merged(path, parts, f"the materials {named}" if named else "neither materials nor colours of vertices")
+    contents = f"the materials {named}" if named else "neither materials nor colours of vertices"
+    return merged(path, parts, contents)
 
 
 def _triangles(lines: _Lines, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -214,36 +215,39 @@ def _triangles(lines: _Lines, points: np.ndarray) -> tuple[np.ndarray, np.ndarra
     plain = [face.replace(b"//", b" 0 ").replace(b"/", b" ") for face in faces]
     numbers, widths = numbers_of(plain, place)
     corners = np.array([len(face.split()) for face in faces], dtype=np.int64)
-    for row in np.flatnonzero((corners == 0) | (widths % corners.clip(1) != 0))[:1]:
-        raise ValueError(f"{place(row + 1)}: the corners of a face have different forms")
+    wrong = np.flatnonzero((corners == 0) | (widths % corners.clip(1) != 0))
+    if len(wrong):
+        raise ValueError(f"{place(wrong[0] + 1)}: the corners of a face have different forms")
     per_corner = widths // corners.clip(1)
     # Faces with as many corners of the same form are read at once, in the order of their first ones.
     forms = 8 * corners + 2 * per_corner + np.array([b"//" in face for face in faces], dtype=np.int64)
     starts = np.cumsum(widths) - widths
-    found = [(no_faces(), no_faces(), np.zeros(0, dtype=np.int64))]
+    triangles = [no_faces()]
+    triangle_uvs = [no_faces()]
+    sources = [np.zeros(0, dtype=np.int64)]
     for first in np.sort(np.unique(forms, return_index=True)[1]):
         rows = np.flatnonzero(forms == forms[first])
-        size = corners[first]
-        each = per_corner[first]
-        polygons = numbers[starts[rows][:, None] + np.arange(size * each)].reshape(-1, size, each)
+        shape = (corners[first], per_corner[first])
+        polygons = numbers[starts[rows][:, None] + np.arange(widths[first])].reshape(-1, *shape)
         vertices = _resolved(polygons[..., 0], where[rows], lines.of(b"v "), "vertex")
         uvs = np.full_like(vertices, -1)
-        if each > 1 and len(lines.of(b"vt")):
+        if per_corner[first] > 1 and len(lines.of(b"vt")):
             uvs = _resolved(polygons[..., 1], where[rows], lines.of(b"vt"), "texture coordinate")
         places, of = triangulated(vertices, points)
-        found.append((vertices[of[:, None], places], uvs[of[:, None], places], rows[of]))
-    vertices, uvs, sources = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-    return vertices.astype(np.int32), uvs.astype(np.int32), sources
+        triangles.append(vertices[of[:, None], places].astype(np.int32))
+        triangle_uvs.append(uvs[of[:, None], places].astype(np.int32))
+        sources.append(rows[of])
+    return np.concatenate(triangles), np.concatenate(triangle_uvs), np.concatenate(sources)
 
 
 def _resolved(stated: np.ndarray, where: np.ndarray, defined: np.ndarray, what: str) -> np.ndarray:
     """(K, corners) indices from 0 for those in lines `where` (K,), which count from 1, or back from the line; -1 for
-    missing texture coordinates. `defined` are the lines of what they refer to. Raises ValueError, with the line, if one
-    is out of range."""
+    missing texture coordinates. `defined` are the lines that they refer to. Raises ValueError for one out of range."""
     before = np.searchsorted(defined, where)
     indices = np.where(stated < 0, stated + before[:, None], stated - 1)
     wrong = (stated % 1 != 0) | (indices >= len(defined)) | ((indices < 0) & ((stated != 0) | (what == "vertex")))
-    for row, corner in np.argwhere(wrong)[:1]:
+    if wrong.any():
+        row, corner = np.argwhere(wrong)[0]
         raise ValueError(
             f"line {where[row] + 1}: a face refers to {what} {stated[row, corner]:g}, but there are {len(defined)}"
         )
@@ -266,14 +270,16 @@ def _mesh_parts(
     complete = (uvs >= 0).all(axis=1)
     for index in np.unique(materials):
         material = reader.material(names[index]) if index >= 0 else _Material()
-        here = materials == index
-        textured = here & complete if material.texture else np.zeros(len(here), dtype=bool)
-        if material.texture and (bare := int((here & ~complete).sum())):
-            reader.problem(f"{bare} triangles with the texture {material.texture_name} have no texture coordinates")
-        for chosen, has_texture in ((textured, True), (here & ~textured, False)):
-            if chosen.any():
-                face_uv = coordinates[uvs[chosen]] if has_texture else None
-                yield _part(material, vertices, colours, corners[chosen], face_uv)
+        own = materials == index
+        textured = own & complete if material.texture else np.zeros(len(own), dtype=bool)
+        bare = own & ~textured
+        if material.texture and bare.any():
+            what = f"{np.count_nonzero(bare)} triangles with the texture {material.texture_name}"
+            reader.problem(f"{what} have no texture coordinates")
+        if textured.any():
+            yield _part(material, vertices, colours, corners[textured], coordinates[uvs[textured]])
+        if bare.any():
+            yield _part(material, vertices, colours, corners[bare], None)
 
 
 def _part(

@@ -8,8 +8,7 @@ from roomscout.base.interrupts import deferred_interrupts
 from roomscout.rendering.geometry import SceneError
 
 _lock = threading.Lock()
-# Debian packages of the shared libraries that its wheels need.
-_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"
+_PACKAGES = "libgl1 libegl1 libx11-6 libgomp1 libusb-1.0-0 libudev1 libidn2-0"  # Debian's, of what its wheels need
 
 
 class Open3DError(SceneError):
@@ -35,8 +34,6 @@ def import_open3d() -> ModuleType:
 
 
 class _StandIn(ModuleType):
-    """Dash for `from dash import NAME`."""
-
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):  # such as __path__, which would make this a package
             raise AttributeError(name)

@@ -7,8 +7,7 @@ import numpy as np
 
 from roomscout import UpAxis
 
-# glTF 2.0 specification, 3.4 "Coordinate System and Units": +Y is up.
-_Y_UP_SUFFIXES = (".glb", ".gltf")
+_Y_UP_SUFFIXES = (".glb", ".gltf")  # glTF 2.0 specification, 3.4 "Coordinate System and Units": +Y is up
 # The rotation that makes each axis z. Those of y and -y turn about x, as most tools do.
 _ROTATIONS: dict[UpAxis, list[list[int]]] = {
     "x": [[0, 1, 0], [0, 0, 1], [1, 0, 0]],
@@ -38,20 +37,17 @@ _SLAB_SHARE, _SLAB_M, _CELL_M, _FLAT = 0.06, 0.1, 0.25, 0.8
 _ACROSS, _ALONG, _WEIGHT_OF_ALIGNMENT = 0.15, 0.985, 4.0
 _MIN_INSIDE = 200
 _MARGIN, _MARGIN_OF_OTHERS, _OPEN, _LOW = 0.4, 1.0, 0.6, 0.2
-
 _MOST_NORMALS, _SAME_PLANE_DEG, _TILTED_DEG, _PLANE_SHARE = 2000, 10.0, 12.0, 0.2
 
 
 def upper_side(points: np.ndarray, normals: np.ndarray) -> tuple[int, int] | None:
     """The axis (0, 1 or 2) and sign (1 or -1) that points up in a room, by its surface; None if that is not clear.
-
     `points` (K, 3) metres are spread evenly over the surface, `normals` (K, 3) of any length and sign. Adds up for each
     of the six sides: how much more of the opposite side is closed, since a floor is scanned more often than a ceiling;
     how much more of what is inside is nearer to the opposite side, since furniture stands on the floor; how much of the
     surface is parallel or perpendicular to the axis, since walls and furniture are turned about the vertical; and
     minus the logarithm of the room's extent along it. A wrong side is worse than none, so another side than z must be
-    open, have a large margin, and have furniture, if there is any, on the opposite side.
-    """
+    open, have a large margin, and have furniture, if there is any, on the opposite side."""
     lower, upper = np.percentile(points, [2, 98], axis=0)
     extent = np.maximum(upper - lower, 1e-6)
     lengths = np.linalg.norm(normals, axis=1)
@@ -102,8 +98,8 @@ def tilt_deg(normals: np.ndarray) -> float | None:
 
 
 def name_in_file(axis: int, sign: int, up_axis: UpAxis) -> UpAxis:
-    """The --up-axis that makes an axis of the scene, which was loaded with `up_axis`, point up."""
+    """The up axis of the file that makes an axis of the scene, which was loaded with `up_axis`, point up."""
     rotation = np.eye(3) if up_axis == "z" else np.array(_ROTATIONS[up_axis])
     in_file = sign * rotation[axis]
-    name = "xyz"[int(np.abs(in_file).argmax())]
-    return cast(UpAxis, f"-{name}" if in_file.sum() < 0 else name)
+    minus = "-" if in_file.sum() < 0 else ""
+    return cast(UpAxis, minus + "xyz"[int(np.abs(in_file).argmax())])

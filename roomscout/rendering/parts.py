@@ -14,29 +14,23 @@ from roomscout.rendering.textures import Opacity, Texture
 
 _log = logging.getLogger(__name__)
 
-# Grey level of uncoloured points in a file whose other parts have colours.
-UNCOLOURED_GREY = 160
-# A surface that lets more than half of the light through is left out: glass, and what textures cut out.
-OPAQUE_ALPHA = 0.5
-# A surface with more alpha is drawn opaque without a word.
-_NEARLY_OPAQUE = 0.98
-# Fewer vertices without faces are normal: editors leave them behind.
-_LOOSE_SHARE = 0.1
+UNCOLOURED_GREY = 160  # of points without colours in a file whose other parts have some
+OPAQUE_ALPHA = 0.5  # surfaces with less are left out: glass, and what textures cut out
+_NEARLY_OPAQUE = 0.98  # a surface with more alpha is drawn opaque without a word
+_LOOSE_SHARE = 0.1  # fewer vertices without faces are normal: editors leave them behind
 
 
 @dataclass(frozen=True, eq=False)
 class MeshPart:
-    """A mesh with one material, or points if `faces` is empty: `vertices` (N, 3) float, `faces` (M, 3) int32, `colours`
-    (N, 3) uint8 or None, which multiply a `texture` at `face_uv` (M, 3, 2) float32, v up. `see_through` (M,) bool or
-    None are transparent faces; others are `partly` so, which is not drawn."""
+    """A mesh with one material, or points."""
 
-    vertices: np.ndarray
-    faces: np.ndarray
-    colours: np.ndarray | None = None
-    texture: Texture | None = None
-    face_uv: np.ndarray | None = None
-    see_through: np.ndarray | None = None
-    partly: bool = False
+    vertices: np.ndarray  # (N, 3) float
+    faces: np.ndarray  # (M, 3) int32; M = 0 for points
+    colours: np.ndarray | None = None  # (N, 3) uint8, which multiply the texture
+    texture: Texture | None = None  # drawn at `face_uv`
+    face_uv: np.ndarray | None = None  # (M, 3, 2) float32 coordinates of the texture, v up
+    see_through: np.ndarray | None = None  # (M,) bool: which faces are transparent; None if none are
+    partly: bool = False  # whether other faces have some transparency, which is not drawn
 
     def placed(self, transform: np.ndarray) -> "MeshPart":
         """The part moved by a (4, 4) matrix."""
@@ -132,16 +126,20 @@ def _concatenated(geometries: Sequence[Geometry], textures: Sequence[Texture]) -
     """Concatenate. If only some have colours, the others become grey. Each texture becomes one image that repeats."""
     colours, texturing = None, None
     if any(part.colours is not None for part in geometries):
-        grey = [np.full((len(part.vertices), 3), UNCOLOURED_GREY, dtype=np.uint8) for part in geometries]
-        colours = np.concatenate([g if p.colours is None else p.colours for p, g in zip(geometries, grey, strict=True)])
+        columns = []
+        for part in geometries:
+            grey = np.full((len(part.vertices), 3), UNCOLOURED_GREY, dtype=np.uint8)
+            own = grey if part.colours is None else part.colours
+            columns.append(own)
+        colours = np.concatenate(columns)
     if textures:
         texturings = [part.texturing for part in geometries if part.texturing]
-        face_uv = np.concatenate([each.face_uv for each in texturings])
-        face_image = np.concatenate([each.face_image for each in texturings])
+        face_uv = np.concatenate([texturing.face_uv for texturing in texturings])
+        face_image = np.concatenate([texturing.face_image for texturing in texturings])
         images = []
         for index, texture in enumerate(textures):
-            here = face_image == index
-            pixels, face_uv[here] = texture.unrolled(face_uv[here])
+            textured = face_image == index
+            pixels, face_uv[textured] = texture.unrolled(face_uv[textured])
             images.append(pixels)
         texturing = Texturing(face_uv, face_image, tuple(images))
     offsets = np.cumsum([0, *(len(part.vertices) for part in geometries[:-1])])

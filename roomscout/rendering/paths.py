@@ -13,8 +13,7 @@ from roomscout.rendering.scene import Scene
 
 GRID_M = 0.3
 _SAME_M = 0.001
-_AT_ONCE = 20_000
-"""Moves whose rays are cast together."""
+_AT_ONCE = 20_000  # moves whose rays are cast together
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +37,21 @@ class Paths:
     @cached_property
     def lengths(self) -> np.ndarray:
         """(P,) metres of the shortest path to each place; inf where there is none."""
-        return self._found[0]
+        return self._shortest[0]
 
     @cached_property
-    def _found(self) -> tuple[np.ndarray, np.ndarray]:
+    def _shortest(self) -> tuple[np.ndarray, np.ndarray]:
         pairs = KDTree(self.places).query_pairs(self.most_m, output_type="ndarray")
         both = np.concatenate([pairs, pairs[:, ::-1]])
         free = self._is_free(self.places[both[:, 0]], self.places[both[:, 1]])
-        here, there = both[free].T
-        metres = np.linalg.norm(self.places[there] - self.places[here], axis=1)
-        graph = csr_matrix((metres, (here, there)), shape=(len(self.places),) * 2)
+        starts, ends = both[free].T
+        metres = np.linalg.norm(self.places[ends] - self.places[starts], axis=1)
+        graph = csr_matrix((metres, (starts, ends)), shape=(len(self.places),) * 2)
         lengths, before = dijkstra(graph, indices=0, return_predecessors=True)
         return lengths, before
 
     def to(self, goal: np.ndarray) -> list[np.ndarray] | None:
-        """The places (3,) of the shortest path to a goal (3,) at any height, without the start; None if there is
-        none."""
+        """The places (3,) of the shortest path to a goal (3,) at any height, without the start; None without one."""
         away = np.linalg.norm(self.places - goal, axis=1)
         near = np.flatnonzero((away <= self.most_m) & np.isfinite(self.lengths))
         near = near[self._is_free(self.places[near], np.repeat(goal[None], len(near), axis=0))]
@@ -64,7 +62,7 @@ class Paths:
         while place > 0:
             if np.linalg.norm(self.places[place] - path[-1]) > _SAME_M:
                 path.append(self.places[place])
-            place = int(self._found[1][place])
+            place = int(self._shortest[1][place])
         return path[::-1]
 
     def _is_free(self, starts: np.ndarray, goals: np.ndarray) -> np.ndarray:
@@ -73,10 +71,10 @@ class Paths:
         bounds = self.scene.bounds
         metres = np.linalg.norm(steps, axis=1)
         ahead = np.where(metres[:, None] > 0, steps, [1.0, 0.0, 0.0]) / np.where(metres > 0, metres, 1.0)[:, None]
-        free = np.concatenate([
-            free_m(self.scene, starts[at : at + _AT_ONCE], ahead[at : at + _AT_ONCE])
-            for at in range(0, len(steps), _AT_ONCE)
-        ] or [np.empty(0)])  # fmt: skip
+        free = np.empty(len(steps))
+        for first in range(0, len(steps), _AT_ONCE):
+            block = slice(first, first + _AT_ONCE)
+            free[block] = free_m(self.scene, starts[block], ahead[block])
         inside = ((goals >= bounds.lower) & (goals <= bounds.upper)).all(axis=1)
         return inside & ((free >= metres) | (metres == 0))
 

@@ -17,8 +17,7 @@ _CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
 
 
 def read_pcd(path: Path) -> Geometry:
-    """The cloud in a PCD file, coloured by `colours_or_greys`. Raises ValueError if it is no PCD file, or is
-    damaged."""
+    """The cloud in a PCD file, coloured by `colours_or_greys`. Raises ValueError if it is damaged, or no PCD file."""
     header: dict[str, list[str]] = {}
     with path.open("rb") as file:
         for line in iter(file.readline, b""):
@@ -45,14 +44,16 @@ def _element(header: dict[str, list[str]], size: int) -> Element:
     numbers, and padding, become columns with a number."""
     try:
         counts = header.get("COUNT", ["1"] * len(header["FIELDS"]))
-        if (width := sum(map(int, counts))) > 88 * size:
+        width = sum(map(int, counts))
+        if width > 88 * size:
             raise ValueError(f"truncated: its header declares {width:,} numbers a point, and {size:,} bytes follow")
+        properties: list[Property] = []
         fields = zip(header["FIELDS"], header["TYPE"], header["SIZE"], counts, strict=True)
-        properties = [
-            Property(name if count == "1" and name != "_" else f"{name}_{place}_{index}", f"{kind.lower()}{size}")
-            for place, (name, kind, size, count) in enumerate(fields)
-            for index in range(int(count))
-        ]
+        for place, (name, kind, number_bytes, count) in enumerate(fields):
+            names = [f"{name}_{place}_{index}" for index in range(int(count))]
+            if count == "1" and name != "_":
+                names = [name]
+            properties += [Property(column, f"{kind.lower()}{number_bytes}") for column in names]
         if unknown := sorted({prop.type for prop in properties} - set(_CODES)):
             raise ValueError(f"its header has the unknown types {', '.join(unknown)}")
         return Element("point", int(header["POINTS"][0]), properties)
@@ -66,12 +67,13 @@ def _read_compressed(element: Element, body: bytes) -> Table:
     if len(body) - 8 < compressed:
         raise ValueError(f"truncated: its header declares {compressed} bytes, but it has {len(body) - 8}")
     data = _lzf_decompressed(body[8 : 8 + compressed])
-    start = 0
     if len(data) != size:
         raise ValueError(f"its compressed data has {len(data)} bytes instead of {size}")
     table: Table = {}
+    start = 0
     for prop in element.properties:
-        table[prop.name] = column = np.frombuffer(data, f"<{prop.type}", element.count, start)
+        column = np.frombuffer(data, f"<{prop.type}", element.count, start)
+        table[prop.name] = column
         start += column.nbytes
     return table
 

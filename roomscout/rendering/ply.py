@@ -6,7 +6,6 @@ Python unless it knows their sizes.
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +16,6 @@ from roomscout.rendering.geometry import Geometry, no_faces, triangulated
 from roomscout.rendering.parts import warn_of_loose_vertices
 from roomscout.rendering.splats import are_splats, read_splats
 from roomscout.rendering.tables import (
-    Column,
     Element,
     Property,
     Table,
@@ -49,12 +47,13 @@ class _Header:
 
 def read_ply(path: Path) -> Geometry:
     """The mesh or cloud in a PLY file, coloured by `colours_or_greys`, with Gaussians by `read_splats`. Faces are the
-    lists vertex_indices, whose colours override those of vertices unless all are the same. Ignores
-    alpha and, with a warning, textures and other elements. Raises ValueError."""
+    lists vertex_indices, whose colours override those of vertices unless all are the same. Ignores alpha and, with a
+    warning, textures and other elements. Raises ValueError."""
     data = np.memmap(path, dtype=np.uint8, mode="r")
     with path.open("rb") as file:
         header = _read_header(file)
-    others = [each.name for each in header.elements if each.count and each.name not in ("vertex", "face")]
+    elements = [element.name for element in header.elements if element.count]
+    others = [name for name in elements if name not in ("vertex", "face")]
     if others:
         _log.warning("%s: ignoring its elements %s; only vertex and face are drawn", path, ", ".join(others))
     tables = _read_tables(header, np.asarray(data[header.size_bytes :]))
@@ -121,34 +120,32 @@ def _read_tables(header: _Header, body: np.ndarray) -> dict[str, Table]:
         return dict(zip(names, read_text(elements, body.tobytes()), strict=True))
     tables: dict[str, Table] = {}
     for element in elements:
-        tables[element.name], size = read_binary(element, body, header.byte_order)
+        table, size = read_binary(element, body, header.byte_order)
+        tables[element.name] = table
         body = body[size:]
     return tables
 
 
 def _triangles(faces: Table, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(M, 3) int32 triangles of all polygons, and (M,) the row of each. Raises ValueError if there are rows
-    without a list of vertices, or vertices that do not exist."""
+    """(M, 3) int32 triangles of all polygons, and (M,) the row of each. Raises ValueError if there are rows without a
+    list of vertices, or vertices that do not exist."""
     if not faces or not len(next(iter(faces.values()))):
         return no_faces(), np.zeros(0, dtype=np.int64)
-    name = next((each for each in faces if each.lower() in _POLYGONS), None)
-    if name is None or (isinstance(faces[name], np.ndarray) and np.ndim(faces[name]) != 2):
+    polygons = next((column for name, column in faces.items() if name.lower() in _POLYGONS), None)
+    if polygons is None or (isinstance(polygons, np.ndarray) and polygons.ndim != 2):
         raise ValueError(f"its faces have no list {_POLYGONS[0]}; the columns are {', '.join(faces)}")
-    found = [no_faces()]
+    triangles = [no_faces()]
     sources = [np.zeros(0, dtype=np.int64)]
-    for rows, corners in _by_size(faces[name]):
+    if isinstance(polygons, np.ndarray):
+        by_size = [(np.arange(len(polygons)), polygons)]
+    else:
+        sizes = np.array([len(polygon) for polygon in polygons])
+        rows_of = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+        by_size = [(rows, np.array([polygons[row] for row in rows])) for rows in rows_of]
+    for rows, corners in by_size:
         if ((corners < 0) | (corners >= len(points)) | (corners % 1 != 0)).any():
             raise ValueError(f"a face refers to a vertex that does not exist: there are {len(points)}, counted from 0")
         places, of = triangulated(corners.astype(np.int64), points)
-        found.append(corners[of[:, None], places].astype(np.int32))
+        triangles.append(corners[of[:, None], places].astype(np.int32))
         sources.append(rows[of])
-    return np.concatenate(found), np.concatenate(sources)
-
-
-def _by_size(polygons: Column) -> Sequence[tuple[np.ndarray, np.ndarray]]:
-    """The polygons of each size, (K, size), and their rows (K,)."""
-    if isinstance(polygons, np.ndarray):
-        return [(np.arange(len(polygons)), polygons)]
-    sizes = np.array([len(polygon) for polygon in polygons])
-    rows_of = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
-    return [(rows, np.array([polygons[row] for row in rows])) for rows in rows_of]
+    return np.concatenate(triangles), np.concatenate(sources)

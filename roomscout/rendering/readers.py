@@ -16,8 +16,7 @@ from roomscout.rendering.ply import read_ply
 _log = logging.getLogger(__name__)
 
 _HEAD_BYTES = 4096
-# How scans begin whose text or magic number tells their format.
-_BEGINNINGS = {
+_BEGINNINGS = {  # of scans whose text or magic number tells their format
     ".ply": re.compile(rb"ply[\r\n]"),
     ".pcd": re.compile(rb"(#[^\n]*\n)*(VERSION|FIELDS)\s"),
     ".glb": re.compile(rb"glTF"),

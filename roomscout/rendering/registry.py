@@ -7,16 +7,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RendererEntry:
-    """Where a renderer's class is, as "module:Class" in rendering/renderers/: a Painter in a child process if
-    `in_child`, else a Renderer, with the CUDA device if `on_cuda`. `fix` is for a child that does not start,
-    `words` are the help's. Without `splats`, Gaussians are points."""
+    """Where a renderer is, and how it is used."""
 
-    target: str
-    words: str
-    in_child: bool = False
-    fix: str = ""
-    on_cuda: bool = False
-    splats: bool = False
+    target: str  # its class as "module:Class" in rendering/renderers/
+    words: str  # what the help says of it
+    in_child: bool = False  # whether the class is a Painter for a child process, and else a Renderer
+    fix: str = ""  # what to do if the child does not start
+    on_cuda: bool = False  # whether the Renderer takes the CUDA device
+    splats: bool = False  # whether it draws Gaussian splats as such, and else as points
 
     def load(self) -> Any:
         """The class; imports its module."""
@@ -24,14 +22,10 @@ class RendererEntry:
         return getattr(importlib.import_module(f"{__package__}.renderers.{module}"), name)
 
 
+_INSTALL_GL = "apt-get install libegl1 libgl1-mesa-dri libxrender1"
 RENDERERS = {
     "raycast": RendererEntry("raycast:RaycastRenderer", "rays on the CPU"),
-    "pyrender": RendererEntry(
-        "pyrender_egl:PyrenderPainter",
-        "OpenGL",
-        in_child=True,
-        fix="apt-get install libegl1 libgl1-mesa-dri libxrender1",
-    ),
+    "pyrender": RendererEntry("pyrender_egl:PyrenderPainter", "OpenGL", in_child=True, fix=_INSTALL_GL),
     "splats": RendererEntry(
         "splats:SplatRenderer", "Gaussian splats on the CPU, to look at and too slow for runs", splats=True
     ),

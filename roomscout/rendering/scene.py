@@ -35,28 +35,21 @@ __all__ = ["Bounds", "Scene", "SceneCache", "SceneError", "Surface", "load_scene
 
 _log = logging.getLogger(__name__)
 
-# Up to this distance float32 resolves a tenth of a millimetre.
-FAR_M = 1000.0
-# Coordinates that a file stores in coarser steps are warned of.
-COARSEST_M = 0.01
-# A scan whose longest side is not between these is refused. Buildings are scanned too.
-MIN_ROOM_M, MAX_ROOM_M = 0.5, 200.0
+FAR_M = 1000.0  # up to this distance float32 resolves a tenth of a millimetre
+COARSEST_M = 0.01  # coordinates that a file stores in coarser steps are warned of
+MIN_ROOM_M, MAX_ROOM_M = 0.5, 200.0  # the longest side of a scan is between these; buildings are scanned too
 NEAR_SHARE, NEAR_M = 0.6, 0.1  # of the bounds: points farther from the middle do not count in the size
 USUAL_ROOM_M = (1.5, 25.0)
 UNITS_M = {
     "metres": 1.0, "centimetres": 0.01, "millimetres": 0.001, "inches": 0.0254, "feet": 0.3048, "kilometres": 1000.0,
 }  # fmt: skip
-# Above this height, warn about a room that is taller than it is wide: it may lie on its side.
-TALL_ROOM_M = 3.5
+TALL_ROOM_M = 3.5  # higher rooms that are taller than wide may lie on their side, and are warned of
 MAX_FACES_SHOWING_UP = 200_000
 SURFACE_SAMPLES = 20_000
-# Side of the grid of downward rays that search for the floor, and the tolerance for a height to count as floor. The
-# tolerance includes steps, rugs and thresholds, but not beds or tables.
-FLOOR_RAYS = 32
-FLOOR_TOLERANCE_M = 0.25
+FLOOR_RAYS = 32  # side of the grid of downward rays that search for the floor
+FLOOR_TOLERANCE_M = 0.25  # for a height to count as floor; includes steps, rugs and thresholds, but not beds or tables
 MAX_FACES_SAMPLED = 2_000_000
-# Warns if less than this share of the solid Gaussians is within this margin of the bounds of their mesh.
-MESH_INSIDE, MESH_MARGIN_M = 0.5, 0.5
+MESH_INSIDE, MESH_MARGIN_M = 0.5, 0.5  # the least share of solid Gaussians within this margin of their mesh's bounds
 # Embree's BVH plus Open3D's copies of vertices and faces, measured 80 to 87 on scans of 5 and 20 million faces, and the
 # 12 of `corner_colours`.
 RAY_CASTING_BYTES_PER_FACE = 90 + 12
@@ -99,16 +92,15 @@ class Surface:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One scan, read-only, z up: `vertices` (N, 3) float32 metres, `faces` (M, 3) int32, M = 0 for a cloud, `colours`
-    (N, 3) uint8. Renderers and rays use `surface`, renderers of Gaussian splats `splats`."""
+    """One scan, read-only, z up."""
 
-    name: str
-    vertices: np.ndarray = field(repr=False)
-    faces: np.ndarray = field(repr=False)
-    colours: np.ndarray = field(repr=False)
-    surface: Surface = field(repr=False)
-    splats: Splats | None = field(default=None, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    name: str  # of the file, without its ending
+    vertices: np.ndarray = field(repr=False)  # (N, 3) float32 metres
+    faces: np.ndarray = field(repr=False)  # (M, 3) int32; M = 0 for a cloud
+    colours: np.ndarray = field(repr=False)  # (N, 3) uint8 of the vertices
+    surface: Surface = field(repr=False)  # what renderers and rays use; that of a cloud are discs
+    splats: Splats | None = field(default=None, repr=False)  # what renderers of Gaussian splats use
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)  # held to build the ray caster
 
     @property
     def surface_points(self) -> np.ndarray:
@@ -130,7 +122,8 @@ class Scene:
     def floor_z_m(self) -> float:
         """Height of the floor, world metres: the lower bound, unless no ray down from half the room's height hits it
         and most hit one other height, with artefacts of a mirror or a stairwell below."""
-        x, y = (np.linspace(self.bounds.lower[axis], self.bounds.upper[axis], FLOOR_RAYS) for axis in (0, 1))
+        x = np.linspace(self.bounds.lower[0], self.bounds.upper[0], FLOOR_RAYS)
+        y = np.linspace(self.bounds.lower[1], self.bounds.upper[1], FLOOR_RAYS)
         origins = np.stack(np.broadcast_arrays(x[:, None], y, self.bounds.middle[2]), axis=-1).reshape(-1, 3)
         below = self.heights_below(origins)
         lowest = float(self.bounds.lower[2])
@@ -236,15 +229,15 @@ def make_scene(name: str, geometry: Geometry) -> Scene:
         assert colours is not None, "coloured() colours every mesh"
         surface = Surface(geometry.vertices, geometry.faces, colours, geometry.texturing)
         return Scene(name, geometry.vertices, geometry.faces, colours, surface)
-    points, known_colours = downsampled(name, geometry.vertices, geometry.colours)
-    surface = Surface(*disc_mesh(points, known_colours))
-    grey = np.full_like(points, 160, dtype=np.uint8)
-    return Scene(name, points, geometry.faces, grey if known_colours is None else known_colours, surface)
+    points, point_colours = downsampled(name, geometry.vertices, geometry.colours)
+    surface = Surface(*disc_mesh(points, point_colours))
+    if point_colours is None:
+        point_colours = np.full_like(points, 160, dtype=np.uint8)
+    return Scene(name, points, geometry.faces, point_colours, surface)
 
 
 def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
-    """Subtracts from coordinates too large for millimetres in float32, such as those of a national grid, their rounded
-    median."""
+    """Subtracts their rounded median from coordinates too large for millimetres in float32, as of a national grid."""
     if not (np.abs(vertices) >= FAR_M).any():  # true for nearly all scans, and much faster than a median
         return vertices
     finite = vertices[np.isfinite(vertices).all(axis=1)]
@@ -254,32 +247,33 @@ def _recentred(name: str, vertices: np.ndarray) -> np.ndarray:
     if np.abs(centre).max() < FAR_M:
         return vertices
     _log.info("%s: moved the origin to (%.0f, %.0f, %.0f)", name, *centre)
-    if (step_m := np.spacing(np.abs(centre).max().astype(vertices.dtype))) > COARSEST_M:
-        fix = "export it with doubles, or with a local origin"
-        _log.warning(
-            "%s: its coordinates are stored in steps of %.2g m, which distorts the room: %s", name, step_m, fix
-        )
+    step_m = np.spacing(np.abs(centre).max().astype(vertices.dtype))
+    if step_m > COARSEST_M:
+        why = "its coordinates are stored in steps of %.2g m, which distorts the room"
+        _log.warning(f"%s: {why}: export it with doubles, or with a local origin", name, step_m)
     return vertices.astype(np.float64) - centre
 
 
-def _why_implausible(scene: Scene, vertices: np.ndarray, scale: float) -> str | None:
-    """Why a scan is no room of a person's size, and the --scale that makes it one if it is in a known unit."""
+def _require_size_of_a_room(path: Path, scene: Scene, vertices: np.ndarray, scale: float) -> None:
+    """Raise SceneError for a scan that is not a room of a person's size; names the scale if it is in a known unit."""
     extent = scene.size
     longest_m = float(max(scene.bounds.extent))
     if MIN_ROOM_M < longest_m < MAX_ROOM_M:
-        return None
+        return
     near = (np.abs(vertices - np.median(vertices, axis=0)) < MAX_ROOM_M / 2).all(axis=1)
     far = len(near) - int(near.sum())
     if 0 < far < len(near) / 2:
-        return f"{far:,} of its {len(near):,} points are far from the others, so it spans {extent} m: remove them"
+        why = f"{far:,} of its {len(near):,} points are far from the others, so it spans {extent} m: remove them"
+        raise SceneError(f"{path} cannot be used: {why}")
+    fix = "set the scale to the metres of its unit"
     for unit, metres in UNITS_M.items():
         if USUAL_ROOM_M[0] < longest_m / scale * metres < USUAL_ROOM_M[1]:
-            fix = f"if it is in {unit}, {'leave out --scale' if metres == 1 else f'add --scale {metres:g}'}"
+            advice = "leave out the scale" if metres == 1 else f"set the scale to {metres:g}"
+            fix = f"if it is in {unit}, {advice}"
             break
-    else:
-        fix = "set --scale to the metres of its unit"
-    given = "" if scale == 1 else f" at the given scale of {scale:g}"
-    return f"it spans {extent} m{given}, which is not the size of a room: {fix}"
+    scaled = "" if scale == 1 else f" at the given scale of {scale:g}"
+    why = f"it spans {extent} m{scaled}, which is not the size of a room: {fix}"
+    raise SceneError(f"{path} cannot be used: {why}", setting="scale")
 
 
 def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
@@ -292,20 +286,17 @@ def _why_on_its_side(scene: Scene, up_axis: UpAxis) -> str | None:
     if side is not None and side != (2, 1):
         fix = name_in_file(*side, up_axis)
         how = "hang upside down" if side == (2, -1) else "lie on its side"
-        return f"it seems to {how}, judging by its floor and furniture: if it does, add --up-axis {fix}"
-    if (tilt := tilt_deg(normals)) is not None:
-        return (
-            f"its largest plane is {tilt:.0f} degrees off every axis, so it seems to be tilted, and no --up-axis sets "
-            "it upright: level it in a program such as CloudCompare"
-        )
+        return f"it seems to {how}, judging by its floor and furniture: if it does, set the up axis to {fix}"
+    tilt = tilt_deg(normals)
+    if tilt is not None:
+        why = f"its largest plane is {tilt:.0f} degrees off every axis, so it seems to be tilted, and no up axis"
+        return f"{why} sets it upright: level it in a program such as CloudCompare"
     extent = scene.bounds.extent
     if extent[2] <= TALL_ROOM_M or extent.argmin() == 2 or side is not None:
         return None
     axis = name_in_file(int(extent.argmin()), 1, up_axis).removeprefix("-")
-    return (
-        f"it spans {scene.size} m, taller than wide: if it lies on its side, add --up-axis {axis}, or -{axis} if "
-        "it then hangs upside down"
-    )
+    advice = f"if it lies on its side, set the up axis to {axis}, or to -{axis} if it then hangs upside down"
+    return f"it spans {scene.size} m, taller than wide: {advice}"
 
 
 def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, as_points: bool = False) -> Scene:
@@ -318,7 +309,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, a
     try:
         geometry = upright(read_geometry(path), up, scale)
         if geometry.splats and as_points:
-            _log.warning("%s: drawing its Gaussian splats as points; --renderer splats draws them", path)
+            _log.warning("%s: drawing its Gaussian splats as points; the renderer splats draws them", path)
         if geometry.splats is None or as_points:
             scene = make_scene(path.stem, geometry)
         else:
@@ -327,8 +318,7 @@ def load_scene(path: str | Path, up_axis: UpAxis = "auto", scale: float = 1.0, a
         raise SceneError(f"{path} cannot be used ({error}): download or export it again") from error
     except MemoryError as error:
         raise SceneError(f"{path} does not fit into memory: simplify it, or use a machine with more memory") from error
-    if wrong := _why_implausible(scene, geometry.vertices, scale):
-        raise SceneError(f"{path} cannot be used: {wrong}")
+    _require_size_of_a_room(path, scene, geometry.vertices, scale)
     if wrong := _why_on_its_side(scene, up):
         _log.warning("%s: %s", path, wrong)
     return scene
@@ -352,14 +342,16 @@ def _splat_scene(path: Path, splats: Splats, up_axis: UpAxis, scale: float) -> S
     shift = (_recentred(path.stem, points) - points)[0]
     splats = replace(splats, means=(splats.means + shift @ splats.to_world).astype(np.float32))
     solid = Geometry(points + shift, no_faces(), colours)
-    if (beside := mesh_beside(path)) is None:
+    beside = mesh_beside(path)
+    if beside is None:
         return replace(make_scene(path.stem, solid), splats=splats)
     mesh = upright(read_geometry(beside), resolved(up_axis, beside), scale)
     if not len(mesh.faces):
         raise SceneError(f"{beside}, the surface of {path.name}, has no faces: export a mesh, or rename it")
     scene = make_scene(path.stem, replace(mesh, vertices=mesh.vertices + shift))
     off_m = np.abs(solid.vertices - scene.bounds.middle) - scene.bounds.extent / 2
-    if (inside := (off_m < MESH_MARGIN_M).all(axis=1).mean()) < MESH_INSIDE:
+    inside = (off_m < MESH_MARGIN_M).all(axis=1).mean()
+    if inside < MESH_INSIDE:
         why = "only %.0f %% of the Gaussians are where the mesh %s is: export both with the same axes, origin and unit"
         _log.warning(f"%s: {why}", path, 100 * inside, beside.name)
     return replace(scene, splats=splats)
@@ -368,7 +360,7 @@ def _splat_scene(path: Path, splats: Splats, up_axis: UpAxis, scale: float) -> S
 def mesh_beside(path: Path) -> Path | None:
     """The mesh of a file of splats: NAME_mesh.ply, .glb, .gltf or .obj beside NAME.ply; None if there is none."""
     paths = (path.with_name(f"{path.stem}_mesh{suffix}") for suffix in READERS)
-    return next((each for each in paths if each.is_file()), None)
+    return next((mesh for mesh in paths if mesh.is_file()), None)
 
 
 class SceneCache:
@@ -396,6 +388,6 @@ class SceneCache:
             with self._lock:
                 self._scenes[path] = scene
                 self._scenes.move_to_end(path)
-                while len(self._scenes) > 1 and sum(each.nbytes for each in self._scenes.values()) > self._max_bytes:
+                while len(self._scenes) > 1 and sum(kept.nbytes for kept in self._scenes.values()) > self._max_bytes:
                     self._scenes.popitem(last=False)
         return scene

@@ -11,8 +11,7 @@ from roomscout.rendering.scene import Scene, Surface
 
 FINEST_CELL_M = 1e-3
 STRAY_EXTENTS = 1.0  # geometry further outside the room's bounds than this many of its longest sides is left out
-FACES_PER_CELL = 2.4
-"""Faces of a clustered mesh per cell that its surface crosses: two per vertex, and some cells are crossed twice."""
+FACES_PER_CELL = 2.4  # per cell that the surface crosses: two per vertex, and some cells are crossed twice
 ENOUGH_FILLED = 0.85  # the search for a cell size ends at this share of the faces that are allowed, or after ATTEMPTS
 ATTEMPTS = 4
 MARGIN = 1.02
@@ -22,14 +21,13 @@ PIECES_PER_FACE = 4  # a textured mesh is split into at most this many pieces fo
 
 @dataclass(frozen=True, eq=False)
 class Simplified:
-    """A scan for a viewer: `vertices` (N, 3) float32, `faces` (M, 3) int32, `colours` (N, 3) uint8; `cell_m` is the
-    side of merged grid cells, 0 for none, `point_m` the size at which the points of a cloud close its surfaces."""
+    """A scan for a viewer."""
 
-    vertices: np.ndarray
-    faces: np.ndarray
-    colours: np.ndarray
-    cell_m: float = 0.0
-    point_m: float = 0.0
+    vertices: np.ndarray  # (N, 3) float32 metres
+    faces: np.ndarray  # (M, 3) int32; M = 0 for a cloud
+    colours: np.ndarray  # (N, 3) uint8 of the vertices
+    cell_m: float = 0.0  # the side of the grid cells whose vertices were merged; 0 if none were
+    point_m: float = 0.0  # the size at which the points of a cloud close its surfaces; 0 for a mesh
 
     @property
     def size(self) -> int:
@@ -62,22 +60,21 @@ def _finest(whole: Simplified, most: int) -> Simplified:
     fitting: list[Simplified] = []
     attempts = 0
     while not fitting or attempts < ATTEMPTS:
-        found = _clustered(whole, cell_m)
-        filled = found.size / most
+        clustered = _clustered(whole, cell_m)
+        filled = clustered.size / most
         if filled <= 1:
-            fitting.append(found)
+            fitting.append(clustered)
         if ENOUGH_FILLED < filled <= 1:
             break
         cell_m = max(FINEST_CELL_M, cell_m * MARGIN * filled**0.5)  # the number of cells falls with their size squared
         attempts += 1
-    return max(fitting, key=lambda each: each.size)
+    return max(fitting, key=lambda clustered: clustered.size)
 
 
 def _cloud(scene: Scene) -> Simplified:
     rims = scene.surface.vertices[:: CORNERS + 2]
-    centres = scene.vertices
-    radius_m = float(np.median(np.linalg.norm(rims - centres, axis=1)))
-    return Simplified(centres, scene.faces, scene.surface.colours[CORNERS :: CORNERS + 2], point_m=radius_m)
+    radius_m = float(np.median(np.linalg.norm(rims - scene.vertices, axis=1)))
+    return Simplified(scene.vertices, scene.faces, scene.surface.colours[CORNERS :: CORNERS + 2], point_m=radius_m)
 
 
 def _vertex_coloured(surface: Surface, most: int) -> Simplified:
@@ -90,8 +87,10 @@ def _vertex_coloured(surface: Surface, most: int) -> Simplified:
     corners = surface.vertices[surface.faces]
     edges_m = np.linalg.norm(corners - corners[:, [1, 2, 0]], axis=2).max(axis=1)
     side_m = max(side_m, FINEST_CELL_M)
-    while (splits := np.ceil(edges_m / side_m).clip(1)).dot(splits) > PIECES_PER_FACE * most + len(corners):
+    splits = np.ceil(edges_m / side_m).clip(1)
+    while splits.dot(splits) > PIECES_PER_FACE * most + len(corners):
         side_m *= 1.2
+        splits = np.ceil(edges_m / side_m).clip(1)
     parts, count = [], 0
     for split in np.unique(splits):
         chosen = np.flatnonzero(splits == split)
@@ -101,13 +100,13 @@ def _vertex_coloured(surface: Surface, most: int) -> Simplified:
         uv = np.einsum("wc,fcx->fwx", weights, texturing.face_uv[chosen])
         images = texturing.face_image[chosen]
         for index in np.unique(images[images >= 0]):
-            here = images == index
-            texels = sample(texturing.images[index], uv[here].reshape(-1, 2)).reshape(-1, len(weights), 3)
-            colours[here] *= texels / 255
+            textured = images == index
+            texels = sample(texturing.images[index], uv[textured].reshape(-1, 2)).reshape(-1, len(weights), 3)
+            colours[textured] *= texels / 255
         offsets = count + np.arange(len(chosen))[:, None, None] * len(weights)
         parts.append((vertices.reshape(-1, 3), (pieces + offsets).reshape(-1, 3), colours.reshape(-1, 3)))
         count += len(parts[-1][0])
-    vertices, faces, colours = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    vertices, faces, colours = map(np.concatenate, zip(*parts, strict=True))
     return Simplified(vertices.astype(np.float32), faces.astype(np.int32), (colours + 0.5).astype(np.uint8))
 
 
@@ -134,20 +133,14 @@ def _clustered(whole: Simplified, cell_m: float) -> Simplified:
     """The scan with one vertex per cell; faces within two cells and repeated faces disappear."""
     keys = cell_keys(whole.vertices - whole.vertices.min(axis=0), cell_m)
     cluster, members = np.unique(keys, return_inverse=True, return_counts=True)[1:]
-    vertices, colours = (
-        np.stack([np.bincount(cluster, values[:, axis]) / members for axis in range(3)], axis=1)
-        for values in (whole.vertices, whole.colours)
-    )
+    columns = [*whole.vertices.T, *whole.colours.T]
+    means = np.stack([np.bincount(cluster, column) / members for column in columns], axis=1)
     faces = cluster[whole.faces]
     a, b, c = faces.T
     faces = faces[(a != b) & (b != c) & (c != a)]
     faces = np.sort(faces, axis=1)  # a viewer shows both sides, so that the order of corners does not matter
     faces = faces[np.lexsort(faces.T)]
     faces = faces[(np.diff(faces, axis=0, prepend=-1) != 0).any(axis=1)]
-    return Simplified(
-        vertices.astype(np.float32),
-        faces.astype(np.int32),
-        (colours + 0.5).astype(np.uint8),
-        cell_m,
-        whole.point_m and max(whole.point_m, POINT_CELLS * cell_m),
-    )
+    vertices = np.ascontiguousarray(means[:, :3], dtype=np.float32)
+    point_m = whole.point_m and max(whole.point_m, POINT_CELLS * cell_m)
+    return Simplified(vertices, faces.astype(np.int32), (means[:, 3:] + 0.5).astype(np.uint8), cell_m, point_m)

@@ -20,27 +20,22 @@ _log = logging.getLogger(__name__)
 
 _SHAPE = ("opacity", "scale_0", "scale_1", "rot_0", "rot_1", "rot_2", "rot_3")
 _NUMBERS_OF_REST = (0, 9, 24, 45)
-# Gaussians at least this opaque are solid; in files with few of them, the most opaque tenth.
-SOLID_OPACITY, _SOLID_PERCENTILE = 0.5, 90.0
+SOLID_OPACITY, _SOLID_PERCENTILE = 0.5, 90.0  # Gaussians so opaque are solid; if they are few, the most opaque tenth
 # A floater's third neighbour is farther than this many of its deviations, and than this many medians.
 _NEIGHBOURS, _FAR_DEVIATIONS, _FAR_MEDIANS = 3, 6.0, 5.0
-# How far a solid Gaussian reaches, in deviations; the larger ones are up to _MOST_POINTS points each.
-_REACH, _MOST_POINTS = 1.5, 64
+_REACH, _MOST_POINTS = 1.5, 64  # how many deviations a solid Gaussian reaches; the larger ones are so many points
 
 
 @dataclass(frozen=True, eq=False)
 class Splats:
-    """N Gaussians in the axes of their file, float32. `means` (N, 3) metres (float64 if the file has doubles),
-    `quaternions` (N, 4) of length 1 with w first, `deviations` (N, 3) metres along the axes that these turn,
-    `opacities` (N,) 0 to 1, and `harmonics` (N, K, 3): per channel, the coefficients of K = 1, 4, 9 or 16 real
-    spherical harmonics. `to_world` (3, 3) turns the file's axes to the world's."""
+    """N Gaussians in the axes of their file, float32."""
 
-    means: np.ndarray
-    quaternions: np.ndarray
-    deviations: np.ndarray
-    opacities: np.ndarray
-    harmonics: np.ndarray
-    to_world: np.ndarray
+    means: np.ndarray  # (N, 3) metres; float64 if the file has doubles
+    quaternions: np.ndarray  # (N, 4) of length 1, w first
+    deviations: np.ndarray  # (N, 3) metres along the axes that the quaternions turn
+    opacities: np.ndarray  # (N,) 0 to 1
+    harmonics: np.ndarray  # (N, K, 3): per channel, coefficients of K = 1, 4, 9 or 16 real spherical harmonics
+    to_world: np.ndarray  # (3, 3) turns the file's axes to the world's
 
     @property
     def nbytes(self) -> int:
@@ -100,9 +95,10 @@ def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
         _log.warning(f"%s: {why}", path, len(rest))
         return None
     if not columns.keys() >= set(HARMONICS):
-        found = colours(table)
-        known = np.full((len(points), 3), 128) if found is None else found
-        columns |= zip(HARMONICS, (known.T / 255 - 0.5) / SH_C0, strict=True)
+        rgb = colours(table)
+        if rgb is None:
+            rgb = np.full((len(points), 3), 128)
+        columns |= zip(HARMONICS, (rgb.T / 255 - 0.5) / SH_C0, strict=True)
     columns.setdefault("scale_2", np.full(len(points), -np.inf))
 
     def stacked(*names: str) -> np.ndarray:
@@ -122,10 +118,8 @@ def read_splats(path: Path, table: Table, points: np.ndarray) -> Splats | None:
     lengths = np.linalg.norm(turns, axis=1, keepdims=True)
     unturned = kept & (lengths[:, 0] == 0)
     if unturned.any() or not kept.all():
-        _log.warning(
-            "%s: of %d Gaussians, dropped %d with NaN or too large; %d have a rotation of zeros, taken as none",
-            *(path, len(kept), np.count_nonzero(~kept), np.count_nonzero(unturned)),
-        )
+        what = "of %d Gaussians, dropped %d with NaN or too large; %d have a rotation of zeros, taken as none"
+        _log.warning(f"%s: {what}", path, len(kept), np.count_nonzero(~kept), np.count_nonzero(unturned))
     turns = np.where(lengths > 0, turns / lengths.clip(1e-30), np.array([1, 0, 0, 0], np.float32))
     opacities = 1 / (1 + np.exp(-opacity.clip(-80, 80)))
     return Splats(points, turns, np.exp(logs), opacities, harmonics, np.eye(3)).only(kept)

@@ -13,19 +13,15 @@ from roomscout.base.pictures import as_bytes, full_scale
 
 _log = logging.getLogger(__name__)
 
-# A ragged column, whose lists vary in length, is a list of tuples.
-Column = np.ndarray | list[tuple]
-Table = dict[str, Column]
-"""The columns of an element by name."""
+Column = np.ndarray | list[tuple]  # a ragged column, whose lists vary in length, is a list of tuples
+Table = dict[str, Column]  # the columns of an element by name
 
-# The zeroth real spherical harmonic, 1 / (2 sqrt(pi)).
-SH_C0 = 0.28209479177387814
+SH_C0 = 0.28209479177387814  # the zeroth real spherical harmonic, 1 / (2 sqrt(pi))
 _CHANNELS = (("red", "green", "blue"), ("r", "g", "b"), ("diffuse_red", "diffuse_green", "diffuse_blue"))
 HARMONICS = ("f_dc_0", "f_dc_1", "f_dc_2")
 _GREY = re.compile(r"(intensity|reflectance|reflectivity|remission|amplitude|luminance|gr[ae]y)[_#\d]*")
 _GREY_PERCENTILES = (1.0, 99.0)
-# Full brightness of colours of 10, 12, 16 and 32 bits; a few values may be higher.
-_DEPTHS = (1023, 4095, 65535, 2**32 - 1)
+_DEPTHS = (1023, 4095, 65535, 2**32 - 1)  # full brightness of 10, 12, 16 and 32 bits; a few values may be higher
 
 
 @dataclass(frozen=True)
@@ -121,7 +117,9 @@ def read_text(elements: Sequence[Element], text: bytes) -> list[Table]:
                 counts = numbers[ends.clip(max=len(numbers) - 1)]
                 ends += np.where((counts >= 0) & (counts < len(numbers)), counts, 0).astype(np.int64)
             ends += 1
-        for row in np.flatnonzero(ends - starts != widths)[:1]:
+        wrong = np.flatnonzero(ends - starts != widths)
+        if len(wrong):
+            row = wrong[0]
             needed = (ends - starts)[row]
             raise ValueError(f"row {row + 1} of {element.name} has {widths[row]} numbers instead of {needed}")
         doubles = [replace(p, type="f8", count_type=p.count_type and "f8") for p in element.properties]
@@ -191,8 +189,9 @@ def colours(table: Table) -> np.ndarray | None:
     green and blue (or r, g and b; diffuse_red, ...), a splat's f_dc_0 to f_dc_2, as 0.5 + SH_C0 * f_dc (B. Kerbl et
     al., "3D Gaussian Splatting for Real-Time Radiance Field Rendering", 2023), and PCL's packed rgb. Of several, the
     first that is not the same everywhere. Ignores alpha."""
-    found = list(_candidates(table))
-    return next((each for each in found if (each != each[:1]).any()), found[0] if found else None)
+    candidates = list(_candidates(table))
+    varied = [rgb for rgb in candidates if (rgb != rgb[:1]).any()]
+    return next(iter(varied + candidates), None)
 
 
 def _candidates(table: Table) -> Iterator[np.ndarray]:
@@ -204,7 +203,8 @@ def _candidates(table: Table) -> Iterator[np.ndarray]:
     if columns.keys() >= set(HARMONICS):
         yield as_bytes(0.5 + SH_C0 * np.column_stack([columns[name] for name in HARMONICS]).astype(np.float64), 1.0)
     for name in ("rgb", "rgba"):
-        if name in columns and (words := _packed_words(columns[name])) is not None:
+        words = _packed_words(columns[name]) if name in columns else None
+        if words is not None:
             yield (words[:, None] >> np.array([16, 8, 0]) & 0xFF).astype(np.uint8)
 
 
@@ -221,10 +221,10 @@ def _packed_words(column: np.ndarray) -> np.ndarray | None:
 
 
 def colours_or_greys(path: Path, table: Table) -> np.ndarray | None:
-    """The `colours` of the rows, else an intensity in grey whose 1st to 99th percentile are 0 to 255, (K, 3) uint8;
-    warns of a file without colours."""
-    if (found := colours(table)) is not None:
-        return found
+    """The `colours` of the rows, else the 1st to the 99th percentile of an intensity in grey; warns without colours."""
+    rgb = colours(table)
+    if rgb is not None:
+        return rgb
     for name, column in by_plain_name(table).items():
         if _GREY.fullmatch(name) and len(column):
             values = np.nan_to_num(column.astype(np.float64), posinf=0.0, neginf=0.0)

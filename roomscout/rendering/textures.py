@@ -13,21 +13,14 @@ from roomscout.base.pictures import PictureError, opened
 
 _log = logging.getLogger(__name__)
 
-# An image that is extended for `clamp` gets at most this many pixels along an axis, or twice those that it has.
-_CLAMPED_PIXELS = 4096
-# The opposite border bleeds into half a pixel of an image that repeats, which shows in small images only.
-_BLEEDING_PIXELS = 1024
-# Transparency is looked up in at most this many blocks of texels along an axis.
-_OPACITY_BLOCKS = 2048
-# Texture coordinates further outside than this are moved here.
-_FAR_UV = 64.0
-
+_CLAMPED_PIXELS = 4096  # an image extended for `clamp` gets at most so many along an axis, or twice those it has
+_BLEEDING_PIXELS = 1024  # the opposite border bleeds into half a pixel of an image that repeats; larger ones hide it
+_OPACITY_BLOCKS = 2048  # transparency is looked up in at most so many blocks of texels along an axis
+_FAR_UV = 64.0  # texture coordinates further outside are moved here
 MOST_PROBLEMS = 20  # of a scan that are logged
-
 _BYTES = np.arange(256) / 255
 
-Wrap = Literal["repeat", "mirror", "clamp"]
-"""How an image continues outside 0..1 along an axis: OpenGL's REPEAT, MIRRORED_REPEAT and CLAMP_TO_EDGE."""
+Wrap = Literal["repeat", "mirror", "clamp"]  # outside 0..1: OpenGL's REPEAT, MIRRORED_REPEAT and CLAMP_TO_EDGE
 
 
 def srgb(linear: np.ndarray) -> np.ndarray:
@@ -36,8 +29,7 @@ def srgb(linear: np.ndarray) -> np.ndarray:
 
 
 def tinted(colours: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """Multiply sRGB colours (..., 3) uint8 in linear light by a material's factor (3,), 0 to 1: glTF 2.0 specification,
-    3.9.2 "Metallic-Roughness Material"."""
+    """Multiply sRGB colours (..., 3) uint8 in linear light by a factor (3,), 0 to 1: glTF 2.0 specification, 3.9.2."""
     if (factor == 1).all():
         return colours
     linear = np.where(_BYTES <= 0.04045, _BYTES / 12.92, ((_BYTES + 0.055) / 1.055) ** 2.4)  # the inverse of `srgb`
@@ -64,7 +56,9 @@ class Texture:
         """An image and texture coordinates that look like this texture at `uv` (M, 3, 2) but repeat: a mirrored image
         beside its mirror image, or a clamped one with a margin of its border as far as `uv` reaches."""
         pixels = self.pixels
-        for axis, wrap in enumerate(self.wrap if len(uv) else ()):
+        if not len(uv):
+            return pixels, uv
+        for axis, wrap in enumerate(self.wrap):
             low = float(uv[..., axis].min())
             high = float(uv[..., axis].max())
             size = pixels.shape[1 - axis]
@@ -74,8 +68,9 @@ class Texture:
                 continue
             uv = uv.copy()
             if wrap == "mirror" and not inside:
-                mirrored = np.flip(pixels, 1 - axis)  # to the right, or above
-                pixels = np.concatenate([pixels, mirrored] if axis == 0 else [mirrored, pixels], axis=1 - axis)
+                mirrored = np.flip(pixels, 1 - axis)
+                halves = [pixels, mirrored] if axis == 0 else [mirrored, pixels]  # to the right, or above
+                pixels = np.concatenate(halves, axis=1 - axis)
                 uv[..., axis] /= 2
                 continue
             uv[..., axis] = uv[..., axis].clip(-_FAR_UV, _FAR_UV)
@@ -116,13 +111,14 @@ def file_of(scan: Path, name: str, beside: Path | None = None) -> Path:
     also for a file outside the scan's folder, which a scan of a stranger could otherwise read; links are resolved."""
     parts = name.replace("\\", "/").split("/")
     endings = ["/".join(parts[first:]) for first in range(len(parts))]
-    folders = dict.fromkeys(each.parent for each in (beside or scan, scan))
-    found = [place for folder in folders for ending in endings if (place := folder / ending).is_file()]
-    own = scan.parent.resolve(), scan.resolve().parent
-    for place in found:
-        if any(place.resolve().is_relative_to(folder) for folder in own):
-            return place
-    why = "outside the scan's folder" if found else "missing"
+    folders = dict.fromkeys([(beside or scan).parent, scan.parent])
+    paths = [folder / ending for folder in folders for ending in endings]
+    files = [path for path in paths if path.is_file()]
+    own = (scan.parent.resolve(), scan.resolve().parent)
+    for file in files:
+        if any(file.resolve().is_relative_to(folder) for folder in own):
+            return file
+    why = "outside the scan's folder" if files else "missing"
     raise FileNotFoundError(f"the file {name} is {why}: put it beside the scan")
 
 
@@ -136,10 +132,12 @@ class Pictures:
 
     def problem(self, text: str) -> None:
         """Log once that something is not drawn as the scan says."""
-        if text not in self._problems and len(self._problems) <= MOST_PROBLEMS:
-            self._problems.add(text)
-            further = len(self._problems) > MOST_PROBLEMS
-            _log.warning("%s: %s", self.scan, "there is more that is not drawn as it says" if further else text)
+        if text in self._problems or len(self._problems) > MOST_PROBLEMS:
+            return
+        self._problems.add(text)
+        if len(self._problems) > MOST_PROBLEMS:
+            text = "there is more that is not drawn as it says"
+        _log.warning("%s: %s", self.scan, text)
 
     def picture(self, key: Hashable, name: str, read: Callable[[], bytes]) -> Picture | None:
         """The image that `read` gives the bytes of, by its key; None if it cannot be used, which is logged."""
@@ -160,7 +158,8 @@ class Opacity:
         self._size = opaque.shape
         self._wrap = wrap
         self._steps = tuple(-(-size // _OPACITY_BLOCKS) for size in opaque.shape)
-        rows, columns = (np.arange(0, size, step) for size, step in zip(self._size, self._steps, strict=True))
+        rows = np.arange(0, opaque.shape[0], self._steps[0])
+        columns = np.arange(0, opaque.shape[1], self._steps[1])
         counts = np.add.reduceat(np.add.reduceat(opaque, rows, axis=0, dtype=np.int32), columns, axis=1)
         # The count in any rectangle of blocks is a sum of four of these sums from the first block.
         self._sums = np.pad(counts.cumsum(axis=0, dtype=np.int32).cumsum(axis=1, dtype=np.int32), ((1, 0), (1, 0)))
@@ -171,8 +170,8 @@ class Opacity:
         left, right = self._range(face_uv[..., 0], 1, self._wrap[0])
         top, bottom = self._range(1.0 - face_uv[..., 1], 0, self._wrap[1])
         opaque = self._sums[bottom, right] - self._sums[top, right] - self._sums[bottom, left] + self._sums[top, left]
-        (rows, columns) = self._steps
-        (height, width) = self._size
+        rows, columns = self._steps
+        height, width = self._size
         high = np.minimum(bottom * rows, height) - top * rows
         wide = np.minimum(right * columns, width) - left * columns
         return opaque == 0, opaque == high * wide

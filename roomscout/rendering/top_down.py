@@ -14,8 +14,7 @@ from roomscout.rendering.scene import Scene
 
 MARGIN_M = 0.5
 SCALES = 20  # the scales of images for each power of ten: those of successive turns are mostly the same
-GRID_SHARE = 0.075
-"""The least distance of two grid lines as a share of the image's height; their step is 1, 2, 5, 10, 20, ... metres."""
+GRID_SHARE = 0.075  # the least step of the grid, 1, 2, 5, 10, 20, ... metres, as a share of the image's height
 TEXT_SHARE = 1 / 32  # the height of numbers as a share of the image's height. Those below LEAST_TEXT_PX are left out.
 LEAST_TEXT_PX = 6
 GRID, PATH, CAMERA, INK, PAPER = (128, 128, 128), (255, 0, 255), (255, 0, 0), (0, 0, 0), (255, 255, 255)
@@ -25,23 +24,21 @@ WORDS = (
     "camera is and looks now; two red lines bound what it sees."
 )
 """What the system prompt says of every image from above."""
-CUT_M = 2.0
-"""The height above the floor from which one looks down; in lower rooms the cut is at CUT_SHARE of the height."""
-CUT_SHARE = 0.85
+CUT_M = 2.0  # the height above the floor from which one looks down
+CUT_SHARE = 0.85  # of the height of lower rooms, where the cut is there
 PLAN_MARGIN_M = 0.2
 MOST_CUT = 0.5  # the largest share of a plan that furniture which the cut goes through covers
 
 
 @dataclass(frozen=True)
 class TopDown:
-    """A horizontal image of `width` x `height` pixels around (x, y) `centre_m` from `origin`; up is ahead of it, +x,
-    left is +y."""
+    """A horizontal image: up is ahead of its origin, +x, and left is +y."""
 
-    origin: CameraPose
-    centre_m: tuple[float, float]
-    pixels_per_m: float
-    width: int
-    height: int
+    origin: CameraPose  # from which its coordinates count
+    centre_m: tuple[float, float]  # x and y of the image's centre
+    pixels_per_m: float  # the scale
+    width: int  # pixels
+    height: int  # pixels
 
     @classmethod
     def around(cls, origin: CameraPose, lower: np.ndarray, upper: np.ndarray, camera: Intrinsics) -> "TopDown":
@@ -85,11 +82,11 @@ def with_path(image: np.ndarray, lies: TopDown, path: Sequence[CameraPose], came
     canvas.line(places, PATH, round(1.5 * unit))
     for place in places:
         canvas.ellipse([*np.subtract(place, 2 * unit), *np.add(place, 2 * unit)], PATH)
-    here = poses[-1]
+    pose = poses[-1]
     half_deg = camera.horizontal_fov_deg / 2
     for turned_deg in (-half_deg, half_deg):
-        canvas.line([places[-1], _ahead(lies, here, 30 * unit, turned_deg)], CAMERA, max(1, round(unit / 2)))
-    arrow = [_ahead(lies, here, 10 * unit, 0.0), *(_ahead(lies, here, 6 * unit, side) for side in (140.0, 220.0))]
+        canvas.line([places[-1], _ahead(lies, pose, 30 * unit, turned_deg)], CAMERA, max(1, round(unit / 2)))
+    arrow = [_ahead(lies, pose, 10 * unit, 0.0), *(_ahead(lies, pose, 6 * unit, side) for side in (140.0, 220.0))]
     canvas.polygon(arrow, CAMERA, PAPER)
     return np.asarray(drawn)
 
@@ -104,13 +101,17 @@ def _draw_grid(canvas: ImageDraw.ImageDraw, lies: TopDown) -> None:
     """Grid lines with their x at the left and their y at the top, and a bar of one step at the lower left."""
     least = GRID_SHARE * lies.height / lies.pixels_per_m
     power = 10 ** max(0, math.floor(math.log10(least)))
-    step = next(each * power for each in (1, 2, 5, 10) if each * power >= least)
-    labels = []
-    for axis, (values, name) in enumerate(zip(lies.axes_m, "xy", strict=True)):
-        for value in np.arange(math.ceil(values[-1] / step), math.floor(values[0] / step) + 1) * step:
-            column, row = lies.pixel(value, value)
-            canvas.line((0, row, lies.width, row) if axis == 0 else (column, 0, column, lies.height), GRID, 1)
-            labels.append(((2.0, row) if axis == 0 else (column, 2.0), f"{name} {value}", "lm" if axis == 0 else "mt"))
+    step = next(number * power for number in (1, 2, 5, 10) if number * power >= least)
+    labels: list[tuple[tuple[float, float], str, str]] = []
+    of_rows, of_columns = lies.axes_m
+    for x in np.arange(math.ceil(of_rows[-1] / step), math.floor(of_rows[0] / step) + 1) * step:
+        _, row = lies.pixel(x, 0.0)
+        canvas.line((0, row, lies.width, row), GRID, 1)
+        labels.append(((2.0, row), f"x {x}", "lm"))
+    for y in np.arange(math.ceil(of_columns[-1] / step), math.floor(of_columns[0] / step) + 1) * step:
+        column, _ = lies.pixel(0.0, y)
+        canvas.line((column, 0, column, lies.height), GRID, 1)
+        labels.append(((column, 2.0), f"y {y}", "mt"))
     size = round(TEXT_SHARE * lies.height)
     if size < LEAST_TEXT_PX:
         return
@@ -146,7 +147,8 @@ def plan_view(scene: Scene, longest_px: int = 480) -> PlanView:
     lower = scene.bounds.lower[:2] - PLAN_MARGIN_M
     upper = scene.bounds.upper[:2] + PLAN_MARGIN_M
     metres_per_pixel = float(max(upper - lower)) / longest_px
-    columns, rows = (np.arange(lower[axis], upper[axis], metres_per_pixel) for axis in (0, 1))
+    columns = np.arange(lower[0], upper[0], metres_per_pixel)
+    rows = np.arange(lower[1], upper[1], metres_per_pixel)
     image = looking_down(scene, np.stack(np.meshgrid(columns, rows[::-1]), axis=-1))
     return PlanView(image, (float(columns[0]), float(rows[0])), metres_per_pixel)
 
@@ -159,7 +161,8 @@ def cut_z_m(scene: Scene) -> float:
 def looking_down(scene: Scene, ground: np.ndarray) -> np.ndarray:
     """(H, W, 3) uint8 RGB: what one sees below the cut at the places `ground` (H, W, 2), world x and y."""
     rays = np.zeros((*ground.shape[:2], 6), dtype=np.float32)
-    rays[..., :2], rays[..., 2] = ground, cut_z_m(scene)
+    rays[..., :2] = ground
+    rays[..., 2] = cut_z_m(scene)
     image, behind = _looking(scene, rays, -1)
     if len(scene.faces):
         tops, above = _looking(scene, rays, 1)
@@ -170,8 +173,7 @@ def looking_down(scene: Scene, ground: np.ndarray) -> np.ndarray:
 
 
 def _looking(scene: Scene, rays: np.ndarray, way: int) -> tuple[np.ndarray, np.ndarray]:
-    """(H, W, 3) uint8 colours that rays up (`way` 1) or down (-1) hit, and (H, W) where they hit the back of a
-    surface."""
+    """(H, W, 3) uint8 colours that rays up (`way` 1) or down (-1) hit, and (H, W) where they hit a surface's back."""
     o3d = import_open3d()
     rays[..., 5] = way
     hits = scene.ray_caster().cast_rays(o3d.core.Tensor.from_numpy(rays))

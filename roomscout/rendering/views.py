@@ -16,16 +16,11 @@ _log = logging.getLogger(__name__)
 
 HEADINGS_DEG = (0.0, 90.0, 180.0, 270.0)
 GRID_CELLS = 32
-# In low rooms the camera stays at least this far below the upper bound.
-HEADROOM_M = 0.2
-# Distances to keep from all surfaces, in order of preference; the first that any position satisfies is used.
-CLEARANCES_M = (0.6, 0.4, 0.2, 0.0)
-# Rejects positions less open than this share of the most open one: they may be inside a wardrobe.
-MIN_OPENNESS = 0.25
-# A surface point is visible if it is at most this far behind the rendered depth.
-VISIBLE_TOLERANCE_M = 0.05
-# Enough that a share of the surface is within 2 percentage points of that of all points, 95 times in 100.
-SAMPLE_POINTS = 4_000
+HEADROOM_M = 0.2  # in low rooms the camera stays at least this far below the upper bound
+CLEARANCES_M = (0.6, 0.4, 0.2, 0.0)  # from all surfaces; the first that any position satisfies is used
+MIN_OPENNESS = 0.25  # positions less open than this share of the most open one may be inside a wardrobe
+VISIBLE_TOLERANCE_M = 0.05  # a surface point is visible if it is at most this far behind the rendered depth
+SAMPLE_POINTS = 4_000  # a share of them is within 2 percentage points of that of the surface, 95 times in 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +39,13 @@ class FirstView:
 def first_view(
     scene: Scene, renderer: Renderer, intrinsics: Intrinsics, camera_height_m: float, pitch_deg: float
 ) -> FirstView:
-    """The view at `start_position` that shows the largest share of the surface of four headings; the first wins
-    ties."""
+    """The view at `start_position` that shows the largest share of the surface, of four headings; the first of ties."""
     position = start_position(scene, camera_height_m)
-    if (eye_m := position[2] - scene.floor_z_m) < camera_height_m - 0.005:
+    eye_m = position[2] - scene.floor_z_m
+    if eye_m < camera_height_m - 0.005:
         _log.warning(
-            "%s: the camera starts %.2f m above the floor, not at --camera-height %g: %g %% of the scanned surface is "
-            "lower than %.2f m",
+            "%s: the camera starts %.2f m above the floor, not at the camera height of %g m: %g %% of the scanned "
+            "surface is lower than %.2f m",
             scene.name, eye_m, camera_height_m, BOUNDS_PERCENTILES[1], scene.bounds.upper[2] - scene.floor_z_m,
         )  # fmt: skip
     poses = [CameraPose(0.0, 0.0, 0.0, heading, pitch_deg).at(position) for heading in HEADINGS_DEG]
@@ -96,8 +91,10 @@ def start_position(scene: Scene, camera_height_m: float) -> np.ndarray:
         on_floor[:] = True
     open_enough = openness >= MIN_OPENNESS * openness[on_floor].max()
     clearance = around.min(axis=1)
-    # Some position always qualifies: the last clearance is 0.
-    free = next(free for wanted_m in CLEARANCES_M if (free := on_floor & open_enough & (clearance >= wanted_m)).any())
+    for wanted_m in CLEARANCES_M:  # the last is 0, which some position satisfies
+        free = on_floor & open_enough & (clearance >= wanted_m)
+        if free.any():
+            break
     return candidates[int(np.argmax(free))]
 
 
@@ -128,8 +125,7 @@ class SurfaceCoverage:
         self.scene = scene
         every = math.ceil(len(scene.surface_points) / samples)
         self.points = scene.surface_points[::every].astype(np.float64)
-        self.seen = np.zeros(len(self.points), dtype=bool)
-        """(K,) the points seen so far."""
+        self.seen = np.zeros(len(self.points), dtype=bool)  # (K,) the points seen so far
 
     @property
     def share(self) -> float:

@@ -23,15 +23,10 @@ WITHIN = 10
 # Surfaces this close to the floor belong to no box higher than LOW_M: the floor below a table is not the table.
 FLOOR_M = 0.03
 LOW_M = 0.1
-# The longer side of the depth image. A larger view is sampled at every second, third, ... pixel, between which an
-# object narrower than that can fall.
-LONGEST_PX = 1280
-# `fitting` asks nothing of sides below this.
-SMALL_M = 0.2
+LONGEST_PX = 1280  # of the depth image; of a larger view, every second, third, ... pixel is sampled
+SMALL_M = 0.2  # `fitting` asks nothing of smaller sides
 NOTHING = -1
-
-ENOUGH_SHARE = 0.001
-"""An object is seen well if it covers this share of a view: 307 pixels of 640 x 480, about 17 x 18."""
+ENOUGH_SHARE = 0.001  # of a view that an object which is seen well covers: 307 pixels of 640 x 480, about 17 x 18
 
 
 def enough_pixels(width: int, height: int) -> int:
@@ -65,8 +60,7 @@ class Boxes:
         return self.centers[index] + signs * (self.halves[index] + MARGIN_M) @ self.axes[index]
 
     def outside_m(self, index: int, points: np.ndarray) -> np.ndarray:
-        """(...,) float64: how far `points` (..., 3) are outside a box, along the axis of the largest; 0 or less inside,
-        NaN for NaN."""
+        """(...,) float64: how far `points` (..., 3) are outside a box, on the axis of the most; 0 or less inside."""
         local = (points - self.centers[index]) @ self.axes[index].T
         return (np.abs(local) - self.halves[index]).max(axis=-1)
 
@@ -79,8 +73,8 @@ def object_pixels(
     depth_camera = sampled(camera, longest_px)
     labels = object_at_each_pixel(scene, pose, depth_camera, boxes)
     counts = np.bincount(labels[labels != NOTHING], minlength=len(boxes))
-    each = camera.width * camera.height / (depth_camera.width * depth_camera.height)
-    return np.rint(counts * each).astype(np.int64)
+    ratio = camera.width * camera.height / (depth_camera.width * depth_camera.height)
+    return np.rint(counts * ratio).astype(np.int64)
 
 
 def sampled(camera: Intrinsics, longest_px: int) -> Intrinsics:
@@ -90,8 +84,7 @@ def sampled(camera: Intrinsics, longest_px: int) -> Intrinsics:
 
 
 def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, boxes: Boxes) -> np.ndarray:
-    """(H, W) int64: the box whose object each pixel shows, the smallest of several; NOTHING for walls, floor and
-    background."""
+    """(H, W) int64: the box whose object each pixel shows, the smallest of several; NOTHING where there is none."""
     labels = np.full((camera.height, camera.width), NOTHING)
     windows = [window_of(boxes.corners(index), pose, camera) for index in range(len(boxes))]
     if not any(windows):
@@ -110,7 +103,8 @@ def object_at_each_pixel(scene: Scene, pose: CameraPose, camera: Intrinsics, box
         if np.ptp(heights) > LOW_M:
             near &= ~on_floor[window]
             inside &= near & (points[window][..., 2] > heights.min() + MARGIN_M + EXACT_M)  # not what it stands on
-        labels[window][near if WITHIN * np.count_nonzero(inside) >= np.count_nonzero(near) else inside] = index
+        is_within = WITHIN * np.count_nonzero(inside) >= np.count_nonzero(near)
+        labels[window][near if is_within else inside] = index
     return labels
 
 
@@ -126,8 +120,7 @@ def surface_in_view(scene: Scene, pose: CameraPose, camera: Intrinsics) -> np.nd
 
 
 def window_of(corners: np.ndarray, pose: CameraPose, camera: Intrinsics) -> tuple[slice, slice] | None:
-    """The rows and columns that a box with these `corners` (8, 3) may cover, all if it reaches behind the camera; None
-    if it is out of view."""
+    """The rows and columns that a box with `corners` (8, 3) may cover, all if it reaches behind the camera, or None."""
     world_to_camera = pose.world_to_camera
     x, y, depth = (corners @ world_to_camera[:3, :3].T + world_to_camera[:3, 3]).T
     if (depth <= NEAR_M).all():

@@ -17,7 +17,7 @@ from roomscout.rooms.writer import write_rooms
 def main(arguments: Sequence[str]) -> int:
     """Run the command. Returns 0, or 2 with one sentence on stderr if the rooms cannot be written."""
     parser = Parser(prog="roomscout rooms", description="Write procedural rooms and questions about them.")
-    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write; serves as --scan-root")
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder to write, which a run takes as its scan root")
     parser.add_argument("--rooms", type=int, default=8, help="number of rooms (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="selects the series of rooms, 0 or more (%(default)s)")
     parser.add_argument(
@@ -38,8 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     level = LEVELS[options.level]
     if options.objects:
         level = replace(level, objects=tuple(options.objects))
-    given = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
-    style = replace(level.style, **{name: value for name, value in given.items() if value is not None})
+    qualities = {"resolution_m": options.resolution, "noise_m": options.noise, "holes": options.holes}
+    style = replace(level.style, **{name: value for name, value in qualities.items() if value is not None})
     per_type = QUESTIONS_PER_TYPE
     if options.questions_per_type is not None:
         if options.questions_per_type < 1:

@@ -60,8 +60,8 @@ class OrientedBox:
 
 
 def rectangles_overlap(one: np.ndarray, many: np.ndarray) -> np.ndarray:
-    """(N,) bool: whether rectangle `one` (4, 2) overlaps each of `many` (N, 4, 2), by a separating axis test on the
-    edges of both. Touching is not overlap."""
+    """(N,) bool: whether rectangle `one` (4, 2) overlaps each of `many` (N, 4, 2); touching is not overlap."""
+    # A separating axis test on the edges of both.
     axes_one = np.broadcast_to(one[1:3] - one[0:2], (len(many), 2, 2))
     axes = np.concatenate([axes_one, many[:, 1:3] - many[:, 0:2]], axis=1)
     projected_one = np.einsum("nak,pk->nap", axes, one)
@@ -80,8 +80,7 @@ def _points_to_segments(points: np.ndarray, starts: np.ndarray, ends: np.ndarray
 
 
 def box_distance(a: OrientedBox, b: OrientedBox) -> float:
-    """Metres between the closest points of two solid boxes; 0 if they overlap. Horizontal and vertical gap are
-    perpendicular."""
+    """Metres between the closest points of two solid boxes; 0 if they overlap."""
     vertical = max(a.bottom - b.top, b.bottom - a.top, 0.0)
     one = a.footprint
     two = b.footprint
@@ -90,7 +89,7 @@ def box_distance(a: OrientedBox, b: OrientedBox) -> float:
     horizontal = min(
         _points_to_segments(one, two, np.roll(two, -1, 0)), _points_to_segments(two, one, np.roll(one, -1, 0))
     )
-    return math.hypot(horizontal, vertical)
+    return math.hypot(horizontal, vertical)  # the gaps are perpendicular
 
 
 def polygon_area(polygon: np.ndarray) -> float:
@@ -101,8 +100,8 @@ def polygon_area(polygon: np.ndarray) -> float:
 
 def points_in_polygon(points: np.ndarray, polygon: np.ndarray) -> np.ndarray:
     """(N,) bool: which of `points` (N, 2) are inside the simple polygon (P, 2), by the even-odd rule."""
-    (x0, y0) = polygon.T
-    (x1, y1) = np.roll(polygon, -1, axis=0).T
+    x0, y0 = polygon.T
+    x1, y1 = np.roll(polygon, -1, axis=0).T
     x = points[:, :1]
     y = points[:, 1:]
     crosses = (y < y0) != (y < y1)  # false for a horizontal edge, so its divisor does not matter

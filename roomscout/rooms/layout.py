@@ -10,8 +10,7 @@ from roomscout.rooms.furniture import draw
 from roomscout.rooms.geometry import OrientedBox, polygon_area
 from roomscout.rooms.placement import FloorPlan, Placer
 
-Group = Callable[[Placer], object]
-"""Places some furniture."""
+Group = Callable[[Placer], object]  # places some furniture
 MIN_AREA_M2, MAX_AREA_M2 = 8.2, 44.5
 MAX_RECTANGLE_M2 = 30.0
 MIN_CONCAVE_M2, MAX_CONCAVE_M2 = 14.0, 40.0
@@ -28,7 +27,17 @@ def draw_plan(rng: Generator) -> FloorPlan:
     width, depth, height = _bounds(area / (1 - cut[0] * cut[1]), aspect, rng)
     if not l_shaped:
         return _rectangle(width, depth, height)
-    return _l_shape(width, depth, height, round(float(cut[0] * width), 2), round(float(cut[1] * depth), 2), rng)
+    a = round(float(cut[0] * width), 2)
+    b = round(float(cut[1] * depth), 2)
+    outline = np.array([[0, 0], [width, 0], [width, depth - b], [width - a, depth - b], [width - a, depth], [0, depth]])
+    notch = np.array([width - a / 2, depth - b / 2])
+    for axis, side in ((0, width), (1, depth)):
+        if rng.random() < 0.5:  # mirror, and reverse the order to keep it counter-clockwise
+            outline[:, axis] = side - outline[:, axis]
+            notch[axis] = side - notch[axis]
+            outline = outline[::-1]
+    corners = tuple((round(float(x), 2), round(float(y), 2)) for x, y in outline)
+    return FloorPlan(corners, height, (OrientedBox((float(notch[0]), float(notch[1]), height / 2), (a, b, height)),))
 
 
 def draw_rectangle(rng: Generator) -> FloorPlan:
@@ -50,8 +59,8 @@ def draw_concave_plan(rng: Generator) -> FloorPlan:
     shares = {int(corner): rng.uniform(0.25, 0.42, 2) for corner in cut_corners}
     width, depth, height = _bounds(area / (1 - sum(float(a * b) for a, b in shares.values())), aspect, rng)
     bounds = np.array([[0, 0], [width, 0], [width, depth], [0, depth]])
-    outline = list[np.ndarray]()
-    notches = list[OrientedBox]()
+    outline: list[np.ndarray] = []
+    notches: list[OrientedBox] = []
     for corner, at in enumerate(bounds):  # counter-clockwise
         if corner not in shares:
             outline.append(at)
@@ -72,18 +81,6 @@ def _bounds(area: float, aspect: float, rng: Generator) -> tuple[float, float, f
     sides = [round(float(np.sqrt(area * aspect)), 2), round(float(np.sqrt(area / aspect)), 2)]
     width, depth = sides if rng.random() < 0.5 else sides[::-1]
     return width, depth, round(float(rng.uniform(2.4, 2.8)), 2)
-
-
-def _l_shape(width: float, depth: float, height: float, a: float, b: float, rng: Generator) -> FloorPlan:
-    """A rectangle with a notch of a by b metres in a random corner."""
-    outline = np.array([[0, 0], [width, 0], [width, depth - b], [width - a, depth - b], [width - a, depth], [0, depth]])
-    notch = np.array([width - a / 2, depth - b / 2])
-    for axis, side in ((0, width), (1, depth)):
-        if rng.random() < 0.5:  # mirror, and reverse the order to keep it counter-clockwise
-            outline[:, axis], notch[axis] = side - outline[:, axis], side - notch[axis]
-            outline = outline[::-1]
-    corners = tuple((round(float(x), 2), round(float(y), 2)) for x, y in outline)
-    return FloorPlan(corners, height, (OrientedBox((float(notch[0]), float(notch[1]), height / 2), (a, b, height)),))
 
 
 def furnish(plan: FloorPlan, rng: Generator) -> Placer:
@@ -207,10 +204,6 @@ def _sofa_group(placer: Placer) -> None:
         reach = box.size[1] / 2 + 0.42 + low.size[1] / 2
         x, y = box.plan_point(np.array([placer.rng.uniform(-0.3, 0.3), reach]))
         placer.put(low, x, y, 0.0, box.yaw_deg + placer.rng.uniform(-6, 6), strict=False)
-    _television(placer)
-
-
-def _television(placer: Placer) -> None:
     bench = placer.at_wall("tv bench", reach=0.7) if placer.allows("cabinet") and placer.allows("tv") else None
     if bench is None:
         placer.at_wall("wall tv", z=placer.rng.uniform(0.9, 1.1), reach=0.6, gap=ON_WALL_M)
@@ -230,12 +223,11 @@ def _dining(placer: Placer) -> None:
     if table is None:
         return
     box = placer.items[table].box
-    half_w = box.size[0] / 2
-    half_d = box.size[1] / 2
-    per_side = max(int(box.size[0] / 0.62), 1)
-    across = (np.arange(per_side) + 0.5) / per_side * box.size[0] - half_w
-    seats = [(x, side * half_d, 90.0 * (1 + side)) for x in across for side in (-1, 1)]
-    seats += [(side * half_w, 0.0, 90.0 * side) for side in (-1, 1)]
+    width, depth, _ = box.size
+    per_side = max(int(width / 0.62), 1)
+    across = (np.arange(per_side) + 0.5) / per_side * width - width / 2
+    seats = [(x, side * (depth / 2), 90.0 * (1 + side)) for x in across for side in (-1, 1)]
+    seats += [(side * (width / 2), 0.0, 90.0 * side) for side in (-1, 1)]
     style = placer.rng.integers(2**32)
     for i in placer.rng.permutation(len(seats))[: _randint(placer.rng, 2, len(seats))]:
         x, y, facing = seats[i]
@@ -295,9 +287,11 @@ _SINGLE = ("picture", "clock", "mirror", "plant", "stool", "box", "trash can", "
 def _decorate(placer: Placer, area: float) -> None:
     """Add single objects, and random numbers of two to four categories, which the rest of the room does not predict."""
     rng = placer.rng
-    repeated = rng.permutation(_REPEATED)[: 2 if area < 13 else _randint(rng, 2, 4)]
+    is_small = area < 13
+    most = 5 if is_small else 8
+    repeated = rng.permutation(_REPEATED)[: 2 if is_small else _randint(rng, 2, 4)]
     for category in repeated:
-        for _ in range(_randint(rng, 2, 5 if area < 13 else 8)):
+        for _ in range(_randint(rng, 2, most)):
             if _place_small(placer, str(category)) is None:
                 break
     for category in rng.permutation([c for c in _SINGLE if c not in repeated]):

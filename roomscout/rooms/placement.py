@@ -41,15 +41,13 @@ class FloorPlan:
 
 @dataclass(frozen=True)
 class RoomObject:
-    """A piece of furniture: its `category`, its tight bounding `box`, and its true `surface`, without scan noise.
-    `supported_by` is the index of the object that it stands on, None for floor and walls; `support` is that of
-    `Model`."""
+    """A piece of furniture."""
 
-    category: str
-    box: OrientedBox
-    supported_by: int | None
-    surface: Shape = field(repr=False, compare=False)
-    support: tuple[float, float, float, float, float] = field(repr=False, compare=False)
+    category: str  # its kind in words, such as "trash can"
+    box: OrientedBox  # its tight bounds
+    supported_by: int | None  # the index of the object that it stands on, None for floor and walls
+    surface: Shape = field(repr=False, compare=False)  # its true surface, without scan noise
+    support: tuple[float, float, float, float, float] = field(repr=False, compare=False)  # see `Model`
 
 
 @dataclass
@@ -70,9 +68,7 @@ class Placer:
         others = [item.box for i, item in enumerate(self.items) if i != supported_by]
         others += self.clear if strict else []
         others += self.plan.notches
-        top = box.top - 1e-9
-        bottom = box.bottom
-        near = [o for o in others if o.bottom < top and bottom < o.top - 1e-9]
+        near = [o for o in others if o.bottom < box.top - 1e-9 and box.bottom < o.top - 1e-9]
         return not near or not rectangles_overlap(box.footprint, np.array([o.footprint for o in near])).any()
 
     def has(self, category: str) -> bool:
@@ -129,7 +125,8 @@ class Placer:
             spare = length - model.size[0] - 0.04
             if spare > 0:
                 t = model.size[0] / 2 + 0.02 + self.rng.uniform(0, spare)
-                if (index := self.put_at_wall(model, start, along, t, z, reach, gap)) is not None:
+                index = self.put_at_wall(model, start, along, t, z, reach, gap)
+                if index is not None:
                     return index
         return None
 
@@ -161,15 +158,15 @@ class Placer:
             yaw = 90.0 * self.rng.integers(4) + self.rng.uniform(-turn, turn)
             width, depth, _ = model.size
             hull = OrientedBox((x, y, 0.6), (width + 2 * spare, depth + 2 * spare, 1.2), yaw)
-            if self.fits(hull, strict=False) and (index := self.put(model, x, y, 0.0, yaw)) is not None:
+            index = self.put(model, x, y, 0.0, yaw) if self.fits(hull, strict=False) else None
+            if index is not None:
                 return index
         return None
 
     def on_top(
         self, kind: str, base: int, across: float | None = None, turn: float = 8.0, gap: float = 0.02
     ) -> int | None:
-        """Place on the support area of item `base`, `gap` metres from its back edge, `across` its width, 0 to 1; random
-        if None."""
+        """Place on the support of item `base`, `gap` metres from its back edge, `across` its width or at random."""
         item = self.items[base]
         x0, y0, x1, y1, z = item.support
         for _ in range(MAX_REDRAWS):

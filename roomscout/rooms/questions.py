@@ -77,10 +77,7 @@ ROUTE = (
     "perform the following actions (Note: for each [please fill in], choose either 'turn back,' 'turn left,' or "
     "'turn right.'): {steps} You have reached the final destination."
 )
-
-
-RoomQuestion = dict[str, Any]
-"""A question as a row with VSI-Bench's columns."""
+RoomQuestion = dict[str, Any]  # a row with VSI-Bench's columns
 
 
 @dataclass(frozen=True)
@@ -187,15 +184,15 @@ def _room_size(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
 
 def _rel_distance(facts: _Facts, rng: Generator, count: int) -> list[_Draft]:
     drafts: list[_Draft] = []
-    asked: set[str] = set()
+    primaries: set[str] = set()
     gap = LARGE_ROOM_GAP_M if facts.room.area_m2 > LARGE_ROOM_M2 else GAP_M
     for _ in range(MAX_TRIES):
         if len(drafts) == count:
             break
         primary = facts.unique[rng.integers(len(facts.unique))]
         chosen = _draw_four(facts, _nearest_distances(facts, primary), gap, rng)
-        if primary.category not in asked and chosen and _surfaces_agree(facts, primary, chosen):
-            asked.add(primary.category)
+        if primary.category not in primaries and chosen and _surfaces_agree(facts, primary, chosen):
+            primaries.add(primary.category)
             names = dict(zip("abcd", _sample(chosen, 4, rng), strict=True))
             drafts.append(_Draft(REL_DISTANCE.format(x=primary.category, **names), chosen[0], tuple(names.values())))
     return drafts
@@ -229,8 +226,8 @@ def _draw_four(facts: _Facts, distances: Mapping[str, float], gap: float, rng: G
 
 def _surfaces_agree(facts: _Facts, primary: RoomObject, chosen: Sequence[str]) -> bool:
     """Whether the first category is also nearest by the distance between true surfaces, by at least half the gap."""
-    first, *others = (min(facts.surface_distance(primary, o) for o in facts.room.of_category(c)) for c in chosen)
-    return first + NEAREST_GAP_M / 2 < min(others)
+    metres = [min(facts.surface_distance(primary, o) for o in facts.room.of_category(c)) for c in chosen]
+    return metres[0] + NEAREST_GAP_M / 2 < min(metres[1:])
 
 
 def _sides(bearing: np.ndarray) -> np.ndarray:
@@ -286,7 +283,7 @@ def _unambiguous_triples(
     points = np.array(
         [np.vstack([o.box.plan_center, o.box.plan_center + (o.box.footprint - o.box.plan_center) / 2]) for o in objects]
     ).reshape(n, 5, 2)
-    stand, face, ask = (points[triples[:, i]] for i in range(3))
+    stand, face, ask = points[triples.T]
     to_faced = face[:, None, :, None] - stand[:, :, None, None]
     to_asked = ask[:, None, None, :] - stand[:, :, None, None]
     bearing = wrap_deg(_heading_deg(to_asked) - _heading_deg(to_faced))  # (T, 5, 5, 5); index 0 is the centre

@@ -18,8 +18,7 @@ MAX_ATTEMPTS = 50
 MIN_CATEGORIES, MIN_UNIQUE = 8, 5
 MOST_OF_THINNED = 6  # objects of a category in a room that is thinned out
 MAX_ROOMS = 100_000
-SEEDS_END = 2**32
-"""Seeds are smaller: NumPy would take a larger one for several numbers, and make the room of another seed."""
+SEEDS_END = 2**32  # NumPy takes a larger seed for several numbers, and would make the room of another seed
 FLOORS = [(176, 134, 92), (140, 100, 66), (198, 172, 134), (150, 150, 148), (120, 112, 104)]
 WALLS = [(228, 224, 212), (214, 222, 226), (222, 214, 196), (206, 220, 206), (232, 214, 206), (216, 212, 226)]
 MAX_OBJECTS = 100
@@ -45,14 +44,14 @@ class Level:
 
     def __post_init__(self) -> None:
         if self.objects is not None and not 9 <= self.objects[0] <= self.objects[1] <= MAX_OBJECTS:
-            given = "{} {}".format(*self.objects)
-            raise ValueError(f"objects must be two numbers from 9 to {MAX_OBJECTS}, the smaller first, not {given}")
+            pair = "{} {}".format(*self.objects)
+            raise ValueError(f"objects must be two numbers from 9 to {MAX_OBJECTS}, the smaller first, not {pair}")
 
 
 FURNISHED = Level("furnished")  # the rooms of the demo and of the explorer's training
 BARE = Level("bare", draw_rectangle, (10, 15))
 CLUTTERED = Level("cluttered", draw_concave_plan, (32, 70), ScanStyle(noise_m=0.008, holes=12))
-LEVELS = {each.name: each for each in (BARE, FURNISHED, CLUTTERED)}
+LEVELS = {level.name: level for level in (BARE, FURNISHED, CLUTTERED)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +85,8 @@ class Room:
 
 
 def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: Level = FURNISHED) -> Room:
-    r"""Room `index` of the series that `seed` (0 or more) selects, to the byte; `style`, by default the level's,
-    affects the\mesh alone. Raises ValueError for invalid numbers, or if no room has as many objects as the level
-    demands."""
+    """Room `index` of the series that `seed` (0 or more) selects, to the byte; `style`, by default the level's, affects
+    the mesh alone. Raises ValueError for invalid numbers, or if no room has as many objects as the level demands."""
     if not 0 <= seed < SEEDS_END:
         raise ValueError(f"seed must be from 0 to {SEEDS_END - 1}, not {seed}")
     if not 0 <= index < MAX_ROOMS:
@@ -98,10 +96,9 @@ def make_room(seed: int, index: int = 0, style: ScanStyle | None = None, level: 
         plan = level.plan(rng)
         items = _furniture(plan, level.objects, rng)
         if _is_rich_enough(items, level.objects):
-            return Room(
-                f"room_seed{seed}_{index:03d}", plan, tuple(items), _mesh(plan, items, style or level.style, rng)
-            )
-    why = f"; --objects {level.objects[0]} {level.objects[1]} demands too much" if level.objects else ""
+            mesh = _mesh(plan, items, style or level.style, rng)
+            return Room(f"room_seed{seed}_{index:03d}", plan, tuple(items), mesh)
+    why = "; {} to {} objects are too much to demand".format(*level.objects) if level.objects else ""
     raise ValueError(f"no {level.name} room for seed {seed}, index {index} in {MAX_ATTEMPTS} attempts{why}")
 
 
@@ -128,8 +125,9 @@ def _thinned(items: list[RoomObject], most: int, rng: Generator) -> list[RoomObj
         others = [str(name) for name in rng.permutation(sorted(set(names) - {"door", counted}))]
         for category in [counted, *others]:
             of_category = [i for i, name in enumerate(names) if name == category]
-            largest = min(len(of_category), MOST_OF_THINNED if category == counted else 2)
-            count = int(rng.integers(min(3, largest) if category == counted else 1, largest + 1))
+            least, largest = (3, MOST_OF_THINNED) if category == counted else (1, 2)
+            largest = min(len(of_category), largest)
+            count = int(rng.integers(min(least, largest), largest + 1))
             kept += rng.permutation(of_category)[: max(min(count, most - len(kept)), 0)].tolist()
         thinned = _without(items, set(range(len(items))) - set(kept))
         if _is_rich_enough(thinned):
@@ -174,9 +172,10 @@ def _mesh(plan: FloorPlan, objects: list[RoomObject], style: ScanStyle, rng: Gen
 
 def standing_points(plan: FloorPlan, boxes: Sequence[OrientedBox]) -> np.ndarray:
     """(S, 2) points of a 0.1 m grid where a person can stand and that are reachable from the middle of the room."""
-    low = plan.corners.min(axis=0)
-    high = plan.corners.max(axis=0)
-    xs, ys = (np.arange(a + CELL_M / 2, b, CELL_M) for a, b in zip(low, high, strict=True))
+    x0, y0 = plan.corners.min(axis=0)
+    x1, y1 = plan.corners.max(axis=0)
+    xs = np.arange(x0 + CELL_M / 2, x1, CELL_M)
+    ys = np.arange(y0 + CELL_M / 2, y1, CELL_M)
     points = np.stack(np.meshgrid(xs, ys, indexing="ij"), axis=-1).reshape(-1, 2)
     free = points_in_polygon(points, plan.corners)
     for dx, dy in ((BODY_M, 0), (-BODY_M, 0), (0, BODY_M), (0, -BODY_M)):

@@ -21,13 +21,13 @@ FACED_FIRST_SHARE = 0.7  # of routes that first go to the faced object, like mos
 
 @dataclass(frozen=True)
 class Route:
-    """A route from `start`, facing `facing`, along `stops`. `steps` is its text, with blanks for `turns`."""
+    """A route by the categories of objects."""
 
-    start: str
-    facing: str
-    stops: tuple[str, ...]
-    turns: tuple[str, ...]
-    steps: tuple[str, ...]
+    start: str  # where it begins
+    facing: str  # what the robot looks at there
+    stops: tuple[str, ...]  # along the route, the last of which is its end
+    turns: tuple[str, ...]  # what to fill in, each one of TURNS
+    steps: tuple[str, ...]  # its text, with blanks for the turns
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ def draw_route(route_map: RouteMap, rng: Generator, blanks: int) -> Route | None
     """A random route with this many blanks, or None if the random walk reaches a dead end."""
     if len(route_map.landmarks) < 3:
         return None
-    start, facing = (int(i) for i in rng.choice(route_map.landmarks, 2, replace=False))
+    start, facing = map(int, rng.choice(route_map.landmarks, 2, replace=False))
     robot = route_map.begin(start, facing)
     stops: list[int] = []
     turns: list[str] = []

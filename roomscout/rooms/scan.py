@@ -69,13 +69,10 @@ def shell(polygon: np.ndarray, height: float, floor_tone: np.ndarray, wall_tone:
 
 def _planks(x0: float, y0: float, x1: float, y1: float, tone: np.ndarray, rng: Generator) -> Shape:
     edges = np.append(np.arange(y0, y1, PLANK_M), y1)
-    low = edges[:-1]
-    high = edges[1:]
-    corners = np.zeros((len(low), 4, 3))
-    corners[:, [0, 3], 0], corners[:, [1, 2], 0] = x0, x1
-    corners[:, 0, 1] = corners[:, 1, 1] = low
-    corners[:, 2, 1] = corners[:, 3, 1] = high
-    return Shape(corners, np.clip(tone * rng.uniform(0.88, 1.08, (len(low), 1)), 0, 255))
+    planks = [
+        [[x0, low, 0.0], [x1, low, 0.0], [x1, high, 0.0], [x0, high, 0.0]] for low, high in itertools.pairwise(edges)
+    ]
+    return Shape(np.array(planks), np.clip(tone * rng.uniform(0.88, 1.08, (len(planks), 1)), 0, 255))
 
 
 def scan(
@@ -100,12 +97,8 @@ def scan(
     if style.holes:
         faces = _punch_holes(vertices, faces, object_index, style.holes, rng)
     vertices, faces, colours, object_index = compact(vertices, faces, colours, object_index)
-    return RoomMesh(
-        vertices.astype(np.float32),
-        faces.astype(np.int32),
-        np.clip(np.rint(colours), 0, 255).astype(np.uint8),
-        object_index.astype(np.int32),
-    )
+    rgb = np.clip(np.rint(colours), 0, 255).astype(np.uint8)
+    return RoomMesh(vertices.astype(np.float32), faces.astype(np.int32), rgb, object_index.astype(np.int32))
 
 
 def _contact_shadow(
@@ -124,8 +117,7 @@ def _contact_shadow(
 
 
 def _drift(points: np.ndarray, rng: Generator, count: int = 24) -> np.ndarray:
-    """(N, 3) smooth displacement with an RMS length of 1, which moves neighbours together and so keeps surfaces
-    closed."""
+    """(N, 3) displacement of RMS length 1 that moves neighbours together, which keeps surfaces closed."""
     direction = rng.normal(size=(count, 3))
     direction *= (2 * np.pi / rng.uniform(0.3, 1.0, (count, 1))) / np.linalg.norm(direction, axis=1, keepdims=True)
     phase = rng.uniform(0, 2 * np.pi, count)

@@ -61,9 +61,8 @@ def box(lo: Point, hi: Point, colour: Colour) -> Shape:
 
 def grid(points: np.ndarray, colour: Colour) -> Shape:
     """The quads between neighbouring points of an (R, C, 3) grid; rows x columns points outward."""
-    return quads(
-        np.stack([points[:-1, :-1], points[1:, :-1], points[1:, 1:], points[:-1, 1:]], axis=2).reshape(-1, 4, 3), colour
-    )
+    corners = np.stack([points[:-1, :-1], points[1:, :-1], points[1:, 1:], points[:-1, 1:]], axis=2)
+    return quads(corners.reshape(-1, 4, 3), colour)
 
 
 def _lathe(profile: np.ndarray, sides: int, colour: Colour) -> Shape:
@@ -90,7 +89,8 @@ def rod(
     last = radius if end_radius is None else end_radius
     upright = _lathe(np.array([[0, 0], [radius, 0], [last, length], [0, length]]), sides, colour)
     w = (b - a) / length
-    u = np.cross([0.0, 1.0, 0.0] if abs(w[1]) < 0.9 else [1.0, 0.0, 0.0], w)
+    helper = [0.0, 1.0, 0.0] if abs(w[1]) < 0.9 else [1.0, 0.0, 0.0]
+    u = np.cross(helper, w)
     u /= np.linalg.norm(u)
     return Shape(upright.corners @ np.stack([u, np.cross(w, u), w]) + a, upright.colours)
 
@@ -118,8 +118,8 @@ def cushion(lo: Point, hi: Point, colour: Colour, steps: int = 6) -> Shape:
 
 def basin(lo: Point, hi: Point, rim: float, depth: float, colour: Colour, inside: Colour) -> Shape:
     """A box with a hollow in its top, `depth` metres deep, and walls `rim` metres thick at the top."""
-    (x0, y0, z0) = lo
-    (x1, y1, z1) = hi
+    x0, y0, z0 = lo
+    x1, y1, z1 = hi
     outer = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])
     middle = outer.mean(axis=0)
     edge = outer - rim * np.sign(outer - middle)

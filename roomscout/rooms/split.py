@@ -35,12 +35,9 @@ log = logging.getLogger(__name__)
 VERSION = 2  # counted up whenever a room or a question changes. The scores of different versions are not comparable.
 SHA256 = "9c2ee0d2f1d991d8c96cf40972c9ec011b8f86262df51b1d5e039d2d58487417"
 """Of SHIPPED, unpacked, and SHIPPED_SCANS: part of the label of scores."""
-SHIPPED = Path(__file__).parent / "split.jsonl.xz"
-"""The questions; scripts/rooms_split.py wrote both files."""
-SHIPPED_VIEWS = Path(__file__).parent / "views.jsonl.xz"
-"""The questions whose answer is a pose, one about each room, apart from the others."""
-SHIPPED_SCANS = Path(__file__).parent / "split.sha256"
-"""The SHA-256 of each room's file, as `sha256sum` writes and checks them."""
+SHIPPED = Path(__file__).parent / "split.jsonl.xz"  # the questions; scripts/rooms_split.py wrote both files
+SHIPPED_VIEWS = Path(__file__).parent / "views.jsonl.xz"  # those whose answer is a pose, one about each room
+SHIPPED_SCANS = Path(__file__).parent / "split.sha256"  # of each room's file, as `sha256sum` writes and checks them
 CANARY = "Test data of the benchmark rooms of RoomScout: not for training. GUID 5d0a6f1e-3c7b-4e52-9b0e-8a41c2f7d936"
 """In each row, so that training data can be searched for it; see BIG-bench (arXiv:2206.04615)."""
 VIEWS_SHA256 = "87d8770a39d72b3bd9fe3336dc4f851c44012abc4b9dd415f49c570bffe83734"
@@ -63,8 +60,8 @@ class SplitError(QuestionError):
 
 def cache_root() -> Path:
     """Where files that can be made again are kept: $XDG_CACHE_HOME/roomscout, by default ~/.cache/roomscout."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "roomscout"
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "roomscout"
 
 
 def split_folder(parent: Path | None = None) -> Path:
@@ -78,7 +75,7 @@ def split_folder(parent: Path | None = None) -> Path:
         has_views = folder / f".views_{VIEWS_SHA256[:8]}"
         if not (file.exists() and has_views.exists()):  # folders are older than views
             replace_bytes(folder / SHIPPED_SCANS.name, SHIPPED_SCANS.read_bytes())
-            replace_bytes(file, b"".join(lzma.decompress(each.read_bytes()) for each in (SHIPPED, SHIPPED_VIEWS)))
+            replace_bytes(file, b"".join(lzma.decompress(path.read_bytes()) for path in (SHIPPED, SHIPPED_VIEWS)))
             has_views.touch()
     return folder
 
@@ -97,8 +94,8 @@ def make_scans(scenes: Iterable[tuple[str, str]], parent: Path | None = None) ->
     """Make those rooms (level and name) of the split that are not in `split_folder(parent)` yet, one process per core;
     calls at once wait for one, and continue an interrupted one. Raises SplitError."""
     folder = split_folder(parent)
-    known = {(row["dataset"], row["scene_name"]) for row in shipped_questions()}
-    wanted = sorted(known.intersection(scenes), key=lambda scene: (scene[1].rpartition("_")[2], scene))
+    shipped = {(row["dataset"], row["scene_name"]) for row in shipped_questions()}
+    wanted = sorted(shipped.intersection(scenes), key=lambda scene: (scene[1].rpartition("_")[2], scene))
     unfinished = folder / ".unfinished"
     with _keeping_in(folder):
         if not _missing(folder, wanted) and not unfinished.exists():
@@ -123,11 +120,8 @@ def make_pictures(scenes: Iterable[tuple[str, str]]) -> None:
     folder = split_folder()
     wanted = set(scenes)
     rows = [json.loads(line) for line in lzma.decompress(SHIPPED_VIEWS.read_bytes()).splitlines()]
-    missing = [
-        row
-        for row in rows
-        if (row["dataset"], row["scene_name"]) in wanted and not (folder / row["images"][0]["file"]).exists()
-    ]
+    rows = [row for row in rows if (row["dataset"], row["scene_name"]) in wanted]
+    missing = [row for row in rows if not (folder / row["images"][0]["file"]).exists()]
     if missing:
         log.info("Pictures to draw once, in %s: %d", folder, len(missing))
     with _keeping_in(folder):
@@ -177,14 +171,14 @@ def main(arguments: list[str]) -> None:
     """Make the rooms that the standard input names, in this FOLDER. Ends early if the caller died."""
     caller = os.getppid()
     folder = Path(arguments[0])
-    asked: dict[tuple[str, str], list[RoomQuestion]] = {}
+    questions: dict[tuple[str, str], list[RoomQuestion]] = {}
     for row in shipped_questions():
-        asked.setdefault((row["dataset"], row["scene_name"]), []).append(row)
+        questions.setdefault((row["dataset"], row["scene_name"]), []).append(row)
     for line in sys.stdin:
         if os.getppid() != caller:
             return
         level, name = line.split()
-        room = checked_room(level, name, asked[level, name])
+        room = checked_room(level, name, questions[level, name])
         (folder / level).mkdir(exist_ok=True)
         replace_bytes(folder / level / f"{name}.json", json.dumps(room_record(room)).encode())
         replace_bytes(folder / level / f"{name}.ply", ply_of(room.mesh))
@@ -197,15 +191,15 @@ def split_room(level: str, name: str) -> Room:
     return replace(room, mesh=replace(room.mesh, vertices=np.round(room.mesh.vertices, DECIMALS)))
 
 
-def checked_room(level: str, name: str, asked: Sequence[RoomQuestion]) -> Room:
-    """A room of the split by its name; raises SplitError if the questions `asked` about it are not true of it here, or
+def checked_room(level: str, name: str, questions: Sequence[RoomQuestion]) -> Room:
+    """A room of the split by its name; raises SplitError if the `questions` about it are not true of it here, or
     its scan is not the one that was shipped, to the bit."""
     room = split_room(level, name)
     rows = json.loads(json.dumps(room_questions(room, numbers_of(name), CANDIDATES)))
     own = dict.fromkeys(OWN_COLUMNS)
     candidates = [row | own for row in rows]
     line = f"{hashlib.sha256(ply_of(room.mesh)).hexdigest()}  {level}/{name}.ply"
-    if line not in _shipped_scans() or not all(row | own in candidates for row in asked):
+    if line not in _shipped_scans() or not all(row | own in candidates for row in questions):
         raise SplitError(
             f"this machine makes another room {name} than version {VERSION} of the benchmark, so scores would not be "
             "comparable; install the NumPy and SciPy of constraints.txt"

@@ -20,15 +20,12 @@ from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import Scene
 from roomscout.rendering.views import start_position
 from roomscout.rendering.visibility import Boxes, enough_pixels, object_pixels
-from roomscout.rooms.placement import RoomObject
 from roomscout.rooms.questions import RoomQuestion
 from roomscout.rooms.room import EYE_M, Room
 
 CAMERA = Intrinsics(640, 480, 300.0)
-PITCH_DEG = -15.0
-"""The camera of the pictures, at the height of eyes: that of a run, unless its settings say otherwise."""
-MOST_M, MOST_MOVES = 2.0, 5
-"""A move, and how many moves of a run lead to each picture at most."""
+PITCH_DEG = -15.0  # of the pictures' camera, which is that of a run unless its settings say otherwise
+MOST_M, MOST_MOVES = 2.0, 5  # a move, and how many moves of a run lead to each picture at most
 LEAST_M, LEAST_KINDS, LEAST_DEPTH_M = 1.0, 2, 1.0
 MOST_TRIES = 300
 
@@ -46,25 +43,30 @@ QUESTION = (
 
 
 def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
-    """The row of a question of this type about a room whose scan is `scene`, without an id. Raises ValueError if the
-    room has no such view."""
+    """The row, without an id, of a question about a room whose scan is `scene`. Raises ValueError if it has no view."""
     rng = np.random.default_rng([*seed, 51])
     middle = Paths(scene, start_position(scene, EYE_M), MOST_M)
-    boxes = boxes_of(room.objects)
-    kinds = [each.category for each in room.objects]
+    objects = [ObjectBox(o.category, o.box.center, o.box.size, o.box.yaw_deg) for o in room.objects]
+    boxes = Boxes.of((box.center, box.size, box.directions) for box in objects)
+    kinds = [box.category for box in objects]
     reachable = middle.places[np.isfinite(middle.lengths)]
     for _ in range(MOST_TRIES):
         start = reachable[rng.integers(len(reachable))]
         paths = Paths(scene, start, MOST_M)
         heading_deg = float(rng.integers(0, 24) * 15)
         place = paths.places[rng.choice(np.flatnonzero(np.isfinite(paths.lengths)))]
-        goal = CameraPose(0.0, 0.0, 0.0, float(rng.integers(360)), PITCH_DEG).at(
-            np.array([*place[:2].round(2), start[2]])
-        )
-        if np.linalg.norm(goal.position - start) < LEAST_M or _kinds_in(scene, goal, boxes, kinds) < LEAST_KINDS:
+        goal = CameraPose(0.0, 0.0, 0.0, float(rng.integers(360)), PITCH_DEG)
+        goal = goal.at(np.array([*place[:2].round(2), start[2]]))
+        if np.linalg.norm(goal.position - start) < LEAST_M:
+            continue
+        pixels = object_pixels(scene, goal, CAMERA, boxes)
+        seen = {kind for kind, count in zip(kinds, pixels, strict=True) if count >= enough_pixels(640, 480)}
+        if len(seen) < LEAST_KINDS:
             continue
         path = paths.to(goal.position)
-        if path is None or len(path) > MOST_MOVES or not _shows_a_room(scene, goal):
+        if path is None or len(path) > MOST_MOVES:
+            continue
+        if np.median(RaycastRenderer().depth(scene, goal, CAMERA)) < LEAST_DEPTH_M:  # a wall is before one's nose
             continue
         x, y = start[:2].round(3).tolist()
         truth = (*goal.position, goal.heading_deg, goal.pitch_deg, length_m(start, path))
@@ -73,7 +75,7 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
             "scene_name": room.name,
             "question_type": VIEW_FINDING.name,
             "question": QUESTION.format(**vars(POSE_KIND)),
-            "ground_truth": ", ".join(f"{each:.3f}" for each in truth),
+            "ground_truth": ", ".join(f"{number:.3f}" for number in truth),
             "options": None,
             "start": {
                 "x_m": x,
@@ -87,26 +89,10 @@ def view_finding(room: Room, scene: Scene, seed: Sequence[int]) -> RoomQuestion:
     raise ValueError(f"{room.name} has no view to find")
 
 
-def boxes_of(objects: Sequence[RoomObject]) -> Boxes:
-    """The boxes of a room's objects."""
-    boxes = [ObjectBox(each.category, each.box.center, each.box.size, each.box.yaw_deg) for each in objects]
-    return Boxes.of((each.center, each.size, each.directions) for each in boxes)
-
-
 def write_picture(scene: Scene, row: RoomQuestion, path: Path) -> None:
     """Draw the picture of a row into a PNG file; creates its folder."""
     image = RaycastRenderer().render(scene, CameraPose.of_text(row["ground_truth"]), CAMERA)
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image).save(png := io.BytesIO(), "PNG")
+    png = io.BytesIO()
+    Image.fromarray(image).save(png, "PNG")
     replace_bytes(path, png.getvalue())
-
-
-def _kinds_in(scene: Scene, pose: CameraPose, boxes: Boxes, kinds: Sequence[str]) -> int:
-    """How many kinds of objects a view shows well."""
-    pixels = object_pixels(scene, pose, CAMERA, boxes)
-    return len({kind for kind, count in zip(kinds, pixels, strict=True) if count >= enough_pixels(640, 480)})
-
-
-def _shows_a_room(scene: Scene, pose: CameraPose) -> bool:
-    """Whether half of a view is farther away than a wall before one's nose."""
-    return float(np.median(RaycastRenderer().depth(scene, pose, CAMERA))) >= LEAST_DEPTH_M

@@ -58,15 +58,12 @@ def write_rooms(
     A room's files and questions do not depend on `rooms`. Overwrites existing files of these names in `out`:
 
     - scannet/scans/<scene>/<scene>_vh_clean_2.ply: the scans, which make `out` a scan root.
-    - questions.jsonl: the questions. An old file is deleted first and the new one appears last, so that questions never
-      refer to scans of other rooms.
+    - questions.jsonl: the questions. It is deleted first and appears last, so that it never refers to other scans.
     - rooms.json: each room's polygon, height, area and object boxes. It contains the answers, so no model may see it.
     - pictures/<scene>.png: with `views`, the picture of a last question about each room, whose view is to be found.
-    - made_with.json: the seed, the style, and the level unless it is the usual one. `out` accepts only rooms that are
-      made with the same.
+    - made_with.json: the seed, the style, and an unusual level. `out` accepts only rooms that are made with the same.
 
-    Raises ValueError if `out` has rooms that were made differently, or for invalid numbers, and OSError if `out` cannot
-    be written.
+    Raises ValueError for rooms that were made differently or invalid numbers, and OSError if `out` cannot be written.
     """
     if rooms < 1:
         raise ValueError(f"rooms must be 1 or more, not {rooms}")
@@ -116,14 +113,14 @@ def _claim(out: Path, made_with: dict[str, Any]) -> None:
 def ply_of(mesh: RoomMesh) -> bytes:
     """A binary PLY file with vertex colours, the same bytes whatever is installed."""
     vertices = np.empty(len(mesh.vertices), [("xyz", "<f4", 3), ("rgb", "u1", 3)])
-    vertices["xyz"], vertices["rgb"] = mesh.vertices, mesh.colours
+    vertices["xyz"] = mesh.vertices
+    vertices["rgb"] = mesh.colours
     faces = np.empty(len(mesh.faces), [("corners", "u1"), ("indices", "<i4", 3)])
-    faces["corners"], faces["indices"] = 3, mesh.faces
+    faces["corners"] = 3
+    faces["indices"] = mesh.faces
     header = ["ply", "format binary_little_endian 1.0", f"element vertex {len(vertices)}"]
-    header += [
-        *(f"property float {axis}" for axis in "xyz"),
-        *(f"property uchar {c}" for c in ("red", "green", "blue")),
-    ]
+    header += [f"property float {axis}" for axis in "xyz"]
+    header += [f"property uchar {channel}" for channel in ("red", "green", "blue")]
     header += [f"element face {len(faces)}", "property list uchar int vertex_indices", "end_header", ""]
     return "\n".join(header).encode() + vertices.tobytes() + faces.tobytes()
 

@@ -168,7 +168,7 @@ class TestBoxes:
     def test_scans_without_boxes_are_refused_before_the_run(self, rooms: RoomScans, tmp_path: Path):
         root = Path(shutil.copytree(rooms.root, tmp_path / "root"))
         (root / "rooms.json").unlink()
-        with pytest.raises(ConfigError, match=r"no boxes .* are known, and --given tells them: put a boxes.json"):
+        with pytest.raises(ConfigError, match=r"no boxes .* are known, and the run needs them: put a boxes.json"):
             run_settings(rooms.config(tmp_path / "logs", scan_root=root, given="boxes"), policy=scripted())
         assert not (tmp_path / "logs").exists()
 

@@ -56,7 +56,7 @@ def test_a_scan_that_cannot_be_used_is_named_and_the_others_are_drawn(tmp_path: 
     room.apply_scale(1000).export(tmp_path / "millimetres.ply")
     scans = [str(tmp_path / f"{name}.ply") for name in ("millimetres", "metres", "absent")]
     assert main([*scans, "--out", str(tmp_path / "out")]) == 1
-    assert "add --scale 0.001" in caplog.text and "absent.ply does not exist" in caplog.text
+    assert "set the scale to 0.001" in caplog.text and "absent.ply does not exist" in caplog.text
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["metres.png"]
     assert main([scans[0], "--scale", "0.001", "--out", str(tmp_path / "out")]) == 0
 

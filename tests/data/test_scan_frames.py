@@ -46,7 +46,7 @@ def test_check_says_which_scan_is_in_another_unit(tmp_path: Path, capsys: pytest
     assert "1 of 2" in said
     assert "2 of 2" not in said
     assert "centimetres.ply cannot be used: it spans " in said
-    assert "if it is in centimetres, add --scale 0.01" in said
+    assert "if it is in centimetres, set the scale to 0.01" in said
     assert "add columns scale and up_axis to the question file" in said
 
 
@@ -72,10 +72,10 @@ def test_scans_in_two_units_are_explored_in_one_run(tmp_path: Path):
 @pytest.mark.parametrize(
     ("unit", "scale", "words"),
     [
-        (1, 0.01, r"m at the given scale of 0\.01, .*: if it is in metres, leave out --scale"),
-        (100, 1, r"if it is in centimetres, add --scale 0\.01"),
-        (1000, 0.1, r"at the given scale of 0\.1, .*: if it is in millimetres, add --scale 0\.001"),
-        (1e5, 1, "set --scale to the metres of its unit"),
+        (1, 0.01, r"m at the given scale of 0\.01, .*: if it is in metres, leave out the scale"),
+        (100, 1, r"if it is in centimetres, set the scale to 0\.01"),
+        (1000, 0.1, r"at the given scale of 0\.1, .*: if it is in millimetres, set the scale to 0\.001"),
+        (1e5, 1, "set the scale to the metres of its unit"),
     ],
 )
 def test_a_scan_of_another_unit_is_refused_with_what_was_given(tmp_path: Path, unit: float, scale: float, words: str):

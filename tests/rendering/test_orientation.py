@@ -1,4 +1,4 @@
-"""Which side of a scan is up: the advice on --up-axis."""
+"""Which side of a scan is up: the advice on the up axis."""
 
 from pathlib import Path
 from typing import get_args
@@ -42,14 +42,14 @@ def advice(tmp_path: Path, caplog: pytest.LogCaptureFixture, mesh: trimesh.Trime
 @pytest.mark.parametrize("size", [(5, 4, 2.5), (3, 3, 2.5), (2.4, 1.9, 2.3), (8, 1.6, 2.5)])
 def test_the_advice_sets_a_room_upright(tmp_path: Path, caplog, up: UpAxis, size: tuple):
     text = advice(tmp_path, caplog, room(size), up, "z")
-    assert f"add --up-axis {up}\n" in text if up != "z" else "--up-axis" not in text
-    assert "--up-axis" not in advice(tmp_path, caplog, room(size), up, up)
+    assert f"set the up axis to {up}\n" in text if up != "z" else "up axis" not in text
+    assert "up axis" not in advice(tmp_path, caplog, room(size), up, up)
 
 
 @pytest.mark.parametrize("given", AXES)
 def test_the_advice_names_an_axis_of_the_file_whatever_is_given(tmp_path: Path, caplog, given: UpAxis):
     text = advice(tmp_path, caplog, room((5, 4, 2.5)), "-y", given)
-    assert "add --up-axis -y\n" in text if given != "-y" else "--up-axis" not in text
+    assert "set the up axis to -y\n" in text if given != "-y" else "up axis" not in text
 
 
 @pytest.mark.parametrize("size", [(5, 4, 2.5), (3, 3, 2.5), (8, 6, 5), (2, 6, 4)])

@@ -233,7 +233,7 @@ def test_a_view_is_retried_when_the_child_dies_or_hangs_and_else_an_error(gl_nam
         assert child.process.pid != pid and caplog.text.count("retrying this view") == 1
         child.view_limit_s = 0.0
         os.kill(child.process.pid, signal.SIGSTOP)  # else it may have answered before it is waited for
-        with pytest.raises(RenderError, match=f"{gl_name} did not answer within 0 s.*--renderer raycast"):
+        with pytest.raises(RenderError, match=f"{gl_name} did not answer within 0 s.*the renderer raycast"):
             child.render(landmark_room(), POSE, VIEW)
         assert child.process is None
 

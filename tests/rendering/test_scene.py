@@ -123,16 +123,17 @@ def test_a_scan_in_national_grid_coordinates_keeps_its_shape(file, caplog, origi
 @pytest.mark.parametrize(
     ("units_per_metre", "fix"),
     [
-        (1000, "if it is in millimetres, add --scale 0.001"),
-        (100, "if it is in centimetres, add --scale 0.01"),
-        (1 / 1000, "if it is in kilometres, add --scale 1000"),
-        (1e5, "set --scale to the metres of its unit"),
+        (1000, "if it is in millimetres, set the scale to 0.001"),
+        (100, "if it is in centimetres, set the scale to 0.01"),
+        (1 / 1000, "if it is in kilometres, set the scale to 1000"),
+        (1e5, "set the scale to the metres of its unit"),
     ],
 )
 def test_a_scan_that_has_not_the_size_of_a_room_is_refused(file, units_per_metre: float, fix: str):
     scan = file("room.ply", ply((units_per_metre * 2.5 * np.array(CORNERS)).tolist(), TRIANGLES))
-    with pytest.raises(SceneError, match=re.escape(fix)):
+    with pytest.raises(SceneError, match=re.escape(fix)) as caught:
         load_scene(scan)
+    assert caught.value.setting == "scale"
     assert load_scene(scan, scale=1 / units_per_metre).vertices.max(axis=0) == pytest.approx([2.5, 5, 1.25])
 
 
@@ -140,7 +141,7 @@ def test_a_scan_that_has_not_the_size_of_a_room_is_refused(file, units_per_metre
 def test_a_room_on_its_side_logs_a_warning(file, caplog, up_axis, warned):
     room = trimesh.creation.box(bounds=[[0, 0, 0], [6, 2.5, 5]])
     load_scene(file("room.obj", room.export(file_type="obj")), up_axis)
-    assert ("if it lies on its side, add --up-axis y" in caplog.text) == warned
+    assert ("if it lies on its side, set the up axis to y" in caplog.text) == warned
 
 
 def dense_room(step: float = 0.1) -> Geometry:
@@ -174,7 +175,7 @@ def test_points_far_from_the_others_are_named_instead_of_a_scale(file):
     points = np.vstack([rng.uniform(0, (4, 3, 2.5), (900, 3)), rng.uniform(-9e4, 9e4, (60, 3))])
     with pytest.raises(SceneError, match=r"60 of its 960 points are far from the others.*: remove them") as caught:
         load_scene(file("room.ply", ply(points)))
-    assert "--scale" not in str(caught.value)
+    assert caught.value.setting is None and "scale" not in str(caught.value)
 
 
 def test_rays_from_inside_a_room_measure_metres():

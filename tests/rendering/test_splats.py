@@ -185,7 +185,7 @@ def test_up_axis_and_scale_move_splats_and_what_they_look_like_from_a_side(tmp_p
         pose = MIDDLE.turned(heading)
         images = [SplatRenderer().render(each, pose, CAMERA).astype(int) for each in (scene, straight)]
         assert np.abs(images[0] - images[1]).max() <= 2
-    with pytest.raises(SceneError, match=r"--scale 0\.001"):
+    with pytest.raises(SceneError, match=r"the scale to 0\.001"):
         load_scene(path, "-y")
 
 
@@ -244,7 +244,7 @@ def test_a_mesh_beside_the_file_stands_for_its_surfaces(tmp_path: Path):
 def test_other_renderers_draw_splats_as_points_and_say_so(room: Path, caplog):
     scene = SceneCache(2**30, as_points=True).get(room)
     assert scene.splats is None and len(scene.vertices) == len(room_columns()["x"])
-    assert "drawing its Gaussian splats as points; --renderer splats draws them" in caplog.text
+    assert "drawing its Gaussian splats as points; the renderer splats draws them" in caplog.text
 
 
 def test_gsplat_is_asked_as_its_interface_is_documented(room: Path, monkeypatch):

@@ -207,7 +207,7 @@ class RunContents:
         except OSError:
             return []
         found = dict.fromkeys(LOGGED_WARNING.findall(text))
-        return sorted(found, key=lambda line: "--up-axis" not in line)
+        return sorted(found, key=lambda line: "up axis" not in line.replace("-", " "))
 
     @property
     def pending(self) -> int:

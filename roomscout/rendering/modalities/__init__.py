@@ -19,7 +19,7 @@ MODALITY_NAMES = tuple(module.name for module in pkgutil.iter_modules(__path__) 
 def find_modality(name: str) -> "Modality":
     """The modality of one of these names."""
     module = importlib.import_module(f"{__name__}.{name}")
-    return next(each for each in vars(module).values() if getattr(each, "name", None) == name)
+    return next(value for value in vars(module).values() if getattr(value, "name", None) == name)
 
 
 def draw_shots(names: Sequence[str], sight: "Sight") -> tuple[Shot, ...]:

@@ -11,13 +11,11 @@ from roomscout.rendering.top_down import WORDS, TopDown, cut_z_m, with_path
 
 CELL_M = 0.05
 MOST_COLUMNS = 240  # points are taken from an image of each pose that is at most as wide
-LEVEL_M, FILLED_M = 0.05, 0.5
-"""Two pixels, one above the other, are of one level surface if they differ by less in height and in place."""
+LEVEL_M, FILLED_M = 0.05, 0.5  # pixels above one another with a smaller step in height and place are one surface
 EXTENT_PERCENTILES = (0.5, 99.5)
 UNSEEN = (0, 0, 0)
-SIDE = 2**16
-HEIGHTS = 2**20
-"""The most cells along an axis, 3 km, and the most millimetres from the lowest to the highest point, 1 km."""
+SIDE = 2**16  # the most cells along an axis, 3 km
+HEIGHTS = 2**20  # the most millimetres from the lowest to the highest point, 1 km
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +62,8 @@ def draw(sight: Sight) -> np.ndarray:
     rows, columns = (np.floor(axis / CELL_M).astype(np.int64) for axis in lies.axes_m)
     ground = np.full((rows[0] - rows[-1] + 1, columns[0] - columns[-1] + 1, 3), UNSEEN, np.uint8)
     places = cells - (rows[-1], columns[-1])
-    shown = ((places >= 0) & (places < ground.shape[:2])).all(axis=1)
-    ground[tuple(places[shown].T)] = seen.colours[shown]
+    inside = ((places >= 0) & (places < ground.shape[:2])).all(axis=1)
+    ground[tuple(places[inside].T)] = seen.colours[inside]
     image = ground[(rows - rows[-1])[:, None], columns - columns[-1]]
     return with_path(image, lies, sight.path, sight.camera)
 
@@ -74,13 +72,14 @@ def _points(sight: Sight, pose: CameraPose) -> tuple[np.ndarray, np.ndarray]:
     """The points (K, 3) that a pose sees below the ceiling, as `SeenCells.and_from` takes them, and their colours.
     Casts rays whatever the renderer is, but not for splats, whose surface may have no colours. Level surfaces far away
     have pixels more than a cell apart: they are filled in between."""
-    camera = sight.camera
     ratio = -(-sight.camera.width // MOST_COLUMNS)
-    camera = Intrinsics(camera.width // ratio, max(1, camera.height // ratio), camera.focal_px / ratio)
+    height = max(1, sight.camera.height // ratio)
+    camera = Intrinsics(sight.camera.width // ratio, height, sight.camera.focal_px / ratio)
     if sight.scene.splats is None:
         depth, colours = depth_and_colours(sight.scene, pose, camera)
     else:
-        depth, colours = (each(sight.scene, pose, camera) for each in (sight.renderer.depth, sight.renderer.render))
+        depth = sight.renderer.depth(sight.scene, pose, camera)
+        colours = sight.renderer.render(sight.scene, pose, camera)
     rows, columns = np.indices(depth.shape) + 0.5
     rays = np.stack([columns - camera.width / 2, rows - camera.height / 2, np.full(depth.shape, camera.focal_px)], 2)
     metres = np.where(np.isfinite(depth), depth, np.nan)[..., None] / camera.focal_px  # holes are NaN, below nothing

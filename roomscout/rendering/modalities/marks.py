@@ -33,14 +33,14 @@ def marks_of(sight: Sight) -> dict[int, tuple[float, float]]:
         for dy, dx in ((0, step), (step, 0), (step, step), (step, -step))
     ]
     smooth = np.max(bends, axis=0) < BEND  # false for the NaN of holes
-    rows, columns = (each + EDGE for each in np.nonzero(smooth[EDGE:-EDGE, EDGE:-EDGE]))
+    rows, columns = np.argwhere(smooth[EDGE:-EDGE, EDGE:-EDGE]).T + EDGE
     x = (columns + 0.5 - lattice.width / 2) * every + camera.width / 2
     y = (rows + 0.5 - lattice.height / 2) * every + camera.height / 2
     colour = COLOUR_WEIGHT / 255 * sight.view[y.astype(int), x.astype(int)]
     looks = np.column_stack([DEPTH_WEIGHT * np.log2(depth[rows, columns]), colour])
     chosen = _spread(np.column_stack([x, y]) / camera.width, looks, max(APART, APART_PX / camera.width))
-    pixels = sorted(((float(x[each]), float(y[each])) for each in chosen), key=lambda pixel: pixel[::-1])
-    return dict(enumerate(pixels, start=1))
+    pixels = [(float(x[place]), float(y[place])) for place in chosen]
+    return dict(enumerate(sorted(pixels, key=lambda pixel: pixel[::-1]), start=1))
 
 
 def _spread(places: np.ndarray, looks: np.ndarray, apart: float) -> list[int]:

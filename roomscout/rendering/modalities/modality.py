@@ -1,4 +1,4 @@
-"""The Modality record: a kind of image that --see adds to each observation, and the Sight that it is drawn from."""
+"""The Modality record: a kind of image that the setting see adds to observations, and the Sight it is drawn from."""
 
 import inspect
 import re
@@ -21,17 +21,16 @@ SCAN_ORIGIN = CameraPose(0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, eq=False)
 class Sight:
-    """What the images of a turn are drawn from: the poses of all turns so far, this one's last, and the view from there
-    if it is `drawn`. Coordinates told count from `origin`, as in `CameraPose.relative`. `kept` is what turns of an
-    episode share so as not to compute it again; empty after a resume."""
+    """What the images of a turn are drawn from."""
 
-    renderer: "Renderer"
-    scene: "Scene"
-    camera: Intrinsics
-    path: tuple[CameraPose, ...]
-    drawn: np.ndarray | None = None
-    origin: CameraPose = SCAN_ORIGIN
+    renderer: "Renderer"  # that of the view; other images may use rays instead
+    scene: "Scene"  # the scan
+    camera: Intrinsics  # of the view and of all other images
+    path: tuple[CameraPose, ...]  # the poses of all turns so far, this one's last
+    drawn: np.ndarray | None = None  # the view, (H, W, 3) uint8, if it exists
+    origin: CameraPose = SCAN_ORIGIN  # from which told coordinates count, as in `CameraPose.relative`
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What turns of an episode share so as not to compute it again; empty after a resume."""
 
     @property
     def pose(self) -> CameraPose:

@@ -8,12 +8,9 @@ from roomscout.base.errors import Refusal
 from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.scene import Scene
 
-# Colour of pixels without a surface, in holes of the scan and beyond its edges.
-BACKGROUND_RGB = (255, 255, 255)
-# Near plane; moves keep a larger distance from surfaces.
-NEAR_M = 0.02
-# Far plane of the renderers that need one.
-FAR_M = 1000.0
+BACKGROUND_RGB = (255, 255, 255)  # of pixels without a surface, in holes of the scan and beyond its edges
+NEAR_M = 0.02  # near plane; moves keep a larger distance from surfaces
+FAR_M = 1000.0  # far plane of the renderers that need one
 
 
 class RenderError(Refusal):

@@ -160,8 +160,8 @@ class ChildRenderer:
         lines = output.splitlines()
         _log.debug("output of the renderer %s:" + "\n  %s" * len(lines), self.name, *lines)
         last = f" ({lines[-1].strip()})" if lines else ""
-        fix = f"{RENDERERS[self.name].fix}, or use --renderer raycast"
-        return RenderError(f"the renderer {self.name} {problem}{last}: {fix}")
+        fix = f"{RENDERERS[self.name].fix}, or use the renderer raycast"
+        return RenderError(f"the renderer {self.name} {problem}{last}: {fix}", setting="renderer")
 
     def _stop(self) -> None:
         if self.process is None:
@@ -194,7 +194,6 @@ def _render_test_image(painter: Painter) -> None:
 
 
 def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
-    """Serve requests until the parent closes the connection."""
     painter: Painter = RENDERERS[name].load()(cuda_device)
     _render_test_image(painter)
     connection.send(painter.device)
@@ -207,4 +206,6 @@ def _serve(name: str, connection: Connection, cuda_device: int | None) -> None:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], Connection(int(sys.argv[2])), int(sys.argv[3]) if sys.argv[3] else None)
+    name, descriptor, cuda_device = sys.argv[1:]
+    device = int(cuda_device) if cuda_device else None
+    _serve(name, Connection(int(descriptor)), device)

@@ -13,10 +13,8 @@ from roomscout.rendering.renderers.raycast import RaycastRenderer
 
 _log = logging.getLogger(__name__)
 
-# Mesa's software rasterisers. On a CPU, ray casting is faster.
-_SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")
-_GPU_DEVICES = ("nvidia[0-9]*", "dri/*", "dxg")
-"""The files of GPUs below /dev; without any, OpenGL draws on the CPU."""
+_SOFTWARE_DEVICES = ("llvmpipe", "softpipe", "swrast", "software")  # Mesa's; on a CPU, ray casting is faster
+_GPU_DEVICES = ("nvidia[0-9]*", "dri/*", "dxg")  # files below /dev; without any, OpenGL draws on the CPU
 
 
 class RendererStart:
@@ -25,7 +23,8 @@ class RendererStart:
 
     def __init__(self, name: str, cuda_device: int | None = None) -> None:
         if name not in RENDERER_NAMES:
-            raise RenderError(f"unknown renderer {name!r}: choose one of {', '.join(RENDERER_NAMES)}")
+            names = ", ".join(RENDERER_NAMES)
+            raise RenderError(f"unknown renderer {name!r}: choose one of {names}", setting="renderer")
         self._name = name
         self._cuda_device = cuda_device
         self._child: ChildRenderer | None = None
@@ -56,11 +55,9 @@ class RendererStart:
 
 
 def make_renderer(name: str, cuda_device: int | None = None) -> Renderer:
-    """Create the renderer of this name and check that it works.
-
-    "auto" selects pyrender if it renders on a GPU, else raycast, and logs the choice and its reason. Any other name
-    returns that renderer or raises RenderError, without a fallback. With `cuda_device`, pyrender uses that GPU unless
-    the environment sets EGL_DEVICE_ID; without it, the first EGL device.
+    """Create the renderer of this name and check that it works. "auto" selects pyrender if it renders on a GPU, else
+    raycast, and logs the choice and its reason. Any other name returns that renderer or raises RenderError. With
+    `cuda_device`, pyrender uses that GPU unless the environment sets EGL_DEVICE_ID; without, the first EGL device.
 
     Loads Open3D, and raises RenderError if that fails: moves and first views cast rays with it under every renderer.
     If the process needs PyTorch on a GPU, load PyTorch first: in the other order, matrix products on the GPU have

@@ -3,6 +3,7 @@
 import ctypes
 import os
 from collections.abc import Callable, Iterator
+from ctypes import c_int, c_uint, c_void_p
 from functools import partial
 from typing import Any
 
@@ -12,11 +13,9 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, FAR_M, NEAR_M
 from roomscout.rendering.scene import Surface
 
-# From OpenCV's camera axes (y down, z forward) to OpenGL's (y up, z backward).
-_OPENCV_TO_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
+_OPENCV_TO_OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])  # from camera axes y down, z forward to y up, z backward
 _EGL_EXTENSIONS = 0x3055
-# From the EGL extension EGL_NV_device_cuda.
-_EGL_CUDA_DEVICE_NV = 0x323A
+_EGL_CUDA_DEVICE_NV = 0x323A  # from the EGL extension EGL_NV_device_cuda
 
 
 class PyrenderPainter:
@@ -65,12 +64,11 @@ class PyrenderPainter:
 
     def _draw(self, key: int, pose: CameraPose, intrinsics: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
         """Image and depth (0 where there is no surface). Always renders both: DEPTH_ONLY gives no depth here."""
-        width = intrinsics.width
-        height = intrinsics.height
         focal = intrinsics.focal_px
-        self._canvas.viewport_width = width
-        self._canvas.viewport_height = height
-        camera = self._pyrender.IntrinsicsCamera(focal, focal, width / 2, height / 2, znear=NEAR_M, zfar=FAR_M)
+        self._canvas.viewport_width = intrinsics.width
+        self._canvas.viewport_height = intrinsics.height
+        middle = (intrinsics.width / 2, intrinsics.height / 2)
+        camera = self._pyrender.IntrinsicsCamera(focal, focal, *middle, znear=NEAR_M, zfar=FAR_M)
         camera_node = self._scene.add(camera, pose=pose.camera_to_world @ _OPENCV_TO_OPENGL)
         mesh = self._nodes[key].mesh
         mesh.is_visible = True
@@ -83,20 +81,18 @@ class PyrenderPainter:
     def _primitives(self, surface: Surface) -> Iterator[object]:
         """The faces with vertex colours as one primitive, then one for each texture image."""
         vertices = surface.vertices
-        faces = surface.faces
         texturing = surface.texturing
         colours = np.column_stack([surface.colours, np.full(len(vertices), 255, dtype=np.uint8)])
         material = partial(self._pyrender.MetallicRoughnessMaterial, doubleSided=True)
         if texturing is None:
-            yield self._pyrender.Primitive(vertices, indices=faces, color_0=colours, material=material())
+            yield self._pyrender.Primitive(vertices, indices=surface.faces, color_0=colours, material=material())
             return
         for index in np.unique(texturing.face_image):
-            here = texturing.face_image == index
-            corners = faces[here].ravel()
-            uv = None
-            texture = None
+            chosen = texturing.face_image == index
+            corners = surface.faces[chosen].ravel()
+            uv, texture = None, None
             if index >= 0:
-                uv = texturing.face_uv[here].reshape(-1, 2)
+                uv = texturing.face_uv[chosen].reshape(-1, 2)
                 texture = self._pyrender.Texture(source=texturing.images[index], source_channels="RGB")
             yield self._pyrender.Primitive(
                 vertices[corners],
@@ -115,15 +111,12 @@ def cuda_ordinals() -> list[int | None]:
     # Not through PyOpenGL: in version 3.1.0, which pyrender pins, importing OpenGL.GL after OpenGL.EGL fails.
     address_of = ctypes.CDLL("libEGL.so.1").eglGetProcAddress
     address_of.argtypes = [ctypes.c_char_p]
-    address_of.restype = ctypes.c_void_p
+    address_of.restype = c_void_p
 
     def function(name: bytes, result: type, *arguments: type) -> Callable[..., Any] | None:
         address = address_of(name)
         return ctypes.CFUNCTYPE(result, *arguments)(address) if address else None
 
-    c_int = ctypes.c_int
-    c_uint = ctypes.c_uint
-    c_void_p = ctypes.c_void_p
     list_devices = function(b"eglQueryDevicesEXT", c_uint, c_int, ctypes.POINTER(c_void_p), ctypes.POINTER(c_int))
     read_string = function(b"eglQueryDeviceStringEXT", ctypes.c_char_p, c_void_p, c_int)
     read_number = function(b"eglQueryDeviceAttribEXT", c_uint, c_void_p, c_int, ctypes.POINTER(ctypes.c_ssize_t))
@@ -139,6 +132,8 @@ def cuda_ordinals() -> list[int | None]:
         # NVIDIA's driver 450.80 crashes when queried for the ordinal of a GPU that a cgroup hides from this process,
         # but it lists no extensions for such a GPU (Magnum, WindowlessEglApplication.cpp).
         extensions = (read_string(device, _EGL_EXTENSIONS) or b"").split()
-        known = b"EGL_NV_device_cuda" in extensions and read_number(device, _EGL_CUDA_DEVICE_NV, ordinal)
-        ordinals.append(ordinal.value if known else None)
+        if b"EGL_NV_device_cuda" in extensions and read_number(device, _EGL_CUDA_DEVICE_NV, ordinal):
+            ordinals.append(ordinal.value)
+        else:
+            ordinals.append(None)
     return ordinals

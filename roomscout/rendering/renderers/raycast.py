@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 
 from roomscout.rendering.camera import CameraPose, Intrinsics
-from roomscout.rendering.geometry import Texturing
 from roomscout.rendering.open3d_import import import_open3d
 from roomscout.rendering.renderers.base import BACKGROUND_RGB, NEAR_M
 from roomscout.rendering.scene import Scene, Surface
 
-# Open3D's `primitive_ids` of a ray that hits nothing.
-_NO_FACE = np.uint32(0xFFFFFFFF)
-# Offsets of the two neighbouring rows or columns that bilinear interpolation mixes.
-_NEXT = np.array([[0], [1]])
+_NO_FACE = np.uint32(0xFFFFFFFF)  # Open3D's `primitive_ids` of a ray that hits nothing
+_NEXT = np.array([[0], [1]])  # offsets of the two neighbouring rows or columns that bilinear interpolation mixes
 
 
 class RaycastRenderer:
@@ -52,8 +49,14 @@ def colours_of_hits(scene: Scene, hits: Mapping[str, Any]) -> np.ndarray:
     second, third = np.ascontiguousarray(hits["primitive_uvs"].numpy().reshape(-1, 2).T)
     weights = (1.0 - second - third, second, third)
     colours = _vertex_colours(scene.surface, faces, weights)
-    if scene.surface.texturing:
-        _paint_textures(scene.surface.texturing, faces, np.stack(weights), colours)
+    if texturing := scene.surface.texturing:
+        # Multiplies encoded colours, like OpenGL without sRGB textures, which is close to a product of linear light.
+        image_of = np.append(texturing.face_image, np.int32(-1)).take(faces, mode="clip")
+        of_corners = np.stack(weights, axis=1)[..., None]
+        for index in np.unique(image_of[image_of >= 0]):
+            textured = np.flatnonzero(image_of == index)
+            uv = (texturing.face_uv[faces[textured]] * of_corners[textured]).sum(axis=1)
+            colours[textured] = sample(texturing.images[index], uv) * (colours[textured] / np.float32(255)) + 0.5
     colours[faces == _NO_FACE] = BACKGROUND_RGB
     return colours
 
@@ -106,16 +109,6 @@ def _vertex_colours(surface: Surface, faces: np.ndarray, weights: Sequence[np.nd
             shade += weight * corner[:, channel]
         colours[:, channel] = shade
     return colours
-
-
-def _paint_textures(texturing: Texturing, faces: np.ndarray, weights: np.ndarray, colours: np.ndarray) -> None:
-    """Multiply the colours (K, 3) of points on textured faces by the texture; `weights` (3, K) are barycentric.
-    Multiplies encoded colours, like OpenGL without sRGB textures, which is close to a product of linear light."""
-    image_of = np.append(texturing.face_image, np.int32(-1)).take(faces, mode="clip")
-    for index in np.unique(image_of[image_of >= 0]):
-        here = np.flatnonzero(image_of == index)
-        uv = (texturing.face_uv[faces[here]] * weights[:, here].T[..., None]).sum(axis=1)
-        colours[here] = sample(texturing.images[index], uv) * (colours[here] / np.float32(255)) + 0.5
 
 
 def sample(image: np.ndarray, uv: np.ndarray) -> np.ndarray:

@@ -19,19 +19,14 @@ from roomscout.rendering.renderers.raycast import RaycastRenderer
 from roomscout.rendering.scene import Scene
 from roomscout.rendering.splats import Splats
 
-# Gaussians whose centre is nearer are not drawn, as in their training: those that hang there are its artefacts.
-NEAR_M = 0.2
-# Added to the variances in the image, so that no Gaussian is smaller than a pixel.
-BLUR_PX2 = 0.3
-# Alphas below ALPHA_MIN count as none; a pixel is finished before the light that is left falls to DARK.
-ALPHA_MIN = 1 / 255
+NEAR_M = 0.2  # Gaussians nearer are not drawn, as in their training: those that hang there are its artefacts
+BLUR_PX2 = 0.3  # added to the variances in the image, so that no Gaussian is smaller than a pixel
+ALPHA_MIN = 1 / 255  # smaller alphas count as none
 ALPHA_MAX = 0.99
-DARK = 1e-4
-# Slopes of Gaussians outside the image are clamped to this share beyond it where their shape is projected.
-_BEYOND = 0.3
+DARK = 1e-4  # a pixel is finished before the light that is left falls to this
+_BEYOND = 0.3  # where Gaussians outside the image are projected, slopes are clamped to this share beyond it
 _TILE_PX, _AT_ONCE = 8, 128
-# A pixel shows a surface if its Gaussians let at most half of what is behind them through.
-SURFACE_ALPHA = 0.5
+SURFACE_ALPHA = 0.5  # a pixel shows a surface if its Gaussians let at most half of what is behind them through
 
 
 class SplatRenderer(RaycastRenderer):
@@ -70,7 +65,9 @@ class GsplatRenderer(SplatRenderer):
         """Use the GPU with this CUDA ordinal, else PyTorch's current one. Raises RenderError without gsplat."""
         if why := why_no_gsplat():
             fix = how_to_install("gsplat")
-            raise RenderError(f"the renderer gsplat does not start ({why}): {fix}, or use --renderer splats")
+            raise RenderError(
+                f"the renderer gsplat does not start ({why}): {fix}, or use the renderer splats", setting="renderer"
+            )
         self._device = "cuda" if cuda_device is None else f"cuda:{cuda_device}"
         self._lock = threading.Lock()
         self._uploaded: weakref.WeakKeyDictionary[Scene, dict[str, Any]] = weakref.WeakKeyDictionary()
@@ -90,11 +87,9 @@ class GsplatRenderer(SplatRenderer):
             if scene not in self._uploaded:
                 tensors = (torch.tensor(array, device=self._device) for array in arrays)
                 self._uploaded[scene] = dict(zip(names, tensors, strict=True))
-            viewmats, Ks = (
-                torch.tensor(matrix[None], dtype=torch.float32, device=self._device)
-                for matrix in (view, intrinsics.matrix)
-            )
-            camera = {"viewmats": viewmats, "Ks": Ks, "width": intrinsics.width, "height": intrinsics.height}
+            camera: dict[str, Any] = {"width": intrinsics.width, "height": intrinsics.height}
+            camera["viewmats"] = torch.tensor(view[None], dtype=torch.float32, device=self._device)
+            camera["Ks"] = torch.tensor(intrinsics.matrix[None], dtype=torch.float32, device=self._device)
             how = {"near_plane": NEAR_M, "eps2d": BLUR_PX2, "render_mode": "RGB+D"}
             degree = int(splats.harmonics.shape[1] ** 0.5) - 1
             sums, alpha, _ = gsplat.rasterization(**self._uploaded[scene], **camera, **how, sh_degree=degree)
@@ -112,35 +107,33 @@ def why_no_gsplat() -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class _Projected:
-    """K Gaussians of an image, float32, the nearest first. `pixels` (K, 2), inverse covariances `conics` (K, 3) as xx,
-    xy and yy, `reach` (K, 2) pixels to where alpha is ALPHA_MIN, `opacities` (K,), and `features` (K, 4): red, green
-    and blue from 0, and depth in metres."""
+    """K Gaussians of an image, float32, the nearest first."""
 
-    pixels: np.ndarray
-    conics: np.ndarray
-    reach: np.ndarray
-    opacities: np.ndarray
-    features: np.ndarray
+    pixels: np.ndarray  # (K, 2): x and y of their centres
+    conics: np.ndarray  # (K, 3): inverse covariances as xx, xy and yy
+    reach: np.ndarray  # (K, 2): pixels in x and y to where alpha is ALPHA_MIN
+    opacities: np.ndarray  # (K,) 0 to 1
+    features: np.ndarray  # (K, 4): red, green and blue from 0, and depth in metres
 
 
 def rasterised(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) -> tuple[np.ndarray, np.ndarray]:
     """(H, W, 4) float32 sums of red, green, blue and depth in metres along the optical axis, each weighted by alpha,
     before black, and alpha (H, W) float32 itself; `world_to_camera` is (4, 4)."""
-    found = _projected(splats, world_to_camera, camera)
+    gaussians = _projected(splats, world_to_camera, camera)
     sums = np.zeros((camera.height, camera.width, 4), dtype=np.float32)
     alpha = np.zeros((camera.height, camera.width), dtype=np.float32)
-    (lefts, tops) = (found.pixels - found.reach).T
-    (rights, bottoms) = (found.pixels + found.reach).T
+    lefts, tops = (gaussians.pixels - gaussians.reach).T
+    rights, bottoms = (gaussians.pixels + gaussians.reach).T
     for top in range(0, camera.height, _TILE_PX):
         in_rows = np.flatnonzero((tops < top + _TILE_PX) & (bottoms > top))
         for left in range(0, camera.width, _TILE_PX):
             there = in_rows[(lefts[in_rows] < left + _TILE_PX) & (rights[in_rows] > left)]
             tile = slice(top, min(top + _TILE_PX, camera.height)), slice(left, min(left + _TILE_PX, camera.width))
-            sums[tile], alpha[tile] = _composited(found, there, np.mgrid[tile].astype(np.float32) + 0.5)
+            sums[tile], alpha[tile] = _composited(gaussians, there, np.mgrid[tile].astype(np.float32) + 0.5)
     return sums, alpha
 
 
-def _composited(found: _Projected, there: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _composited(gaussians: _Projected, there: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums (h, w, 4) of the features of Gaussians, and their alpha (h, w), at rows and columns `centres` (2, h, w)."""
     rows, columns = centres.reshape(2, -1, 1)
     sums = np.zeros((len(rows), 4), dtype=np.float32)
@@ -148,16 +141,17 @@ def _composited(found: _Projected, there: np.ndarray, centres: np.ndarray) -> tu
     unfinished = np.ones((len(rows), 1), dtype=bool)
     for start in range(0, len(there), _AT_ONCE):
         chosen = there[start : start + _AT_ONCE]
-        dx = columns - found.pixels[chosen, 0]
-        dy = rows - found.pixels[chosen, 1]
-        xx, xy, yy = found.conics[chosen].T
+        dx = columns - gaussians.pixels[chosen, 0]
+        dy = rows - gaussians.pixels[chosen, 1]
+        xx, xy, yy = gaussians.conics[chosen].T
         exponents = -0.5 * (xx * dx * dx + yy * dy * dy) - xy * dx * dy
-        alpha = found.opacities[chosen] * np.exp(np.minimum(exponents, 0))  # of needles, rounding makes some positive
+        exponents = np.minimum(exponents, 0)  # of needles, rounding makes some positive
+        alpha = gaussians.opacities[chosen] * np.exp(exponents)
         alpha = np.where(alpha < np.float32(ALPHA_MIN), 0, np.minimum(alpha, np.float32(ALPHA_MAX)))
         after = left[:, None] * np.cumprod(1 - alpha, axis=1)
         drawn = unfinished & (after > DARK)
         before = np.column_stack([left, after[:, :-1]])
-        sums += np.where(drawn, alpha * before, 0) @ found.features[chosen]
+        sums += np.where(drawn, alpha * before, 0) @ gaussians.features[chosen]
         left = np.where(drawn, after, left[:, None]).min(axis=1)
         unfinished = drawn[:, -1:]
         if not unfinished.any():
@@ -176,13 +170,15 @@ def _projected(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) 
     pixels = camera.focal_px * np.stack([x / z, y / z], axis=1) + [camera.width / 2, camera.height / 2]
     # The columns of each Gaussian's square root of a covariance, in the camera's axes and then in the image.
     roots = turn @ splats.roots
-    limits = [(0.5 + _BEYOND / 2) * side / camera.focal_px for side in (camera.width, camera.height)]
-    slopes = [(along / z).clip(-limit, limit) for along, limit in zip((x, y), limits, strict=True)]
-    across, down = (
-        (camera.focal_px / z)[:, None] * (roots[:, axis] - slope[:, None] * roots[:, 2])
-        for axis, slope in enumerate(slopes)
-    )
-    xx, yy = (np.square(each).sum(axis=1) + BLUR_PX2 for each in (across, down))
+    limit_x = (0.5 + _BEYOND / 2) * camera.width / camera.focal_px
+    limit_y = (0.5 + _BEYOND / 2) * camera.height / camera.focal_px
+    slope_x = (x / z).clip(-limit_x, limit_x)
+    slope_y = (y / z).clip(-limit_y, limit_y)
+    pixels_per_m = (camera.focal_px / z)[:, None]
+    across = pixels_per_m * (roots[:, 0] - slope_x[:, None] * roots[:, 2])
+    down = pixels_per_m * (roots[:, 1] - slope_y[:, None] * roots[:, 2])
+    xx = np.square(across).sum(axis=1) + BLUR_PX2
+    yy = np.square(down).sum(axis=1) + BLUR_PX2
     xy = (across * down).sum(axis=1)
     conics = np.stack([yy, -xy, xx], axis=1) / (xx * yy - xy * xy).clip(1e-10)[:, None]
     reach = np.sqrt(2 * np.log(splats.opacities / ALPHA_MIN) * np.stack([xx, yy])).T
@@ -192,8 +188,8 @@ def _projected(splats: Splats, world_to_camera: np.ndarray, camera: Intrinsics) 
     used = splats.harmonics[seen]
     colours = np.maximum(np.einsum("kb,kbc->kc", basis[:, : used.shape[1]], used) + 0.5, 0)
     features = np.column_stack([colours, z[seen]])
-    kept = (pixels[seen], conics[seen], reach[seen], splats.opacities[seen], features)
-    return _Projected(*(each.astype(np.float32) for each in kept))
+    columns = (pixels[seen], conics[seen], reach[seen], splats.opacities[seen], features)
+    return _Projected(*(column.astype(np.float32) for column in columns))
 
 
 def real_harmonics(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -202,8 +198,8 @@ def real_harmonics(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     return np.stack(
         [
             np.full_like(x, 0.28209479177387814),
-            *(0.4886025119029199 * each for each in (-y, z, -x)),
-            *(1.0925484305920792 * each for each in (x * y, -y * z)),
+            *(-0.4886025119029199 * y, 0.4886025119029199 * z, -0.4886025119029199 * x),
+            *(1.0925484305920792 * (x * y), -1.0925484305920792 * (y * z)),
             0.31539156525252005 * (2 * z * z - x * x - y * y),
             *(-1.0925484305920792 * x * z, 0.5462742152960396 * (x * x - y * y)),
             *(-0.5900435899266435 * y * (3 * x * x - y * y), 2.890611442640554 * x * y * z),

@@ -28,7 +28,7 @@ class Model:
     def size(self) -> tuple[float, float, float]:
         """Width, depth and height in metres."""
         low, high = self.shape.bounds
-        width, depth, height = (float(v) for v in high - low)
+        width, depth, height = map(float, high - low)
         return width, depth, height
 
 
@@ -41,9 +41,9 @@ def draw(kind: str, rng: Generator) -> Model:
     shape = shape.moved(-middle)
     if category in ("bed", "sofa"):  # the top of the mattress or the seat, which is the last box of its shape
         last_box = shape.corners[-6:].reshape(-1, 3)
-        (x0, y0, _) = last_box.min(axis=0)
-        (x1, y1, z1) = last_box.max(axis=0)
-        return Model(category, shape, (float(x0), float(y0), float(x1), float(y1), float(z1)))
+        x0, y0, _ = last_box.min(axis=0).tolist()
+        x1, y1, z1 = last_box.max(axis=0).tolist()
+        return Model(category, shape, (x0, y0, x1, y1, z1))
     width, depth, height = high - low
     return Model(category, shape, (-width / 2, -depth / 2, width / 2, depth / 2, height))
 

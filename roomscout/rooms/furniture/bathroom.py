@@ -3,16 +3,13 @@
 import numpy as np
 from numpy.random import Generator
 
-from roomscout.rooms.furniture.parts import CERAMIC, CHROME, DARK, STEEL, VIVID, legs, pick, tint
+from roomscout.rooms.furniture.parts import CERAMIC, CHROME, DARK, STEEL, VIVID, legs, pick, sizes, tint
 from roomscout.rooms.shapes import Shape, basin, box, ellipsoid, join, lathe, rod
 
 
 def toilet(rng: Generator) -> Shape:
     """Bowl, seat, raised lid and cistern."""
-    w = rng.uniform(0.37, 0.43)
-    d = rng.uniform(0.62, 0.72)
-    h = rng.uniform(0.68, 0.92)
-    seat = rng.uniform(0.4, 0.44)
+    w, d, h, seat = sizes(rng, (0.37, 0.43), (0.62, 0.72), (0.68, 0.92), (0.4, 0.44))
     white = pick(rng, CERAMIC, 4)
     lid = pick(rng, [*CERAMIC, (120, 84, 56)], 4)
     middle = 0.2 + (d - 0.2) / 2
@@ -33,16 +30,15 @@ def toilet(rng: Generator) -> Shape:
 
 def sink(rng: Generator) -> Shape:
     """A washbasin on a pedestal, or a steel one on legs."""
-    w = rng.uniform(0.5, 0.72)
-    d = rng.uniform(0.42, 0.52)
-    h = rng.uniform(0.82, 0.9)
+    w, d, h = sizes(rng, (0.5, 0.72), (0.42, 0.52), (0.82, 0.9))
     steel = rng.random() < 0.35
-    colour = pick(rng, STEEL if steel else CERAMIC, 4)
-    stand = (
-        [legs(0.02, 0.02, w - 0.02, d - 0.02, h - 0.16, 0.04, CHROME)]
-        if steel
-        else [lathe((w / 2, d * 0.42, 0), [(0, 0), (0.14, 0), (0.09, 0.1), (0.08, h - 0.2), (0.14, h - 0.16)], colour)]
-    )
+    palette = STEEL if steel else CERAMIC
+    colour = pick(rng, palette, 4)
+    if steel:
+        stand = legs(0.02, 0.02, w - 0.02, d - 0.02, h - 0.16, 0.04, CHROME)
+    else:
+        profile = [(0, 0), (0.14, 0), (0.09, 0.1), (0.08, h - 0.2), (0.14, h - 0.16)]
+        stand = lathe((w / 2, d * 0.42, 0), profile, colour)
     tap = [
         rod((w / 2, 0.05, h), (w / 2, 0.05, h + 0.2), 0.018, CHROME),
         rod((w / 2, 0.05, h + 0.19), (w / 2, 0.22, h + 0.15), 0.015, CHROME),
@@ -50,14 +46,12 @@ def sink(rng: Generator) -> Shape:
     ]
     bowl = basin((0, 0, h - 0.17), (w, d, h), 0.06, 0.13, colour, tint(colour, 0.78))
     under = box((0.02, 0.02, h - 0.18), (w - 0.02, d - 0.02, h - 0.165), tint(colour, 0.9))
-    return join(*stand, under, bowl, *tap)
+    return join(stand, under, bowl, *tap)
 
 
 def bathtub(rng: Generator) -> Shape:
     """A tub half full of water."""
-    w = rng.uniform(1.3, 1.85)
-    d = rng.uniform(0.68, 0.8)
-    h = rng.uniform(0.52, 0.6)
+    w, d, h = sizes(rng, (1.3, 1.85), (0.68, 0.8), (0.52, 0.6))
     white = pick(rng, CERAMIC, 4)
     return join(
         basin((0, 0, 0), (w, d, h), 0.07, h - 0.12, white, tint(white, 0.86)),
@@ -70,9 +64,7 @@ def bathtub(rng: Generator) -> Shape:
 
 def washer(rng: Generator) -> Shape:
     """A front-loading washing machine."""
-    w = rng.uniform(0.56, 0.63)
-    d = rng.uniform(0.5, 0.62)
-    h = rng.uniform(0.8, 0.98)
+    w, d, h = sizes(rng, (0.56, 0.63), (0.5, 0.62), (0.8, 0.98))
     white = pick(rng, CERAMIC, 4)
     x = w / 2
     z = h * 0.44
@@ -88,8 +80,7 @@ def washer(rng: Generator) -> Shape:
 
 def towel(rng: Generator) -> Shape:
     """A striped towel on a rail."""
-    w = rng.uniform(0.4, 0.65)
-    h = rng.uniform(0.45, 1.0)
+    w, h = sizes(rng, (0.4, 0.65), (0.45, 1.0))
     colour = pick(rng, VIVID)
     stripes = [box((0.05, 0.045, z), (w - 0.05, 0.083, z + 0.04), (240, 240, 236)) for z in (0.1, 0.18)]
     return join(

@@ -15,6 +15,11 @@ DARK = (38, 38, 42)
 CHROME = (196, 200, 206)
 
 
+def sizes(rng: Generator, *ranges: tuple[float, float]) -> list[float]:
+    """A random number from each range, metres."""
+    return [rng.uniform(low, high) for low, high in ranges]
+
+
 def pick(rng: Generator, palette: list[tuple[int, int, int]], spread: float = 12) -> np.ndarray:
     """A random colour of the palette, varied by up to `spread` per channel."""
     return np.clip(np.array(palette[rng.integers(len(palette))]) + rng.uniform(-spread, spread, 3), 8, 250)

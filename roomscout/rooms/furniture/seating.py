@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from numpy.random import Generator
 
-from roomscout.rooms.furniture.parts import CHROME, DARK, FABRIC, PAINT, VIVID, WOOD, front, legs, pick, tint
+from roomscout.rooms.furniture.parts import CHROME, DARK, FABRIC, PAINT, VIVID, WOOD, front, legs, pick, sizes, tint
 from roomscout.rooms.shapes import Shape, box, cushion, ellipsoid, join, lathe, rod
 
 
@@ -15,10 +15,7 @@ def chair(rng: Generator) -> Shape:
 
 
 def _dining_chair(rng: Generator) -> Shape:
-    w = rng.uniform(0.42, 0.5)
-    d = rng.uniform(0.44, 0.52)
-    seat = rng.uniform(0.43, 0.48)
-    top = rng.uniform(0.76, 1.12)
+    w, d, seat, top = sizes(rng, (0.42, 0.5), (0.44, 0.52), (0.43, 0.48), (0.76, 1.12))
     frame = pick(rng, WOOD)
     pad = pick(rng, FABRIC) if rng.random() < 0.5 else tint(frame, 1.1)
     posts = [box((x, 0, seat), (x + 0.04, 0.04, top), frame) for x in (0, w - 0.04)]
@@ -32,9 +29,7 @@ def _dining_chair(rng: Generator) -> Shape:
 
 
 def _office_chair(rng: Generator) -> Shape:
-    seat = rng.uniform(0.45, 0.52)
-    top = rng.uniform(0.86, 1.25)
-    w = rng.uniform(0.48, 0.54)
+    seat, top, w = sizes(rng, (0.45, 0.52), (0.86, 1.25), (0.48, 0.54))
     pad = pick(rng, [*FABRIC, DARK, DARK])
     spokes = []
     for angle in np.radians([45, 135, 225, 315, 90]):
@@ -59,8 +54,7 @@ def _office_chair(rng: Generator) -> Shape:
 
 def stool(rng: Generator) -> Shape:
     """A round seat on four legs, low or at bar height."""
-    r = rng.uniform(0.16, 0.21)
-    h = rng.uniform(0.38, 0.78)
+    r, h = sizes(rng, (0.16, 0.21), (0.38, 0.78))
     wood = pick(rng, WOOD)
     seat = pick(rng, VIVID + WOOD)
     legs = [
@@ -75,10 +69,7 @@ def stool(rng: Generator) -> Shape:
 
 def _seat_furniture(rng: Generator, width: float, seats: int) -> Shape:
     """A sofa or armchair with a cushion per seat. The last box is the seat."""
-    d = rng.uniform(0.8, 0.95)
-    seat = rng.uniform(0.4, 0.46)
-    top = rng.uniform(0.78, 0.92)
-    arm = rng.uniform(0.14, 0.2)
+    d, seat, top, arm = sizes(rng, (0.8, 0.95), (0.4, 0.46), (0.78, 0.92), (0.14, 0.2))
     colour = pick(rng, FABRIC)
     dark = tint(colour, 0.72)
     light = tint(colour, 1.12)
@@ -113,21 +104,16 @@ def armchair(rng: Generator) -> Shape:
 
 def table(rng: Generator) -> Shape:
     """A dining table."""
-    w = rng.uniform(0.8, 2.1)
-    d = rng.uniform(0.75, 1.0)
-    h = rng.uniform(0.72, 0.78)
-    return _plain_table(rng, w, d, h)
+    return _plain_table(rng, (0.8, 2.1), (0.75, 1.0), (0.72, 0.78))
 
 
 def coffee_table(rng: Generator) -> Shape:
     """A low table."""
-    w = rng.uniform(0.7, 1.4)
-    d = rng.uniform(0.45, 0.7)
-    h = rng.uniform(0.36, 0.46)
-    return _plain_table(rng, w, d, h)
+    return _plain_table(rng, (0.7, 1.4), (0.45, 0.7), (0.36, 0.46))
 
 
-def _plain_table(rng: Generator, w: float, d: float, h: float) -> Shape:
+def _plain_table(rng: Generator, *ranges: tuple[float, float]) -> Shape:
+    w, d, h = sizes(rng, *ranges)
     top = pick(rng, WOOD + PAINT[:1])
     frame = pick(rng, WOOD)
     apron = box((0.06, 0.06, h - 0.12), (w - 0.06, d - 0.06, h - 0.04), tint(frame, 0.9))
@@ -138,9 +124,7 @@ def _plain_table(rng: Generator, w: float, d: float, h: float) -> Shape:
 
 def desk(rng: Generator) -> Shape:
     """A writing desk with drawers on one side."""
-    w = rng.uniform(0.95, 2.0)
-    d = rng.uniform(0.55, 0.8)
-    h = rng.uniform(0.71, 0.77)
+    w, d, h = sizes(rng, (0.95, 2.0), (0.55, 0.8), (0.71, 0.77))
     top = pick(rng, WOOD + PAINT[:2])
     body = tint(top, 0.85)
     drawer = tint(top, 1.05)
@@ -158,10 +142,7 @@ def desk(rng: Generator) -> Shape:
 
 def bed(rng: Generator) -> Shape:
     """A made bed with its head at the back. The last box is the mattress."""
-    w = rng.uniform(0.8, 1.9)
-    d = rng.uniform(1.65, 2.2)
-    h = rng.uniform(0.42, 0.54)
-    head = rng.uniform(0.85, 1.15)
+    w, d, h, head = sizes(rng, (0.8, 1.9), (1.65, 2.2), (0.42, 0.54), (0.85, 1.15))
     wood = pick(rng, WOOD)
     blanket = pick(rng, FABRIC + VIVID[:3])
     sheet = (238, 236, 230)
@@ -179,7 +160,5 @@ def bed(rng: Generator) -> Shape:
 
 def pillow(rng: Generator) -> Shape:
     """A tilted pillow, as if it leaned on something behind it."""
-    w = rng.uniform(0.32, 0.46)
-    d = rng.uniform(0.28, 0.4)
-    h = rng.uniform(0.12, 0.17)
+    w, d, h = sizes(rng, (0.32, 0.46), (0.28, 0.4), (0.12, 0.17))
     return cushion((0, 0, 0), (w, d, h), pick(rng, VIVID + FABRIC[:4])).turned(rng.uniform(25, 60), "x")

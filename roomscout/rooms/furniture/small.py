@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.random import Generator
 
-from roomscout.rooms.furniture.parts import CHROME, DARK, VIVID, WOOD, pick, tint
+from roomscout.rooms.furniture.parts import CHROME, DARK, VIVID, WOOD, pick, sizes, tint
 from roomscout.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
 
 
@@ -70,15 +70,12 @@ def _lamp(rng: Generator, h: float, r: float) -> Shape:
 
 def plant(rng: Generator) -> Shape:
     """A potted plant, knee-high to shoulder-high."""
-    h = rng.uniform(0.45, 1.65)
-    pot_h = rng.uniform(0.2, 0.34)
-    r = rng.uniform(0.22, 0.34)
+    h, pot_h, r = sizes(rng, (0.45, 1.65), (0.2, 0.34), (0.22, 0.34))
     pot = pick(rng, [(178, 92, 58), (230, 228, 222), (70, 74, 84)])
     green = pick(rng, [(50, 130, 52), (84, 150, 60), (34, 104, 62)])
+    profile = [(0, 0), (0.12, 0), (0.17, pot_h), (0.15, pot_h), (0.14, pot_h - 0.03), (0, pot_h - 0.03)]
     parts = [
-        lathe(
-            (0, 0, 0), [(0, 0), (0.12, 0), (0.17, pot_h), (0.15, pot_h), (0.14, pot_h - 0.03), (0, pot_h - 0.03)], pot
-        ),
+        lathe((0, 0, 0), profile, pot),
         rod((0, 0, pot_h - 0.04), (0, 0, h - 0.2), 0.018, (94, 72, 44), sides=6),
     ]
     crown = h - pot_h
@@ -95,29 +92,23 @@ def plant(rng: Generator) -> Shape:
 
 def trash_can(rng: Generator) -> Shape:
     """An open bin with crumpled paper in it."""
-    r = rng.uniform(0.12, 0.2)
-    h = rng.uniform(0.26, 0.6)
+    r, h = sizes(rng, (0.12, 0.2), (0.26, 0.6))
     colour = pick(rng, [(80, 84, 90), (60, 120, 190), (170, 174, 178), (50, 130, 80)])
     paper = [
         ellipsoid((0.4 * r * c, 0.4 * r * s, h - 0.07), (0.05, 0.045, 0.04), (238, 238, 232), 6)
         for c, s in ((1, 0), (-0.6, 0.8), (-0.4, -0.8))
     ]
+    inside = [(0.97 * r, 0), (r, 0), (r, 0.03), (0.92 * r, 0.03), (0.72 * r, 0.05 - h), (0, 0.05 - h)]
     return join(
         lathe((0, 0, 0), [(0, 0), (0.78 * r, 0), (0.97 * r, h - 0.03)], colour),
-        lathe(
-            (0, 0, h - 0.03),
-            [(0.97 * r, 0), (r, 0), (r, 0.03), (0.92 * r, 0.03), (0.72 * r, 0.05 - h), (0, 0.05 - h)],
-            tint(colour, 0.6),
-        ),
+        lathe((0, 0, h - 0.03), inside, tint(colour, 0.6)),
         *paper,
     )
 
 
 def backpack(rng: Generator) -> Shape:
     """A bag with a front pocket and straps."""
-    w = rng.uniform(0.3, 0.36)
-    d = rng.uniform(0.17, 0.21)
-    h = rng.uniform(0.36, 0.56)
+    w, d, h = sizes(rng, (0.3, 0.36), (0.17, 0.21), (0.36, 0.56))
     colour = pick(rng, VIVID)
     dark = tint(colour, 0.5)
     light = tint(colour, 1.2)
@@ -145,14 +136,10 @@ def backpack(rng: Generator) -> Shape:
 
 def suitcase(rng: Generator) -> Shape:
     """A ribbed suitcase on wheels with its handle extended."""
-    w = rng.uniform(0.38, 0.5)
-    d = rng.uniform(0.22, 0.28)
-    h = rng.uniform(0.44, 0.72)
+    w, d, h = sizes(rng, (0.38, 0.5), (0.22, 0.28), (0.44, 0.72))
     colour = pick(rng, [*VIVID, DARK])
-    ribs = [
-        box((x * w - 0.012, d, 0.1), (x * w + 0.012, d + 0.012, 0.02 + h), tint(colour, 0.7))
-        for x in (0.15, 0.38, 0.62, 0.85)
-    ]
+    rib = tint(colour, 0.7)
+    ribs = [box((x * w - 0.012, d, 0.1), (x * w + 0.012, d + 0.012, 0.02 + h), rib) for x in (0.15, 0.38, 0.62, 0.85)]
     wheels = [ellipsoid((x, y, 0.03), (0.03, 0.03, 0.03), DARK, 8) for x in (0.05, w - 0.05) for y in (0.05, d - 0.05)]
     poles = [box((x, 0.02, h), (x + 0.02, 0.04, h + 0.34), CHROME) for x in (w * 0.3, w * 0.7 - 0.02)]
     return join(
@@ -166,9 +153,7 @@ def suitcase(rng: Generator) -> Shape:
 
 def cardboard_box(rng: Generator) -> Shape:
     """A taped box with a label."""
-    w = rng.uniform(0.26, 0.72)
-    d = rng.uniform(0.25, 0.5)
-    h = rng.uniform(0.22, 0.5)
+    w, d, h = sizes(rng, (0.26, 0.72), (0.25, 0.5), (0.22, 0.5))
     brown = pick(rng, [(186, 142, 92), (172, 126, 78), (200, 158, 108)], 8)
     tape = (226, 206, 160)
     return join(

@@ -17,6 +17,7 @@ from roomscout.rooms.furniture.parts import (
     front,
     legs,
     pick,
+    sizes,
     tint,
 )
 from roomscout.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
@@ -24,9 +25,7 @@ from roomscout.rooms.shapes import Shape, box, ellipsoid, join, lathe, rod
 
 def nightstand(rng: Generator) -> Shape:
     """A nightstand with two drawers and round knobs."""
-    w = rng.uniform(0.38, 0.52)
-    d = rng.uniform(0.34, 0.42)
-    h = rng.uniform(0.4, 0.68)
+    w, d, h = sizes(rng, (0.38, 0.52), (0.34, 0.42), (0.4, 0.68))
     colour = pick(rng, WOOD)
     z = np.linspace(0.08, h - 0.03, 3)
     drawers = [front(0, w, d, a, b, tint(colour, 1.15), "knob") for a, b in itertools.pairwise(z)]
@@ -42,13 +41,12 @@ def wardrobe(rng: Generator) -> Shape:
     """A wardrobe with two or three tall doors and upright handles."""
     doors = int(rng.integers(2, 4))
     w = doors * rng.uniform(0.42, 0.55)
-    d = rng.uniform(0.52, 0.62)
-    h = rng.uniform(1.5, 2.25)
+    d, h = sizes(rng, (0.52, 0.62), (1.5, 2.25))
     colour = pick(rng, WOOD + PAINT[:2])
     x = np.linspace(0.02, w - 0.02, doors + 1)
+    sides = ("right", "left")  # of the handles
     leaves = [
-        front(a, b, d, 0.1, h - 0.06, tint(colour, 1.1), "right" if i % 2 == 0 else "left")
-        for i, (a, b) in enumerate(itertools.pairwise(x))
+        front(a, b, d, 0.1, h - 0.06, tint(colour, 1.1), sides[i % 2]) for i, (a, b) in enumerate(itertools.pairwise(x))
     ]
     crown = box((-0.02, 0, h - 0.06), (w + 0.02, d + 0.03, h), tint(colour, 0.8))
     return join(box((0, 0, 0), (w, d, h - 0.05), tint(colour, 0.7)), crown, *leaves)
@@ -58,8 +56,7 @@ def cabinet(rng: Generator) -> Shape:
     """A waist-high row of doors."""
     doors = int(rng.integers(2, 5))
     w = doors * rng.uniform(0.36, 0.54)
-    d = rng.uniform(0.4, 0.5)
-    h = rng.uniform(0.75, 0.95)
+    d, h = sizes(rng, (0.4, 0.5), (0.75, 0.95))
     return _sideboard(rng, doors, w, d, h)
 
 
@@ -84,9 +81,7 @@ def _sideboard(rng: Generator, doors: int, w: float, d: float, h: float) -> Shap
 
 def bookshelf(rng: Generator) -> Shape:
     """Open shelves with books."""
-    w = rng.uniform(0.7, 1.2)
-    d = rng.uniform(0.26, 0.34)
-    h = rng.uniform(0.95, 2.2)
+    w, d, h = sizes(rng, (0.7, 1.2), (0.26, 0.34), (0.95, 2.2))
     wood = pick(rng, WOOD + PAINT[:1])
     shelves = np.linspace(0.06, h - 0.02, round(h / 0.36) + 1)
     parts = [
@@ -95,10 +90,8 @@ def bookshelf(rng: Generator) -> Shape:
         box((0, 0, 0), (w, 0.015, h), tint(wood, 0.6)),
     ]
     for low, high in itertools.pairwise(shelves):
-        parts += [
-            box((0.03, 0.01, low - 0.025), (w - 0.03, d - 0.005, low), wood),
-            *_books(rng, w, d, low, high - 0.03),
-        ]
+        parts.append(box((0.03, 0.01, low - 0.025), (w - 0.03, d - 0.005, low), wood))
+        parts += _books(rng, w, d, low, high - 0.03)
     return join(*parts, box((0.0, 0, h - 0.03), (w, d, h), wood))
 
 
@@ -117,9 +110,7 @@ def _books(rng: Generator, w: float, d: float, low: float, high: float) -> list[
 
 def refrigerator(rng: Generator) -> Shape:
     """A refrigerator with two doors and upright handles."""
-    w = rng.uniform(0.58, 0.82)
-    d = rng.uniform(0.6, 0.7)
-    h = rng.uniform(1.2, 2.0)
+    w, d, h = sizes(rng, (0.58, 0.82), (0.6, 0.7), (1.2, 2.0))
     colour = pick(rng, STEEL + CERAMIC)
     split = h * rng.uniform(0.6, 0.7)
     doors = [
@@ -136,9 +127,7 @@ def refrigerator(rng: Generator) -> Shape:
 
 def stove(rng: Generator) -> Shape:
     """A stove with four burners above an oven."""
-    w = rng.uniform(0.56, 0.76)
-    d = rng.uniform(0.58, 0.64)
-    h = rng.uniform(0.86, 0.93)
+    w, d, h = sizes(rng, (0.56, 0.76), (0.58, 0.64), (0.86, 0.93))
     colour = pick(rng, CERAMIC + STEEL + [(60, 60, 64)])
     burners = [
         lathe((x * w, y * d, h), [(r, 0), (r, 0.012), (r - 0.03, 0.012), (r - 0.03, 0)], (20, 20, 22), 12)
@@ -165,9 +154,7 @@ def stove(rng: Generator) -> Shape:
 
 def microwave(rng: Generator) -> Shape:
     """A microwave with a dark window beside its buttons."""
-    w = rng.uniform(0.4, 0.58)
-    d = rng.uniform(0.3, 0.38)
-    h = rng.uniform(0.26, 0.31)
+    w, d, h = sizes(rng, (0.4, 0.58), (0.3, 0.38), (0.26, 0.31))
     colour = pick(rng, STEEL + CERAMIC)
     buttons = [
         box((w - 0.09 + 0.03 * i, d, 0.06 + 0.04 * j), (w - 0.07 + 0.03 * i, d + 0.006, 0.085 + 0.04 * j), (90, 90, 96))

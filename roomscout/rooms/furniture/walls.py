@@ -5,14 +5,13 @@ import itertools
 import numpy as np
 from numpy.random import Generator
 
-from roomscout.rooms.furniture.parts import CERAMIC, CHROME, DARK, PAINT, VIVID, WOOD, pick, tint
+from roomscout.rooms.furniture.parts import CERAMIC, CHROME, DARK, PAINT, VIVID, WOOD, pick, sizes, tint
 from roomscout.rooms.shapes import Colour, Shape, box, join, quads, rod
 
 
 def door(rng: Generator) -> Shape:
     """A closed door in its frame."""
-    w = rng.uniform(0.78, 0.98)
-    h = rng.uniform(1.98, 2.12)
+    w, h = sizes(rng, (0.78, 0.98), (1.98, 2.12))
     leaf = pick(rng, [*WOOD, (226, 222, 214), (94, 112, 128)])
     frame = pick(rng, WOOD[3:4] + PAINT[:1])
     panels = [
@@ -32,8 +31,7 @@ def door(rng: Generator) -> Shape:
 
 def window(rng: Generator) -> Shape:
     """A window that shows sky and grass."""
-    w = rng.uniform(0.6, 2.2)
-    h = rng.uniform(0.8, 1.3)
+    w, h = sizes(rng, (0.6, 2.2), (0.8, 1.3))
     frame = pick(rng, [(246, 246, 244), (120, 84, 56), (200, 202, 206)], 6)
     columns = max(round(w / 0.6), 1)
     bars = [box((x - 0.025, 0, 0), (x + 0.025, 0.07, h), frame) for x in np.linspace(0.025, w - 0.025, columns + 1)]
@@ -47,8 +45,7 @@ def window(rng: Generator) -> Shape:
 
 def heater(rng: Generator) -> Shape:
     """A ribbed radiator."""
-    w = rng.uniform(0.5, 1.6)
-    h = rng.uniform(0.5, 0.62)
+    w, h = sizes(rng, (0.5, 1.6), (0.5, 0.62))
     white = pick(rng, CERAMIC, 4)
     ribs = max(int(w / 0.08), 6)
     x = np.linspace(0, w, ribs + 1)
@@ -60,8 +57,7 @@ def heater(rng: Generator) -> Shape:
 
 def picture(rng: Generator) -> Shape:
     """A framed landscape."""
-    w = rng.uniform(0.32, 1.1)
-    h = rng.uniform(0.36, 0.8)
+    w, h = sizes(rng, (0.32, 1.1), (0.36, 0.8))
     frame = pick(rng, [*WOOD[:1], DARK, (206, 170, 80)])
     sky = pick(rng, VIVID)
     hill = pick(rng, VIVID)
@@ -89,8 +85,7 @@ def picture(rng: Generator) -> Shape:
 
 def whiteboard(rng: Generator) -> Shape:
     """A whiteboard with writing, a tray and pens."""
-    w = rng.uniform(1.0, 2.4)
-    h = rng.uniform(0.8, 1.2)
+    w, h = sizes(rng, (1.0, 2.4), (0.8, 1.2))
     ink = [(30, 60, 170), (190, 40, 40), (30, 120, 60)]
     lines = [
         box((w * rng.uniform(0.4, 0.65), 0.03, z), (w - 0.12, 0.036, z + 0.02), ink[i % 3])
@@ -111,8 +106,7 @@ def whiteboard(rng: Generator) -> Shape:
 
 def mirror(rng: Generator) -> Shape:
     """An oval mirror."""
-    w = rng.uniform(0.4, 0.65)
-    h = rng.uniform(0.5, 1.15)
+    w, h = sizes(rng, (0.4, 0.65), (0.5, 1.15))
     frame = pick(rng, [(206, 170, 80), WOOD[3], CHROME])
     oval = np.array([w / 2, 1, h / 2])
 
