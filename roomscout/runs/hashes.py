@@ -5,11 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from roomscout.base.record import Record
+from roomscout.runs.conditions import SHORT as SHORT
 from roomscout.runs.conditions import hash_of
 from roomscout.runs.records import RunFacts
-
-SHORT = 12
-"""The digits of a hash that texts have; JSON files have all 64."""
 
 
 @dataclass(frozen=True, kw_only=True)
