@@ -275,8 +275,8 @@ class TestTell:
         ("changes", "warned"),
         [
             ({"tell": "pose"}, None),
-            ({"tell": "pose extent"}, "The prompts told the room's extent, which nearly gives away room_size"),
-            ({"tell": "pose", "see": "map plan"}, "The prompts told the room's extent in the plan of each turn"),
+            ({"tell": "pose extent"}, "The model was told the room's extent, which nearly gives away room_size"),
+            ({"tell": "pose", "see": "map plan"}, "The model was told the room's extent, which nearly gives away"),
         ],
     )
     def test_a_score_of_room_sizes_is_marked_if_the_extent_was_told(
