@@ -92,7 +92,7 @@ def test_answers_are_scored_officially_and_scenes_without_enough_frames_fail(fol
     assert [row["score"] for row in rows] == [0, 1, 0, 1, 0, 0, 0, 0]
     assert [row["status"] for row in rows] == ["exhausted", "answered"] * 2 + ["failed"] * 4
     assert rows[1]["answer"] == "B" and {row["failed_part"] for row in rows[4:]} == {"video"}
-    assert "short.mp4 has 3 frames, fewer than --frames 4" in rows[4]["error"]
+    assert "short.mp4 has 3 frames, fewer than the 4 to show" in rows[4]["error"]
     assert rows[6]["error"].startswith(f"there is no {data / 'videos' / 'scannet' / 'absent.mp4'}")
     reader = RunReader(folder)
     assert not any(each.changed or each.note for each in rescored(reader, reparsed(reader, parser_of(reader, False))))
@@ -153,8 +153,9 @@ def test_samples_and_folders_of_frames(data: Path, tmp_path: Path):
 
 def test_without_any_video_a_run_does_not_begin(data: Path, tmp_path: Path):
     config = config_of(data, tmp_path, scenes=["absent"])
-    with pytest.raises(VideoNotFound, match=r"there is no .*absent\.mp4: --videos takes the folder of"):
+    with pytest.raises(VideoNotFound, match=r"there is no .*absent\.mp4: name the folder of") as refused:
         run_settings(config, policy=replying([]))
+    assert refused.value.setting == "videos"
     assert not list(tmp_path.iterdir())
 
 
