@@ -371,11 +371,8 @@ class Pose(AnswerKind):
     read_truth = Point.read_truth
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
-        if _numbers(truth, (5, 6)):
-            return None
-        return (
-            "not x, y, z, heading and pitch, such as 1.5, -2, 1.5, 90, 0, perhaps with the metres of the shortest path"
-        )
+        wrong = "not x, y, z, heading and pitch, such as 1.5, -2, 1.5, 90, 0, perhaps with the shortest path's metres"
+        return None if _numbers(truth, (5, 6)) else wrong
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         return "here"

@@ -190,24 +190,20 @@ class Benchmark:
     """Instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json, .csv,
     .parquet), and the scans, which need no scan root. Raises QuestionError."""
     make_scans: Callable[[Iterable[tuple[str, str]]], None] | None = None
-    """Makes the scans of these scenes (dataset and name) there, if they are made rather than given. A run calls it for
-    what it asks about, once its model can be asked. Raises QuestionError."""
-    make_pictures: Callable[[Iterable[tuple[str, str]]], None] | None = None
-    """Makes the pictures of the questions about these scenes likewise."""
+    """Makes the scans of these scenes (dataset and name), if they are not given. A run calls it for what it asks about,
+    once its model can be asked. Raises QuestionError, as `make_pictures` does."""
+    make_pictures: Callable[[Iterable[tuple[str, str]]], None] | None = None  # likewise, of questions about scenes
     questions_from: Origin | None = None  # where the questions come from
     scans_from: Mapping[str, Origin] = field(default_factory=dict)  # where the scans come from, by dataset
     aggregate: Aggregate = mean_over_tasks  # combines scores
-    label: str = ""
-    """The word for what `aggregate` returns: with "overall", the mean over seven tasks is "overall_7_task"."""
+    label: str = ""  # the word for what that returns: with "overall", a mean over seven tasks is "overall_7_task"
     summed_last: tuple[str, ...] = ()  # tasks whose means come last in the sum, in their order
     datasets: tuple[str, ...] = ()
     """All datasets of a fixed set of questions, in the order of tables. An overall over only some of them, or over
     another number of questions than in `sizes`, is then partial, and its label says so. If empty, labels do not."""
-    scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Paths below the root of datasets, beside those that `roomscout.data.scans` knows."""
+    scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by dataset, see `roomscout.data.scans`
     rescans: Mapping[str, str] = field(default_factory=lambda: {"scannet": SCANNET_ROOM})
-    """By dataset in which a room may have several scans: a regular expression of their names, whose first group names
-    the room."""
+    """By dataset with several scans of a room: a regular expression of their names, whose first group is the room."""
     references: tuple[Reference, ...] = ()  # published scores
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The numbers of questions that published scores cover, by label; an overall over another number is partial."""
@@ -215,9 +211,8 @@ class Benchmark:
     frequent_answers: FrequentAnswers | None = None
     """Those of a training split, for the baseline of always giving the most frequent answer. If None, a run counts the
     answers in other scenes of its own question file instead."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Questions by type. With `scenes` and `hashes`, tells a file with all of its own rows from other questions in its
-    types; see `roomscout.data.sources`."""
+    # The next three tell a file with all of its own rows from other questions, see `roomscout.data.sources`.
+    counts: Mapping[str, int] = field(default_factory=dict)  # questions by type
     scenes: Mapping[str, int] = field(default_factory=dict)  # their number by dataset
     hashes: frozenset[str] = frozenset()  # of its rows, see `roomscout.data.sources.content_hash`
     scored_as: str = ""  # for other questions than its own: the title of the benchmark whose rules score them

@@ -70,9 +70,7 @@ class ObjectBox:
             points = np.unique((signs * self.size) @ np.array(self.axes)[:, :2] + self.center[:2], axis=0)
             hull = ConvexHull(points, qhull_options="QJ")  # also if it is flat
             return tuple((float(x), float(y)) for x, y in points[hull.vertices])
-        yaw = math.radians(self.yaw_deg)
-        cos = math.cos(yaw)
-        sin = math.sin(yaw)
+        (cos, sin, _), *_ = self.directions
         half_x = self.size[0] / 2
         half_y = self.size[1] / 2
         corners = ((-half_x, -half_y), (half_x, -half_y), (half_x, half_y), (-half_x, half_y))

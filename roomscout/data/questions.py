@@ -117,16 +117,11 @@ def load_questions(
     `source` is a .jsonl, .json, .csv, .tsv or .parquet file with the benchmark's columns (ignores others), or None for
     the benchmark's own source. The default benchmark is VSI-Bench. Questions must pass all filters; an empty filter
     passes everything. Leaves out the types that the benchmark excludes unless `question_types` names them or the row is
-    AS_GIVEN. Returns the first `num_questions` of the remaining questions.
-
-    The columns `id` and `options` are optional: the id defaults to the row number, the options to none. The type of a
-    row that declares its kind of answer in the columns `answer_kind` and `unit` may be any name. Messages count rows
-    from 1: lines in a .jsonl file, else records without the header.
+    AS_GIVEN. The id defaults to the row number, the options to none. The type of a row that declares its kind of answer
+    in the columns `answer_kind` and `unit` may be any name.
 
     Raises QuestionError if the source cannot be read, a filter value does not occur in it, no question remains, or rows
-    are bad (missing column, unknown type, duplicate id, empty question, options or ground truth that do not fit the
-    type). One message lists the bad rows.
-    """
+    are bad. One message lists the bad rows, counted from 1: lines in a .jsonl file, else records without the header."""
     return list(select_questions(source and Path(source), benchmark or find_benchmark(DEFAULT), **filters).questions)
 
 
@@ -193,8 +188,7 @@ class Selection(NamedTuple):
 
 
 def select_questions(path: Path | None, benchmark: Benchmark, **filters: Unpack[Filters]) -> Selection:
-    """The questions of a file, or with None of the benchmark's own source, that pass the filters; raises
-    QuestionError."""
+    """The questions of a file, or with None of the benchmark's own source, as `load_questions` returns them."""
     source = QuestionSource.read(path, benchmark)
     return Selection(source.choose(benchmark, **filters), source)
 
@@ -204,9 +198,8 @@ def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Select
     `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`."""
     if settings["ply"] is not None and settings["question"] is not None:
         scene = Path(settings["ply"]).stem
-        own = ("options", "ground_truth")
-        values = {name: settings[name] for name in own}
-        return Selection.all_of([ask_one(settings["question"], scene, **values, benchmark=benchmark)])
+        own = {name: settings[name] for name in ("options", "ground_truth")}
+        return Selection.all_of([ask_one(settings["question"], scene, **own, benchmark=benchmark)])
     filters: Any = {name: settings[name] for name in Filters.__annotations__}
     path = settings["questions"]
     file = None if path is None else Path(path)
@@ -241,8 +234,8 @@ def ask_one(
     with at(setting="ground_truth"):
         scored = with_truth(unscored, ground_truth, choices)
     if str(scored.ground_truth).upper() != ground_truth.strip().upper():
-        what = "option " if choices.lettered else ""
-        logger.info("Ground truth %r is %s%s", ground_truth, what, scored.ground_truth)
+        option = "option " if choices.lettered else ""
+        logger.info("Ground truth %r is %s%s", ground_truth, option, scored.ground_truth)
     return scored
 
 

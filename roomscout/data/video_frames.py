@@ -233,8 +233,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
         import av
     try:
         with path.open("rb") as file:
-            if why := not_fetched(file.read(1024)):
-                raise VideoError(f"{path} {why}")
+            if pointer := not_fetched(file.read(1024)):
+                raise VideoError(f"{path} {pointer}")
         with av.open(str(path), options={"format_whitelist": CONTAINERS}) as video:
             covers = av.stream.Disposition.attached_pic
             streams = [stream for stream in video.streams.video if not stream.disposition & covers]

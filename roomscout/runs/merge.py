@@ -223,11 +223,8 @@ def require_one_whole(parts: Sequence[FoundPart]) -> None:
 def what_is_missing(parts: Sequence[FoundPart]) -> str:
     """The missing parts and unfinished questions in words; empty if there are none."""
     of = parts[0].part.of
-    absent = sorted(set(range(1, of + 1)) - {part.part.number for part in parts})
-    words = []
-    if absent:
-        which = f"part {absent[0]}" if len(absent) == 1 else f"parts {', '.join(map(str, absent))}"
-        words.append(f"{which} of {of} missing")
+    absent = [str(number) for number in sorted(set(range(1, of + 1)) - {part.part.number for part in parts})]
+    words = [f"part{'s' * (len(absent) > 1)} {', '.join(absent)} of {of} missing"] if absent else []
     words += [
         f"{part.folder} ({part.part}) has {part.unfinished} unfinished questions" for part in parts if part.unfinished
     ]

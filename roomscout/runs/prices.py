@@ -54,22 +54,19 @@ def read_price(path: Path, model: str) -> Price:
     try:
         prices = _PRICES.validate_python(read_yaml(path))
     except OSError as error:
-        why = f"{path} cannot be read ({error.strerror or error}): name a YAML file"
-        raise SettingError(why, setting="prices") from None
+        why = f"cannot be read ({error.strerror or error}): name a YAML file"
     except ValidationError as error:
-        why = f"{path}: {reasons(error)}; write each model as MODEL: {EXAMPLE}"
-        raise SettingError(why, setting="prices") from None
+        why = f"has other keys or values: {reasons(error)}; write each model as MODEL: {EXAMPLE}"
     except ValueError as error:
-        raise SettingError(f"{path} cannot be read as YAML: {error}", setting="prices") from None
-    name = Path(model).name if Path(model).is_absolute() else model
-    if name not in prices:
-        raise SettingError(
-            f"{path} has no price of {name}, as the run calls its model, only of {', '.join(prices)}: "
-            f'add "{name}: {EXAMPLE}", with its prices per million tokens',
-            setting="prices",
-        )
-    of_model = prices[name]
-    return Price(name, of_model["input"], of_model["output"], of_model.get("cached_input", of_model["input"]))
+        why = f"cannot be read as YAML: {error}"
+    else:
+        name = Path(model).name if Path(model).is_absolute() else model
+        if name in prices:
+            price = prices[name]
+            return Price(name, price["input"], price["output"], price.get("cached_input", price["input"]))
+        why = f"has no price of {name}, as the run calls its model, only of {', '.join(prices)}: add "
+        why += f'"{name}: {EXAMPLE}", with its prices per million tokens'
+    raise SettingError(f"{path} {why}", setting="prices")
 
 
 def in_money(amount: float) -> str:

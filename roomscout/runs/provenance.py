@@ -21,7 +21,7 @@ def current_versions(model_revision: str | None = None) -> Versions:
     """The versions that this process runs."""
     return Versions(
         git_revision=git_revision(),
-        packages=package_versions(),
+        packages={"roomscout": __version__} | {name: _version(name) for name in PACKAGES},
         python=platform.python_version(),
         model_revision=model_revision,
     )
@@ -56,11 +56,6 @@ def _installed_revision() -> str | None:
     except metadata.PackageNotFoundError:
         return None
     return json.loads(origin or "{}").get("vcs_info", {}).get("commit_id")
-
-
-def package_versions() -> dict[str, str | None]:
-    """Version by package, RoomScout's own first; None if it is not installed."""
-    return {"roomscout": __version__} | {name: _version(name) for name in PACKAGES}
 
 
 def _version(name: str) -> str | None:

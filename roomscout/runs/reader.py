@@ -180,8 +180,12 @@ class RunReader:
     def turns(self, episode: EpisodeId) -> list[Turn]:
         """An episode's finished turns; empty if it has not begun."""
         folder = self.folder / str(episode)
-        turns = self._records(journal_path(self.folder, episode), Turn)
-        return [replace(turn, shots=_saved(turn, folder)) for turn in turns]
+        turns = []
+        for turn in self._records(journal_path(self.folder, episode), Turn):
+            names = (VIEW, *turn.see)
+            shots = tuple(SavedShot(name, folder / image_name(turn.turn, name)) for name in names)
+            turns.append(replace(turn, shots=shots))
+        return turns
 
     def scan(self, episode: EpisodeId) -> ScanRecord | None:
         """The scan recorded with an episode's turn 0; None if it has not begun or no scan was recorded."""
@@ -227,10 +231,6 @@ class RunReader:
 def journal_path(run: Path, episode: EpisodeId) -> Path:
     """The file of an episode's turns."""
     return run / str(episode) / "turns.jsonl"
-
-
-def _saved(turn: Turn, folder: Path) -> tuple[SavedShot, ...]:
-    return tuple(SavedShot(name, folder / image_name(turn.turn, name)) for name in (VIEW, *turn.see))
 
 
 def run_folders(log_root: Path) -> list[Path]:

@@ -120,6 +120,12 @@ class SightGroup(Record):
     below_full: int
     percent: float
 
+    @classmethod
+    def of(cls, scores: Sequence[float]) -> "SightGroup":
+        """The group of answers with these scores."""
+        below = sum(score < 1 for score in scores)
+        return cls(answers=len(scores), below_full=below, percent=round(100 * mean(scores), 2))
+
 
 @dataclass(frozen=True, kw_only=True)
 class SightSplit(Record):
@@ -148,17 +154,9 @@ def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> Sight
         enough_pixels=seen[0][1].enough,
         surface_percent=round(100 * mean(surfaces), 2),
         types={
-            name: {verdict: _group(scores) for verdict, scores in groups.items() if scores}
+            name: {verdict: SightGroup.of(scores) for verdict, scores in groups.items() if scores}
             for name, groups in by_type.items()
         },
-    )
-
-
-def _group(scores: Sequence[float]) -> SightGroup:
-    return SightGroup(
-        answers=len(scores),
-        below_full=sum(score < 1 for score in scores),
-        percent=round(100 * mean(scores), 2),
     )
 
 
