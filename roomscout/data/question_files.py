@@ -86,8 +86,7 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    before = constants.HF_HUB_OFFLINE
-    datasets_before = config.HF_HUB_OFFLINE
+    before = (constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE)
     # The base of the errors of huggingface_hub's HTTP client: httpx before version 2, httpx2 since.
     no_answer: type[BaseException] = HfHubHTTPError.__mro__[1]
     try:
@@ -100,8 +99,7 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE = before
-        config.HF_HUB_OFFLINE = datasets_before
+        constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
 
 
 def file_rows(

@@ -65,17 +65,6 @@ class ScoresByTurn:
         return len(self.scores) - 1 - stable
 
 
-def scores_by_turn(rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedByTurn]) -> list[ScoresByTurn]:
-    """The scores of all answers that have one, turn by turn; without answers whose forced ones await a judge."""
-    answers = []
-    for row in rows:
-        all_scores = [*forced[row.episode].scores, row.score]
-        scores = tuple(score for score in all_scores if score is not None)
-        if len(scores) == len(all_scores):
-            answers.append(ScoresByTurn(row, scores))
-    return answers
-
-
 @dataclass(frozen=True, kw_only=True)
 class AtTurn(Record):
     """The scores if the answers after this turn were the last; the last turn has the scores of the run."""
@@ -122,7 +111,12 @@ def anytime(
     rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedByTurn], benchmark: Benchmark, facts: RunFacts
 ) -> Anytime | None:
     """What the answers after each turn of a run say; None if nothing is scored."""
-    answers = scores_by_turn(rows, forced)
+    answers = []
+    for row in rows:
+        all_scores = [*forced[row.episode].scores, row.score]
+        scores = tuple(score for score in all_scores if score is not None)
+        if len(scores) == len(all_scores):  # else forced answers await a judge
+            answers.append(ScoresByTurn(row, scores))
     if not answers:
         return None
     above = [answer for answer in answers if answer.final > 0]

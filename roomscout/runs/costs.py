@@ -198,14 +198,13 @@ def by_task(answers: Iterable[tuple[str, AnswerCost]]) -> dict[str, TaskCost]:
     by_name: dict[str, list[AnswerCost]] = {}
     for task, cost in answers:
         by_name.setdefault(task, []).append(cost)
-    return {task: _summed(of_task) for task, of_task in by_name.items()}
-
-
-def _summed(answers: Sequence[AnswerCost]) -> TaskCost:
-    money = None if answers[0].money is None else round(sum(cost.money or 0 for cost in answers), 6)
-    return TaskCost(
-        answers=len(answers),
-        **{name: sum(getattr(cost, name) for cost in answers) for name in TOKENS},
-        seconds=round(sum(cost.seconds for cost in answers), 6),
-        money=money,
-    )
+    tasks = {}
+    for task, of_task in by_name.items():
+        money = None if of_task[0].money is None else round(sum(cost.money or 0 for cost in of_task), 6)
+        tasks[task] = TaskCost(
+            answers=len(of_task),
+            **{name: sum(getattr(cost, name) for cost in of_task) for name in TOKENS},
+            seconds=round(sum(cost.seconds for cost in of_task), 6),
+            money=money,
+        )
+    return tasks

@@ -14,7 +14,7 @@ from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITY_NAMES, find_modality
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
-from roomscout.runs.costs import COST_COLUMNS, AnswerCost, Cost, by_task, costs, of_answer
+from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
 from roomscout.runs.hardware import Session, hardware_of
 from roomscout.runs.hashes import hashes_of
 from roomscout.runs.reader import RunReader
@@ -58,8 +58,18 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
         summary = _scored(reader, facts, rows, plain, forced, str(error))
     spent = dict[EpisodeId, AnswerCost]()
     scans = set[str]()
-    cost = _costs(reader, facts, sessions, spent, scans)
     price = facts.price
+
+    def all_turns() -> Iterator[Turn]:
+        """All turns, each read once; notes what each answer took, and the SHA-256 of the scans."""
+        for episode in reader.begun:
+            turns = reader.turns(episode)
+            spent[episode] = of_answer(turns, price)
+            scans.update(turn.scan.sha256 for turn in turns if turn.scan is not None)
+            yield from turns
+
+    batch_size = sessions[-1].batch_size if sessions else None
+    cost = costs(all_turns(), batch_size)
     money = round(price.of(*cost.tokens), 6) if price else None
     tasks = ((benchmark.task_of(row.question_type), spent[row.episode]) for row in rows if row.episode in spent)
     summary = replace(
@@ -79,26 +89,6 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
         for episode, answer_cost in spent.items():
             more.setdefault(episode, {}).update({name: getattr(answer_cost, name) for name in COST_COLUMNS})
     return Exports(summary, records, [record | more[row.episode] for row, record in zip(rows, records, strict=True)])
-
-
-def _costs(
-    reader: RunReader,
-    facts: RunFacts,
-    sessions: Sequence[Session],
-    spent: dict[EpisodeId, AnswerCost],
-    scans: set[str],
-) -> Cost:
-    """The costs of all turns, each read once; fills in what each answer took, and the SHA-256 of the scans."""
-
-    def read() -> Iterator[Turn]:
-        for episode in reader.begun:
-            turns = reader.turns(episode)
-            spent[episode] = of_answer(turns, facts.price)
-            scans.update(turn.scan.sha256 for turn in turns if turn.scan is not None)
-            yield from turns
-
-    batch_size = sessions[-1].batch_size if sessions else None
-    return costs(read(), batch_size)
 
 
 def _scored(
@@ -126,7 +116,7 @@ def _scored(
     samples = None
     agreement = dict[str, Agreement]()
     if facts.samples > 1:
-        samples, agreement = _of_samples(reader, rows, benchmark, who, errors)
+        samples, agreement = _of_samples(reader, rows, benchmark, errors)
     by_person = [(who[row.episode], row) for row in rows] if who else []
     scores = replace(
         scores,
@@ -154,11 +144,7 @@ def _scored(
 
 
 def _of_samples(
-    reader: RunReader,
-    rows: Sequence[ResultRow],
-    benchmark: Benchmark,
-    who: Mapping[EpisodeId, str],
-    errors: list[str],
+    reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark, errors: list[str]
 ) -> tuple[SampleScores | None, dict[str, Agreement]]:
     """What several answers to a question score, and how much they agree; appends the `errors` of their kinds' code."""
     samples = None
@@ -170,7 +156,7 @@ def _of_samples(
     except AnswerKindError as error:
         errors.append(f"no scores over the samples: {error}")
     try:
-        agreement = agreement_of(rows, questions, who)
+        agreement = agreement_of(rows, questions, reader.people)
     except AnswerKindError as error:
         errors.append(f"no agreement of the samples: {error}")
     return samples, agreement

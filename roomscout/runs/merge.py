@@ -173,12 +173,8 @@ def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
         price = None
     for part in parts:
         if others := changed_versions(first.facts.last_versions, part.facts.last_versions):
-            log.warning(
-                "%s was answered, unlike %s, with %s: the merged answers come from both versions",
-                part.folder,
-                first.folder,
-                ", ".join(others),
-            )
+            differing = f"{part.folder} was answered, unlike {first.folder}, with {', '.join(others)}"
+            log.warning("%s: the merged answers come from both versions", differing)
     return replace(
         first.facts,
         config=first.facts.config | {"shard": None},

@@ -242,9 +242,15 @@ def runs_by_start(log_root: Path, batched_only: bool = False) -> list[Path]:
     """The runs directly below `log_root`, the last begun at the end; if `batched_only`, not of single questions."""
     begun = {}
     for folder in run_folders(log_root):
-        is_batched, began = _batched_and_start(folder)
+        try:
+            facts = RunReader(folder).facts
+            is_batched = not facts.of_one_scan
+            began = datetime.fromisoformat(facts.started).timestamp()
+        except RunError:  # run.json is damaged: guess
+            is_batched = folder.name.endswith("_batched")
+            began = (folder / "run.json").stat().st_mtime
         if is_batched or not batched_only:
-            begun[folder] = began, folder.name
+            begun[folder] = (began, folder.name)
     return sorted(begun, key=begun.__getitem__)
 
 
@@ -259,8 +265,7 @@ def newest_run(log_root: Path, batched_only: bool = False) -> Path:
 def named_run(named: Path, log_root: Path) -> Path:
     """The run that a user names by path or by name below `log_root`, or another path that exists; else RunError."""
     path = on_disk(named.expanduser())
-    below = log_root / path
-    for place in (path, below):
+    for place in (path, log_root / path):
         if (place / "run.json").is_file():
             return place
     if path.exists():
@@ -305,12 +310,3 @@ def _newest_parts(log_root: Path, name: str | None = None) -> dict[tuple[int, in
         except RunError:
             continue
     return {key: folder for key, (_, _, folder) in begun.items()}
-
-
-def _batched_and_start(folder: Path) -> tuple[bool, float]:
-    """Whether a run is batched, and its start (seconds since 1970); guessed from the folder if run.json is damaged."""
-    try:
-        facts = RunReader(folder).facts
-        return not facts.of_one_scan, datetime.fromisoformat(facts.started).timestamp()
-    except RunError:
-        return folder.name.endswith("_batched"), (folder / "run.json").stat().st_mtime

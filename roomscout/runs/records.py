@@ -45,8 +45,7 @@ class RecordedMessage(TypedDict, total=False):
     """A message of messages.json. Its images are files in its folder."""
 
     role: Required[str]  # "system", "user" or "assistant"
-    text: Required[str]
-    """What it says, in the last conversation that has it."""
+    text: Required[str]  # what it says, in the last conversation that has it
     image: ImageFile  # the only one
     images: list[ImageFile]  # several, in their order
     frames: ImageFile  # those of a video, small, in one image

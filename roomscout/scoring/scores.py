@@ -130,8 +130,7 @@ class TypeScores(Record):
     mean_turns: float | None = None  # of those that did not fail; None if all did
     measurements: OmittedIfEmpty[int] = 0  # distances that the model measured in scans
     percent: float | None = None  # None if none was scored
-    scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)
-    """The means of further scores, by name, over the questions that have them."""
+    scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)  # means of further ones, by name
 
 
 @dataclass(frozen=True, kw_only=True)
