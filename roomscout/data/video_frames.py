@@ -40,6 +40,8 @@ class VideoError(Exception):
 class VideoNotFound(ScanNotFound):
     """A scene has no video, or no folder of frames."""
 
+    setting = "videos"
+
 
 @dataclass(frozen=True)
 class FramesRecord:
@@ -98,7 +100,7 @@ def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
         raise VideoNotFound(f"{path} cannot be read ({error.strerror or error})") from None
     if not exists:
         paths = form.format(dataset="<dataset>", scene="<scene>")
-        raise VideoNotFound(f"there is no {path}: name the folder of {paths}", setting="videos")
+        raise VideoNotFound(f"there is no {path}: name the folder of {paths}")
     return path
 
 

@@ -21,7 +21,7 @@ def current_versions(model_revision: str | None = None) -> Versions:
     """The versions that this process runs."""
     return Versions(
         git_revision=git_revision(),
-        packages={"roomscout": __version__} | {name: _version(name) for name in PACKAGES},
+        packages={"roomscout": __version__, **{name: _version(name) for name in PACKAGES}},
         python=platform.python_version(),
         model_revision=model_revision,
     )
