@@ -47,16 +47,12 @@ YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECAS
 
 
 class AnswerKind(Protocol):
-    """What a valid answer to a question is. `letters` are always those of the question's options, in order.
-    `takes_options` says whether a question of this kind has options to choose from. A kind that `needs_judge` is not
-    scored in a run: its questions have no score until a judge marks the answers. The answers of a kind that is
-    `in_scan_coordinates` are places, and the model reads the camera's position in these too. One that `judges_camera`
-    scores not what is said, but `of_camera` when it is said."""
+    """What a valid answer to a question is. `letters` are always those of the question's options, in order."""
 
-    takes_options: bool = False
-    needs_judge: bool = False
-    in_scan_coordinates: bool = False
-    judges_camera: bool = False
+    takes_options: bool = False  # whether a question of this kind has options to choose from
+    needs_judge: bool = False  # whether its questions have no score until a judge marks the answers
+    in_scan_coordinates: bool = False  # whether answers are places; the model reads the camera's position in these too
+    judges_camera: bool = False  # whether not what is said is scored, but `of_camera` when it is said
 
     @property
     def name(self) -> str:
@@ -94,9 +90,9 @@ class AnswerKind(Protocol):
     def score(self, answer: str | float | None, truth: str) -> float:
         """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth. The answer
         is as `parse` returned it, and the truth as in the question file, read by `read_truth`. A truth that `parse`
-        takes is scored as an answer when questions are loaded: one that cannot be is refused with its row. By default 1
-        for the same text up to case, white space and a final period, like the exact match of SQuAD (arXiv:1606.05250),
-        but articles and other punctuation count."""
+        takes is scored as an answer when questions are loaded, and refused with its row unless it scores 1. By default
+        1 for the same text up to case, white space and a final period, like the exact match of SQuAD
+        (arXiv:1606.05250), but articles and other punctuation count."""
         return float(answer is not None and matched_text(str(answer)) == matched_text(truth))
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
@@ -106,13 +102,14 @@ class AnswerKind(Protocol):
     def of_camera(self, pose: Sequence[float], path_m: float) -> str:
         """What is scored of a camera at `pose`, x, y and z in world metres, heading and pitch in degrees, that has come
         there on a path of so many metres: by default these six numbers."""
-        return ", ".join(f"{each:.3f}" for each in (*pose, path_m))
+        return ", ".join(f"{number:.3f}" for number in (*pose, path_m))
 
     def vote(self, answers: Sequence[str]) -> str | None:
         """The answer that most of these valid ones give; ignores case and a final period. None on a tie."""
         (most, count), *others = Counter(map(matched_text, answers)).most_common(2)
-        tied = others and others[0][1] == count
-        return None if tied else next(answer for answer in answers if matched_text(answer) == most)
+        if others and others[0][1] == count:
+            return None
+        return next(answer for answer in answers if matched_text(answer) == most)
 
 
 def with_unit(answer: str, unit: str) -> str:
@@ -131,7 +128,7 @@ def bare_text(value: object) -> str | None:
     """As `plain_text`, without Markdown and LaTeX around it: **B**, $3$ and \\boxed{B} as B and 3."""
     text = plain_text(value)
     while text and len(text) <= LONGEST_WRAPPED and (match := WRAPPED.fullmatch(text)):
-        text = next(each for each in match.groups() if each is not None).strip()
+        text = next(inside for inside in match.groups() if inside is not None).strip()
     return text
 
 
@@ -197,7 +194,7 @@ class Number(AnswerKind):
         if text is None or match is None:
             return None
         unit = self.unit.rstrip(".").lower()
-        spellings = next((known for known in UNIT_WORDS.values() if unit and unit in known), ("", unit))
+        spellings = next((words for words in UNIT_WORDS.values() if unit and unit in words), ("", unit))
         if text[match.end() :].strip().rstrip(".").lower() not in spellings:
             return None
         return match.group() if math.isfinite(float(match.group())) else None
@@ -311,7 +308,7 @@ class Point(AnswerKind):
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
         """ "1.5, -2, 0.4", "(1.5 -2 0.4)", "1.5 m, -2 m, 0.4 m" and the list [1.5, -2, 0.4] are valid."""
         if isinstance(value, list):
-            value = ", ".join(str(plain_text(each)) for each in value)
+            value = ", ".join(str(plain_text(part)) for part in value)
         return _point_text(plain_text(value) or "", (3,))
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
@@ -319,7 +316,7 @@ class Point(AnswerKind):
 
     def read_truth(self, value: object, options: Options) -> str:
         if isinstance(value, list):
-            value = ", ".join(str(plain_text(each)) for each in value)
+            value = ", ".join(str(plain_text(part)) for part in value)
         return AnswerKind.read_truth(self, value, options)  # also that of poses
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
@@ -374,24 +371,25 @@ class Pose(AnswerKind):
     read_truth = Point.read_truth
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
-        known = "not x, y, z, heading and pitch, such as 1.5, -2, 1.5, 90, 0"
-        return None if _numbers(truth, (5, 6)) else f"{known}, perhaps with the metres of the shortest path"
+        wrong = "not x, y, z, heading and pitch, such as 1.5, -2, 1.5, 90, 0, perhaps with the shortest path's metres"
+        return None if _numbers(truth, (5, 6)) else wrong
 
     def guess(self, draw: random.Random, letters: Sequence[str]) -> str:
         return "here"
 
     def apart(self, answer: str | float | None, truth: str) -> tuple[float, float] | None:
         """Metres and degrees between two poses; None without an answer."""
-        here = _numbers(str(answer or ""), (5, 6))
-        there = _numbers(truth, (5, 6))
-        if there is None:
+        pose = _numbers(str(answer or ""), (5, 6))
+        goal = _numbers(truth, (5, 6))
+        if goal is None:
             raise ValueError(f"ground truth {truth!r} must be x, y, z, heading and pitch")
-        if here is None:
+        if pose is None:
             return None
-        (turn, look), (goal_turn, goal_look) = (map(math.radians, each[3:5]) for each in (here, there))
+        turn, look = map(math.radians, pose[3:5])
+        goal_turn, goal_look = map(math.radians, goal[3:5])
         turned = math.cos(look) * math.cos(goal_look) * math.sin((turn - goal_turn) / 2) ** 2
         angle = 2 * math.asin(math.sqrt(min(1.0, math.sin((look - goal_look) / 2) ** 2 + turned)))  # haversine
-        return math.dist(here[:3], there[:3]), math.degrees(angle)
+        return math.dist(pose[:3], goal[:3]), math.degrees(angle)
 
     def score(self, answer: str | float | None, truth: str) -> float:
         return float(self._within(self.apart(answer, truth), self.near_m, self.near_deg))
@@ -412,8 +410,8 @@ class Pose(AnswerKind):
 
     def vote(self, answers: Sequence[str]) -> str:
         """The one nearest to all: metres, and degrees as ViewSuite weighs them, 60 to a metre."""
-        apart = {each: [self.apart(each, other) or (math.inf, 0.0) for other in answers] for each in answers}
-        return min(apart, key=lambda each: sum(metres + degrees / 60 for metres, degrees in apart[each]))
+        apart = {answer: [self.apart(answer, other) or (math.inf, 0.0) for other in answers] for answer in answers}
+        return min(apart, key=lambda answer: sum(metres + degrees / 60 for metres, degrees in apart[answer]))
 
     @staticmethod
     def _within(apart: tuple[float, float] | None, most_m: float, most_deg: float) -> bool:
@@ -426,7 +424,7 @@ TEXT_KIND = Text()
 POINT_KIND = Point()
 POSE_KIND = Pose()
 _KINDS: dict[str, AnswerKind] = {
-    each.name: each for each in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND)
+    kind.name: kind for kind in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND)
 }
 KIND_NAMES = tuple(_KINDS)
 """What the column `answer_kind` of question files takes."""
@@ -454,7 +452,8 @@ def _relative_error(answer: str | float | None, truth: str) -> float | None:
 
 def _numbers(text: str, sizes: Sequence[int]) -> list[float] | None:
     """The numbers of a text of them, if there are as many as one of `sizes`."""
-    return [float(each) for each in found.split(", ")] if (found := _point_text(text, sizes)) else None
+    parts = _point_text(text, sizes)
+    return [float(part) for part in parts.split(", ")] if parts else None
 
 
 def _point_text(text: str, sizes: Sequence[int]) -> str | None:
@@ -467,12 +466,11 @@ def _point_text(text: str, sizes: Sequence[int]) -> str | None:
 
 def _distance_m(answer: str | float | None, truth: str) -> float | None:
     """Metres between two positions, on the floor plan if the ground truth has no height; None without an answer."""
-    here = _point_text(str(answer or ""), (3,))
-    there = _point_text(truth, (2, 3))
-    if here is None or there is None:
+    place = _numbers(str(answer or ""), (3,))
+    goal = _numbers(truth, (2, 3))
+    if place is None or goal is None:
         return None
-    goal = [float(part) for part in there.split(", ")]
-    return math.dist([float(part) for part in here.split(", ")][: len(goal)], goal)
+    return math.dist(place[: len(goal)], goal)
 
 
 def _is_positive(text: str) -> bool:

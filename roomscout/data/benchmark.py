@@ -24,25 +24,24 @@ one that moves it at all."""
 
 
 class BenchmarkError(QuestionError):
-    """A benchmark cannot be loaded. The message names it and says what --benchmark takes."""
+    """A benchmark cannot be loaded. The message names it and says what can be one."""
 
 
 @dataclass(frozen=True)
 class QuestionType:
-    """A type of question: its kind of answer, and what a model reads about it. `task` is the benchmark task that the
-    type belongs to, by default the type itself. `advice` ends the system prompt; `advice_untold[item]` replaces it when
-    prompts do not reveal `item` ("pose", "extent" or "turns"), when the camera cannot leave its place ("translation")
-    or is moved by others ("moves"); "pose moves" is for both. `told_by_extent` says that the extent nearly answers the
-    question. `wording` is a case-insensitive regular expression that the beginning of a question of this type matches;
-    a user's own question in that wording gets the type."""
+    """A type of question: its kind of answer, and what a model reads about it."""
 
-    name: str
-    kind: AnswerKind
-    task: str = ""
-    advice: str = ""
+    name: str  # as in the column `question_type`
+    kind: AnswerKind  # of its answers
+    task: str = ""  # the benchmark task that it belongs to, by default the type itself
+    advice: str = ""  # ends the system prompt
     wording: str = ""
+    """A case-insensitive regular expression that the beginning of a question of this type matches; a user's own
+    question in that wording gets the type."""
     advice_untold: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
-    told_by_extent: bool = field(default=False, kw_only=True)
+    """What replaces the advice when prompts do not reveal an item ("pose", "extent" or "turns"), when the camera cannot
+    leave its place ("translation") or is moved by others ("moves"); "pose moves" is for both."""
+    told_by_extent: bool = field(default=False, kw_only=True)  # whether the room's extent nearly answers it
 
     def __post_init__(self) -> None:
         for lacking in self.advice_untold:
@@ -72,23 +71,21 @@ RESERVED = frozenset(("all", "overall"))
 
 @dataclass(frozen=True)
 class Reference:
-    """A published score in percent, by whom and where. Compare a run of a close `protocol`, such as "on video frames",
-    of how many `frames` (0: not published) and in which `framework`. `means` has, by label, the mean of published task
-    scores where no such overall is published."""
+    """A published score, which a run of a close protocol may be compared with."""
 
-    name: str
-    percent: Mapping[str, float]
-    source: str
-    protocol: str = ""
-    means: Mapping[str, float] = field(default_factory=dict)
-    frames: int = 0
-    framework: str = ""
+    name: str  # whose score it is
+    percent: Mapping[str, float]  # by label
+    source: str  # where it was published
+    protocol: str = ""  # such as "on video frames"
+    means: Mapping[str, float] = field(default_factory=dict)  # of published task scores, by label, without an overall
+    frames: int = 0  # of a video; 0 if it is not published how many
+    framework: str = ""  # that measured it
 
     @property
     def origin(self) -> str:
         """Source, protocol and framework in one phrase."""
-        shown = f"{self.frames} video frames" if self.frames else self.protocol
-        return ", ".join(filter(None, [self.source, shown, self.framework]))
+        protocol = f"{self.frames} video frames" if self.frames else self.protocol
+        return ", ".join(filter(None, [self.source, protocol, self.framework]))
 
 
 @dataclass(frozen=True)
@@ -113,22 +110,22 @@ SCANS_FROM = {
 
 @dataclass(frozen=True)
 class FrequentAnswers:
-    """The most frequent ground truth of each type, and where they were counted, such as "MyBench's training split".
-    With `by_category`, a question of a type there has the answer for its category, such as "chair": the first group of
-    the type's regular expression in `category_in`. `what` says which answers they are."""
+    """The most frequent ground truths of another set of questions."""
 
-    source: str
-    by_type: Mapping[str, str]
+    source: str  # where they were counted, such as "MyBench's training split"
+    by_type: Mapping[str, str]  # the answer to each type
     by_category: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of a type here, the answer by category, such as "chair"."""
     category_in: Mapping[str, str] = field(default_factory=dict)
-    what: str = "most frequent answer of the type"
+    """By type, a regular expression whose first group is the category of a question."""
+    what: str = "most frequent answer of the type"  # which answers they are
 
     def answer_to(self, question_type: str, question: str) -> str | None:
         """The answer to a question; None if its type has none."""
         pattern = self.category_in.get(question_type)
-        found = re.search(pattern, question) if pattern else None
-        of_category = self.by_category.get(question_type, {})
-        return of_category.get(found[1] if found else "", self.by_type.get(question_type))
+        match = re.search(pattern, question) if pattern else None
+        category = match[1] if match else ""
+        return self.by_category.get(question_type, {}).get(category, self.by_type.get(question_type))
 
 
 Aggregate = Callable[["Benchmark", Mapping[str, Sequence[float]]], dict[str, float]]
@@ -155,7 +152,7 @@ def mean_over_questions(benchmark: "Benchmark", scores: Mapping[str, Sequence[fl
     for name, values in scores.items():
         by_task.setdefault(benchmark.by_name[name].task, []).extend(values)
     percents = {task: 100 * mean(values) for task, values in by_task.items()}
-    return percents | {"overall": 100 * mean([each for values in by_task.values() for each in values])}
+    return percents | {"overall": 100 * mean([score for values in by_task.values() for score in values])}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -169,81 +166,65 @@ SCANNET_ROOM = r"(scene\d{4})_\d{2}"
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """Everything that RoomScout knows about a benchmark.
+    """Everything that RoomScout knows about a benchmark."""
 
-    - `name` is what --benchmark takes, `title` what messages call it.
-    - `types` in the order of its tables. `excluded` maps types that are left out unless --question-types names them to
-      the reason. So are those of `apart`, by the label of their scores, which are never combined with others.
-    - `source` is where the questions come from without --questions; None if a file must be given. `columns` are those
-      that a row must have, `more_columns` those that it may have. `read_row` turns such a row into one with the columns
-      of `roomscout.data.question_files.COLUMNS`, and START_COLUMN if it has a start; it raises QuestionError for a row
-      that it cannot read. Rows for which `asks` is False are left out; it raises ValueError with the reason for a row
-      that it cannot judge.
-    - `read_json` makes the list of rows from the content of a .json file and the file's path, which may have others
-      beside it. It raises QuestionError. If None, the file itself must be a list of rows.
-    - `folder` instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json,
-      .csv, .parquet), and the scans, which need no --scan-root. It raises QuestionError.
-    - `make_scans` makes the scans of these scenes (dataset and name) there, if they are made rather than given, and
-      `make_pictures` the pictures of the questions about these. A run calls them for what it asks about, once its model
-      can be asked. They raise QuestionError.
-    - `questions_from` and `scans_from`, by dataset, say where the data comes from and under which terms.
-    - `aggregate` combines scores, such as `mean_over_tasks` or `mean_over_questions`, and `label` is the word for the
-      result: with `label` "overall", the mean over seven tasks is "overall_7_task". `summed_last` names tasks whose
-      means come last in the sum, in their order.
-    - `scan_layouts` maps datasets to paths below their root, beside those that `roomscout.data.scans` knows.
-    - `rescans` maps datasets in which a room may have several scans to a regular expression of their names, whose first
-      group names the room.
-    - `datasets` names all datasets of a fixed set of questions, in the order of tables. An overall over only some of
-      them, or over another number of questions than in `sizes`, is then partial, and its label says so. If empty,
-      labels do not say it.
-    - `references` are published scores, and `sizes` the numbers of questions that they cover, both by label. An overall
-      over another number of questions is partial.
-    - `counts` (questions by type), `scenes` (by dataset) and `hashes` (`roomscout.data.sources.content_hash`) tell a
-      file with all of its own rows from other questions in its types; see `roomscout.data.sources`. `scored_as` is
-      empty: only for other questions it is the title of the benchmark whose rules score them.
-    - `video` is its official protocol on frames of videos (`--present video`), None if it has none.
-    - `frequent_answers` are those of a training split, for the baseline of always giving the most frequent answer. If
-      None, a run counts the answers in other scenes of its own question file instead.
-    """
-
-    name: str
-    title: str
-    types: tuple[QuestionType, ...]
+    name: str  # what the setting benchmark takes
+    title: str  # what messages call it
+    types: tuple[QuestionType, ...]  # in the order of its tables
     excluded: Mapping[str, str] = field(default_factory=dict)
+    """Types that are left out unless the setting question_types names them, and the reasons."""
     apart: Mapping[str, QuestionType] = field(default_factory=dict)
-    source: HubDataset | None = None
-    columns: tuple[str, ...] = COLUMNS
-    more_columns: tuple[str, ...] = ()
+    """Types that are left out likewise, by the label of their scores, which are never combined with others."""
+    source: HubDataset | None = None  # where the questions come from; None if a file must be given
+    columns: tuple[str, ...] = COLUMNS  # that a row must have
+    more_columns: tuple[str, ...] = ()  # that a row may have
     read_json: JsonReader | None = None
+    """Makes the list of rows from the content of a .json file and the file's path, which may have others beside it;
+    raises QuestionError. If None, the file itself must be a list of rows."""
     read_row: Callable[[QuestionRow], QuestionRow] = lambda row: row
+    """Turns a row into one with the columns of `roomscout.data.question_files.COLUMNS`, and perhaps of OWN_COLUMNS;
+    raises QuestionError for a row that it cannot read."""
     asks: Callable[[QuestionRow], bool] = lambda row: True
+    """Rows for which this is False are left out; raises ValueError with the reason for a row that it cannot judge."""
     folder: Callable[[], Path] | None = None
+    """Instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json, .csv,
+    .parquet), and the scans, which need no scan root. Raises QuestionError."""
     make_scans: Callable[[Iterable[tuple[str, str]]], None] | None = None
-    make_pictures: Callable[[Iterable[tuple[str, str]]], None] | None = None
-    questions_from: Origin | None = None
-    scans_from: Mapping[str, Origin] = field(default_factory=dict)
-    aggregate: Aggregate = mean_over_tasks
-    label: str = ""
-    summed_last: tuple[str, ...] = ()
+    """Makes the scans of these scenes (dataset and name), if they are not given. A run calls it for what it asks about,
+    once its model can be asked. Raises QuestionError, as `make_pictures` does."""
+    make_pictures: Callable[[Iterable[tuple[str, str]]], None] | None = None  # likewise, of questions about scenes
+    questions_from: Origin | None = None  # where the questions come from
+    scans_from: Mapping[str, Origin] = field(default_factory=dict)  # where the scans come from, by dataset
+    aggregate: Aggregate = mean_over_tasks  # combines scores
+    label: str = ""  # the word for what that returns: with "overall", a mean over seven tasks is "overall_7_task"
+    summed_last: tuple[str, ...] = ()  # tasks whose means come last in the sum, in their order
     datasets: tuple[str, ...] = ()
-    scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """All datasets of a fixed set of questions, in the order of tables. An overall over only some of them, or over
+    another number of questions than in `sizes`, is then partial, and its label says so. If empty, labels do not."""
+    scan_layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by dataset, see `roomscout.data.scans`
     rescans: Mapping[str, str] = field(default_factory=lambda: {"scannet": SCANNET_ROOM})
-    references: tuple[Reference, ...] = ()
+    """By dataset with several scans of a room: a regular expression of their names, whose first group is the room."""
+    references: tuple[Reference, ...] = ()  # published scores
     sizes: Mapping[str, int] = field(default_factory=dict)
-    video: VideoProtocol | None = None
+    """The numbers of questions that published scores cover, by label; an overall over another number is partial."""
+    video: VideoProtocol | None = None  # its official protocol on frames of videos; None if it has none
     frequent_answers: FrequentAnswers | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    scenes: Mapping[str, int] = field(default_factory=dict)
-    hashes: frozenset[str] = frozenset()
-    scored_as: str = ""
+    """Those of a training split, for the baseline of always giving the most frequent answer. If None, a run counts the
+    answers in other scenes of its own question file instead."""
+    # The next three tell a file with all of its own rows from other questions, see `roomscout.data.sources`.
+    counts: Mapping[str, int] = field(default_factory=dict)  # questions by type
+    scenes: Mapping[str, int] = field(default_factory=dict)  # their number by dataset
+    hashes: frozenset[str] = frozenset()  # of its rows, see `roomscout.data.sources.content_hash`
+    scored_as: str = ""  # for other questions than its own: the title of the benchmark whose rules score them
 
     def __post_init__(self) -> None:
-        names = [each.name for each in self.types]
+        names = [question_type.name for question_type in self.types]
+        tasks = [question_type.task for question_type in self.types]
         if not names:
             raise ValueError("it has no types")
         if twice := [name for name, number in Counter(names).items() if number > 1]:
             raise ValueError(f"several types have the name {twice[0]!r}")
-        if taken := {*names, *(each.task for each in self.types)} & RESERVED:
+        if taken := {*names, *tasks} & RESERVED:
             raise ValueError(f"no type or task can be called {sorted(taken)[0]!r}: summaries use that name")
         for pattern in self.rescans.values():
             try:
@@ -257,12 +238,12 @@ class Benchmark:
     @cached_property
     def by_name(self) -> dict[str, QuestionType]:
         """The types by name, in order."""
-        return {each.name: each for each in self.types}
+        return {question_type.name: question_type for question_type in self.types}
 
     @cached_property
     def apart_by_name(self) -> dict[str, QuestionType]:
         """The types that are `apart`, by name."""
-        return {each.name: each for each in self.apart.values()}
+        return {question_type.name: question_type for question_type in self.apart.values()}
 
     @property
     def all_columns(self) -> tuple[str, ...]:
@@ -288,21 +269,21 @@ class Benchmark:
 
     def task_of(self, question_type: str) -> str:
         """The task of a type; a type of a user's own is a task of its own."""
-        known = self.by_name.get(question_type)
-        return known.task if known else question_type
+        own = self.by_name.get(question_type)
+        return own.task if own else question_type
 
     def room_of(self, dataset: str, scene_name: str) -> tuple[str, str]:
         """The dataset and the room of a scan: those of one room are one scene in statistics."""
         pattern = self.rescans.get(dataset)
-        found = re.fullmatch(pattern, scene_name) if pattern else None
-        return dataset, found[1] if found else scene_name
+        match = re.fullmatch(pattern, scene_name) if pattern else None
+        return dataset, match[1] if match else scene_name
 
     def type_of_wording(self, question: str, has_options: bool) -> QuestionType:
         """The type whose wording a question has, or that of a user's own questions."""
-        for each in self.types:
-            fits = each.wording and each.kind.takes_options == has_options
-            if fits and re.match(each.wording, question.strip(), re.IGNORECASE | re.DOTALL):
-                return each
+        for question_type in self.types:
+            fits = question_type.wording and question_type.kind.takes_options == has_options
+            if fits and re.match(question_type.wording, question.strip(), re.IGNORECASE | re.DOTALL):
+                return question_type
         return OPEN_CHOICE if has_options else OPEN
 
 

@@ -63,25 +63,27 @@ def read_benchmark(folder: Path) -> Benchmark:
     """The benchmark that a folder's BENCHMARK_YAML describes; raises ValueError naming the file and the key."""
     path = folder / BENCHMARK_YAML
     try:
-        given = _Contents.model_validate(read_yaml(path) or {})
-        name = given.name or folder.resolve().name
+        contents = _Contents.model_validate(read_yaml(path) or {})
+        name = contents.name or folder.resolve().name
         types = tuple(
-            QuestionType(each, kind_named(its.answer, its.unit), its.task, its.advice)
-            for each, its in given.types.items()
+            QuestionType(of_type, kind_named(its.answer, its.unit), its.task, its.advice)
+            for of_type, its in contents.types.items()
         )
-        overall = f"{name.replace('-', '_')}_overall_{len({each.task for each in types})}_task"
+        tasks = {question_type.task for question_type in types}
+        overall = f"{name.replace('-', '_')}_overall_{len(tasks)}_task"
         return Benchmark(
             name=name,
-            title=given.title or name,
+            title=contents.title or name,
             types=types,
             folder=lambda: folder,
-            aggregate=mean_over_tasks if given.overall == "tasks" else mean_over_questions,
-            questions_from=Origin(given.questions_from, given.terms) if given.questions_from else None,
+            aggregate=mean_over_tasks if contents.overall == "tasks" else mean_over_questions,
+            questions_from=Origin(contents.questions_from, contents.terms) if contents.questions_from else None,
             references=tuple(
-                Reference(each.name, {overall: each.percent}, each.source, each.protocol) for each in given.references
+                Reference(score.name, {overall: score.percent}, score.source, score.protocol)
+                for score in contents.references
             ),
-            sizes={overall: given.size} if given.size else {},
-            datasets=given.datasets,
+            sizes={overall: contents.size} if contents.size else {},
+            datasets=contents.datasets,
         )
     except ValidationError as error:
         raise ValueError(f"{path}: {reasons(error)}") from None

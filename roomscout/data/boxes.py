@@ -41,16 +41,14 @@ class BoxError(ValueError):
 
 @dataclass(frozen=True)
 class ObjectBox:
-    """A box around an object: `center` and `size` in metres, in the scan's coordinates. An upright box is turned by
-    `yaw_deg` about the vertical. A tilted one has `axes` instead: the unit vectors along which its three sizes are
-    measured. `id` is the object's own in its file, if it has one."""
+    """A box around an object, upright or tilted."""
 
-    category: str
-    center: Vector
-    size: Size
-    yaw_deg: OmittedIfEmpty[Finite] = 0.0
-    id: OmittedIfEmpty[str] = ""
-    axes: OmittedIfNone[Axes | None] = None
+    category: str  # such as "table_lamp"
+    center: Vector  # metres, in the scan's coordinates
+    size: Size  # metres
+    yaw_deg: OmittedIfEmpty[Finite] = 0.0  # by which an upright box is turned about the vertical
+    id: OmittedIfEmpty[str] = ""  # the object's own in its file, if it has one
+    axes: OmittedIfNone[Axes | None] = None  # of a tilted box: unit vectors along which its sizes are measured
 
     @property
     def directions(self) -> tuple[Vector, Vector, Vector]:
@@ -72,9 +70,7 @@ class ObjectBox:
             points = np.unique((signs * self.size) @ np.array(self.axes)[:, :2] + self.center[:2], axis=0)
             hull = ConvexHull(points, qhull_options="QJ")  # also if it is flat
             return tuple((float(x), float(y)) for x, y in points[hull.vertices])
-        yaw = math.radians(self.yaw_deg)
-        cos = math.cos(yaw)
-        sin = math.sin(yaw)
+        (cos, sin, _), *_ = self.directions
         half_x = self.size[0] / 2
         half_y = self.size[1] / 2
         corners = ((-half_x, -half_y), (half_x, -half_y), (half_x, half_y), (-half_x, half_y))
@@ -102,8 +98,8 @@ class ObjectBox:
 
 def boxes_file(scan: Path) -> Path | None:
     """The file with the boxes of a scan's objects, in one of the folders above it; None if there is none."""
-    found = (folder / name for folder in scan.parents[: _LEVELS + 1] for name in BOXES_FILES)
-    return next((path for path in found if path.is_file()), None)
+    paths = (folder / name for folder in scan.parents[: _LEVELS + 1] for name in BOXES_FILES)
+    return next((path for path in paths if path.is_file()), None)
 
 
 class KnownBoxes:
@@ -178,8 +174,8 @@ def named_in(text: str, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:
     if not forms:
         return []
     longest_first = "|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form)))
-    found = re.findall(rf"(?<!\w)({longest_first})(?!\w)", text, re.IGNORECASE)
-    named = {forms[form.lower()] for form in found}
+    matches = re.findall(rf"(?<!\w)({longest_first})(?!\w)", text, re.IGNORECASE)
+    named = {forms[form.lower()] for form in matches}
     return [box for box in boxes if box.category in named]
 
 

@@ -27,14 +27,14 @@ the tokens that the judge read, those of them that were cached, and those that i
 
 @dataclass(frozen=True)
 class Judged(Text):
-    """Any text, which a judge marks: a run does not score it. `roomscout rescore` with --judge does."""
+    """Any text, which a judge marks: a run does not score it, but `roomscout rescore` with a judge does."""
 
     name = "judged"
     needs_judge = True
 
     def score(self, answer: str | float | None, truth: str) -> float:
         """Raises ValueError: there is no score without a judge."""
-        raise ValueError("answers of kind judged have no score without a judge: roomscout rescore RUN --judge MODEL")
+        raise ValueError("answers of kind judged have no score without a judge: see roomscout rescore")
 
 
 JUDGED_KIND = Judged()
@@ -43,7 +43,8 @@ JUDGED_KIND = Judged()
 def prompt_of(question: Question, answer: str) -> str:
     """What the judge is asked about an answer."""
     extra = question.extra_answers
-    return _template("mmbench-extra" if extra else "mmbench").format(
+    template = "mmbench-extra" if extra else "mmbench"
+    return _template(template).format(
         question=question.question,
         answer=question.ground_truth,
         prediction=answer[: answer.rfind(".") + 1] or answer,  # as OpenEQA cuts it (evaluate-predictions.py)
@@ -65,13 +66,13 @@ def score_of_mark(mark: int) -> float:
 
 def prompts_sha256() -> str:
     """The beginning of the hash of the prompts and of how a judge is asked."""
-    asked = [_template("mmbench"), _template("mmbench-extra"), f"{TEMPERATURE} {SEED} {MAX_TOKENS}"]
-    return hashlib.sha256("\n".join(asked).encode()).hexdigest()[:8]
+    parts = [_template("mmbench"), _template("mmbench-extra"), f"{TEMPERATURE} {SEED} {MAX_TOKENS}"]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 
-def label_of_judge(label: str, model: str, asked: str) -> str:
-    """The label of an overall with its judge: the model, and `asked`, which is `prompts_sha256` or that of a run."""
-    return f"{label}_judged_by_{re.sub('[^A-Za-z0-9.-]+', '-', model)}_{asked}"
+def label_of_judge(label: str, model: str, sha256: str) -> str:
+    """The label of an overall with its judge: the model, and `prompts_sha256` or that of a run."""
+    return f"{label}_judged_by_{re.sub('[^A-Za-z0-9.-]+', '-', model)}_{sha256}"
 
 
 def _template(name: str) -> str:

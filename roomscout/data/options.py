@@ -55,9 +55,10 @@ def _option_texts(value: object) -> list[str]:
         return [part.strip() for part in value.split("|")]
     if isinstance(value, Mapping) and all(re.fullmatch("[A-Z]", str(letter)) for letter in value):
         return [f"{letter}. {text}" for letter, text in value.items() if text is not None]
-    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
         return list(value)
-    raise ValueError(f"options {value!r} must be {FORMS}" + (f"; {AS_JSON}" if isinstance(value, str) else ""))
+    fix = f"; {AS_JSON}" if isinstance(value, str) else ""
+    raise ValueError(f"options {value!r} must be {FORMS}{fix}")
 
 
 def read_options(value: object) -> Options:
@@ -83,9 +84,9 @@ def letter_named(truth: str, options: Options) -> str | None:
         return letter
     wanted = _plain(truth)
     named = {
-        each
-        for (each, text), option in zip(options.texts, options.lettered, strict=True)
-        if letter == each or wanted in (_plain(text), _plain(option))
+        own
+        for (own, text), option in zip(options.texts, options.lettered, strict=True)
+        if letter == own or wanted in (_plain(text), _plain(option))
     }
     if len(named) > 1:
         raise ValueError(f"either option {' or '.join(sorted(named))}: give the options letters, and write one of them")

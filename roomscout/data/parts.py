@@ -19,10 +19,10 @@ class Part:
     @classmethod
     def parse(cls, text: str) -> Self:
         """The part that "2/8" names; raises ValueError."""
-        found = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
-        if not found or not 1 <= int(found[1]) <= int(found[2]):
+        match = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
             raise ValueError(f"takes I/N with I from 1 to N, such as 2/8 (for SLURM arrays: --array=1-8), got {text}")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"

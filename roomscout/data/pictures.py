@@ -38,18 +38,21 @@ class Picture:
     def read(cls, cell: Any) -> tuple[Self, ...]:
         """The pictures in the column `images` of a question file: a list of file names, or its JSON text. Raises
         ValueError for anything else."""
-        given = json_in(cell) if isinstance(cell, str) and cell.strip() else cell
-        rows = [each if isinstance(each, Mapping) else {"file": each} for each in given or ()]
+        pictures = json_in(cell) if isinstance(cell, str) and cell.strip() else cell
+        rows = [picture if isinstance(picture, Mapping) else {"file": picture} for picture in pictures or ()]
         for row in rows:
-            if not isinstance(file := row.get("file"), str) or not file.lower().endswith(ENDINGS):
+            file = row.get("file")
+            if not isinstance(file, str) or not file.lower().endswith(ENDINGS):
                 raise ValueError(f'images {cell!r} must be a list of PNG and JPEG files, such as ["goal.png"]')
         return tuple(cls(row["file"], row.get("sha256", "")) for row in rows)
 
     def beside(self, folder: Path) -> "Picture":
         """The same picture by its absolute path, which counts from a folder, and its hash."""
         path = on_disk(folder.absolute() / self.file)
-        known = self.sha256 or (hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
-        return Picture(str(path), known)
+        sha256 = self.sha256
+        if not sha256 and path.is_file():
+            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        return Picture(str(path), sha256)
 
     def shown(self, width: int, height: int) -> np.ndarray:
         """The picture as (height, width, 3) uint8 RGB: in the middle, as large as fits, on white. Raises

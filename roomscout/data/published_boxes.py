@@ -74,26 +74,27 @@ def read_published(path: Path) -> list[PublishedScene]:
     except OSError as error:
         raise BoxError(f"{path} cannot be read ({error.strerror}): check the path") from None
     except ValueError as error:
+        why = reasons(error) if isinstance(error, ValidationError) else error
         raise BoxError(
             f"{path} has the boxes of neither VSI-Bench (data/meta_info/*_meta_info_val.json of its repository) nor "
-            f"ReVSI (metadata/3d_annotation.json of its dataset): "
-            f"{reasons(error) if isinstance(error, ValidationError) else error}"
+            f"ReVSI (metadata/3d_annotation.json of its dataset): {why}"
         ) from None
 
 
 def _of_meta(name: str, scene: _MetaScene) -> PublishedScene:
     boxes = (
-        ObjectBox(category, each.centroid, each.axesLengths, id=f"{category} {number}", axes=each.normalizedAxes)
-        for category, records in scene.object_bbox.items()
-        for number, each in enumerate(records, start=1)
+        ObjectBox(category, box.centroid, box.axesLengths, id=f"{category} {number}", axes=box.normalizedAxes)
+        for category, of_category in scene.object_bbox.items()
+        for number, box in enumerate(of_category, start=1)
     )
     return PublishedScene(scene.dataset, name, tuple(boxes))
 
 
 def _of_annotation(scene: _AnnotatedScene) -> PublishedScene:
     boxes = []
-    for each in scene.objects:
-        first, second, third = zip(*each.obb.rotation, strict=True)
-        axes = first, second, third
-        boxes.append(ObjectBox(each.name, each.obb.center, each.obb.extent, id=str(each.id), axes=axes))
+    for annotated in scene.objects:
+        box = annotated.obb
+        first, second, third = zip(*box.rotation, strict=True)
+        axes = (first, second, third)
+        boxes.append(ObjectBox(annotated.name, box.center, box.extent, id=str(annotated.id), axes=axes))
     return PublishedScene(layout_name(scene.dataset), scene.scene_id, tuple(boxes))

@@ -23,33 +23,26 @@ class AnswerKindError(QuestionError):
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a scan. Its fields but the kind are columns of question files, the last six optional ones.
+    """A question about a scan. Its fields but the kind are columns of question files, the last six optional ones. Not
+    validated here, but by `load_questions` and `normalized`."""
 
-    `options` include their letters ("A. Turn Back") and are empty unless the answer is a letter. `ground_truth` is a
-    letter, a number as text, yes or no, a text, or None if unknown: the question is then asked but not scored. `kind`
-    is the kind of answer, by default that of the question type in its benchmark; `declares_kind` says that it was
-    declared with the question instead. `scan` is the path of the scan file, absolute or relative to the scan root; if
-    it is empty, dataset and scene name locate the scan. `start` is where the camera starts, by default at the first
-    view of the scan. `extra_answers` are right as well, and only a judge reads them. `scale` is the scan's
-    unit in metres and `up_axis` its axis that points up, by default those of the run. `images` are pictures that come
-    before the first view. Not validated here, but by `load_questions` and `normalized`.
-    """
-
-    id: str
-    dataset: str
-    scene_name: str
-    question_type: str
-    question: str
-    options: tuple[str, ...] = ()
+    id: str  # unique in its file
+    dataset: str  # of its scan
+    scene_name: str  # of its scan
+    question_type: str  # a name of a type of the benchmark, or of its own
+    question: str  # its text
+    options: tuple[str, ...] = ()  # with their letters ("A. Turn Back"); empty unless the answer is a letter
     ground_truth: str | None = None
-    kind: AnswerKind = field(default_factory=lambda: UNDECLARED)
-    declares_kind: bool = False
+    """A letter, a number as text, yes or no, a text, or None if unknown: it is then asked but not scored."""
+    kind: AnswerKind = field(default_factory=lambda: UNDECLARED)  # by default that of its type in the benchmark
+    declares_kind: bool = False  # whether the kind was declared with the question instead
     scan: str = ""
-    start: Start | None = None
-    extra_answers: tuple[str, ...] = ()
-    scale: float | None = None
-    up_axis: UpAxis | None = None
-    images: tuple[Picture, ...] = ()
+    """The path of the scan file, absolute or relative to the scan root; if empty, dataset and scene name locate it."""
+    start: Start | None = None  # where the camera starts; None for the first view of the scan
+    extra_answers: tuple[str, ...] = ()  # right as well; only a judge reads them
+    scale: float | None = None  # the scan's unit in metres; None for that of the run
+    up_axis: UpAxis | None = None  # the scan's axis that points up; None for that of the run
+    images: tuple[Picture, ...] = ()  # pictures that come before the first view
 
     @property
     def frame(self) -> ScanFrame:
@@ -77,7 +70,8 @@ class Question:
         if self.extra_answers:
             columns |= {"extra_answers": self.extra_answers}
         if self.images:
-            columns |= {"images": [asdict(each) if isinstance(each, Picture) else each for each in self.images]}
+            images = [asdict(image) if isinstance(image, Picture) else image for image in self.images]
+            columns |= {"images": images}
         return columns | self.frame.columns
 
     def parse_answer(self, value: object) -> str | None:
@@ -126,16 +120,21 @@ def kind_code(kind: AnswerKind, method: str) -> AbstractContextManager[None]:
 
 
 def why_no_truth(question: Question) -> str | None:
-    """Why the ground truth of a question cannot be one; None if it can. Scores it as an answer, unless a judge does."""
+    """Why the ground truth of a question cannot be one; None if it can. Scores it as an answer, unless a judge does:
+    it must score 1."""
     truth = question.ground_truth or ""
     try:
         with question.kind_code("wrong_truth"):
             wrong = question.kind.wrong_truth(truth, question.letters)
-        if wrong is None and (answer := question.parse_answer(truth)) is not None:
-            question.score(answer)
+        if wrong is not None:
+            return wrong
+        answer = question.parse_answer(truth)
+        score = None if answer is None else question.score(answer)
     except AnswerKindError as error:
         return f"not one that can be scored: {error}"
-    return wrong
+    if score is not None and score < 1:
+        return f"not one that can be right: as an answer, it scores {score:g} by {type(question.kind).__name__}, not 1"
+    return None
 
 
 class _Undeclared:
@@ -160,21 +159,21 @@ UNDECLARED: Any = _Undeclared()
 def with_kind(question: Question, benchmark: Benchmark) -> Question:
     """The question with the kind of answer of its type; raises QuestionError for an unknown type. A kind that the
     question has already is kept, and must be that of the type if the type is known."""
-    known = benchmark.type_of(question.question_type)
+    own = benchmark.type_of(question.question_type)
     if question.kind is UNDECLARED:
-        if known is None:
+        if own is None:
             raise QuestionError(
                 f"unknown question_type {question.question_type!r}; the types of {benchmark.title} are "
                 f"{listed(benchmark.by_name)}; for a type of your own, declare its answers in the columns answer_kind "
                 "and unit"
             )
-        return replace(question, kind=known.kind)
+        return replace(question, kind=own.kind)
     if question.question_type in RESERVED:
         raise QuestionError(f"question_type cannot be {question.question_type}: summaries use that name")
-    if known is None:
+    if own is None:
         return replace(question, declares_kind=True)
-    if known.kind != question.kind:
-        kinds = [f"{kind.name} in {kind.unit}" if kind.unit else kind.name for kind in (known.kind, question.kind)]
+    if own.kind != question.kind:
+        kinds = [f"{kind.name} in {kind.unit}" if kind.unit else kind.name for kind in (own.kind, question.kind)]
         raise QuestionError(
             f"question_type {question.question_type} has answers of kind {kinds[0]}, not {kinds[1]}: leave out "
             "answer_kind and unit, or rename the type"

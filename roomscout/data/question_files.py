@@ -43,14 +43,13 @@ JsonReader = Callable[[object, Path], list[Any]]
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A dataset on the Hugging Face hub: its repository, split, and the file that a person can download. Its rows are
-    those of `files`, or else of `config`, whose pattern may match others: a question that comes twice is refused."""
+    """A dataset on the Hugging Face hub. A question that comes twice is refused."""
 
-    repository: str
-    split: str
-    file: str
-    config: str | None = None
-    files: tuple[str, ...] = ()
+    repository: str  # owner/name
+    split: str  # such as "test"
+    file: str  # that a person can download
+    config: str | None = None  # whose rows it has, if no files are named; its pattern may match others
+    files: tuple[str, ...] = ()  # whose rows it has
 
 
 class QuestionError(Refusal):
@@ -74,9 +73,10 @@ def hub_rows(dataset: HubDataset, columns: Iterable[str] = COLUMNS) -> Iterator[
     except (OSError, ValueError, DatasetsError) as error:
         raise QuestionError(
             f"cannot load {name} from the Hugging Face hub ({_first_line(error)}); on a machine with access, run `hf "
-            f"download {name} {dataset.file} --repo-type dataset --local-dir .`, then pass the file with --questions"
+            f"download {name} {dataset.file} --repo-type dataset --local-dir .`, then name the file here",
+            setting="questions",
         ) from error
-    yield from enumerate(table.select_columns([each for each in columns if each in table.column_names]), start=1)
+    yield from enumerate(table.select_columns([name for name in columns if name in table.column_names]), start=1)
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    before = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
+    before = (constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE)
     # The base of the errors of huggingface_hub's HTTP client: httpx before version 2, httpx2 since.
     no_answer: type[BaseException] = HfHubHTTPError.__mro__[1]
     try:
@@ -94,7 +94,8 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
     except HfHubHTTPError:
         pass  # it answers, and load_dataset says what is wrong
     except (no_answer, OfflineModeIsEnabled, OSError):
-        constants.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE = True
+        constants.HF_HUB_OFFLINE = True
+        config.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
@@ -112,7 +113,6 @@ def file_rows(
     suffix = "" if path.is_dir() else path.suffix.lower()
     if suffix not in QUESTION_FILES and not path.is_dir():
         raise QuestionError(f"{path}: a question file is one of {listed(QUESTION_FILES)}")
-    known = {*columns, *OWN_COLUMNS, *OPTION_COLUMNS}
     names: dict[str, None] = {}
     try:
         if suffix:
@@ -132,7 +132,8 @@ def file_rows(
         raise QuestionError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except OSError as error:
         raise QuestionError(f"cannot read {path}: {error.strerror or error}") from error
-    if unknown := [name for name in names if name and name not in known]:
+    read = {"", *columns, *OWN_COLUMNS, *OPTION_COLUMNS}
+    if unknown := [name for name in names if name not in read]:
         _log.warning("%s: ignoring unknown columns: %s", path, listed(unknown))
 
 
@@ -156,10 +157,11 @@ def _scan_beside(row: QuestionRow, file: Path) -> QuestionRow:
 
 def questions_file(folder: Path) -> Path:
     """The file questions.jsonl, .json, .csv, .tsv or .parquet of a folder; raises QuestionError unless there is one."""
-    found = [path for ending in QUESTION_FILES if (path := folder / f"questions{ending}").is_file()]
-    if len(found) != 1:
-        raise QuestionError(f"{folder} needs one file questions{' or '.join(QUESTION_FILES)}, and has {len(found)}")
-    return found[0]
+    paths = [folder / f"questions{ending}" for ending in QUESTION_FILES]
+    files = [path for path in paths if path.is_file()]
+    if len(files) != 1:
+        raise QuestionError(f"{folder} needs one file questions{' or '.join(QUESTION_FILES)}, and has {len(files)}")
+    return files[0]
 
 
 def _read_jsonl(path: Path) -> Iterator[NumberedRow]:
@@ -176,9 +178,10 @@ def _read_jsonl(path: Path) -> Iterator[NumberedRow]:
 def _read_json(path: Path) -> Iterator[NumberedRow]:
     content = read_json_file(path)
     if not isinstance(content, list):
-        pandas = isinstance(content, dict) and content and all(isinstance(each, dict) for each in content.values())
-        fix = ': this is a table by columns, which pandas writes by rows with to_json(path, orient="records")'
-        raise QuestionError(f"{path} must be a JSON list of objects, [{{...}}, {{...}}]{fix if pandas else ''}")
+        fix = ""
+        if isinstance(content, dict) and content and all(isinstance(column, dict) for column in content.values()):
+            fix = ': this is a table by columns, which pandas writes by rows with to_json(path, orient="records")'
+        raise QuestionError(f"{path} must be a JSON list of objects, [{{...}}, {{...}}]{fix}")
     return _objects(content, path)
 
 
@@ -207,7 +210,8 @@ def _parse_json(text: str, place: str) -> object:
 def _read_csv(path: Path) -> Iterator[NumberedRow]:
     """Rows of a table with commas, semicolons or tabs, as text: '007' stays so. Rows are numbered as in a spreadsheet,
     where the header is row 1; without a column `id`, questions are numbered from 1."""
-    place, asked = 1, 0
+    place = 1
+    number = 0
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     with path.open(encoding="utf-8-sig", newline="") as lines:
         delimiter = max(",;\t", key=lines.readline().count)
@@ -224,8 +228,8 @@ def _read_csv(path: Path) -> Iterator[NumberedRow]:
                     raise QuestionError(
                         f"{path}, row {place}: {len(cells)} cells below a header of {len(names)}; check its quotes"
                     )
-                asked += 1
-                yield place, {"id": asked, **dict(zip(names, cells, strict=True))}
+                number += 1
+                yield place, {"id": number, **dict(zip(names, cells, strict=True))}
         except csv.Error as error:
             raise QuestionError(f"{path}, row {place + 1}: invalid CSV ({error}); check its quotes") from error
 
@@ -244,16 +248,15 @@ def _read_parquet(path: Path) -> Iterator[NumberedRow]:
 
 def _read_shards(folder: Path) -> Iterator[NumberedRow]:
     """The rows of a split in several Parquet files, as the hub has them: test-00000-of-00002.parquet and so on."""
-    found = [(path, match) for path in sorted(folder.iterdir()) if (match := _SHARD.fullmatch(path.name))]
-    expected = [
-        f"{match[1]}-{place:05d}-of-{match[2]}.parquet" for _, match in found[:1] for place in range(int(match[2]))
-    ]
-    if not found or [path.name for path, _ in found] != expected:
+    shards = [path for path in sorted(folder.iterdir()) if _SHARD.fullmatch(path.name)]
+    match = _SHARD.fullmatch(shards[0].name) if shards else None
+    expected = [f"{match[1]}-{place:05d}-of-{match[2]}.parquet" for place in range(int(match[2]))] if match else []
+    if not shards or [path.name for path in shards] != expected:
         raise QuestionError(
             f"{folder} is a folder: give the question file in it, or a folder with all shards of one split, such as "
             "test-00000-of-00002.parquet and test-00001-of-00002.parquet"
         )
-    rows = (row for path, _ in found for _, row in _read_parquet(path))
+    rows = (row for path in shards for _, row in _read_parquet(path))
     return enumerate(rows, start=1)
 
 

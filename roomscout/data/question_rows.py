@@ -70,9 +70,11 @@ def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun
         first_row[question.id] = number
         questions.append(question)
     if len(errors) > 1:
-        shown = [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:MAX_ERRORS_SHOWN]]
-        more = [f"  and {len(errors) - len(shown)} more"] if len(errors) > len(shown) else []
-        raise QuestionError("\n".join([f"{name} has {len(errors)} bad {noun}s:", *shown, *more]))
+        lines = [f"{name} has {len(errors)} bad {noun}s:"]
+        lines += [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:MAX_ERRORS_SHOWN]]
+        if len(errors) > MAX_ERRORS_SHOWN:
+            lines.append(f"  and {len(errors) - MAX_ERRORS_SHOWN} more")
+        raise QuestionError("\n".join(lines))
     if errors:
         raise QuestionError(errors[0])
     if not questions:
@@ -115,21 +117,23 @@ Cell = Annotated[str, StringConstraints(strip_whitespace=True), BeforeValidator(
 
 @dataclass(frozen=True)
 class _Columns(Record):
-    id: Name
-    dataset: Name
-    scene_name: Name
-    question_type: Name
-    question: str
-    ground_truth: object
-    options: object = None
-    scan: Cell = ""
-    answer_kind: Cell = ""
-    unit: Cell = ""
-    start: object = None
-    scale: object = None
-    up_axis: object = None
-    extra_answers: tuple[str, ...] | None = None
-    images: object = None
+    """The cells of a row; those of type object are read by what they describe."""
+
+    id: Name  # by default the number of the row
+    dataset: Name  # by default OWN_DATASET, if the row names its scan
+    scene_name: Name  # by default the path of the scan without its ending
+    question_type: Name  # of the benchmark, or any name with an answer_kind
+    question: str  # its text
+    ground_truth: object  # see `AnswerKind.read_truth`
+    options: object = None  # see `read_options`
+    scan: Cell = ""  # the path of the scan file
+    answer_kind: Cell = ""  # a name of KIND_NAMES
+    unit: Cell = ""  # of a number
+    start: object = None  # see `Start.read`
+    scale: object = None  # see `ScanFrame.read`
+    up_axis: object = None  # see `ScanFrame.read`
+    extra_answers: tuple[str, ...] | None = None  # right as well
+    images: object = None  # see `Picture.read`
 
 
 def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) -> Question:
@@ -137,8 +141,8 @@ def _parse_row(row: QuestionRow, number: int, place: str, benchmark: Benchmark) 
         scan = row.get("scan")
         scan = scan_path(scan) if isinstance(scan, str) else ""
         if scan:
-            given = {name: value for name, value in row.items() if name not in SCENE_COLUMNS or value}
-            row = {"dataset": OWN_DATASET, "scene_name": str(Path(scan).with_suffix("")), **given}
+            cells = {name: value for name, value in row.items() if name not in SCENE_COLUMNS or value}
+            row = {"dataset": OWN_DATASET, "scene_name": str(Path(scan).with_suffix("")), **cells}
         columns = _Columns.from_json({"id": number, **row})
     with at(f"{place} (id {columns.id})"):
         options = read_options(columns.options)
@@ -184,12 +188,13 @@ def with_truth(question: Question, value: object, options: Options) -> Question:
 
 
 @contextmanager
-def at(place: str) -> Iterator[None]:
-    """Names the place in errors of what is read there."""
+def at(place: str = "", setting: str | None = None) -> Iterator[None]:
+    """Names the place, or the setting, in errors of what is read there."""
     try:
         yield
     except (ValueError, QuestionError) as error:
-        raise QuestionError(f"{place}: {error}") from error.__cause__
+        sentence = f"{place}: {error}" if place else str(error)
+        raise QuestionError(sentence, setting=setting) from error.__cause__
 
 
 def check_content(question: Question) -> None:
@@ -213,7 +218,7 @@ def _require_unicode(text: str) -> None:
 
 def kind_of_columns(name: str, unit: str, question_type: str, benchmark: Benchmark) -> tuple[AnswerKind, bool]:
     """The kind of this name and unit, and whether it is that of the type in the benchmark; raises ValueError."""
-    known = benchmark.type_of(question_type)
-    if known is not None and (known.kind.name, known.kind.unit) == (name, unit):
-        return known.kind, True
+    own = benchmark.type_of(question_type)
+    if own is not None and (own.kind.name, own.kind.unit) == (name, unit):
+        return own.kind, True
     return kind_named(name, unit), False

@@ -33,11 +33,15 @@ logger = logging.getLogger(__name__)
 class Filters(TypedDict, total=False):
     """Which questions of a source are asked: those with one of the values in each filter, and the first of these."""
 
-    datasets: Sequence[str]
-    question_types: Sequence[str]
-    scenes: Sequence[str]
-    ids: Sequence[str]
-    num_questions: int | None
+    datasets: Sequence[str]  # names of datasets
+    question_types: Sequence[str]  # names of types; only these may be types that are left out by default
+    scenes: Sequence[str]  # names of scenes
+    ids: Sequence[str]  # ids of questions
+    num_questions: int | None  # how many of those that pass the others; None for all
+
+
+FILTERED = {"datasets": "dataset", "question_types": "question_type", "scenes": "scene_name", "ids": "id"}
+"""The column of each filter."""
 
 
 @dataclass(frozen=True)
@@ -67,45 +71,40 @@ class QuestionSource:
         else:
             origin = benchmark.questions_from
             get = f"get {origin.file or 'its questions'} from {origin.url}, and " if origin else ""
-            raise QuestionError(f"{benchmark.title} has no source to download: {get}pass a file with --questions")
-        read = list(rows)
+            raise QuestionError(f"{benchmark.title} has no source to download: {get}name a file", setting="questions")
+        numbered = list(rows)
         beside = file if file.is_dir() else file.parent
-        questions = [_with_pictures(each, beside) for each in parse_all(read, name, benchmark)]
-        if lost := [picture.file for each in questions for picture in each.images if not picture.sha256]:
+        questions = [_with_pictures(question, beside) for question in parse_all(numbered, name, benchmark)]
+        pictures = [picture for question in questions for picture in question.images]
+        if lost := [picture.file for picture in pictures if not picture.sha256]:
             logger.warning("Pictures that are not there: %d, such as %s; their questions will fail", len(lost), lost[0])
-        given = frozenset(
-            str(row.get("id")) for _, row in read if not isinstance(row, QuestionError) and is_as_given(row)
+        as_given = frozenset(
+            str(row.get("id")) for _, row in numbered if not isinstance(row, QuestionError) and is_as_given(row)
         )
-        return cls(name, questions, given, of_benchmark=path is None)
+        return cls(name, questions, as_given, of_benchmark=path is None)
 
     def choose(self, benchmark: Benchmark, **filters: Unpack[Filters]) -> list[Question]:
         """The questions that pass all filters, as `load_questions` returns them; raises QuestionError."""
         kept = list(self.questions)
-        types = filters.get("question_types", ())
-        for flag, wanted, column in (
-            ("--datasets", filters.get("datasets", ()), "dataset"),
-            ("--question-types", types, "question_type"),
-            ("--scenes", filters.get("scenes", ()), "scene_name"),
-            ("--ids", filters.get("ids", ()), "id"),
-        ):
+        by_setting: Mapping[str, Any] = filters
+        for setting, column in FILTERED.items():
+            wanted = by_setting.get(setting, ())
             existing = dict.fromkeys(getattr(question, column) for question in self.questions)
             if absent := [value for value in wanted if value not in existing]:
-                raise QuestionError(f"{flag}: {self.name} has no {listed(absent)}; it has {listed(existing)}")
-            chosen = frozenset(wanted)
-            kept = [question for question in kept if not chosen or getattr(question, column) in chosen]
+                why = f"{self.name} has no {column} {listed(absent)}; it has {listed(existing)}"
+                raise QuestionError(why, setting=setting)
+            if wanted:
+                kept = [question for question in kept if getattr(question, column) in wanted]
+        types = filters.get("question_types", ())
         apart = dict.fromkeys(benchmark.apart_by_name, "its scores are apart from the overall")
         for name, reason in {**benchmark.excluded, **apart}.items():
-            excluded = {each.id for each in kept if each.question_type == name} - self.as_given
+            excluded = {question.id for question in kept if question.question_type == name} - self.as_given
             if excluded and name not in types:
-                logger.info(
-                    "Excluded all %s questions (%d): %s; to include them, name the type with --question-types",
-                    name,
-                    len(excluded),
-                    reason,
-                )
-                kept = [each for each in kept if each.id not in excluded]
+                how = "to include them, name the type as one of the question types"
+                logger.info("Excluded all %s questions (%d): %s; %s", name, len(excluded), reason, how)
+                kept = [question for question in kept if question.id not in excluded]
         if not kept:
-            unless = f"; {listed(benchmark.excluded)} is asked only if --question-types names it"
+            unless = f"; {listed(benchmark.excluded)} is asked only if the question types name it"
             raise QuestionError(f"{self.name}: no question passes all filters{unless if benchmark.excluded else ''}")
         return kept[: filters.get("num_questions")]
 
@@ -118,18 +117,12 @@ def load_questions(
     `source` is a .jsonl, .json, .csv, .tsv or .parquet file with the benchmark's columns (ignores others), or None for
     the benchmark's own source. The default benchmark is VSI-Bench. Questions must pass all filters; an empty filter
     passes everything. Leaves out the types that the benchmark excludes unless `question_types` names them or the row is
-    AS_GIVEN. Returns the first `num_questions` of the remaining questions.
-
-    The columns `id` and `options` are optional: the id defaults to the row number, the options to none. The type of a
-    row that declares its kind of answer in the columns `answer_kind` and `unit` may be any name. Messages count rows
-    from 1: lines in a .jsonl file, else records without the header.
+    AS_GIVEN. The id defaults to the row number, the options to none. The type of a row that declares its kind of answer
+    in the columns `answer_kind` and `unit` may be any name.
 
     Raises QuestionError if the source cannot be read, a filter value does not occur in it, no question remains, or rows
-    are bad (missing column, unknown type, duplicate id, empty question, options or ground truth that do not fit the
-    type). One message lists the bad rows.
-    """
-    benchmark = benchmark or find_benchmark(DEFAULT)
-    return QuestionSource.read(source and Path(source), benchmark).choose(benchmark, **filters)
+    are bad. One message lists the bad rows, counted from 1: lines in a .jsonl file, else records without the header."""
+    return list(select_questions(source and Path(source), benchmark or find_benchmark(DEFAULT), **filters).questions)
 
 
 def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None) -> list[Question]:
@@ -142,8 +135,8 @@ def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None
         if not isinstance(question, Question):
             raise QuestionError(f"{LIST}, question {number}: {repr(question)[:80]} is not a Question")
         rows.append((number, row_of(question)))
-    read = parse_all(rows, LIST, benchmark or find_benchmark(DEFAULT), "question")
-    return [_with_pictures(each, Path()) for each in read]
+    parsed = parse_all(rows, LIST, benchmark or find_benchmark(DEFAULT), "question")
+    return [_with_pictures(question, Path()) for question in parsed]
 
 
 def saved(questions: Iterable[Question]) -> str:
@@ -162,11 +155,11 @@ def load_saved(path: Path, benchmark: Benchmark) -> list[Question]:
 
 def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
     """The question of a row that `saved` wrote; its kind is that of its type in the benchmark if both are equal."""
-    kind, known = kind_of_columns(row["answer_kind"], row["unit"], row["question_type"], benchmark)
+    kind, of_type = kind_of_columns(row["answer_kind"], row["unit"], row["question_type"], benchmark)
     return Question(
         **{name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])},
         kind=kind,
-        declares_kind=not known,
+        declares_kind=not of_type,
         scan=row.get("scan", ""),
         start=Start.read(row.get("start")),
         extra_answers=tuple(row.get("extra_answers", ())),
@@ -178,7 +171,7 @@ def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
 
 def _with_pictures(question: Question, folder: Path) -> Question:
     """A question with its pictures, if any, by their absolute paths, which count from a folder, and their hashes."""
-    images = tuple(each.beside(folder) for each in question.images)
+    images = tuple(image.beside(folder) for image in question.images)
     return replace(question, images=images) if images else question
 
 
@@ -194,18 +187,23 @@ class Selection(NamedTuple):
         return cls(questions, QuestionSource(LIST, questions))
 
 
+def select_questions(path: Path | None, benchmark: Benchmark, **filters: Unpack[Filters]) -> Selection:
+    """The questions of a file, or with None of the benchmark's own source, as `load_questions` returns them."""
+    source = QuestionSource.read(path, benchmark)
+    return Selection(source.choose(benchmark, **filters), source)
+
+
 def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Selection:
     """The questions that the settings of a run ask for, by the names of Settings; raises QuestionError. They come from
     `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`."""
     if settings["ply"] is not None and settings["question"] is not None:
         scene = Path(settings["ply"]).stem
-        own = ("options", "ground_truth")
-        values = {name: settings[name] for name in own}
-        return Selection.all_of([ask_one(settings["question"], scene, **values, benchmark=benchmark)])
+        own = {name: settings[name] for name in ("options", "ground_truth")}
+        return Selection.all_of([ask_one(settings["question"], scene, **own, benchmark=benchmark)])
     filters: Any = {name: settings[name] for name in Filters.__annotations__}
     path = settings["questions"]
-    source = QuestionSource.read(None if path is None else Path(path), benchmark)
-    return Selection(source.choose(benchmark, **filters), source)
+    file = None if path is None else Path(path)
+    return select_questions(file, benchmark, **filters)
 
 
 def ask_one(
@@ -222,26 +220,32 @@ def ask_one(
     a letter, they get A, B, ... `ground_truth` may be an option's text instead of its letter. Raises QuestionError if
     question, type, options and ground truth do not fit together."""
     benchmark = benchmark or find_benchmark(DEFAULT)
-    with at("--options"):
-        read = read_options(options)
-    name = question_type or benchmark.type_of_wording(question, bool(read.lettered)).name
-    known = benchmark.type_of(name)
-    if known is None:
+    with at(setting="options"):
+        choices = read_options(options)
+    name = question_type or benchmark.type_of_wording(question, bool(choices.lettered)).name
+    own = benchmark.type_of(name)
+    if own is None:
         raise QuestionError(f"question_type {name!r} is unknown: the types are {listed(benchmark.by_name)}")
-    asked = Question("asked", "asked", scene_name, name, question, read.lettered, None, known.kind)
-    with at(f"--question {question!r}"):
-        check_content(asked)
+    unscored = Question("asked", "asked", scene_name, name, question, choices.lettered, None, own.kind)
+    with at(repr(question), setting="question"):
+        check_content(unscored)
     if ground_truth is None:
-        return asked
-    with at("--ground-truth"):
-        scored = with_truth(asked, ground_truth, read)
+        return unscored
+    with at(setting="ground_truth"):
+        scored = with_truth(unscored, ground_truth, choices)
     if str(scored.ground_truth).upper() != ground_truth.strip().upper():
-        logger.info("Ground truth %r is %s%s", ground_truth, "option " if read.lettered else "", scored.ground_truth)
+        option = "option " if choices.lettered else ""
+        logger.info("Ground truth %r is %s%s", ground_truth, option, scored.ground_truth)
     return scored
 
 
 def fingerprint(questions: Iterable[Question]) -> str:
     """SHA-256 (64 hex digits) of all columns of all questions, in order; of pictures that of their bytes counts."""
-    rows = [each.row | ({"images": [one.identity for one in each.images]} if each.images else {}) for each in questions]
+    rows = []
+    for question in questions:
+        row = question.row
+        if question.images:
+            row["images"] = [image.identity for image in question.images]
+        rows.append(row)
     content = json.dumps(rows, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

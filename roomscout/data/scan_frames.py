@@ -19,13 +19,14 @@ class ScanFrame:
 
     def __str__(self) -> str:
         scale = "no scale" if self.scale is None else f"scale {self.scale:g}"
-        return f"{scale} and {'no up_axis' if self.up_axis is None else f'up_axis {self.up_axis}'}"
+        up_axis = "no up_axis" if self.up_axis is None else f"up_axis {self.up_axis}"
+        return f"{scale} and {up_axis}"
 
     @property
     def columns(self) -> dict[str, Any]:
         """The columns of a question file that are given."""
-        given = {"scale": self.scale, "up_axis": self.up_axis}
-        return {name: value for name, value in given.items() if value is not None}
+        columns = {"scale": self.scale, "up_axis": self.up_axis}
+        return {name: value for name, value in columns.items() if value is not None}
 
     def over(self, up_axis: UpAxis, scale: float) -> tuple[UpAxis, float]:
         """The up axis and the scale of the scan in a run with these."""
@@ -44,7 +45,7 @@ class ScanFrame:
                 raise ValueError(f"scale {scale!r} must be the metres of the scan's unit, such as 0.01, or m, cm or mm")
         if _is_empty(up_axis):
             return cls(metres)
-        axis = next((each for each in get_args(UpAxis) if each == up_axis), None)
+        axis = next((name for name in get_args(UpAxis) if name == up_axis), None)
         if axis is None:
             raise ValueError(f"up_axis {up_axis!r} must be one of {', '.join(get_args(UpAxis))}")
         return cls(metres, axis)

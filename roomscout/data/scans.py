@@ -73,9 +73,10 @@ def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts =
     tried = [pattern.replace("{scene}", scene_name) for pattern in patterns]
     try:
         for root in roots:
-            for path in tried:
-                if (found := on_disk(root / path)).is_file():
-                    return found
+            for below in tried:
+                path = on_disk(root / below)
+                if path.is_file():
+                    return path
     except OSError as error:
         raise ScanNotFound(f"cannot search for the scan of {dataset} {scene_name}: {error}") from error
     raise ScanNotFound(
@@ -118,14 +119,14 @@ def missing_scans(
 
 def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]]) -> list[str]:
     """Scenes and questions that have a scan, as lines: by dataset in order of first appearance, then all."""
-    asked: dict[str, list[tuple[str, str]]] = {}
+    by_dataset: dict[str, list[tuple[str, str]]] = {}
     for question in questions:
-        asked.setdefault(question.dataset, []).append(question.scene)
+        by_dataset.setdefault(question.dataset, []).append(question.scene)
     rows = [("dataset", "scenes with scan", "questions with scan")]
-    for name, scenes in [*asked.items(), ("all", [question.scene for question in questions])]:
-        found = [scene for scene in scenes if scene not in missing]
-        counts = f"{len(set(found))} of {len(set(scenes))}", f"{len(found)} of {len(scenes)}"
-        rows.append((escaped(name), *counts))
+    for name, scenes in [*by_dataset.items(), ("all", [question.scene for question in questions])]:
+        there = [scene for scene in scenes if scene not in missing]
+        of_scenes = f"{len(set(there))} of {len(set(scenes))}"
+        rows.append((escaped(name), of_scenes, f"{len(there)} of {len(scenes)}"))
     width = max(len(name) for name, *_ in rows)
     return [f"{name:<{width}}  {scenes:>16}  {asked_about:>19}" for name, scenes, asked_about in rows]
 
@@ -139,7 +140,7 @@ def scene_order(questions: Iterable[Question]) -> list[Question]:
 
 def _require_root(scan_root: Path, layouts: Layouts) -> None:
     if not scan_root.is_dir() and not layouts.get(OWN_ROOTS):
-        raise ScanNotFound(f"scan root {scan_root} is not a folder; --scan-root takes the folder with the scans")
+        raise ScanNotFound(f"{scan_root} is not a folder; name the folder with the scans", setting="scan_root")
 
 
 def require_plain(what: str, name: str) -> None:

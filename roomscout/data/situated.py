@@ -58,9 +58,9 @@ class SituatedText(Text):
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
         """`lenient_match`: 1 if the answer is a part of the ground truth or shares a word with it."""
-        given = "" if answer is None else cleaned(str(answer))
-        inside = given in truth or "".join(given.split()) in "".join(truth.split())
-        shares = not set(given.split()).isdisjoint(truth.split())
+        text = "" if answer is None else cleaned(str(answer))
+        inside = text in truth or "".join(text.split()) in "".join(truth.split())
+        shares = not set(text.split()).isdisjoint(truth.split())
         return {"lenient_match": float(answer is not None and (inside or shares))}
 
 
@@ -75,11 +75,15 @@ def joined(content: object, path: Path) -> list[Any]:
         raise QuestionError(
             f"{path}: its answers are missing; put SQA3D's file sqa_annotations beside it ({beside.name})"
         )
-    by_id = {each["question_id"]: each for each in _listed(read_json_file(beside), "annotations", beside)}
-    if lost := [each["question_id"] for each in questions if each["question_id"] not in by_id]:
-        raise QuestionError(f"{beside} has no annotation of question {lost[0]}: take both files from one release")
-    found = ((each, by_id[each["question_id"]]) for each in questions)
-    return [{**each, **{name: value for name, value in its.items() if name in ANNOTATED}} for each, its in found]
+    by_id = {row["question_id"]: row for row in _listed(read_json_file(beside), "annotations", beside)}
+    rows = []
+    for question in questions:
+        id = question["question_id"]
+        if id not in by_id:
+            raise QuestionError(f"{beside} has no annotation of question {id}: take both files from one release")
+        annotation = {name: value for name, value in by_id[id].items() if name in ANNOTATED}
+        rows.append({**question, **annotation})
+    return rows
 
 
 def _listed(content: object, name: str, path: Path) -> list[Any]:

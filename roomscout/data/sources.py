@@ -33,7 +33,7 @@ def source_of(source: QuestionSource, benchmark: Benchmark) -> Source:
     name = source.name
     if not source.of_benchmark:
         name = OWN_QUESTIONS if name == LIST else "/".join(Path(name).parts[-2:]).lstrip("/")
-    return Source(name, own, dict(Counter(each.question_type for each in rows)), content_hash(rows))
+    return Source(name, own, dict(Counter(row.question_type for row in rows)), content_hash(rows))
 
 
 def are_own_rows(rows: Sequence[Question], benchmark: Benchmark) -> bool:
@@ -44,10 +44,10 @@ def are_own_rows(rows: Sequence[Question], benchmark: Benchmark) -> bool:
     if benchmark.hashes:
         return content_hash(rows) in benchmark.hashes
     if benchmark.counts:
-        found = Counter(each.question_type for each in rows)
-        wanted = [name for name in benchmark.counts if name not in benchmark.excluded or name in found]
-        scenes = Counter(dataset for dataset, _ in {each.scene for each in rows})
-        same = found == {name: benchmark.counts[name] for name in wanted}
+        counts = Counter(row.question_type for row in rows)
+        wanted = [name for name in benchmark.counts if name not in benchmark.excluded or name in counts]
+        scenes = Counter(dataset for dataset, _ in {row.scene for row in rows})
+        same = counts == {name: benchmark.counts[name] for name in wanted}
         return same and (not benchmark.scenes or scenes == benchmark.scenes)
     if benchmark.sizes:
         return len(rows) in benchmark.sizes.values()

@@ -12,17 +12,14 @@ from roomscout.base.text import json_in
 
 @dataclass(frozen=True)
 class Start(Record):
-    """A place and a heading: metres, and degrees as in `roomscout.rendering.camera` (0 looks along +x, 90 along +y).
-    With `from_middle`, x and y count from the middle of the box around all vertices of the scan; without it, they are
-    in the scan's coordinates. The camera starts at the height and the pitch of the run's other first views, unless
-    `z_m`, in the scan's coordinates, and `pitch_deg` are given."""
+    """A place and a heading, in the scan's coordinates."""
 
-    x_m: float
-    y_m: float
-    heading_deg: float
-    from_middle: StrictBool = False
-    z_m: OmittedIfNone[float | None] = None
-    pitch_deg: OmittedIfNone[float | None] = None
+    x_m: float  # metres
+    y_m: float  # metres
+    heading_deg: float  # as in `roomscout.rendering.camera`: 0 looks along +x, 90 along +y
+    from_middle: StrictBool = False  # whether x and y count from the middle of the box around all vertices of the scan
+    z_m: OmittedIfNone[float | None] = None  # None for the height of the run's other first views
+    pitch_deg: OmittedIfNone[float | None] = None  # None for the pitch of the run's other first views
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 

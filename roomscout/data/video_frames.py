@@ -40,24 +40,24 @@ class VideoError(Exception):
 class VideoNotFound(ScanNotFound):
     """A scene has no video, or no folder of frames."""
 
+    setting = "videos"
+
 
 @dataclass(frozen=True)
 class FramesRecord:
-    """Which frames, from 0 in the order shown, of how many in `total`, a model saw of a video, or of a folder of frames
-    (without `fps`, the average rate). `sha256` is of the file's bytes, or of the shown images' names and bytes."""
+    """Which frames a model saw of a video, or of a folder of frames."""
 
-    file: str
-    sha256: str
-    total: int
-    indices: tuple[int, ...]
-    fps: float | None = None
+    file: str  # or folder
+    sha256: str  # of the file's bytes, or of the shown images' names and bytes
+    total: int  # how many frames there are
+    indices: tuple[int, ...]  # those that were shown, in this order, from 0
+    fps: float | None = None  # the average rate; None for a folder
 
     @property
     def in_words(self) -> str:
         """What was shown, such as "3 of 100 frames of scene0001_00.mp4: 0, 49, 99"."""
-        return f"{len(self.indices)} of {self.total} frames of {Path(self.file).name}: " + ", ".join(
-            map(str, self.indices)
-        )
+        places = ", ".join(map(str, self.indices))
+        return f"{len(self.indices)} of {self.total} frames of {Path(self.file).name}: {places}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ class FrameSize:
         """An image of this size, (H, W, 3) uint8 RGB, resized only if it must be."""
         image = image.convert("RGB")
         size = fitting_size(*image.size, self.pixels, self.side, self.least)
-        return np.asarray(image if image.size == size else image.resize(size, Image.Resampling.BICUBIC))
+        if image.size != size:
+            image = image.resize(size, Image.Resampling.BICUBIC)
+        return np.asarray(image)
 
 
 def sampled(total: int, frames: int) -> tuple[int, ...]:
@@ -82,7 +84,7 @@ def sampled(total: int, frames: int) -> tuple[int, ...]:
 
 
 def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
-    """A scene's video below the folder of --videos, in a file of this form, or with an empty form its folder of frames
+    """A scene's video below the folder of videos, in a file of this form, or with an empty form its folder of frames
     there; raises VideoNotFound, also for a name that is a path."""
     try:
         require_plain("dataset", dataset)
@@ -93,12 +95,12 @@ def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
     form = form or "{dataset}/{scene}"
     path = on_disk(root / form.format(dataset=dataset, scene=scene))
     try:
-        found = path.is_file() if is_video else path.is_dir()
+        exists = path.is_file() if is_video else path.is_dir()
     except OSError as error:
         raise VideoNotFound(f"{path} cannot be read ({error.strerror or error})") from None
-    if not found:
-        shown = form.format(dataset="<dataset>", scene="<scene>")
-        raise VideoNotFound(f"there is no {path}: --videos takes the folder of {shown}")
+    if not exists:
+        paths = form.format(dataset="<dataset>", scene="<scene>")
+        raise VideoNotFound(f"there is no {path}: name the folder of {paths}")
     return path
 
 
@@ -124,15 +126,16 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
             "%s is damaged or ends early: frames are chosen among the %d of %d that decode", path, total, promised
         )
     wanted = sampled(total, frames)
-    record = FramesRecord(str(path), _sha256([path]), total, wanted, float(rate) if rate else None)
+    fps = float(rate) if rate else None
+    record = FramesRecord(str(path), _sha256([path]), total, wanted, fps)
     return record, tuple(made[place] for place in wanted)
 
 
 def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRecord, tuple[Shot, ...]]:
     """Images of a folder as frames, in natural order (2.jpg before 10.jpg), and which they are; raises VideoError."""
     with _reading(path):
-        files = [each for each in path.iterdir() if each.suffix.lower() in IMAGE_SUFFIXES and each.name[0] != "."]
-    files = sorted(_colour_series(path, files), key=lambda each: (_natural(each.name), each.name))
+        files = [file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES and file.name[0] != "."]
+    files = sorted(_colour_series(path, files), key=lambda file: (_natural(file.name), file.name))
     if not files:
         raise VideoError(f"{path} has no frame: put images of {', '.join(sorted(IMAGE_SUFFIXES))} there")
     require_frames(path, len(files), frames)
@@ -149,9 +152,9 @@ def _colour_series(path: Path, files: Sequence[Path]) -> Sequence[Path]:
     """Of several series in a folder, which differ in more than a number, the one that is not depth or such by its name;
     raises VideoError unless there is one."""
     series: dict[str, list[Path]] = {}
-    for each in files:
-        series.setdefault(re.sub(r"\d+", "#", each.name), []).append(each)
-    series = {name: each for name, each in series.items() if len(each) > 1}
+    for file in files:
+        series.setdefault(re.sub(r"\d+", "#", file.name), []).append(file)
+    series = {name: images for name, images in series.items() if len(images) > 1}
     if len(series) < 2:
         return files
     colour = [name for name in series if not NO_COLOUR.search(name)]
@@ -172,7 +175,7 @@ def _reading(path: Path) -> Iterator[None]:
 def require_frames(path: Path, total: int, frames: int) -> None:
     """Raise VideoError if a video has fewer frames than are asked for."""
     if total < frames:
-        raise VideoError(f"{path} has {total} frames, fewer than --frames {frames}")
+        raise VideoError(f"{path} has {total} frames, fewer than the {frames} to show")
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
@@ -228,18 +231,18 @@ def _upright(frame: Any, pixel: float) -> Image.Image:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     """A video and its largest stream; raises VideoError, also for what FFmpeg raises inside this block."""
-    with importing("av", "--videos", VideoError):
+    with importing("av", "reading videos", VideoError):
         import av
     try:
         with path.open("rb") as file:
-            if instead := not_fetched(file.read(1024)):
-                raise VideoError(f"{path} {instead}")
+            if pointer := not_fetched(file.read(1024)):
+                raise VideoError(f"{path} {pointer}")
         with av.open(str(path), options={"format_whitelist": CONTAINERS}) as video:
             covers = av.stream.Disposition.attached_pic
-            streams = [each for each in video.streams.video if not each.disposition & covers]
+            streams = [stream for stream in video.streams.video if not stream.disposition & covers]
             if not streams:
                 raise VideoError(f"{path} has no video stream: it is damaged, or another kind of file")
-            yield video, max(streams, key=lambda each: each.width * each.height)
+            yield video, max(streams, key=lambda stream: stream.width * stream.height)
     except (av.FFmpegError, OSError) as error:
         why = error.strerror or error
         raise VideoError(f"{path} cannot be read as a video ({why}): it is damaged; fetch it again") from None

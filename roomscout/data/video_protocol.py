@@ -9,19 +9,17 @@ from roomscout.data.answers import AnswerKind, Number, first_word
 
 @dataclass(frozen=True)
 class VideoProtocol:
-    """The words and the limits of a benchmark's official protocol on frames of a video, and where they were read. A
-    prompt has the opening, the question, the options if there are some, and an ending for questions with options or
-    without, each on lines of its own. `frames` is how many are shown unless --frames says so, and `max_new_tokens` the
-    longest reply. The video of a scene is in a file of that name below the folder of --videos."""
+    """The words and the limits of a benchmark's official protocol on frames of a video. A prompt has the opening, the
+    question, the options if there are some, and an ending, each on lines of its own."""
 
-    source: str
-    opening: str
-    options: str
-    choice_ending: str
-    number_ending: str
-    frames: int
-    max_new_tokens: int
-    file: str = "{dataset}/{scene}.mp4"
+    source: str  # where they were read
+    opening: str  # the first line of a prompt
+    options: str  # the line above the options
+    choice_ending: str  # of a question with options
+    number_ending: str  # of a question without options
+    frames: int  # how many are shown by default
+    max_new_tokens: int  # of a reply, by default
+    file: str = "{dataset}/{scene}.mp4"  # of a scene's video, below the folder of videos
 
     def prompt(self, question: str, options: Sequence[str]) -> str:
         """All text that a model reads."""

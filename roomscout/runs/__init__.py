@@ -5,9 +5,9 @@ from pathlib import Path
 from roomscout.base.errors import Refusal
 
 LOG_ROOT = Path("experiment_logs")
-"""The folder of run folders, unless --log-root names another one."""
+"""The folder of run folders, unless the setting log_root names another one."""
 NEWEST = "recent"
-"""What --continue takes for the newest run."""
+"""What the setting continue_from takes for the newest run."""
 
 
 class RunError(Refusal):

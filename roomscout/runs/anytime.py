@@ -1,4 +1,4 @@
-"""What the answers after each turn (--anytime) say: the score by turn, and which answers came too early or too late."""
+"""What the answers after each turn say: the score by turn, and which answers came too early or too late."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,14 +22,14 @@ class ForcedByTurn:
     @classmethod
     def of(cls, turns: Iterable[Turn]) -> Self:
         """Those of an episode's turns."""
-        found = [turn.forced for turn in turns if turn.forced is not None]
-        return cls(tuple(each.answer for each in found), tuple(each.score for each in found))
+        answers = [turn.forced for turn in turns if turn.forced is not None]
+        return cls(tuple(forced.answer for forced in answers), tuple(forced.score for forced in answers))
 
     @property
     def columns(self) -> dict[str, str]:
         """Their values of FORCED_COLUMNS."""
-        values = (self.answers, self.scores)
-        return {name: json.dumps(value, ensure_ascii=False) for name, value in zip(FORCED_COLUMNS, values, strict=True)}
+        answers = json.dumps(self.answers, ensure_ascii=False)
+        return dict(zip(FORCED_COLUMNS, (answers, json.dumps(self.scores)), strict=True))
 
 
 FORCED_COLUMNS = ("forced_answers", "forced_scores")
@@ -61,30 +61,19 @@ class ScoresByTurn:
     def turns_since_stable(self) -> int:
         """How many turns before the end all answers began to score as much as the final one."""
         worse = [turn for turn, score in enumerate(self.scores) if score < self.final]
-        return len(self.scores) - 1 - (worse[-1] + 1 if worse else 0)
-
-
-def scores_by_turn(rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedByTurn]) -> list[ScoresByTurn]:
-    """The scores of all answers that have one, turn by turn; without answers whose forced ones await a judge."""
-    found = []
-    for row in rows:
-        scores = [*forced[row.episode].scores, row.score]
-        known = tuple(score for score in scores if score is not None)
-        if len(known) == len(scores):
-            found.append(ScoresByTurn(row, known))
-    return found
+        stable = worse[-1] + 1 if worse else 0
+        return len(self.scores) - 1 - stable
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtTurn(Record):
-    """The overall, its interval and the tasks in percent, if the answers after this turn were the last. `forced` is the
-    number of forced answers; all others are final. The last turn has the scores of the run."""
+    """The scores if the answers after this turn were the last; the last turn has the scores of the run."""
 
-    turn: int
-    forced: int
-    percent: float | None
-    interval: Edges | None
-    tasks: dict[str, float]
+    turn: int  # from 0
+    forced: int  # how many answers are forced; all others are final
+    percent: float | None  # the overall
+    interval: Edges | None  # of the overall
+    tasks: dict[str, float]  # percent by task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,52 +98,59 @@ class TooLate(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Anytime(Record):
-    """What the answers after each turn say, of the `answers` with a score. `too_early` is None if the model does not
-    move the camera. `better_earlier` counts the answers that score less than a forced one before."""
+    """What the answers after each turn say."""
 
-    answers: int
-    by_turn: tuple[AtTurn, ...]
-    too_early: OmittedIfNone[TooEarly | None] = None
-    too_late: TooLate
-    better_earlier: int
+    answers: int  # those with a score
+    by_turn: tuple[AtTurn, ...]  # from turn 0
+    too_early: OmittedIfNone[TooEarly | None] = None  # None if the model does not move the camera
+    too_late: TooLate  # those that score above 0, by when they began to score as much
+    better_earlier: int  # how many answers score less than a forced one before
 
 
 def anytime(
     rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedByTurn], benchmark: Benchmark, facts: RunFacts
 ) -> Anytime | None:
     """What the answers after each turn of a run say; None if nothing is scored."""
-    known = scores_by_turn(rows, forced)
-    if not known:
+    answers = []
+    for row in rows:
+        all_scores = [*forced[row.episode].scores, row.score]
+        scores = tuple(score for score in all_scores if score is not None)
+        if len(scores) == len(all_scores):  # else forced answers await a judge
+            answers.append(ScoresByTurn(row, scores))
+    if not answers:
         return None
-    above = [each for each in known if each.final > 0]
-    early = [each for each in known if each.row.status == "answered" and len(each.scores) <= facts.setting("steps")]
+    above = [answer for answer in answers if answer.final > 0]
+    steps = facts.setting("steps")
+    early = [answer for answer in answers if answer.row.status == "answered" and len(answer.scores) <= steps]
+    too_early = None
+    if facts.model_moves:
+        too_early = TooEarly(with_moves_left=len(early), below_full=sum(answer.final < 1 for answer in early))
+    turns = max(len(answer.scores) for answer in answers)
     return Anytime(
-        answers=len(known),
-        by_turn=tuple(_at(turn, known, benchmark) for turn in range(max(len(each.scores) for each in known))),
-        too_early=TooEarly(with_moves_left=len(early), below_full=sum(each.final < 1 for each in early))
-        if facts.model_moves
-        else None,
+        answers=len(answers),
+        by_turn=tuple(_at(turn, answers, benchmark) for turn in range(turns)),
+        too_early=too_early,
         too_late=TooLate(
             above_zero=len(above),
-            as_good_earlier=sum(each.turns_since_first > 0 for each in above),
-            turns_since_first=_mean(each.turns_since_first for each in above),
-            turns_since_stable=_mean(each.turns_since_stable for each in above),
+            as_good_earlier=sum(answer.turns_since_first > 0 for answer in above),
+            turns_since_first=_mean(answer.turns_since_first for answer in above),
+            turns_since_stable=_mean(answer.turns_since_stable for answer in above),
         ),
-        better_earlier=sum(max(each.scores) > each.final for each in known),
+        better_earlier=sum(max(answer.scores) > answer.final for answer in answers),
     )
 
 
-def _at(turn: int, known: Sequence[ScoresByTurn], benchmark: Benchmark) -> AtTurn:
-    rows = [replace(each.row, score=each.at(turn)) for each in known]
-    of_all = {each.name: each for each in estimates(rows, benchmark)}
-    overall = of_all.pop("overall", None)
+def _at(turn: int, answers: Sequence[ScoresByTurn], benchmark: Benchmark) -> AtTurn:
+    rows = [replace(answer.row, score=answer.at(turn)) for answer in answers]
+    scores = {score.name: score for score in estimates(rows, benchmark)}
+    overall = scores.pop("overall", None)
     edges = overall.interval if overall else None
     return AtTurn(
         turn=turn,
-        forced=sum(turn < len(each.scores) - 1 for each in known),
+        forced=sum(turn < len(answer.scores) - 1 for answer in answers),
         percent=overall.percent if overall else None,
         interval=in_percent(edges) if edges else None,
-        tasks={name: each.percent for name, each in of_all.items()},
+        tasks={name: score.percent for name, score in scores.items()},
     )
 
 
@@ -163,15 +159,15 @@ def _mean(values: Iterable[int]) -> float | None:
     return round(mean(listed), 4) if listed else None
 
 
-def anytime_lines(found: Anytime | None) -> list[str]:
-    """What the answers after each turn say, as lines of text; none without --anytime."""
-    if found is None:
+def anytime_lines(record: Anytime | None) -> list[str]:
+    """What the answers after each turn say, as lines of text; none if a run did not ask for them."""
+    if record is None:
         return []
-    early = found.too_early
-    late = found.too_late
+    early = record.too_early
+    late = record.too_late
     lines = []
-    if all(each.percent is not None for each in found.by_turn):
-        percents = [f"{each.percent:.1f} % (turn {each.turn})" for each in found.by_turn]
+    if all(scores.percent is not None for scores in record.by_turn):
+        percents = [f"{scores.percent:.1f} % (turn {scores.turn})" for scores in record.by_turn]
         lines.append(f"overall if each turn were the last: {', '.join(percents)}")
     if early is not None:
         lines.append(
@@ -183,4 +179,4 @@ def anytime_lines(found: Anytime | None) -> list[str]:
             f"too late: {late.as_good_earlier} of {late.above_zero} answers above 0 were as good at an earlier "
             f"turn; on average, they first were {late.turns_since_first:.1f} turns before the end"
         )
-    return [*lines, f"{found.better_earlier} of {found.answers} answers were better at an earlier turn"]
+    return [*lines, f"{record.better_earlier} of {record.answers} answers were better at an earlier turn"]

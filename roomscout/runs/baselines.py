@@ -18,11 +18,11 @@ def known_baselines(reader: RunReader, benchmark: Benchmark) -> dict[str, Baseli
     guesses = reader.guesses
     if facts.of_one_scan:
         return {}
-    found = {
+    baselines = {
         "most_frequent": None if guesses is None else frequency_baseline(guesses, reader.questions, benchmark),
         "blind": blind_baseline(reader, facts),
     }
-    return {name: baseline for name, baseline in found.items() if baseline is not None}
+    return {name: baseline for name, baseline in baselines.items() if baseline is not None}
 
 
 def with_blind(summary: Summary, reader: RunReader) -> Summary:
@@ -31,8 +31,8 @@ def with_blind(summary: Summary, reader: RunReader) -> Summary:
     facts = reader.facts
     if "blind" in summary.baselines or summary.asked.label is None or facts.of_one_scan:
         return summary
-    found = blind_baseline(reader, facts)
-    return summary if found is None else replace(summary, baselines={**summary.baselines, "blind": found})
+    blind = blind_baseline(reader, facts)
+    return summary if blind is None else replace(summary, baselines={**summary.baselines, "blind": blind})
 
 
 def blind_baseline(reader: RunReader, facts: RunFacts) -> Baseline | None:
@@ -49,13 +49,13 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> Baseline | None:
             continue
         if summary is None or summary.pending or summary.asked.label is None:
             continue
-        asked = summary.asked
-        failed = f"; {asked.failed} of them failed and score 0" if asked.failed else ""
+        scores = summary.asked
+        failed = f"; {scores.failed} of them failed and score 0" if scores.failed else ""
         return Baseline(
             source=f"{folder.name}: the same questions with grey views{failed}",
-            questions=asked.counted,
-            tasks=asked.tasks,
-            overall=asked.overall,
+            questions=scores.counted,
+            tasks=scores.tasks,
+            overall=scores.overall,
         )
     return None
 

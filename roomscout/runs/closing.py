@@ -14,9 +14,7 @@ from roomscout.scoring.by_dataset import format_by_dataset
 from roomscout.scoring.samples import format_samples
 from roomscout.scoring.summary import format_summary, part_lines, reference_lines
 
-_NO_BASELINE = (
-    "blind: not known; the same command with --renderer blind measures it, and roomscout report then shows it"
-)
+_NO_BASELINE = "blind: not known; the same run with the renderer blind measures it, and roomscout report then shows it"
 
 
 def closing_lines(
@@ -25,23 +23,22 @@ def closing_lines(
     """The scores of a run in the words of its benchmark, or of a single question, and where the run is."""
     scored = [row for row in rows if row.score is not None]
     if not facts.of_one_scan:
-        lacks_blind = not (
-            "blind" in summary.baselines or facts.is_blind or facts.by_people or facts.frames is not None
-        )
-        lines = [
-            *format_summary(summary, benchmark),
-            *([_NO_BASELINE] if lacks_blind and summary.asked.label is not None else []),
+        lines = format_summary(summary, benchmark)
+        may_have_blind = not (facts.is_blind or facts.by_people or facts.frames is not None)
+        if may_have_blind and "blind" not in summary.baselines and summary.asked.label is not None:
+            lines.append(_NO_BASELINE)
+        lines += [
             *format_samples(summary),
             *agreement_lines(summary),
-        ]
-        lines += [
             *format_by_dataset(summary),
             *anytime_lines(summary.anytime),
             *reference_lines(summary, benchmark, facts.frames),
+            *part_lines(facts.setting, summary, benchmark),
+            *summary.warnings,
         ]
-        lines += [*part_lines(facts.setting, summary, benchmark), *summary.warnings]
         ended = [row.score for row in scored if not row.failed]
-        if below := [score for score in ended if score is not None and score < 1]:
+        below = [score for score in ended if score is not None and score < 1]
+        if below:
             wrong = below.count(0)
             listed = f"to list them: roomscout wrong {shlex.quote(str(folder))}"
             lines.append(f"Wrong: {wrong} of {len(ended)}, partly right: {len(below) - wrong}; {listed}")
@@ -65,5 +62,5 @@ def money_lines(summary: Summary, answers: int, price: Price | None) -> list[str
     of_judge = [f"Cost of the judge: {in_money(judge.money)}"] if judge and judge.money is not None else []
     if cost is None or cost.money is None or price is None:
         return of_judge
-    each = f", {in_money(cost.money / answers)} an answer" if answers else ""
-    return [f"Cost: {in_money(cost.money)}{each}, at {price}", *of_judge]
+    of_answer = f", {in_money(cost.money / answers)} an answer" if answers else ""
+    return [f"Cost: {in_money(cost.money)}{of_answer}, at {price}", *of_judge]

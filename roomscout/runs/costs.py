@@ -40,14 +40,13 @@ COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerCost(Record):
-    """The tokens and the seconds of one answer, its share of batched calls and those of forced answers included, and
-    their money; None without a price."""
+    """What one answer cost, its share of batched calls and its forced answers included."""
 
-    prefilled_tokens: int
-    reused_tokens: int
-    generated_tokens: int
-    seconds: float
-    money: OmittedIfNone[float | None] = None
+    prefilled_tokens: int  # of prompts, computed rather than reused
+    reused_tokens: int  # of prompts
+    generated_tokens: int  # of replies
+    seconds: float  # of all parts in which something was done
+    money: OmittedIfNone[float | None] = None  # None without a price
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,17 +58,16 @@ class TaskCost(AnswerCost):
 
 @dataclass(frozen=True, kw_only=True)
 class CallCost(Record):
-    """What calls of generate() cost. `mean_batch` is the mean number of questions per call; `prefilled_tokens` counts
-    prompt tokens that were computed rather than reused."""
+    """What calls of generate() cost."""
 
-    generate_calls: int
-    mean_batch: float | None
-    generate_seconds: float
-    prefilled_tokens: int
-    reused_tokens: int
-    generated_tokens: int
-    images_encoded: int
-    retries: int
+    generate_calls: int  # a batch is one
+    mean_batch: float | None  # questions per call; None without one
+    generate_seconds: float  # those of a batch count once
+    prefilled_tokens: int  # of prompts, computed rather than reused
+    reused_tokens: int  # of prompts
+    generated_tokens: int  # of replies
+    images_encoded: int  # that went through the image encoder
+    retries: int  # of requests to servers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,18 +79,18 @@ class ForcedCost(CallCost):
 
 @dataclass(frozen=True, kw_only=True)
 class Cost(CallCost):
-    """The sums over all turns. `seconds` by part: batched calls and waits count once; render and write add up although
-    they overlap, as do "replies", those of calls without prefill and decoding, where questions are asked one by one.
-    `batch_fill` is `mean_batch` over the batch size. Only `anytime` and `tokens` include forced answers."""
+    """The sums over all turns. Only `anytime` and `tokens` include forced answers."""
 
-    turns: int
-    batch_fill: float | None
-    turn_seconds: NotRecorded[tuple[float, ...]] = ()
+    turns: int  # of all answers
+    batch_fill: float | None  # mean_batch over the batch size; None where one of them is not known
+    turn_seconds: NotRecorded[tuple[float, ...]] = ()  # of each turn, with the whole of its call
     seconds: dict[str, float]
-    anytime: OmittedIfNone[ForcedCost | None] = None
-    money: OmittedIfNone[float | None] = None
-    price: OmittedIfNone[Price | None] = None
-    tasks: OmittedIfEmpty[dict[str, TaskCost]] = field(default_factory=dict)
+    """By part of PART_NAMES. Batched calls and waits count once; render and write add up although they overlap, as do
+    "replies", those of calls without prefill and decoding, where questions are asked one by one."""
+    anytime: OmittedIfNone[ForcedCost | None] = None  # None without forced answers
+    money: OmittedIfNone[float | None] = None  # of all tokens; None without a price
+    price: OmittedIfNone[Price | None] = None  # of the model's tokens
+    tasks: OmittedIfEmpty[dict[str, TaskCost]] = field(default_factory=dict)  # by task of the benchmark
 
     @property
     def worked_seconds(self) -> float:
@@ -104,9 +102,9 @@ class Cost(CallCost):
         """The tokens that were computed, reused and generated, those of forced answers included."""
         parts = [self, self.anytime] if self.anytime else [self]
         return (
-            sum(each.prefilled_tokens for each in parts),
-            sum(each.reused_tokens for each in parts),
-            sum(each.generated_tokens for each in parts),
+            sum(part.prefilled_tokens for part in parts),
+            sum(part.reused_tokens for part in parts),
+            sum(part.generated_tokens for part in parts),
         )
 
 
@@ -114,12 +112,14 @@ class _Calls:
     """Sums over replies, each of which has a share of a call."""
 
     def __init__(self) -> None:
-        self.replies, self.calls, self.seconds = 0, 0.0, 0.0
+        self.replies = 0
+        self.calls = 0.0
+        self.seconds = 0.0
         self.counts = dict.fromkeys(COUNTED, 0)
 
     def add(self, reply: Reply, share: float) -> None:
-        self.replies = self.replies + 1
-        self.calls = self.calls + share
+        self.replies += 1
+        self.calls += share
         self.seconds += share * reply.seconds
         for name in COUNTED:
             self.counts[name] += getattr(reply, name)
@@ -168,10 +168,10 @@ def _fill(mean_batch: float | None, batch_size: int | None) -> float | None:
     return round(mean_batch / batch_size, 3) if mean_batch and batch_size else None
 
 
-def total(found: Sequence[Cost], batch_size: int | None = None) -> Cost:
+def total(parts: Sequence[Cost], batch_size: int | None = None) -> Cost:
     """The sums of costs, those of forced answers left out."""
-    turns = sum(each.turns for each in found)
-    calls = sum(each.turns / (each.mean_batch or 1) for each in found)
+    turns = sum(part.turns for part in parts)
+    calls = sum(part.turns / (part.mean_batch or 1) for part in parts)
     mean_batch = round(turns / calls, 3) if calls else None
     summed = ("generate_seconds", "prefilled_tokens", *COUNTED[1:])
     return Cost(
@@ -179,18 +179,18 @@ def total(found: Sequence[Cost], batch_size: int | None = None) -> Cost:
         generate_calls=round(calls),
         mean_batch=mean_batch,
         batch_fill=_fill(mean_batch, batch_size),
-        turn_seconds=tuple(seconds for each in found for seconds in each.turn_seconds),
-        seconds={part: sum(each.seconds[part] for each in found) for part in PART_NAMES},
-        **{name: sum(getattr(each, name) for each in found) for name in summed},
+        turn_seconds=tuple(seconds for part in parts for seconds in part.turn_seconds),
+        seconds={name: sum(part.seconds[name] for part in parts) for name in PART_NAMES},
+        **{name: sum(getattr(part, name) for part in parts) for name in summed},
     )
 
 
 def of_answer(turns: Sequence[Turn], price: Price | None) -> AnswerCost:
     """What one answer cost."""
-    found = costs(turns)
-    seconds = found.worked_seconds + (found.anytime.generate_seconds if found.anytime else 0.0)
-    money = None if price is None else round(price.of(*found.tokens), 9)
-    return AnswerCost(**dict(zip(TOKENS, found.tokens, strict=True)), seconds=round(seconds, 3), money=money)
+    cost = costs(turns)
+    seconds = cost.worked_seconds + (cost.anytime.generate_seconds if cost.anytime else 0.0)
+    money = None if price is None else round(price.of(*cost.tokens), 9)
+    return AnswerCost(**dict(zip(TOKENS, cost.tokens, strict=True)), seconds=round(seconds, 3), money=money)
 
 
 def by_task(answers: Iterable[tuple[str, AnswerCost]]) -> dict[str, TaskCost]:
@@ -198,12 +198,13 @@ def by_task(answers: Iterable[tuple[str, AnswerCost]]) -> dict[str, TaskCost]:
     by_name: dict[str, list[AnswerCost]] = {}
     for task, cost in answers:
         by_name.setdefault(task, []).append(cost)
-    return {
-        task: TaskCost(
-            answers=len(found),
-            **{name: sum(getattr(each, name) for each in found) for name in TOKENS},
-            seconds=round(sum(each.seconds for each in found), 6),
-            money=None if found[0].money is None else round(sum(each.money or 0 for each in found), 6),
+    tasks = {}
+    for task, of_task in by_name.items():
+        money = None if of_task[0].money is None else round(sum(cost.money or 0 for cost in of_task), 6)
+        tasks[task] = TaskCost(
+            answers=len(of_task),
+            **{name: sum(getattr(cost, name) for cost in of_task) for name in TOKENS},
+            seconds=round(sum(cost.seconds for cost in of_task), 6),
+            money=money,
         )
-        for task, found in by_name.items()
-    }
+    return tasks

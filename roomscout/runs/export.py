@@ -14,7 +14,7 @@ from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITY_NAMES, find_modality
 from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
-from roomscout.runs.costs import COST_COLUMNS, AnswerCost, Cost, by_task, costs, of_answer
+from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
 from roomscout.runs.hardware import Session, hardware_of
 from roomscout.runs.hashes import hashes_of
 from roomscout.runs.reader import RunReader
@@ -32,6 +32,7 @@ UNREADABLE_SHARE = 0.1
 """From this share of all replies on, those that could not be read are a warning of the run."""
 LABEL_WITHOUT_AGGREGATE = "mean_over_questions"
 """The label of the overall, which is that, of a benchmark whose `aggregate` fails."""
+ONLY_WITH = "compare only with runs that"
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,23 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
         summary = _scored(reader, facts, rows, plain, forced, str(error))
     spent = dict[EpisodeId, AnswerCost]()
     scans = set[str]()
-    cost = _costs(reader, facts, sessions, spent, scans)
     price = facts.price
+
+    def all_turns() -> Iterator[Turn]:
+        """All turns, each read once; notes what each answer took, and the SHA-256 of the scans."""
+        for episode in reader.begun:
+            turns = reader.turns(episode)
+            spent[episode] = of_answer(turns, price)
+            scans.update(turn.scan.sha256 for turn in turns if turn.scan is not None)
+            yield from turns
+
+    batch_size = sessions[-1].batch_size if sessions else None
+    cost = costs(all_turns(), batch_size)
+    money = round(price.of(*cost.tokens), 6) if price else None
     tasks = ((benchmark.task_of(row.question_type), spent[row.episode]) for row in rows if row.episode in spent)
     summary = replace(
         summary,
-        cost=replace(
-            cost, money=round(price.of(*cost.tokens), 6) if price else None, price=price, tasks=by_task(tasks)
-        ),
+        cost=replace(cost, money=money, price=price, tasks=by_task(tasks)),
         sessions=tuple(sessions),
         hardware=hardware_of(cost, sessions, reader.gpu_samples),
         provenance=hashes_of(facts, scans),
@@ -75,28 +85,10 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
         more.setdefault(episode, {}).update(columns_of(sight))
     for episode, answers in forced.items():
         more[episode].update(answers.columns)
-    for episode, of_it in spent.items() if price else ():
-        more.setdefault(episode, {}).update({name: getattr(of_it, name) for name in COST_COLUMNS})
+    if price:
+        for episode, answer_cost in spent.items():
+            more.setdefault(episode, {}).update({name: getattr(answer_cost, name) for name in COST_COLUMNS})
     return Exports(summary, records, [record | more[row.episode] for row, record in zip(rows, records, strict=True)])
-
-
-def _costs(
-    reader: RunReader,
-    facts: RunFacts,
-    sessions: Sequence[Session],
-    spent: dict[EpisodeId, AnswerCost],
-    scans: set[str],
-) -> Cost:
-    """The costs of all turns, each read once; fills in what each answer took, and the SHA-256 of the scans."""
-
-    def read() -> Iterator[Turn]:
-        for episode in reader.begun:
-            turns = reader.turns(episode)
-            spent[episode] = of_answer(turns, facts.price)
-            scans.update(turn.scan.sha256 for turn in turns if turn.scan is not None)
-            yield from turns
-
-    return costs(read(), sessions[-1].batch_size if sessions else None)
 
 
 def _scored(
@@ -112,26 +104,31 @@ def _scored(
     marks = reader.marks
     part = facts.part
     batch = not facts.of_one_scan
-    scores = summarize(rows, benchmark, facts.episodes - len(rows), str(part).replace(" ", "_") if part else "")
+    label_of_part = str(part).replace(" ", "_") if part else ""
+    scores = summarize(rows, benchmark, facts.episodes - len(rows), label_of_part)
     if facts.frames is not None:
-        shown = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
-        scores = replace(scores, asked=replace(scores.asked, shown=shown))
-    if (given := _given(facts)) and scores.asked.label is not None:
-        scores = replace(scores, asked=replace(scores.asked, label=replace(scores.asked.label, told=tuple(given))))
-    samples, agreement, errors = _of_samples(reader, rows, benchmark, who) if facts.samples > 1 else (None, {}, [])
-    errors = [error, *errors] if error else errors
+        frames = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
+        scores = replace(scores, asked=replace(scores.asked, shown=frames))
+    if scores.asked.label is not None:
+        label = replace(scores.asked.label, told=tuple(_given(facts)))
+        scores = replace(scores, asked=replace(scores.asked, label=label))
+    errors = [error] if error else []
+    samples = None
+    agreement = dict[str, Agreement]()
+    if facts.samples > 1:
+        samples, agreement = _of_samples(reader, rows, benchmark, errors)
+    by_person = [(who[row.episode], row) for row in rows] if who else []
     scores = replace(
         scores,
         intervals=intervals_of(rows, benchmark) if batch else None,
         datasets=scores_by_dataset(rows, benchmark) if batch else {},
         samples=samples,
         agreement=agreement,
-        annotators=by_annotator([(who[row.episode], row) for row in rows] if who else [], benchmark),
+        annotators=by_annotator(by_person, benchmark),
         baselines=known_baselines(reader, benchmark),
     )
     uneven = uneven_scenes(rows, benchmark) if scores.intervals else ""
-    told = [_measured(rows), _given_away(facts), _told(facts, scores.types, benchmark)]
-    warnings = [*errors, _unreadable(rows, facts), *told, uneven]
+    warnings = [*errors, *_cautions(rows, facts, scores.types, benchmark), uneven]
     return Summary(
         **vars(scores),
         protocol=facts.protocol,
@@ -147,100 +144,84 @@ def _scored(
 
 
 def _of_samples(
-    reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark, who: Mapping[EpisodeId, str]
-) -> tuple[SampleScores | None, dict[str, Agreement], list[str]]:
-    """What several answers to a question score, how much they agree, and what failed in the code of their kinds."""
+    reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark, errors: list[str]
+) -> tuple[SampleScores | None, dict[str, Agreement]]:
+    """What several answers to a question score, and how much they agree; appends the `errors` of their kinds' code."""
     samples = None
     agreement = dict[str, Agreement]()
-    errors = list[str]()
-    asked = {question.id: question for question in reader.questions}
+    questions = {question.id: question for question in reader.questions}
     try:
-        kinds = {id: question.kind for id, question in asked.items()}
+        kinds = {id: question.kind for id, question in questions.items()}
         samples = summarize_samples(rows, kinds, benchmark, reader.facts.samples)
     except AnswerKindError as error:
         errors.append(f"no scores over the samples: {error}")
     try:
-        agreement = agreement_of(rows, asked, who)
+        agreement = agreement_of(rows, questions, reader.people)
     except AnswerKindError as error:
         errors.append(f"no agreement of the samples: {error}")
-    return samples, agreement, errors
+    return samples, agreement
 
 
-def _unreadable(rows: Sequence[ResultRow], facts: RunFacts) -> str:
-    """A sentence if many replies were not read as actions, so that scores say little about the model's answers."""
+def _cautions(
+    rows: Sequence[ResultRow], facts: RunFacts, types: Mapping[str, TypeScores], benchmark: Benchmark
+) -> Iterator[str]:
+    """A sentence for each reason why scores look better than they are, or say little about the model's answers."""
     replies = sum(row.turns for row in rows)
     unread = sum(row.parse_errors for row in rows)
-    if unread < UNREADABLE_SHARE * replies or not unread:
-        return ""
-    if facts.frames is not None:
-        return f"{unread} of {replies} replies could not be read as an answer and score 0, as the official code has it"
-    return (
-        f"{unread} of {replies} replies could not be read as an action, and each cost its turn: the messages of any "
-        "question in the report say why"
-    )
-
-
-def _measured(rows: Sequence[ResultRow]) -> str:
-    """A sentence if the model measured in scans, which answers some questions."""
-    counts = [row.measurements for row in rows if row.measurements]
-    if not counts:
-        return ""
-    return (
-        f"The model measured {sum(counts)} distances in scans for {len(counts)} of {len(rows)} answers, which nearly "
-        f"answers some questions: compare only with runs that measured too (--actions)"
-    )
+    if unread and unread >= UNREADABLE_SHARE * replies:
+        lost = "an action, and each cost its turn" if facts.frames is None else "an answer and score 0"
+        yield f"{unread} of {replies} replies could not be read as {lost}"
+    measured = [row.measurements for row in rows if row.measurements]
+    if measured:
+        answers = f"{len(measured)} of {len(rows)} answers"
+        yield f"The model measured {sum(measured)} distances in scans for {answers}: {ONLY_WITH} measured too"
+    if truths := _given(facts):
+        yield f"The model was given {listed(truths.values())}: {ONLY_WITH} had it too"
+    names = [kind.name for kind in benchmark.types if kind.told_by_extent and kind.name in types]
+    easier = [name for name in names if types[name].percent is not None]
+    if easier and (told := _told(facts)):
+        yield f"The model was told {told} {', '.join(easier)}: {ONLY_WITH} were told it too"
 
 
 def _given(facts: RunFacts) -> dict[str, str]:
     """What the conditions of a run give of the truth, in a label's words and in a sentence's."""
-    if facts.is_blind and "boxes" not in facts.setting("given"):
-        return {}
     words = {
         "path": "a path on which everything that is asked about is seen",
         "boxes": "the boxes of all objects",
         "boxes-seen": "the boxes of the objects in view",
     }
-    given = {f"given_{name}": words[name] for name in facts.setting("given")}
-    seen = () if facts.is_blind else facts.setting("see")
-    drawn = [name for name in seen if name in MODALITY_NAMES and find_modality(name).tells_extent]
-    return given | {f"with_{name}": f"the whole room as a {name}" for name in drawn}
+    truths = facts.setting("given")
+    if facts.is_blind and "boxes" not in truths:
+        return {}
+    in_words = {f"given_{name}": words[name] for name in truths}
+    return in_words | {f"with_{name}": f"the whole room as a {name}" for name in _drawings_of_room(facts)}
 
 
-def _given_away(facts: RunFacts) -> str:
-    """A sentence if the model was given a part of the truth."""
-    if not (given := list(_given(facts).values())):
-        return ""
-    return f"The model was given {listed(given)}: compare only with runs that had it too (--given, --see)"
+def _drawings_of_room(facts: RunFacts) -> list[str]:
+    """The images that show how large the whole room is."""
+    names = () if facts.is_blind else facts.setting("see")
+    return [name for name in names if name in MODALITY_NAMES and find_modality(name).tells_extent]
 
 
-def _told(facts: RunFacts, types: Mapping[str, TypeScores], benchmark: Benchmark) -> str:
-    """A sentence if the prompts revealed what makes some scores look better than they are."""
+def _told(facts: RunFacts) -> str:
+    """What the model was told of the room's size; empty for nothing."""
     templates = facts.prompts.templates if facts.prompts else {}
-    scored = {name for name, each in types.items() if each.percent is not None}
-    given_away = [each.name for each in benchmark.types if each.told_by_extent and each.name in scored]
-    drawn = [name for name in facts.setting("see") if name in MODALITY_NAMES and find_modality(name).tells_extent]
-    if templates.get("extent"):
-        told, flag = "the room's extent, which nearly gives away", "--tell"
-    elif re.search(r"\{[xy][:}]", templates.get("position", "")):
+    if templates.get("extent") or _drawings_of_room(facts):
+        return "the room's extent, which nearly gives away"
+    if re.search(r"\{[xy][:}]", templates.get("position", "")):
         # The first view is near the middle of the room, and many scans have a corner at 0, 0.
-        told, flag = "the camera's position in the scan's coordinates, which often gives away", "--prompts"
-    elif drawn and not facts.is_blind:
-        told = f"the room's extent in the {drawn[0]} of each turn, which nearly gives away"
-        flag = "--see"
-    else:
-        return ""
-    compare = f"compare it only with runs that told it too ({flag})"
-    return f"The prompts told {told} {', '.join(given_away)}: {compare}" if given_away else ""
+        return "the camera's position in the scan's coordinates, which often gives away"
+    return ""
 
 
 def as_csv(rows: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> str:
-    r"""Result rows as results.csv, with keys of `more`, and of further scores, FORCED_COLUMNS, SIGHT_COLUMNS,
-    COST_COLUMNS and\measurements those that any row has; options are a JSON list."""
+    """Result rows as results.csv, with keys of `more`, and of further scores, FORCED_COLUMNS, SIGHT_COLUMNS,
+    COST_COLUMNS and measurements those that any row has; options are a JSON list."""
     names = sorted({name for row in rows for name in row.get("scores", ())})
-    columns = [*(each.name for each in fields(ResultRow) if each.name not in ("scores", "measurements")), *more]
-    columns += [f"scores.{name}" for name in names]
-    known = (*FORCED_COLUMNS, *SIGHT_COLUMNS, "measurements", *COST_COLUMNS)
-    columns += [name for name in known if any(name in row for row in rows)]
+    columns = [field.name for field in fields(ResultRow) if field.name not in ("scores", "measurements")]
+    columns += [*more, *(f"scores.{name}" for name in names)]
+    rare = (*FORCED_COLUMNS, *SIGHT_COLUMNS, "measurements", *COST_COLUMNS)
+    columns += [name for name in rare if any(name in row for row in rows)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()

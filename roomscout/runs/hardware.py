@@ -16,27 +16,27 @@ Values = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class GpuSamples(Record):
-    """A GPU, by its entry of CUDA_VISIBLE_DEVICES, in each second since `at`; None for unknown values."""
+    """What a GPU did, second by second; None for unknown values."""
 
-    at: str
-    host: str
-    gpu: str
-    name: str
-    utilisation_percent: Values
-    memory_mib: Values
-    power_w: Values
+    at: str  # the time of the first value
+    host: str  # its machine
+    gpu: str  # its entry of CUDA_VISIBLE_DEVICES
+    name: str  # its model
+    utilisation_percent: Values  # share of the time in which it worked
+    memory_mib: Values  # memory that is taken, of all processes
+    power_w: Values  # watts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Session(Record):
-    """The figures of a process that worked on a run: wall seconds, questions finished, and memory in bytes."""
+    """The figures of a process that worked on a run."""
 
-    seconds: float
-    questions: int
-    questions_per_hour: float
-    batch_size: int | None
-    peak_memory_bytes: int
-    peak_device_memory_bytes: int | None
+    seconds: float  # wall time
+    questions: int  # that it finished
+    questions_per_hour: float  # of wall time
+    batch_size: int | None  # None where questions are not asked in batches
+    peak_memory_bytes: int  # of the process, on the machine
+    peak_device_memory_bytes: int | None  # of the process, on its GPU; None without one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,25 +67,26 @@ class Gpus(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware(Record):
-    """What the hardware did. `tokens_per_second` is of calls for an engine that takes batches, else of the sessions'
-    wall time; `bottleneck` is a sentence, empty where it is not known."""
+    """What the hardware did in a run."""
 
-    seconds: dict[str, float]
-    turn_seconds: TurnPercentiles
-    mean_batch: float | None
-    batch_fill: OmittedIfEmpty[float | None] = None
-    tokens_per_second: OmittedIfEmpty[float] = 0.0
-    bottleneck: OmittedIfEmpty[str] = ""
-    gpus: OmittedIfNone[Gpus | None] = None
+    seconds: dict[str, float]  # by part, as in the costs
+    turn_seconds: TurnPercentiles  # how long turns took
+    mean_batch: float | None  # questions per call; None without calls
+    batch_fill: OmittedIfEmpty[float | None] = None  # mean_batch over the batch size
+    tokens_per_second: OmittedIfEmpty[float] = 0.0  # in calls of an engine that takes batches, else in wall time
+    bottleneck: OmittedIfEmpty[str] = ""  # a sentence; empty where it is not known
+    gpus: OmittedIfNone[Gpus | None] = None  # None without GPUs
 
 
 def hardware_of(cost: Cost, sessions: Sequence[Session], samples: Sequence[GpuSamples]) -> Hardware | None:
     """What the hardware did in a run; None without turns."""
-    if not (turns := cost.turn_seconds):
+    turns = cost.turn_seconds
+    if not turns:
         return None
-    busy = cost.generate_seconds if _takes_batches(cost.seconds) else sum(each.seconds for each in sessions)
-    on_gpu = any(each.peak_device_memory_bytes for each in sessions) if sessions else bool(samples)
+    busy = cost.generate_seconds if _takes_batches(cost.seconds) else sum(session.seconds for session in sessions)
+    on_gpu = any(session.peak_device_memory_bytes for session in sessions) if sessions else bool(samples)
     engine = "the engine" if cost.generated_tokens else "the policy"
+    who = "the GPU" if on_gpu else engine
     p95 = quantiles(turns, n=20, method="inclusive")[-1] if len(turns) > 1 else turns[0]
     return Hardware(
         seconds=cost.seconds,
@@ -93,7 +94,7 @@ def hardware_of(cost: Cost, sessions: Sequence[Session], samples: Sequence[GpuSa
         mean_batch=cost.mean_batch,
         batch_fill=cost.batch_fill,
         tokens_per_second=round(cost.generated_tokens / busy, 1) if busy else 0.0,
-        bottleneck=bottleneck(cost.seconds, "the GPU" if on_gpu else engine),
+        bottleneck=bottleneck(cost.seconds, who),
         gpus=gpus_of(samples),
     )
 
@@ -119,8 +120,9 @@ def bottleneck(seconds: Mapping[str, float], who: str) -> str:
 
 def gpus_of(samples: Sequence[GpuSamples]) -> Gpus | None:
     """The mean and the largest value of each figure over all GPUs, and their names; None if no figure is known."""
-    found = {}
-    for figure in FIGURES:
-        if known := [value for each in samples for value in getattr(each, figure) if value is not None]:
-            found[figure] = GpuFigure(mean=round(fmean(known), 1), max=max(known))
-    return Gpus(names=tuple(dict.fromkeys(each.name for each in samples)), **found) if found else None
+    figures = {}
+    for name in FIGURES:
+        values = [value for gpu in samples for value in getattr(gpu, name) if value is not None]
+        if values:
+            figures[name] = GpuFigure(mean=round(fmean(values), 1), max=max(values))
+    return Gpus(names=tuple(dict.fromkeys(gpu.name for gpu in samples)), **figures) if figures else None

@@ -11,15 +11,14 @@ from roomscout.runs.records import ResultRow
 
 @dataclass(frozen=True)
 class Mark(Record):
-    """A line of marks.jsonl: a mark, 1 to 5, by a model that was asked by prompts whose hash begins so. `tokens` are
-    those that the judge read, of these the cached ones, and those that it wrote."""
+    """A line of marks.jsonl: the mark of an answer."""
 
-    id: str
-    answer: str
-    mark: int
-    judge: str
-    prompts_sha256: str
-    tokens: OmittedIfEmpty[tuple[int, int, int]] = (0, 0, 0)
+    id: str  # of the question
+    answer: str  # its text
+    mark: int  # 1 to 5
+    judge: str  # the model that gave it
+    prompts_sha256: str  # the beginning of the hash of how the judge was asked
+    tokens: OmittedIfEmpty[tuple[int, int, int]] = (0, 0, 0)  # that the judge read, of these the cached, and wrote
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from roomscout.base.wording import flag
 from roomscout.data.answers import AnswerKind
 from roomscout.data.questions import Question
 from roomscout.runs import RunError
@@ -25,13 +24,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FoundPart:
-    """The run folder of a part: its rows by episode, and all episodes begun."""
+    """The run folder of a part."""
 
-    folder: Path
-    facts: RunFacts
-    part: PartRecord
-    rows: dict[EpisodeId, ResultRow]
-    begun: frozenset[EpisodeId]
+    folder: Path  # where it is
+    facts: RunFacts  # its run.json
+    part: PartRecord  # which part it is
+    rows: dict[EpisodeId, ResultRow]  # the results so far, as recorded
+    begun: frozenset[EpisodeId]  # all episodes with a turn or a result
 
     @classmethod
     def read(cls, folder: Path) -> "FoundPart":
@@ -39,7 +38,7 @@ class FoundPart:
         reader = RunReader(folder)
         facts = reader.facts
         if facts.part is None:
-            raise RunError(f"{folder} is not a part: it was begun without --shard")
+            raise RunError(f"{folder} is not a part: it was begun as a whole run")
         rows = {row.episode: row for row in reader.recorded_rows}
         return cls(folder, facts, facts.part, rows, frozenset(rows) | frozenset(reader.begun))
 
@@ -56,8 +55,9 @@ def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> Summary:
     parts = [FoundPart.read(folder) for folder in folders]
     require_one_whole(parts)
     for place, part in enumerate(parts):
-        if other := next((each for each in parts[:place] if each.part.number == part.part.number), None):
-            raise RunError(f"{other.folder} and {part.folder} are both {part.part}: leave one out")
+        for other in parts[:place]:
+            if other.part.number == part.part.number:
+                raise RunError(f"{other.folder} and {part.folder} are both {part.part}: leave one out")
     if lacking := what_is_missing(parts):
         if not partial:
             raise RunError(f"{lacking}: finish and name all parts, or merge what is finished with --partial")
@@ -96,7 +96,8 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
             run.add_sessions(sessions_of(part.folder))
             for samples in RunReader(part.folder).gpu_samples:
                 run.sample(samples.to_json())
-        log.info("Images: %s", "hard links to those of the parts" if all(linked) else "copies, on another file system")
+        images = "hard links to those of the parts" if all(linked) else "copies, on another file system"
+        log.info("Images: %s", images)
         return run.export(None)
     finally:
         run.close()
@@ -104,25 +105,30 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
 
 def merged_guesses(parts: Sequence[FoundPart]) -> Guesses | None:
     """The guesses of all parts together; None if a part has none."""
-    found = [RunReader(part.folder).guesses for part in parts]
-    guesses = [each for each in found if each is not None]
-    if len(guesses) < len(found):
-        return None
-    sources = dict.fromkeys(each.source for each in guesses)
-    answers = {id: answer for each in guesses for id, answer in each.answers.items()}
-    return Guesses(" and ".join(sources), answers, guesses[0].what)
+    sources: dict[str, None] = {}
+    answers: dict[str, str | None] = {}
+    what = ""
+    for part in parts:
+        guesses = RunReader(part.folder).guesses
+        if guesses is None:
+            return None
+        sources[guesses.source] = None
+        answers |= guesses.answers
+        what = what or guesses.what
+    return Guesses(" and ".join(sources), answers, what)
 
 
 def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
     """The marks of all parts; none, with a warning, if different judges gave them."""
-    found = [marks for part in parts if (marks := RunReader(part.folder).marks) is not None]
-    if len({(each.judge, each.prompts_sha256) for each in found}) > 1:
+    of_parts = [RunReader(part.folder).marks for part in parts]
+    marks = [of_part for of_part in of_parts if of_part is not None]
+    if len({(of_part.judge, of_part.prompts_sha256) for of_part in marks}) > 1:
         log.warning("The parts are marked by different judges: judge the merged run, with roomscout rescore")
         return []
     return [
-        Mark(id, answer, mark, each.judge, each.prompts_sha256)
-        for each in found
-        for (id, answer), mark in each.by_answer.items()
+        Mark(id, answer, mark, of_part.judge, of_part.prompts_sha256)
+        for of_part in marks
+        for (id, answer), mark in of_part.by_answer.items()
     ]
 
 
@@ -163,16 +169,12 @@ def merged_facts(parts: Sequence[FoundPart]) -> RunFacts:
     first = min(parts, key=lambda part: part.facts.started)
     price = first.facts.price
     if any(part.facts.price != price for part in parts):
-        log.warning("The parts have different prices: price the merged run, with roomscout rescore --prices FILE")
+        log.warning("The parts have different prices: price the merged run, with roomscout rescore")
         price = None
     for part in parts:
         if others := changed_versions(first.facts.last_versions, part.facts.last_versions):
-            log.warning(
-                "%s was answered, unlike %s, with %s: the merged answers come from both versions",
-                part.folder,
-                first.folder,
-                ", ".join(others),
-            )
+            differing = f"{part.folder} was answered, unlike {first.folder}, with {', '.join(others)}"
+            log.warning("%s: the merged answers come from both versions", differing)
     return replace(
         first.facts,
         config=first.facts.config | {"shard": None},
@@ -200,16 +202,16 @@ def require_one_whole(parts: Sequence[FoundPart]) -> None:
     first = parts[0]
     for other in parts[1:]:
         names = dict.fromkeys((*first.part.settings, *other.part.settings))
-        for what, here, there in (
+        for what, one, another in (
             ("number of parts", first.part.of, other.part.of),
             ("whole question list", first.part.questions_sha256, other.part.questions_sha256),
-            *((flag(name), first.facts.setting(name), other.facts.setting(name)) for name in names),
+            *((f"setting {name}", first.facts.setting(name), other.facts.setting(name)) for name in names),
             ("conditions", hash_of(first.facts.conditions), hash_of(other.facts.conditions)),
             ("scoring", hash_of(first.facts.scoring), hash_of(other.facts.scoring)),
         ):
-            if here != there:
+            if one != another:
                 raise RunError(
-                    f"{first.folder} and {other.folder} differ in their {what} ({here} and {there}), so they are "
+                    f"{first.folder} and {other.folder} differ in their {what} ({one} and {another}), so they are "
                     "not parts of one run"
                 )
 
@@ -217,11 +219,8 @@ def require_one_whole(parts: Sequence[FoundPart]) -> None:
 def what_is_missing(parts: Sequence[FoundPart]) -> str:
     """The missing parts and unfinished questions in words; empty if there are none."""
     of = parts[0].part.of
-    absent = sorted(set(range(1, of + 1)) - {part.part.number for part in parts})
-    words = []
-    if absent:
-        which = f"part {absent[0]}" if len(absent) == 1 else f"parts {', '.join(map(str, absent))}"
-        words.append(f"{which} of {of} missing")
+    absent = [str(number) for number in sorted(set(range(1, of + 1)) - {part.part.number for part in parts})]
+    words = [f"part{'s' * (len(absent) > 1)} {', '.join(absent)} of {of} missing"] if absent else []
     words += [
         f"{part.folder} ({part.part}) has {part.unfinished} unfinished questions" for part in parts if part.unfinished
     ]

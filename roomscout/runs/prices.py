@@ -7,6 +7,7 @@ from typing import Annotated, Required
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from roomscout.base.errors import SettingError
 from roomscout.base.record import reasons
 
 TOKENS_PRICED = 1_000_000
@@ -47,25 +48,25 @@ class Price:
 
 def read_price(path: Path, model: str) -> Price:
     """The price of a model, called as in the run or by its folder's name; `cached_input` is by default that of the
-    others. Checks all models of the file; raises ValueError naming it."""
+    others. Checks all models of the file; raises SettingError naming it."""
     from roomscout.base.plain_yaml import read_yaml
 
     try:
         prices = _PRICES.validate_python(read_yaml(path))
     except OSError as error:
-        raise ValueError(f"--prices {path} cannot be read ({error.strerror or error}): name a YAML file") from None
+        why = f"cannot be read ({error.strerror or error}): name a YAML file"
     except ValidationError as error:
-        raise ValueError(f"--prices {path}: {reasons(error)}; write each model as MODEL: {EXAMPLE}") from None
+        why = f"has other keys or values: {reasons(error)}; write each model as MODEL: {EXAMPLE}"
     except ValueError as error:
-        raise ValueError(f"--prices {path} cannot be read as YAML: {error}") from None
-    name = Path(model).name if Path(model).is_absolute() else model
-    if name not in prices:
-        raise ValueError(
-            f"--prices {path} has no price of {name}, as the run calls its model, only of {', '.join(prices)}: "
-            f'add "{name}: {EXAMPLE}", with its prices per million tokens'
-        )
-    found = prices[name]
-    return Price(name, found["input"], found["output"], found.get("cached_input", found["input"]))
+        why = f"cannot be read as YAML: {error}"
+    else:
+        name = Path(model).name if Path(model).is_absolute() else model
+        if name in prices:
+            price = prices[name]
+            return Price(name, price["input"], price["output"], price.get("cached_input", price["input"]))
+        why = f"has no price of {name}, as the run calls its model, only of {', '.join(prices)}: add "
+        why += f'"{name}: {EXAMPLE}", with its prices per million tokens'
+    raise SettingError(f"{path} {why}", setting="prices")
 
 
 def in_money(amount: float) -> str:

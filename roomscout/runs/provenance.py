@@ -21,7 +21,7 @@ def current_versions(model_revision: str | None = None) -> Versions:
     """The versions that this process runs."""
     return Versions(
         git_revision=git_revision(),
-        packages=package_versions(),
+        packages={"roomscout": __version__, **{name: _version(name) for name in PACKAGES}},
         python=platform.python_version(),
         model_revision=model_revision,
     )
@@ -32,7 +32,8 @@ def changed_versions(before: Versions, now: Versions) -> list[str]:
     old = {**before.packages, "git_revision": before.git_revision, "python": before.python}
     new = {**now.packages, "git_revision": now.git_revision, "python": now.python}
     if before.model_revision and now.model_revision:
-        old["model_revision"], new["model_revision"] = before.model_revision, now.model_revision
+        old["model_revision"] = before.model_revision
+        new["model_revision"] = now.model_revision
     return [f"{name} {new[name]} instead of {old[name]}" for name in new if name in old and new[name] != old[name]]
 
 
@@ -57,15 +58,10 @@ def _installed_revision() -> str | None:
     return json.loads(origin or "{}").get("vcs_info", {}).get("commit_id")
 
 
-def package_versions() -> dict[str, str | None]:
-    """Version by package, RoomScout's own first; None if it is not installed."""
-    return {"roomscout": __version__} | {name: _version(name) for name in PACKAGES}
-
-
 def _version(name: str) -> str | None:
-    for each in (name, f"{name}-cpu"):  # as open3d is called without CUDA
+    for package in (name, f"{name}-cpu"):  # as open3d is called without CUDA
         with suppress(metadata.PackageNotFoundError):
-            return metadata.version(each)
+            return metadata.version(package)
     return None
 
 

@@ -60,7 +60,8 @@ class RunReader:
         path = self.folder / "run.json"
         try:
             values = json_in(path.read_bytes())
-            if (schema := values.get("schema", SCHEMA)) == SCHEMA:
+            schema = values.get("schema", SCHEMA)
+            if schema == SCHEMA:
                 return RunFacts.from_json(values)
         except (FileNotFoundError, NotADirectoryError):
             inside = run_folders(self.folder)
@@ -82,11 +83,12 @@ class RunReader:
     def benchmark(self) -> Benchmark:
         """The benchmark of the run, with labels and title for its questions, and its judge in the label. Executes no
         code that the run names, see `benchmark_of`. Raises RunError if it is not known."""
-        found = self._recorded_benchmark
+        benchmark = self._recorded_benchmark
         facts = self.facts
+        marks = self.marks
         if facts.source is not None and not facts.of_one_scan:
-            found = named_by(facts.source, found)
-        return found if (marks := self.marks) is None else marks.labelled(found)
+            benchmark = named_by(facts.source, benchmark)
+        return benchmark if marks is None else marks.labelled(benchmark)
 
     @property
     def _recorded_benchmark(self) -> Benchmark:
@@ -114,19 +116,25 @@ class RunReader:
     def people(self) -> dict[EpisodeId, str]:
         """To whom each answer was dealt; empty without people."""
         names = self.facts.setting("annotator")
-        return dealt(names, [each.scene for each in self.questions], self.facts.samples) if names else {}
+        if not names:
+            return {}
+        return dealt(names, [question.scene for question in self.questions], self.facts.samples)
 
     @property
     def marks(self) -> Marks | None:
         """The marks of the answers in free text; None if no judge has marked one."""
-        lines = self._records(self.folder / MARKS_FILE, Mark)
-        if not lines:
+        marks = self._records(self.folder / MARKS_FILE, Mark)
+        if not marks:
             return None
-        judges = list(dict.fromkeys((each.judge, each.prompts_sha256) for each in lines))
+        judges = list(dict.fromkeys((mark.judge, mark.prompts_sha256) for mark in marks))
         if len(judges) > 1:
             raise RunError(f"{self.folder / MARKS_FILE} has marks of several judges: keep the lines of one")
-        read, cached, written = (sum(each.tokens[place] for each in lines) for place in range(3))
-        return Marks(*judges[0], {(each.id, each.answer): each.mark for each in lines}, (read, cached, written))
+        judge, prompts_sha256 = judges[0]
+        by_answer = {(mark.id, mark.answer): mark.mark for mark in marks}
+        read = sum(mark.tokens[0] for mark in marks)
+        cached = sum(mark.tokens[1] for mark in marks)
+        written = sum(mark.tokens[2] for mark in marks)
+        return Marks(judge, prompts_sha256, by_answer, (read, cached, written))
 
     @property
     def rows(self) -> list[ResultRow]:
@@ -149,8 +157,8 @@ class RunReader:
     def guesses(self) -> Guesses | None:
         """The most frequent answer for each question; None for a run of a single question."""
         fix = "remove it, and the run has no such baseline"
-        found = self._read(self.folder / BASELINES_FILE, Baselines.from_json, fix)
-        return None if found is None else found.most_frequent
+        baselines = self._read(self.folder / BASELINES_FILE, Baselines.from_json, fix)
+        return None if baselines is None else baselines.most_frequent
 
     @property
     def sights(self) -> dict[EpisodeId, Sight]:
@@ -161,19 +169,23 @@ class RunReader:
     def gpu_samples(self) -> list[GpuSamples]:
         """What the GPUs did in the processes that worked on the run, and on its parts."""
         folders = [self.folder, *parts_of_run(self.folder)]
-        return [line for each in folders for line in self._records(each / HARDWARE_FILE, GpuSamples)]
+        return [line for folder in folders for line in self._records(folder / HARDWARE_FILE, GpuSamples)]
 
     @property
     def begun(self) -> list[EpisodeId]:
         """The episodes with a finished turn, in their order."""
-        found = (EpisodeId.parse(path.parent.name) for path in self.folder.glob("q*/turns.jsonl"))
-        return sorted(episode for episode in found if episode is not None)
+        episodes = (EpisodeId.parse(path.parent.name) for path in self.folder.glob("q*/turns.jsonl"))
+        return sorted(episode for episode in episodes if episode is not None)
 
     def turns(self, episode: EpisodeId) -> list[Turn]:
         """An episode's finished turns; empty if it has not begun."""
         folder = self.folder / str(episode)
-        turns = self._records(journal_path(self.folder, episode), Turn)
-        return [replace(turn, shots=_saved(turn, folder)) for turn in turns]
+        turns = []
+        for turn in self._records(journal_path(self.folder, episode), Turn):
+            names = (VIEW, *turn.see)
+            shots = tuple(SavedShot(name, folder / image_name(turn.turn, name)) for name in names)
+            turns.append(replace(turn, shots=shots))
+        return turns
 
     def scan(self, episode: EpisodeId) -> ScanRecord | None:
         """The scan recorded with an episode's turn 0; None if it has not begun or no scan was recorded."""
@@ -221,10 +233,6 @@ def journal_path(run: Path, episode: EpisodeId) -> Path:
     return run / str(episode) / "turns.jsonl"
 
 
-def _saved(turn: Turn, folder: Path) -> tuple[SavedShot, ...]:
-    return tuple(SavedShot(name, folder / image_name(turn.turn, name)) for name in (VIEW, *turn.see))
-
-
 def run_folders(log_root: Path) -> list[Path]:
     """The folders of all runs directly below `log_root`, by name."""
     return sorted(path.parent for path in log_root.glob("*/run.json"))
@@ -234,42 +242,48 @@ def runs_by_start(log_root: Path, batched_only: bool = False) -> list[Path]:
     """The runs directly below `log_root`, the last begun at the end; if `batched_only`, not of single questions."""
     begun = {}
     for folder in run_folders(log_root):
-        is_batched, began = _batched_and_start(folder)
+        try:
+            facts = RunReader(folder).facts
+            is_batched = not facts.of_one_scan
+            began = datetime.fromisoformat(facts.started).timestamp()
+        except RunError:  # run.json is damaged: guess
+            is_batched = folder.name.endswith("_batched")
+            began = (folder / "run.json").stat().st_mtime
         if is_batched or not batched_only:
-            begun[folder] = began, folder.name
+            begun[folder] = (began, folder.name)
     return sorted(begun, key=begun.__getitem__)
 
 
 def newest_run(log_root: Path, batched_only: bool = False) -> Path:
     """The last of `runs_by_start`; raises RunError if there is none."""
-    if not (found := runs_by_start(log_root, batched_only)):
+    runs = runs_by_start(log_root, batched_only)
+    if not runs:
         raise RunError(f"no run below {log_root}; start one with roomscout eval, or name a run")
-    return found[-1]
+    return runs[-1]
 
 
 def named_run(named: Path, log_root: Path) -> Path:
     """The run that a user names by path or by name below `log_root`, or another path that exists; else RunError."""
     path = on_disk(named.expanduser())
-    below = log_root / path
-    for place in (path, below):
+    for place in (path, log_root / path):
         if (place / "run.json").is_file():
             return place
     if path.exists():
         return path
-    fix = did_you_mean(path.name, [each.name for each in run_folders(log_root)], "check the path", f"{log_root}/")
+    fix = did_you_mean(path.name, [run.name for run in run_folders(log_root)], "check the path", f"{log_root}/")
     raise RunError(f"{path} does not exist, and {log_root} has no run of that name: {fix}")
 
 
 def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> Path:
     """The run to resume, NEWEST or named by path or name below `log_root`; raises RunError for none."""
+    setting = "continue_from"
     try:
-        folder = (
-            newest_run(log_root, batched_only) if continue_from == NEWEST else named_run(Path(continue_from), log_root)
-        )
+        newest = continue_from == NEWEST
+        folder = newest_run(log_root, batched_only) if newest else named_run(Path(continue_from), log_root)
     except RunError as error:
-        raise RunError(f"--continue: {error}") from None
+        raise RunError(str(error), setting=setting) from None
     if not (folder / "run.json").is_file():
-        raise RunError(f"--continue {folder}: this is not a run folder, it has no run.json")
+        raise RunError(f"{folder} is not a run folder: it has no run.json", setting=setting)
     return folder
 
 
@@ -290,18 +304,9 @@ def _newest_parts(log_root: Path, name: str | None = None) -> dict[tuple[int, in
         try:
             facts = RunReader(folder).facts
             if facts.part is not None and name in (None, facts.name):
-                key = facts.part.number, facts.part.of
-                found = datetime.fromisoformat(facts.started).timestamp(), folder.name, folder
-                begun[key] = max(found, begun.get(key, found))
+                key = (facts.part.number, facts.part.of)
+                run = (datetime.fromisoformat(facts.started).timestamp(), folder.name, folder)
+                begun[key] = max(run, begun.get(key, run))
         except RunError:
             continue
     return {key: folder for key, (_, _, folder) in begun.items()}
-
-
-def _batched_and_start(folder: Path) -> tuple[bool, float]:
-    """Whether a run is batched, and its start (seconds since 1970); guessed from the folder if run.json is damaged."""
-    try:
-        facts = RunReader(folder).facts
-        return not facts.of_one_scan, datetime.fromisoformat(facts.started).timestamp()
-    except RunError:
-        return folder.name.endswith("_batched"), (folder / "run.json").stat().st_mtime

@@ -21,27 +21,27 @@ def record_of(name: str) -> BenchmarkRecord | None:
     """What run.json keeps of a benchmark, None for one of this package; BenchmarkError for values that JSON lacks."""
     if name in benchmark_names():
         return None
-    found = find_benchmark(name)
+    benchmark = find_benchmark(name)
     own = {
-        "types": [_type_record(each) for each in found.types],
-        "references": list(map(asdict, found.references)),
-        "overall": next((each for each, mean in OVERALLS.items() if mean is found.aggregate), ""),
-        "brings_questions": found.source is not None or found.folder is not None,
+        "types": [_type_record(question_type) for question_type in benchmark.types],
+        "references": list(map(asdict, benchmark.references)),
+        "overall": next((overall for overall, mean in OVERALLS.items() if mean is benchmark.aggregate), ""),
+        "brings_questions": benchmark.source is not None or benchmark.folder is not None,
     }
     try:
-        return BenchmarkRecord.from_json(own | {each: getattr(found, each) for each in SAME})
+        return BenchmarkRecord.from_json(own | {field: getattr(benchmark, field) for field in SAME})
     except ValueError as error:
-        raise BenchmarkError(f"--benchmark {name}: it cannot be recorded ({error})") from None
+        raise BenchmarkError(f"{name} cannot be recorded ({error})", setting="benchmark") from None
 
 
-def _type_record(given: QuestionType) -> dict[str, Any]:
-    kind = given.kind
+def _type_record(question_type: QuestionType) -> dict[str, Any]:
+    kind = question_type.kind
     return {
-        "name": given.name,
-        "task": given.task,
-        "told_by_extent": given.told_by_extent,
+        "name": question_type.name,
+        "task": question_type.task,
+        "told_by_extent": question_type.told_by_extent,
         "kind": kind.name,
-        **{each: getattr(kind, each) for each in ("unit", "takes_options", "needs_judge")},
+        **{field: getattr(kind, field) for field in ("unit", "takes_options", "needs_judge")},
         "shipped": kind == _shipped(kind.name, kind.unit),
     }
 
@@ -55,7 +55,8 @@ def _shipped(name: str, unit: str) -> AnswerKind | None:
 def benchmark_of(facts: RunFacts) -> Benchmark:
     """The benchmark of a run, as this process has loaded it or as described; BenchmarkError for other code."""
     name = facts.setting("benchmark")
-    if (loaded := loaded_code(name)) is not None:
+    loaded = loaded_code(name)
+    if loaded is not None:
         return loaded
     if name not in benchmark_names():
         if facts.benchmark is not None:
@@ -71,10 +72,10 @@ def _described(record: BenchmarkRecord, name: str) -> Benchmark:
 
     try:
         return Benchmark(
-            types=tuple(_described_type(each, name) for each in record.types),
+            types=tuple(_described_type(question_type, name) for question_type in record.types),
             aggregate=OVERALLS.get(record.overall, own_overall),
             references=record.references,
-            **{each: getattr(record, each) for each in SAME},
+            **{field: getattr(record, field) for field in SAME},
         )
     except ValueError as error:
         raise BenchmarkError(f"the description of its benchmark in run.json is damaged ({error})") from None
@@ -90,11 +91,12 @@ def _described_type(record: TypeRecord, benchmark: str) -> QuestionType:
 class RecordedKind(AnswerKind):
     """A kind of answer whose code is not loaded: it has a name, and raises BenchmarkError for what the code decides."""
 
-    name: str = ""  # without a value, each would have the property of the base class
-    unit: str = ""
-    takes_options: bool = False
-    needs_judge: bool = False
-    benchmark: str = ""
+    # Fields without a value would have the properties of the base class.
+    name: str = ""  # as in the column `answer_kind`
+    unit: str = ""  # of a number
+    takes_options: bool = False  # whether its questions have options
+    needs_judge: bool = False  # whether a judge scores its answers
+    benchmark: str = ""  # what names the benchmark with its code
 
     def _needs_code(self, *_: Any, **__: Any) -> Any:
         raise BenchmarkError(f"answers of kind {self.name} are scored by the code of {self.benchmark}: {TRUST}")
@@ -103,4 +105,10 @@ class RecordedKind(AnswerKind):
         """Unknown: the truths of a run were checked when it began."""
         return None
 
-    form = parse = why_invalid = guess = score = more_scores = vote = _needs_code
+    form = _needs_code
+    parse = _needs_code
+    why_invalid = _needs_code
+    guess = _needs_code
+    score = _needs_code
+    more_scores = _needs_code
+    vote = _needs_code

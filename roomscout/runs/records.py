@@ -42,15 +42,14 @@ ImageFile = Annotated[str, Field(pattern=r"^render_\d+(_[a-z][a-z0-9]*)?\.png$")
 
 
 class RecordedMessage(TypedDict, total=False):
-    """A message of messages.json. Its images are files in its folder; `frames` shows those of a video, small.
-    `text_in_its_turn` is what a message said that is replaced by a note in later turns."""
+    """A message of messages.json. Its images are files in its folder."""
 
-    role: Required[str]
-    text: Required[str]
-    image: ImageFile
-    images: list[ImageFile]
-    frames: ImageFile
-    text_in_its_turn: str
+    role: Required[str]  # "system", "user" or "assistant"
+    text: Required[str]  # what it says, in the last conversation that has it
+    image: ImageFile  # the only one
+    images: list[ImageFile]  # several, in their order
+    frames: ImageFile  # those of a video, small, in one image
+    text_in_its_turn: str  # what a message said that is replaced by a note in later turns
 
 
 def _as_decided(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any] | None:
@@ -58,14 +57,18 @@ def _as_decided(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[s
     if value is None:
         return None
     record: dict[str, Any] = serialized(value)
-    then = [{name: number for name, number in each.items() if number} for each in record.pop("then")]
+    then = [{name: number for name, number in move.items() if number} for move in record.pop("then")]
     pitch = record.pop("pitch_angle_degrees")
-    return record | ({"pitch_angle_degrees": pitch} if pitch else {}) | ({"then": then} if then else {})
+    if pitch:
+        record["pitch_angle_degrees"] = pitch
+    if then:
+        record["then"] = then
+    return record
 
 
 def _as_marked(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
     """A dataclass of a package without pydantic as JSON, by the metadata of its fields (see `models`)."""
-    marks = {each.name: each.metadata for each in fields(value)}
+    marks = {part.name: part.metadata for part in fields(value)}
     return {
         name: content
         for name, content in serialized(value).items()
@@ -75,17 +78,15 @@ def _as_marked(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[st
 
 @dataclass(frozen=True)
 class TurnSeconds:
-    """Seconds by part: the first three and the waits are of the whole batch's call, `render` (the move and the next
-    view) and `write` of the question alone. An engine that takes batches waited for views or scans, or for other
-    reasons."""
+    """Seconds by part: those of the model and the waits are of the whole batch's call, the others of the question."""
 
-    preprocess: float
-    prefill: float
-    decode: float
-    render: float
-    write: float = 0.0
-    wait_views: OmittedIfEmpty[float] = 0.0
-    wait_other: OmittedIfEmpty[float] = 0.0
+    preprocess: float  # making the model's inputs
+    prefill: float  # up to the first token
+    decode: float  # of further tokens
+    render: float  # the move and the next view
+    write: float = 0.0  # encoding and writing the images
+    wait_views: OmittedIfEmpty[float] = 0.0  # of an engine that takes batches, for views or scans
+    wait_other: OmittedIfEmpty[float] = 0.0  # of such an engine, for other reasons
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class ForcedAnswer:
-    """What a model answered when asked as if a turn were the last (--anytime), outside the conversation: None if not
+    """What a model answered when asked as if a turn were the last, outside the conversation: None if not
     valid, without a score if without a truth. `batch` are the questions of the generate() call."""
 
     answer: str | None
@@ -195,31 +196,27 @@ class ForcedAnswer:
 
 @dataclass(frozen=True, repr=False)
 class Turn(Record):
-    """A finished turn, and a line of turns.jsonl, which leaves out the images; docs/run-folder.md describes each key.
-    `pose` is the camera's before the action, and `move` the action's outcome, None if the turn ended the question.
-    `clamped` names values outside their range as "name value -> limit"; after a `parse_error` the action is a small
-    rotation. `reply` is empty for policies without a model. `requested` is what the model asked for if a control
-    decided otherwise. Only a recorded turn 0 has `scan`, and `not_shown` if --given path cannot show well what the
-    question needs. With `frames` of a video, the one image shows all of them."""
+    """A finished turn, and a line of turns.jsonl, which leaves out the images."""
 
-    turn: int
-    pose: CameraPose
-    action: Annotated[CameraAction, WrapSerializer(_as_decided)]
-    clamped: tuple[str, ...]
-    parse_error: str | None
-    move: MoveOutcome | None
-    reply: Annotated[Reply, WrapSerializer(_as_marked)]
-    batch: Annotated[tuple[str, ...], Field(min_length=1)]
-    seconds: TurnSeconds
+    turn: int  # from 0
+    pose: CameraPose  # the camera's before the action
+    action: Annotated[CameraAction, WrapSerializer(_as_decided)]  # a small rotation after a parse_error
+    clamped: tuple[str, ...]  # values outside their range, as "name value -> limit"
+    parse_error: str | None  # why the reply could not be read; None if it could
+    move: MoveOutcome | None  # the action's outcome; None if the turn ended the question
+    reply: Annotated[Reply, WrapSerializer(_as_marked)]  # empty for policies without a model
+    batch: Annotated[tuple[str, ...], Field(min_length=1)]  # the episodes that share the call of generate()
+    seconds: TurnSeconds  # by part
     requested: OmittedIfEmpty[Annotated[CameraAction | None, WrapSerializer(_as_decided)]] = None
-    fields: OmittedIfEmpty[dict[str, Any]] = field(default_factory=dict)
-    points: OmittedIfEmpty[tuple[SeenPoint, ...]] = ()
-    uses: OmittedIfEmpty[tuple[ToolUse, ...]] = ()
-    scan: OmittedIfEmpty[ScanRecord | None] = None
-    forced: OmittedIfEmpty[ForcedAnswer | None] = None
-    see: OmittedIfEmpty[tuple[ImageName, ...]] = ()
-    frames: OmittedIfEmpty[FramesRecord | None] = None
-    not_shown: OmittedIfEmpty[str] = ""
+    """What the model asked for, if a control decided otherwise."""
+    fields: OmittedIfEmpty[dict[str, Any]] = field(default_factory=dict)  # others of the reply's JSON object
+    points: OmittedIfEmpty[tuple[SeenPoint, ...]] = ()  # that the reading of the reply looked up
+    uses: OmittedIfEmpty[tuple[ToolUse, ...]] = ()  # the tools that the reply used
+    scan: OmittedIfEmpty[ScanRecord | None] = None  # of a recorded turn 0 alone
+    forced: OmittedIfEmpty[ForcedAnswer | None] = None  # the answer as if this turn were the last
+    see: OmittedIfEmpty[tuple[ImageName, ...]] = ()  # the images beside the view
+    frames: OmittedIfEmpty[FramesRecord | None] = None  # of a video; the one image shows all of them
+    not_shown: OmittedIfEmpty[str] = ""  # of turn 0: what the question needs that a given path cannot show well
     shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)
     """What the camera saw, the view first: Shot, or SavedShot for a turn of a run folder."""
 
@@ -254,7 +251,7 @@ class Turn(Record):
     @property
     def uses_in_words(self) -> str:
         """What was measured, such as "measured 0.42 m between [1, 2] and mark 3"; empty if nothing was."""
-        return "; ".join(f"measured {each.result}" for each in self.uses)
+        return "; ".join(f"measured {use.result}" for use in self.uses)
 
     @property
     def turned_deg(self) -> float:
@@ -274,13 +271,11 @@ class Turn(Record):
         return {shot.name: shot.image for shot in self.shots}
 
     def __repr__(self) -> str:
-        x = self.pose.x_m
-        y = self.pose.y_m
-        z = self.pose.z_m
-        heading = self.pose.heading_deg
+        pose = self.pose
+        place = f"x {pose.x_m:.2f}, y {pose.y_m:.2f}, z {pose.z_m:.2f} m, heading {pose.heading_deg:.0f}°"
         texts = {"action": self.action.in_words, "reply": self.reply.text, "parse_error": self.parse_error}
-        shown = "".join(f", {name}={shorten(text, 80)!r}" for name, text in texts.items() if text)
-        return f"Turn({self.turn}, x {x:.2f}, y {y:.2f}, z {z:.2f} m, heading {heading:.0f}°{shown})"
+        said = "".join(f", {name}={shorten(text, 80)!r}" for name, text in texts.items() if text)
+        return f"Turn({self.turn}, {place}{said})"
 
 
 @dataclass(frozen=True)
@@ -292,14 +287,13 @@ class Baselines(Record):
 
 @dataclass(frozen=True)
 class PartRecord:
-    """The part `number`, from 1, `of` how many that this folder holds of a run with these `questions`; `settings` names
-    the keys of `config` that must be equal in all parts."""
+    """Which part of a divided run a folder holds."""
 
-    number: int
-    of: int
-    questions: int
-    questions_sha256: str
-    settings: tuple[str, ...]
+    number: int  # from 1
+    of: int  # how many parts there are
+    questions: int  # of the whole run
+    questions_sha256: str  # the fingerprint of these
+    settings: tuple[str, ...]  # the keys of `config` that must be equal in all parts
 
     def __str__(self) -> str:
         return f"part {self.number} of {self.of}"
@@ -307,36 +301,35 @@ class PartRecord:
 
 @dataclass(frozen=True)
 class TypeRecord(Record):
-    """A question type of a benchmark, and its kind of answer; `shipped` says that the kind is one of this package."""
+    """A question type of a benchmark, and its kind of answer."""
 
-    name: str
-    task: str
-    kind: str
-    unit: str
-    takes_options: bool
-    needs_judge: bool
-    shipped: bool
-    told_by_extent: bool = False
+    name: str  # as in the column `question_type`
+    task: str  # that it belongs to
+    kind: str  # the name of its kind of answer
+    unit: str  # of a number
+    takes_options: bool  # whether its questions have options
+    needs_judge: bool  # whether a judge scores its answers
+    shipped: bool  # whether the kind is one of this package
+    told_by_extent: bool = False  # whether the room's extent nearly answers it
 
 
 @dataclass(frozen=True)
 class BenchmarkRecord(Record):
-    r"""A benchmark that is not of this package, as far as it shows, labels and compares scores. `overall` is what that
-    is a\mean over ("tasks" or "questions"), empty for a function of its own."""
+    """A benchmark that is not of this package, as far as it shows, labels and compares scores; see `Benchmark`."""
 
-    name: str
-    title: str
-    types: tuple[TypeRecord, ...]
-    overall: str
-    label: str
-    excluded: dict[str, str]
-    summed_last: tuple[str, ...]
-    datasets: tuple[str, ...]
-    scan_layouts: dict[str, tuple[str, ...]]
-    rescans: dict[str, str]
-    references: tuple[Reference, ...]
-    sizes: dict[str, int]
-    brings_questions: bool
+    name: str  # of the benchmark, not what names its code
+    title: str  # what messages call it
+    types: tuple[TypeRecord, ...]  # in the order of its tables
+    overall: str  # what it is a mean over, "tasks" or "questions"; empty for a function of its own
+    label: str  # of the overall
+    excluded: dict[str, str]  # types that are left out by default, and why
+    summed_last: tuple[str, ...]  # the tasks whose means are added last
+    datasets: tuple[str, ...]  # of a fixed set of questions
+    scan_layouts: dict[str, tuple[str, ...]]  # where scans are, by dataset
+    rescans: dict[str, str]  # how scans of one room are named, by dataset
+    references: tuple[Reference, ...]  # published scores
+    sizes: dict[str, int]  # the numbers of questions of its overalls, by label
+    brings_questions: bool  # whether questions need no file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,7 +343,7 @@ class Versions(Record):
     model_revision: OmittedIfEmpty[str | None] = None
 
 
-VERSIONS = tuple(each.name for each in fields(Versions))
+VERSIONS = tuple(version.name for version in fields(Versions))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,11 +359,11 @@ class Resumption(Versions):
 class MergedPart(Versions):
     """Where a part of a merged run came from."""
 
-    part: int
-    of: int
-    folder: str
-    started: str
-    host: str
+    part: int  # its number, from 1
+    of: int  # how many parts there are
+    folder: str  # the name of its run folder
+    started: str  # when it was begun
+    host: str  # the machine that began it
 
 
 @dataclass(frozen=True)
@@ -383,32 +376,30 @@ class RecordedPrompts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts(Record):
-    """run.json: the questions, settings and versions of a run; docs/run-folder.md describes each key. `config` has the
-    settings as JSON values; only runs with equal `conditions` are comparable. `prompts` are None without a model,
-    `benchmark` for one of this package, and the prices of the model and of a judge without --prices."""
+    """run.json: the questions, settings and versions of a run; docs/run-folder.md describes each key."""
 
-    schema: int
-    started: str
-    config: dict[str, Any]
-    questions: int
-    questions_sha256: str
-    conditions: dict[str, Any]
-    answerer: dict[str, Any]
-    scoring: dict[str, Any]
-    flags: tuple[str, ...]
-    git_revision: str | None
-    packages: dict[str, str | None]
-    python: str
-    host: str
-    resumed: OmittedIfEmpty[tuple[Resumption, ...]] = ()
-    part: OmittedIfEmpty[PartRecord | None] = None
-    merged: OmittedIfEmpty[tuple[MergedPart, ...]] = ()
-    prompts: OmittedIfEmpty[RecordedPrompts | None] = None
-    benchmark: OmittedIfEmpty[BenchmarkRecord | None] = None
-    source: OmittedIfEmpty[Source | None] = None
-    model_revision: OmittedIfEmpty[str | None] = None
-    price: OmittedIfEmpty[Price | None] = None
-    judge_price: OmittedIfEmpty[Price | None] = None
+    schema: int  # of these records
+    started: str  # when it was begun
+    config: dict[str, Any]  # all settings, as JSON values
+    questions: int  # how many the run asks, or this part of it
+    questions_sha256: str  # their fingerprint
+    conditions: dict[str, Any]  # only runs with equal ones are comparable
+    answerer: dict[str, Any]  # what answers
+    scoring: dict[str, Any]  # how answers are scored
+    flags: tuple[str, ...]  # of a command that gives the settings, without those that have their defaults
+    git_revision: str | None  # the commit of this code; None if unknown
+    packages: dict[str, str | None]  # versions by name; None for those that are not installed
+    python: str  # the version of Python
+    host: str  # the machine that began the run
+    resumed: OmittedIfEmpty[tuple[Resumption, ...]] = ()  # in order of time
+    part: OmittedIfEmpty[PartRecord | None] = None  # None for a whole run
+    merged: OmittedIfEmpty[tuple[MergedPart, ...]] = ()  # the parts that it was merged from
+    prompts: OmittedIfEmpty[RecordedPrompts | None] = None  # None without a model
+    benchmark: OmittedIfEmpty[BenchmarkRecord | None] = None  # None for one of this package
+    source: OmittedIfEmpty[Source | None] = None  # where the questions come from
+    model_revision: OmittedIfEmpty[str | None] = None  # the commit of a checkpoint of the hub
+    price: OmittedIfEmpty[Price | None] = None  # of the model's tokens
+    judge_price: OmittedIfEmpty[Price | None] = None  # of the tokens of a judge
 
     def setting(self, name: str) -> Any:
         """A setting of `config` by name."""
@@ -421,7 +412,7 @@ class RunFacts(Record):
 
     @property
     def of_one_scan(self) -> bool:
-        """Whether the run is about one question to one scan (--ply) rather than about a batch."""
+        """Whether the run is about one question to one scan rather than about a batch."""
         return self.config["ply"] is not None
 
     @property
@@ -452,7 +443,7 @@ class RunFacts(Record):
 
     @property
     def name(self) -> str | None:
-        """The name that --name gave the run, if any."""
+        """The name that its user gave the run, if any."""
         return self.config["name"]
 
     @property

@@ -29,19 +29,19 @@ class SeenObjects(Record):
     @property
     def seen(self) -> int:
         """How many of the objects were in view in some turn."""
-        return sum(max(each, default=0) > 0 for each in self.pixels)
+        return sum(max(by_turn, default=0) > 0 for by_turn in self.pixels)
 
     @property
     def most_pixels(self) -> int:
         """The pixels of the best view of each object; of those needed, the least. 0 if one was never in view."""
-        return sorted((max(each, default=0) for each in self.pixels), reverse=True)[self.needed - 1]
+        return sorted((max(by_turn, default=0) for by_turn in self.pixels), reverse=True)[self.needed - 1]
 
     @property
     def first_turn(self) -> int | None:
         """The first turn by which all needed objects had been in view; None if they never were."""
-        first = [next((turn for turn, count in enumerate(each) if count), None) for each in self.pixels]
-        known = sorted(turn for turn in first if turn is not None)
-        return known[self.needed - 1] if len(known) >= self.needed else None
+        first = [next((turn for turn, count in enumerate(by_turn) if count), None) for by_turn in self.pixels]
+        turns = sorted(turn for turn in first if turn is not None)
+        return turns[self.needed - 1] if len(turns) >= self.needed else None
 
     @property
     def in_words(self) -> str:
@@ -56,22 +56,20 @@ class SeenObjects(Record):
 
     def at(self, turn: int) -> list[int]:
         """The pixels of each object of the category that the view of a turn shows."""
-        return [each[turn] for each in self.pixels if each[turn]]
+        return [by_turn[turn] for by_turn in self.pixels if by_turn[turn]]
 
 
 @dataclass(frozen=True)
 class Sight(Record):
-    """A line of seen.jsonl: what was in view in an answer. `surface` has the share of the scan's surface seen up to
-    each turn; `boxes` says whether any boxes of its scan are known, `enough` at how many pixels an object is seen well.
-    `made_of` is a hash of the turns, the scan and the boxes."""
+    """A line of seen.jsonl: what was in view in an answer."""
 
-    number: int
-    sample: int
-    surface: tuple[float, ...]
-    boxes: bool
-    objects: tuple[SeenObjects, ...]
-    enough: int
-    made_of: str
+    number: int  # of the question, from 1
+    sample: int  # of the answer, from 1
+    surface: tuple[float, ...]  # the share of the scan's surface seen up to each turn
+    boxes: bool  # whether any boxes of its scan are known
+    objects: tuple[SeenObjects, ...]  # that the question names, by category
+    enough: int  # at how many pixels an object is seen well
+    made_of: str  # a hash of the turns, the scan and the boxes
 
     @property
     def episode(self) -> EpisodeId:
@@ -83,21 +81,24 @@ class Sight(Record):
         """A key of SIGHTS; None if no boxes of the scan are known."""
         if not self.boxes:
             return None
-        if (least := self.least_pixels) is None:
+        least = self.least_pixels
+        if least is None:
             return "no_object"
-        return "never_saw" if not least else "saw_little" if least < self.enough else "saw"
+        if not least:
+            return "never_saw"
+        return "saw_little" if least < self.enough else "saw"
 
     @property
     def least_pixels(self) -> int | None:
         """The `most_pixels` of the category that was seen worst; None without objects."""
-        return min((each.most_pixels for each in self.objects), default=None)
+        return min((category.most_pixels for category in self.objects), default=None)
 
     @property
     def first_turn(self) -> int | None:
         """The first turn by which all objects that the question needs had been in view; None if they never were."""
-        turns = [each.first_turn for each in self.objects]
-        known = [turn for turn in turns if turn is not None]
-        return max(known) if known and len(known) == len(turns) else None
+        turns = [category.first_turn for category in self.objects]
+        seen = [turn for turn in turns if turn is not None]
+        return max(seen) if seen and len(seen) == len(turns) else None
 
     @property
     def surface_seen(self) -> float | None:
@@ -107,8 +108,8 @@ class Sight(Record):
     @property
     def in_words(self) -> str:
         """How well each object that the question needs was in view, worst first; empty without objects."""
-        worst_first = sorted(self.objects, key=lambda each: (each.most_pixels, each.category))
-        return ", ".join(each.in_words for each in worst_first)
+        worst_first = sorted(self.objects, key=lambda objects: (objects.most_pixels, objects.category))
+        return ", ".join(objects.in_words for objects in worst_first)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,12 @@ class SightGroup(Record):
     answers: int
     below_full: int
     percent: float
+
+    @classmethod
+    def of(cls, scores: Sequence[float]) -> "SightGroup":
+        """The group of answers with these scores."""
+        below = sum(score < 1 for score in scores)
+        return cls(answers=len(scores), below_full=below, percent=round(100 * mean(scores), 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,32 +139,24 @@ class SightSplit(Record):
 
 def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> SightSplit | None:
     """How the scores of all but failed questions depend on what was in view; None if nothing is known."""
-    known = [(row, sights[row.episode]) for row in rows if row.episode in sights and not row.failed]
-    surfaces = [sight.surface_seen for _, sight in known if sight.surface_seen is not None]
+    seen = [(row, sights[row.episode]) for row in rows if row.episode in sights and not row.failed]
+    surfaces = [sight.surface_seen for _, sight in seen if sight.surface_seen is not None]
     if not surfaces:
         return None
     by_type: dict[str, dict[str, list[float]]] = {}
-    for row, sight in known:
+    for row, sight in seen:
         if sight.verdict is not None and row.score is not None:
             for name in (row.question_type, "all"):
                 by_type.setdefault(name, {verdict: [] for verdict in SIGHTS})[sight.verdict].append(row.score)
-    if of_all := by_type.pop("all", None):
-        by_type["all"] = of_all
+    if "all" in by_type:
+        by_type["all"] = by_type.pop("all")  # at the end
     return SightSplit(
-        enough_pixels=known[0][1].enough,
+        enough_pixels=seen[0][1].enough,
         surface_percent=round(100 * mean(surfaces), 2),
         types={
-            name: {verdict: _group(scores) for verdict, scores in groups.items() if scores}
+            name: {verdict: SightGroup.of(scores) for verdict, scores in groups.items() if scores}
             for name, groups in by_type.items()
         },
-    )
-
-
-def _group(scores: Sequence[float]) -> SightGroup:
-    return SightGroup(
-        answers=len(scores),
-        below_full=sum(score < 1 for score in scores),
-        percent=round(100 * mean(scores), 2),
     )
 
 

@@ -32,15 +32,14 @@ class PartCount(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Judge(Record):
-    """The model that marked answers in free text, the beginning of the hash of what it was asked, and how, the tokens
-    of its marks, and their price if it is known."""
+    """The model that marked answers in free text, and what its marks cost."""
 
-    model: str
-    prompts_sha256: str
-    prompt_tokens: OmittedIfEmpty[int] = 0
-    cached_tokens: OmittedIfEmpty[int] = 0
-    generated_tokens: OmittedIfEmpty[int] = 0
-    money: OmittedIfNone[float | None] = None
+    model: str  # its name
+    prompts_sha256: str  # the beginning of the hash of what it was asked, and how
+    prompt_tokens: OmittedIfEmpty[int] = 0  # that it read
+    cached_tokens: OmittedIfEmpty[int] = 0  # those of them that were cached
+    generated_tokens: OmittedIfEmpty[int] = 0  # that it wrote
+    money: OmittedIfNone[float | None] = None  # None if their price is not known
 
     @classmethod
     def of(cls, marks: Marks, price: Price | None) -> "Judge":
@@ -58,19 +57,18 @@ class Judge(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Scores):
-    """What a run says at its end; before its first export, its scores alone. `errors` are those of the benchmark's own
-    code, `warnings` say what makes a score look better than it is."""
+    """What a run says at its end; before its first export, its scores alone."""
 
-    protocol: str = ""
-    model: str = ""
-    questions: OmittedIfNone[QuestionCount | None] = None
-    part: OmittedIfNone[PartCount | None] = None
-    judge: OmittedIfNone[Judge | None] = None
-    sight: OmittedIfNone[SightSplit | None] = None
-    anytime: OmittedIfNone[Anytime | None] = None
-    warnings: OmittedIfEmpty[tuple[str, ...]] = ()
-    errors: OmittedIfEmpty[tuple[str, ...]] = ()
-    cost: OmittedIfNone[Cost | None] = None
-    sessions: tuple[Session, ...] = ()
-    hardware: OmittedIfNone[Hardware | None] = None
-    provenance: OmittedIfNone[Provenance | None] = None
+    protocol: str = ""  # the conditions in a sentence for people
+    model: str = ""  # the setting of that name
+    questions: OmittedIfNone[QuestionCount | None] = None  # of the run, or of this part
+    part: OmittedIfNone[PartCount | None] = None  # None for a whole run
+    judge: OmittedIfNone[Judge | None] = None  # None without marks
+    sight: OmittedIfNone[SightSplit | None] = None  # None if it is not known what was in view
+    anytime: OmittedIfNone[Anytime | None] = None  # None without forced answers
+    warnings: OmittedIfEmpty[tuple[str, ...]] = ()  # what makes a score look better than it is, and the errors
+    errors: OmittedIfEmpty[tuple[str, ...]] = ()  # of the benchmark's own code
+    cost: OmittedIfNone[Cost | None] = None  # of all turns
+    sessions: tuple[Session, ...] = ()  # the processes that worked on the run, in order of time
+    hardware: OmittedIfNone[Hardware | None] = None  # None without turns
+    provenance: OmittedIfNone[Provenance | None] = None  # what identifies the run

@@ -15,17 +15,15 @@ from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, Turn, 
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """The turns of one question, in order, and its outcome. `sample` counts its answers, from 1. `status` is
-    "answered", "exhausted" (no turns left, no answer) or "failed" (`error` says why). `answer` is None if there is
-    none. `score` is between 0 and 1, or None without a ground truth."""
+    """The turns of one question, and its outcome."""
 
-    question: Question
-    turns: tuple[Turn, ...]
-    answer: str | None
-    score: float | None
-    status: str
-    error: str | None
-    sample: int = 1
+    question: Question  # that was asked
+    turns: tuple[Turn, ...]  # in order
+    answer: str | None  # None if there is none
+    score: float | None  # 0 to 1; None without a ground truth
+    status: str  # "answered", "exhausted" (no turns left, no answer) or "failed"
+    error: str | None  # why it failed
+    sample: int = 1  # which answer to the question, from 1
     recorded: Callable[[], Sequence[RecordedMessage]] = tuple
     """Returns the recorded messages, in which images are files."""
 
@@ -35,8 +33,12 @@ class Trajectory:
         `images` are arrays (H, W, 3) uint8 RGB, in user messages alone. With a run folder, reads them from there."""
         shots = {image_name(turn.turn, shot.name): shot for turn in self.turns for shot in turn.shots}
         return [
-            {"role": each["role"], "text": each["text"], "images": [shots[name].image for name in image_files(each)]}
-            for each in self.recorded()
+            {
+                "role": message["role"],
+                "text": message["text"],
+                "images": [shots[name].image for name in image_files(message)],
+            }
+            for message in self.recorded()
         ]
 
     def __repr__(self) -> str:

@@ -59,7 +59,7 @@ class RunWriter:
 
     def __init__(self, folder: Path, resume_command: str | None = None):
         self.folder = folder
-        self.resume_command = resume_command or f"--continue {folder}"
+        self.resume_command = resume_command or f"roomscout resume {folder}"
         self._reader = RunReader(folder)
         self._broken: RunError | None = None
         self._added: list[Session] = []
@@ -98,7 +98,7 @@ class RunWriter:
 
     def save(self, name: str, records: Iterable[Record]) -> None:
         """Replace MARKS_FILE or SIGHTS_FILE, which the next export takes into account."""
-        self._replace(name, "".join(json.dumps(each.to_json()) + "\n" for each in records))
+        self._replace(name, "".join(json.dumps(record.to_json()) + "\n" for record in records))
 
     def describe(self, facts: RunFacts) -> None:
         """Replace run.json."""
@@ -110,7 +110,8 @@ class RunWriter:
         """Record that the run is resumed, which settings `changed`, versions and price; warns of a changed version."""
         facts = self._reader.facts
         versions = current_versions(model_revision)
-        if others := changed_versions(facts.last_versions, versions):
+        others = changed_versions(facts.last_versions, versions)
+        if others:
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))
         facts = replace(facts, benchmark=record_of(facts.setting("benchmark")), price=price)
         latest = Resumption(at=now(), host=socket.gethostname(), changed=changed, **vars(versions))
@@ -219,7 +220,9 @@ class RunWriter:
         """Rewrite results.json, results.csv and summary.json from all rows; returns the summary. `session` has the
         figures of this process, which follow those of earlier ones; None if it asked nothing."""
         self.flush()
-        sessions = [*self._sessions(), *self._added, *([session] if session else [])]
+        sessions = [*self._sessions(), *self._added]
+        if session is not None:
+            sessions.append(session)
         self._added = []
         exports = exports_of(self._reader, self.rows, sessions)
         self._replace("results.json", json.dumps(exports.records, indent=2))
@@ -267,11 +270,11 @@ class RunWriter:
 
 
 def named_folder(log_root: Path, name: str, part: tuple[int, int] | None = None) -> Path:
-    """The folder of a run with this --name, or of its part (number, of); raises RunError if it exists."""
+    """The folder of a run with this name, or of its part (number, of); raises RunError if it exists."""
     folder = log_root / f"{name}{_of_part(part)}"
     if os.path.lexists(folder):
         fix = f", or continue it with roomscout resume {folder}" if (folder / "run.json").exists() else ""
-        raise RunError(f"--name {name}: {folder} exists already: choose another name{fix}")
+        raise RunError(f"{folder} exists already: choose another name{fix}", setting="name")
     return folder
 
 
@@ -293,7 +296,7 @@ def new_run_folder(log_root: Path, batched: bool, part: tuple[int, int] | None =
                 time.sleep(0.1)
     except OSError as error:
         why = "it is a file" if log_root.is_file() else error.strerror
-        raise RunError(f"--log-root {log_root}: cannot make a folder there ({why})") from None
+        raise RunError(f"cannot make a folder in {log_root} ({why})", setting="log_root") from None
 
 
 def _of_part(part: tuple[int, int] | None) -> str:

@@ -49,21 +49,21 @@ def agreement_of(
     cannot be (a number of 0, or with a judge), whether they are equal. `alpha` corrects for chance: Krippendorff's
     alpha, nominal for words and letters, of ratios for numbers (K. Krippendorff, "Computing Krippendorff's
     Alpha-Reliability", 2011), with the percentile interval of a bootstrap over scenes."""
-    given: dict[str, dict[Hashable, ResultRow]] = {}
+    by_question: dict[str, dict[Hashable, ResultRow]] = {}
     missing = Counter[str]()
-    for row in sorted(rows, key=lambda each: each.sample):
+    for row in sorted(rows, key=lambda row: row.sample):
         if row.answer is None:
             missing[questions[row.id].kind.name] += 1
         else:
-            given.setdefault(row.id, {}).setdefault(people.get(row.episode, row.sample), row)
-    found: dict[str, list[_Unit]] = {}
-    for id, answers in given.items():
+            by_question.setdefault(row.id, {}).setdefault(people.get(row.episode, row.sample), row)
+    by_kind: dict[str, list[_Unit]] = {}
+    for id, answers in by_question.items():
         if len(answers) > 1:
             question = questions[id]
             texts = [str(row.answer) for row in answers.values()]
             pairs = [_agree(question, *pair) for pair in combinations(texts, 2)]
-            found.setdefault(question.kind.name, []).append(_Unit(question, texts, mean(pairs)))
-    return {name: _agreement(units, missing[name]) for name, units in found.items()}
+            by_kind.setdefault(question.kind.name, []).append(_Unit(question, texts, mean(pairs)))
+    return {name: _agreement(units, missing[name]) for name, units in by_kind.items()}
 
 
 class _Unit(NamedTuple):
@@ -75,19 +75,16 @@ class _Unit(NamedTuple):
 
 
 def _agreement(units: Sequence[_Unit], missing: int) -> Agreement:
+    percent = rounded(100 * mean([unit.agreed for unit in units]))
     alphas = _alphas(units)
-    return Agreement(
-        questions=len(units),
-        missing=missing,
-        percent=rounded(100 * mean([each.agreed for each in units])),
-        alpha=None if alphas is None else round(float(alphas[0]), 3),
-        interval=None if alphas is None or len(alphas) == 1 else _edges(alphas[1:]),
-    )
-
-
-def _edges(alphas: np.ndarray) -> tuple[float, float]:
-    low, high = np.nanpercentile(alphas, [100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2])
-    return round(float(low), 3), round(float(high), 3)
+    if alphas is None:
+        return Agreement(questions=len(units), missing=missing, percent=percent)
+    interval = None
+    if len(alphas) > 1:
+        low, high = np.nanpercentile(alphas[1:], [100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2])
+        interval = (round(float(low), 3), round(float(high), 3))
+    alpha = round(float(alphas[0]), 3)
+    return Agreement(questions=len(units), missing=missing, percent=percent, alpha=alpha, interval=interval)
 
 
 def _alphas(units: Sequence[_Unit]) -> np.ndarray | None:
@@ -97,28 +94,29 @@ def _alphas(units: Sequence[_Unit]) -> np.ndarray | None:
     if kind.in_scan_coordinates or kind.judges_camera:
         return None
     normal = [list(map(matched_text, unit.answers)) for unit in units]
-    values = sorted({each for unit in normal for each in unit})
+    values = sorted({answer for answers in normal for answer in answers})
     if len(values) < 2:
         return None
     unlike = 1.0 - np.eye(len(values))
     if isinstance(kind, Number):
-        numbers = np.array([float(each) for each in values])
+        numbers = np.array([float(value) for value in values])
         total = np.abs(numbers[:, None]) + np.abs(numbers)
         unlike = np.square((numbers[:, None] - numbers) / np.where(total == 0, 1, total))
     scenes = list(dict.fromkeys(unit.question.scene for unit in units))
     counts = np.zeros((len(scenes), len(values)))
     observed = np.zeros(len(scenes))
     for unit, answers in zip(units, normal, strict=True):
-        own = np.bincount([values.index(each) for each in answers], minlength=len(values)).astype(float)
-        counts[scenes.index(unit.question.scene)] += own
-        observed[scenes.index(unit.question.scene)] += own @ unlike @ own / (len(answers) - 1)
+        scene = scenes.index(unit.question.scene)
+        own = np.bincount([values.index(answer) for answer in answers], minlength=len(values)).astype(float)
+        counts[scene] += own
+        observed[scene] += own @ unlike @ own / (len(answers) - 1)
     weights = np.ones((1, len(scenes)))
     if len(scenes) >= FEWEST_SCENES:
         drawn = np.random.default_rng(SEED).multinomial(len(scenes), [1 / len(scenes)] * len(scenes), RESAMPLES)
         weights = np.concatenate([weights, drawn])
-    of_each = weights @ counts
-    n = of_each.sum(axis=1)
-    expected = np.einsum("bi,ij,bj->b", of_each, unlike, of_each, optimize=True) / (n - 1)
+    drawn_counts = weights @ counts
+    n = drawn_counts.sum(axis=1)
+    expected = np.einsum("bi,ij,bj->b", drawn_counts, unlike, drawn_counts, optimize=True) / (n - 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(expected > 0, 1 - weights @ observed / expected, np.nan)
 
@@ -126,29 +124,32 @@ def _alphas(units: Sequence[_Unit]) -> np.ndarray | None:
 def _agree(question: Question, first: str, second: str) -> float:
     kind = question.kind
     with kind_code(kind, "wrong_truth"):
-        scored = not kind.needs_judge and not any(kind.wrong_truth(each, question.letters) for each in (first, second))
+        letters = question.letters
+        unscored = kind.needs_judge or kind.wrong_truth(first, letters) or kind.wrong_truth(second, letters)
+    if unscored:
+        return AnswerKind.score(kind, first, second)
     with kind_code(kind, "score"):
-        score = kind.score if scored else lambda answer, truth: AnswerKind.score(kind, answer, truth)
-        return (score(first, second) + score(second, first)) / 2
+        return (kind.score(first, second) + kind.score(second, first)) / 2
 
 
 def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) -> dict[str, PersonScores]:
     """The scores by person. Each row comes with the name of its person."""
-    found = {}
+    scores = {}
     every = len({row.question_type for _, row in rows})
     for name in dict.fromkeys(name for name, _ in rows):
-        own = [row for each, row in rows if each == name]
+        own = [row for person, row in rows if person == name]
+        types = sorted({row.question_type for row in own})
         percents, intervals = scored_alone(own, benchmark)
-        found[name] = PersonScores(
+        scores[name] = PersonScores(
             answers=sum(row.answer is not None for row in own),
-            types=sorted({row.question_type for row in own}),
-            every_type=len({row.question_type for row in own}) == every,
+            types=types,
+            every_type=len(types) == every,
             failed=sum(row.failed for row in own),
             percent=rounded(percents["overall"]) if percents else None,
             interval=intervals.percent.get("overall") if intervals else None,
             seconds=round(median(row.seconds for row in own), 1),
         )
-    return found
+    return scores
 
 
 def people_table(scores: Scores) -> Table | None:
@@ -172,13 +173,12 @@ def people_table(scores: Scores) -> Table | None:
 def agreement_lines(scores: Scores) -> list[str]:
     """The agreement and the scores of people, as lines of text."""
     lines = []
-    for name, each in scores.agreement.items():
-        interval = ", {:.2f} to {:.2f}".format(*each.interval) if each.interval else ""
-        alpha = "" if each.alpha is None else f"; Krippendorff's alpha {each.alpha:.2f}{interval}"
-        missing = f", missing answers: {each.missing}" if each.missing else ""
-        lines.append(
-            f"Agreement of answers, {name}: {each.percent:.1f} % of pairs{alpha} (questions: {each.questions}{missing})"
-        )
+    for name, of_kind in scores.agreement.items():
+        interval = ", {:.2f} to {:.2f}".format(*of_kind.interval) if of_kind.interval else ""
+        alpha = "" if of_kind.alpha is None else f"; Krippendorff's alpha {of_kind.alpha:.2f}{interval}"
+        missing = f", missing answers: {of_kind.missing}" if of_kind.missing else ""
+        counts = f"questions: {of_kind.questions}{missing}"
+        lines.append(f"Agreement of answers, {name}: {of_kind.percent:.1f} % of pairs{alpha} ({counts})")
     for name, person in scores.annotators.items():
         interval = " ({:.1f} to {:.1f})".format(*person.interval) if person.interval else ""
         types = "all types" if person.every_type else f"only {listed(person.types)}"

@@ -26,16 +26,15 @@ def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark:
     `frequent_answers` if it has some. Otherwise the guess for a question is the most frequent ground truth of its type
     in the other rooms of the source, the first one on a tie: never in its own room, whose questions share objects with
     it. This is VSI-Bench's frequency baseline (arXiv:2412.14171, section 4) with the question's room held out."""
-    scored = [each for each in questions if each.question_type in benchmark.by_name and each.ground_truth is not None]
-    if known := benchmark.frequent_answers:
-        guesses = {each.id: known.answer_to(each.question_type, each.question) for each in scored}
-        return Guesses(known.source, guesses, known.what)
+    scored = [row for row in questions if row.question_type in benchmark.by_name and row.ground_truth is not None]
+    if frequent := benchmark.frequent_answers:
+        guesses = {question.id: frequent.answer_to(question.question_type, question.question) for question in scored}
+        return Guesses(frequent.source, guesses, frequent.what)
     truths: dict[str, list[tuple[tuple[str, str], str]]] = {}
-    for each in asked.source.questions:
-        if each.ground_truth is not None:
-            truths.setdefault(each.question_type, []).append(
-                (benchmark.room_of(each.dataset, each.scene_name), each.ground_truth)
-            )
+    for question in asked.source.questions:
+        if question.ground_truth is not None:
+            room = benchmark.room_of(*question.scene)
+            truths.setdefault(question.question_type, []).append((room, question.ground_truth))
 
     @cache
     def most_frequent(question_type: str, room: tuple[str, str]) -> str | None:
@@ -43,9 +42,7 @@ def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark:
         return elsewhere.most_common(1)[0][0] if elsewhere else None
 
     name = "/".join(asked.source.name.split("/")[-2:])
-    answers = {
-        each.id: most_frequent(each.question_type, benchmark.room_of(each.dataset, each.scene_name)) for each in scored
-    }
+    answers = {row.id: most_frequent(row.question_type, benchmark.room_of(*row.scene)) for row in scored}
     return Guesses(f"other scenes of {name}", answers)
 
 
@@ -65,10 +62,10 @@ def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmar
     if not guessed:
         return None
     in_order = {name: scores[name] for name in benchmark.by_name if name in scores}
-    percents = {name: rounded(each) for name, each in combined(benchmark, in_order).items()}
+    percents = {name: rounded(percent) for name, percent in combined(benchmark, in_order).items()}
     return Baseline(
         source=f"{guesses.what} in {guesses.source}",
         questions=guessed,
-        tasks={name: each for name, each in percents.items() if name not in {*without, "overall"}},
+        tasks={name: percent for name, percent in percents.items() if name not in {*without, "overall"}},
         overall=None if without else percents["overall"],
     )

@@ -19,14 +19,14 @@ def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[s
     scored = {name: len(scores_of(of_name)) for name, of_name in by_name.items()}
     if sum(map(bool, scored.values())) < 2:
         return {}
-    known = [name for name in benchmark.datasets if name in by_name]
-    found = {}
-    for name in [*known, *sorted(by_name.keys() - set(known))]:
+    own = [name for name in benchmark.datasets if name in by_name]
+    by_dataset = {}
+    for name in [*own, *sorted(by_name.keys() - set(own))]:
         of_name = by_name[name]
         percents, intervals = scored_alone(of_name, benchmark)
         percents = {task: rounded(percent) for task, percent in percents.items()}
         overall = percents.pop("overall", None)
-        found[name] = DatasetScores(
+        by_dataset[name] = DatasetScores(
             questions=len(of_name),
             scored=scored[name],
             failed=sum(row.failed for row in of_name),
@@ -34,20 +34,20 @@ def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[s
             overall=overall,
             intervals=intervals,
         )
-    return found
+    return by_dataset
 
 
 def format_by_dataset(scores: Scores) -> list[str]:
     """The scores by dataset as lines of text: tasks, overall and its interval, a column per dataset."""
-    if not (found := scores.datasets):
+    datasets = list(scores.datasets.values())
+    if not datasets:
         return []
-    each_of = list(found.values())
-    rows = [[task, *(decimal(each.tasks.get(task)) for each in each_of)] for task in scores.asked.tasks]
-    rows.append(["overall", *(decimal(each.overall) for each in each_of)])
-    edges = [each.interval for each in each_of]
-    if any(edges):
-        rows.append(["95 % interval", *(f"{each[0]:.1f}-{each[1]:.1f}" if each else "-" for each in edges)])
-    rows.append(["scored", *(str(each.scored) for each in each_of)])
-    if any(each.failed for each in each_of):
-        rows.append(["failed, scored 0", *(str(each.failed) for each in each_of)])
-    return ["", *Table(["percent by dataset", *found], rows).lines()]
+    rows = [[task, *(decimal(dataset.tasks.get(task)) for dataset in datasets)] for task in scores.asked.tasks]
+    rows.append(["overall", *(decimal(dataset.overall) for dataset in datasets)])
+    intervals = [dataset.interval for dataset in datasets]
+    if any(intervals):
+        rows.append(["95 % interval", *(f"{edges[0]:.1f}-{edges[1]:.1f}" if edges else "-" for edges in intervals)])
+    rows.append(["scored", *(str(dataset.scored) for dataset in datasets)])
+    if any(dataset.failed for dataset in datasets):
+        rows.append(["failed, scored 0", *(str(dataset.failed) for dataset in datasets)])
+    return ["", *Table(["percent by dataset", *scores.datasets], rows).lines()]

@@ -47,25 +47,23 @@ NO_SPREAD = "resampling scenes shows no spread: all have the same value"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score or a difference in percent, with its interval and standard error; None if they are unknown. `scenes` is
-    how many scenes have a question about it. `missing` says why there is no interval."""
+    """A score or a difference with its interval."""
 
-    name: str
-    percent: float
-    scenes: int
-    interval: Interval | None = None
-    error: float | None = None
-    missing: str = ""
+    name: str  # of a task, a type or "overall"
+    percent: float  # the score, or the difference in percentage points
+    scenes: int  # how many have a question about it
+    interval: Interval | None = None  # low and high, in percent; None if it is unknown
+    error: float | None = None  # the standard error, in percent; None if it is unknown
+    missing: str = ""  # why there is no interval
 
 
 @dataclass(frozen=True)
 class Difference(Estimate):
-    """A second run's score minus the first's, in percentage points. `p_value` is that of a permutation test that
-    exchanges the two runs scene by scene, so it assumes no distribution."""
+    """A second run's score minus the first's."""
 
-    first: float = 0.0
-    second: float = 0.0
-    p_value: float = 1.0
+    first: float = 0.0  # the first run's score, in percent
+    second: float = 0.0  # the second run's score, in percent
+    p_value: float = 1.0  # of a permutation test that exchanges the runs scene by scene; assumes no distribution
 
     @property
     def contradicts(self) -> bool:
@@ -105,24 +103,25 @@ def estimates(rows: Iterable[ResultRow], benchmark: Benchmark, resamples: int | 
     table = SceneScores.of(rows, benchmark)
     if not table.names:
         return []
-    found = _bootstrapped(table, table.percents, table.scenes, resamples)
+    intervals = _bootstrapped(table, table.percents, table.scenes, resamples)
     percents = table.percents(table.ones)
     return [
-        Estimate(name, rounded(float(percent)), scenes, *each)
-        for name, percent, scenes, each in zip(table.names, percents, table.scenes_of, found, strict=True)
+        Estimate(name, rounded(float(percent)), scenes, *interval)
+        for name, percent, scenes, interval in zip(table.names, percents, table.scenes_of, intervals, strict=True)
     ]
 
 
 def intervals_of(rows: Iterable[ResultRow], benchmark: Benchmark) -> Intervals | None:
     """`estimates` for summary.json; None if nothing is scored."""
-    if not (found := estimates(rows, benchmark)):
+    scores = estimates(rows, benchmark)
+    if not scores:
         return None
     return Intervals(
         level=round(100 * LEVEL),
         method=f"BCa bootstrap over scenes, {_resamples(benchmark)} resamples, seed {SEED}",
-        scenes={each.name: each.scenes for each in found},
-        percent={each.name: in_percent(each.interval) for each in found if each.interval},
-        missing={each.name: each.missing for each in found if each.missing},
+        scenes={score.name: score.scenes for score in scores},
+        percent={score.name: in_percent(score.interval) for score in scores if score.interval},
+        missing={score.name: score.missing for score in scores if score.missing},
     )
 
 
@@ -157,14 +156,15 @@ def differences(
     def gain(of_first: np.ndarray, of_second: np.ndarray) -> np.ndarray:
         """The score of the answers of one choice of runs minus that of another, by the weights of the scenes."""
         none = np.zeros_like(of_first)
-        chosen = np.concatenate([none, of_second], -1), np.concatenate([of_first, none], -1)
-        return both.percents(chosen[0]) - both.percents(chosen[1])
+        minuend = both.percents(np.concatenate([none, of_second], -1))
+        return minuend - both.percents(np.concatenate([of_first, none], -1))
 
-    found = _bootstrapped(tables[0], lambda weights: gain(weights, weights), count, resamples)
+    intervals = _bootstrapped(tables[0], lambda weights: gain(weights, weights), count, resamples)
     flips = rng.integers(2, size=(resamples or _resamples(benchmark), count)).astype(float)
     mixed = both.percents(np.concatenate([flips, 1 - flips], -1))
     exchanged = mixed - both.percents(np.concatenate([1 - flips, flips], -1))
-    of_first, of_second = (table.percents(table.ones) for table in tables)
+    of_first = tables[0].percents(tables[0].ones)
+    of_second = tables[1].percents(tables[1].ones)
     change = of_second - of_first
     more_extreme = (np.abs(exchanged) >= np.abs(change)[:, None] - 1e-9).sum(-1)
     p_values = (1 + more_extreme) / (1 + len(flips))
@@ -173,7 +173,7 @@ def differences(
             name, rounded(float(gained)), scenes, _with_zero(interval, p), error, why, float(before), float(after), p
         )
         for name, gained, scenes, (interval, error, why), before, after, p in zip(
-            both.names, change, tables[0].scenes_of, found, of_first, of_second, p_values.tolist(), strict=True
+            both.names, change, tables[0].scenes_of, intervals, of_first, of_second, p_values.tolist(), strict=True
         )
     ]
 
@@ -227,7 +227,7 @@ def _bootstrapped(
     try:
         without_one = statistic(np.ones((count, count)) - np.eye(count))
         spread = np.ptp(np.where(np.isnan(without_one), np.inf, without_one), axis=1)
-        missing = [why or ("" if each > 1e-9 else NO_SPREAD) for why, each in zip(missing, spread, strict=True)]
+        missing = [why or ("" if width > 1e-9 else NO_SPREAD) for why, width in zip(missing, spread, strict=True)]
         kept = [place for place, why in enumerate(missing) if not why]
         drawn = _resampled(statistic, kept, table, count, resamples or _resamples(table.benchmark))
     except BenchmarkError as error:
@@ -250,11 +250,11 @@ def _resampled(
         drawn = places.reshape(-1, places.shape[-1])
         flat = (drawn + count * np.arange(len(drawn))[:, None]).ravel()
         weights = np.bincount(flat, minlength=len(drawn) * count).astype(float)
-        found = statistic(weights.reshape(*places.shape[:-1], count))[kept]
-        found = np.where(np.isnan(found), whole.reshape(-1, *[1] * (found.ndim - 1)), found)
-        return np.round(found, DECIMALS)
+        scores = statistic(weights.reshape(*places.shape[:-1], count))[kept]
+        scores = np.where(np.isnan(scores), whole.reshape(-1, *[1] * (scores.ndim - 1)), scores)
+        return np.round(scores, DECIMALS)
 
-    found: dict[int, tuple[Interval, float]] = {}
+    intervals: dict[int, tuple[Interval, float]] = {}
     result: Any = None
     freedom_of = {place: _freedom(table, place) for place in kept}
     for freedom in sorted(set(freedom_of.values())):
@@ -272,8 +272,9 @@ def _resampled(
         low, high = result.confidence_interval
         for row, place in enumerate(kept):
             if freedom_of[place] == freedom:
-                found[place] = (float(low[row]), float(high[row])), float(result.standard_error[row])
-    return found
+                interval = (float(low[row]), float(high[row]))
+                intervals[place] = (interval, float(result.standard_error[row]))
+    return intervals
 
 
 def _freedom(table: SceneScores, place: int) -> float:
@@ -285,7 +286,8 @@ def _freedom(table: SceneScores, place: int) -> float:
     if table.pools_questions:
         return most
     scenes = np.array([table.scenes_with(name) for name in names])
-    in_task = [sum(table.task_of(other) == table.task_of(name) for other in names) for name in names]
+    tasks = [table.benchmark.task_of(name) for name in names]
+    in_task = [tasks.count(task) for task in tasks]
     variances = 1 / (scenes * np.square(in_task))
     return min(most, float(variances.sum() ** 2 / (variances**2 / (scenes - 1)).sum()))
 

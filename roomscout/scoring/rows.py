@@ -26,39 +26,37 @@ class EpisodeId(NamedTuple):
     @classmethod
     def parse(cls, folder: str) -> Self | None:
         """The episode of a folder's name; None for any other name."""
-        found = re.fullmatch(r"q([0-9]{1,9})(?:_s([0-9]{1,9}))?", folder)
-        return cls(int(found[1]), int(found[2] or 1)) if found else None
+        match = re.fullmatch(r"q([0-9]{1,9})(?:_s([0-9]{1,9}))?", folder)
+        return cls(int(match[1]), int(match[2] or 1)) if match else None
 
 
 @dataclass(frozen=True)
 class ResultRow(Record):
-    """A line of results.jsonl: the outcome of an answer; docs/run-folder.md describes each key. `seconds` has the whole
-    of each batched call, `seconds_share` its share, which adds up over a run. Benchmarks count `score` alone. With
-    `options`, the texts are those of the chosen and the right one."""
+    """A line of results.jsonl: the outcome of an answer; docs/run-folder.md describes each key."""
 
-    number: int
-    id: str
-    sample: int = field(default=1, kw_only=True)
-    dataset: str
-    scene_name: str
-    question_type: str
-    question: str
-    ground_truth: str | None
-    answer: str | None
-    score: float | None
-    status: str
-    failed_part: str | None
-    error: str | None
-    turns: int
-    parse_errors: int
-    seconds: float
-    seconds_share: OmittedIfEmpty[float] = field(default=0.0, kw_only=True)
-    scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)
-    options: OmittedIfEmpty[tuple[str, ...]] = ()
-    answer_text: OmittedIfEmpty[str] = ""
-    ground_truth_text: OmittedIfEmpty[str] = ""
-    folder: OmittedIfEmpty[str] = ""
-    measurements: OmittedIfEmpty[int] = 0
+    number: int  # of the question in the run, from 1
+    id: str  # of the question
+    sample: int = field(default=1, kw_only=True)  # of the answer, from 1
+    dataset: str  # of the question's scan
+    scene_name: str  # of the question's scan
+    question_type: str  # of the benchmark, or of the user's own
+    question: str  # its text
+    ground_truth: str | None  # None if unknown
+    answer: str | None  # None if there is none
+    score: float | None  # 0 to 1, which benchmarks count alone; None without a truth, or before a judge's mark
+    status: str  # "answered", "exhausted" (no turns left, no answer) or "failed"
+    failed_part: str | None  # whose error it was, such as "scan"; None unless it failed
+    error: str | None  # in a sentence; None unless it failed
+    turns: int  # how many were recorded
+    parse_errors: int  # how many replies could not be read
+    seconds: float  # with the whole of each batched call
+    seconds_share: OmittedIfEmpty[float] = field(default=0.0, kw_only=True)  # with its share: these add up over a run
+    scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)  # further ones by name
+    options: OmittedIfEmpty[tuple[str, ...]] = ()  # of the question
+    answer_text: OmittedIfEmpty[str] = ""  # of the chosen option
+    ground_truth_text: OmittedIfEmpty[str] = ""  # of the right option
+    folder: OmittedIfEmpty[str] = ""  # of the episode, in the run folder
+    measurements: OmittedIfEmpty[int] = 0  # distances that the model measured in the scan
 
     def __post_init__(self) -> None:
         if self.score is not None and not 0 <= self.score <= 1:

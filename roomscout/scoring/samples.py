@@ -25,7 +25,6 @@ def summarize_samples(
     complete = [
         sorted(answers, key=lambda row: row.sample) for answers in by_question.values() if len(answers) == samples
     ]
-    present = dict.fromkeys(answers[0].question_type for answers in complete)
     scored: dict[str, list[ResultRow]] = {"mean": []}
     scored |= {f"pass@{k}": [] for k in _ks(samples)} | {"majority": []}
     for answers in complete:
@@ -37,18 +36,16 @@ def summarize_samples(
         scored["majority"].append(replace(first, score=majority_score(answers, kinds[first.id])))
     percents = {name: aggregate(of_name, benchmark) for name, of_name in scored.items()}
     tasks = [name for name in percents["mean"] if name != "overall"]
+    types: dict[str, dict[str, float]] = {}
+    for question_type in dict.fromkeys(answers[0].question_type for answers in complete):
+        of_type = {name: [row for row in rows if row.question_type == question_type] for name, rows in scored.items()}
+        types[question_type] = {name: 100 * mean(scores_of(rows)) for name, rows in of_type.items()}
     return SampleScores(
         of_each=samples,
         questions=len(complete),
-        types={
-            kind: {
-                name: 100 * mean(scores_of(row for row in of_name if row.question_type == kind))
-                for name, of_name in scored.items()
-            }
-            for kind in present
-        },
-        tasks={task: {name: found[task] for name, found in percents.items()} for task in tasks},
-        overall={name: found["overall"] for name, found in percents.items()} if percents["mean"] else None,
+        types=types,
+        tasks={task: {name: of_name[task] for name, of_name in percents.items()} for task in tasks},
+        overall={name: of_name["overall"] for name, of_name in percents.items()} if percents["mean"] else None,
     )
 
 
@@ -86,10 +83,11 @@ def majority_score(rows: Sequence[ResultRow], kind: AnswerKind) -> float:
 
 def format_samples(scores: Scores) -> list[str]:
     """The scores of samples as lines of text, per task, or per type without an overall; none without any."""
-    if not (found := scores.samples) or not found.questions:
+    samples = scores.samples
+    if samples is None or not samples.questions:
         return []
-    title = f"percent of {found.questions} questions, {found.of_each} answers each"
-    named = found.tasks | {"overall": found.overall} if found.overall else found.types
+    title = f"percent of {samples.questions} questions, {samples.of_each} answers each"
+    named = samples.tasks | {"overall": samples.overall} if samples.overall else samples.types
     rows = [[name, *map(decimal, values.values())] for name, values in named.items()]
     heads = next(iter(named.values()))
     return ["", *Table([title, *heads], rows).lines()]

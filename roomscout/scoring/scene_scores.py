@@ -14,16 +14,15 @@ from roomscout.scoring.summary import combined
 
 @dataclass(frozen=True, eq=False)
 class SceneScores:
-    """The scores of a run by room and type, which add up with weights of rooms: `sums` and `counts` (rooms, types), and
-    of each score of a type its room, for a benchmark with an aggregate of its own."""
+    """The scores of a run by room and type, which add up with weights of rooms."""
 
-    benchmark: Benchmark
-    rooms: tuple[tuple[str, str], ...]
-    types: tuple[str, ...]
-    sums: np.ndarray
-    counts: np.ndarray
-    scores: tuple[np.ndarray, ...]
-    places: tuple[np.ndarray, ...]
+    benchmark: Benchmark  # that combines the scores
+    rooms: tuple[tuple[str, str], ...]  # dataset and name
+    types: tuple[str, ...]  # those that have a score
+    sums: np.ndarray  # of scores, (rooms, types)
+    counts: np.ndarray  # of scores, (rooms, types)
+    scores: tuple[np.ndarray, ...]  # of each type, for a benchmark with an aggregate of its own
+    places: tuple[np.ndarray, ...]  # the room of each of these scores, as a place in `rooms`
 
     @classmethod
     def of(cls, rows: Iterable[ResultRow], benchmark: Benchmark) -> Self:
@@ -89,18 +88,20 @@ class SceneScores:
     @cached_property
     def tasks(self) -> dict[str, list[str]]:
         """The types that count in the overall, by task, as `aggregate` names the tasks."""
-        found: dict[str, list[str]] = {}
+        by_task: dict[str, list[str]] = {}
         for name in self.in_overall:
-            found.setdefault(self.task_of(name), []).append(name)
+            by_task.setdefault(self.benchmark.task_of(name), []).append(name)
         if self.of_own or self.benchmark.aggregate in (mean_over_tasks, mean_over_questions):
-            return found
-        return {name: found.get(name, self.in_overall) for name in self._own_percents(self.ones) if name != "overall"}
+            return by_task
+        names = [name for name in self._own_percents(self.ones) if name != "overall"]
+        return {name: by_task.get(name, self.in_overall) for name in names}
 
     @cached_property
     def names(self) -> list[str]:
         """The names of the scores: tasks, types that are not one, and "overall" if anything is scored."""
         others = [name for name in self.types if name not in self.tasks]
-        return [*self.tasks, *others, *(["overall"] if self.in_overall else [])]
+        overall = ["overall"] if self.in_overall else []
+        return [*self.tasks, *others, *overall]
 
     @cached_property
     def types_of(self) -> list[list[str]]:
@@ -124,11 +125,6 @@ class SceneScores:
     def _columns(self, names: Sequence[str]) -> list[int]:
         return [self.types.index(name) for name in names]
 
-    def task_of(self, name: str) -> str:
-        """The type's task; the type itself if the benchmark does not define it."""
-        known = self.benchmark.by_name.get(name)
-        return known.task if known else name
-
     def percents(self, weights: np.ndarray) -> np.ndarray:
         """Percent by name, (names, ...), if each room counts as often as its weight, (..., rooms); nan without one."""
         if not self.of_own and self.benchmark.aggregate not in (mean_over_tasks, mean_over_questions):
@@ -142,19 +138,17 @@ class SceneScores:
                 return _ratio(sums[..., columns].sum(-1), counts[..., columns].sum(-1))
             return _mean([_ratio(sums[..., column], counts[..., column]) for column in columns])
 
-        found = [of_types(names) for name, names in zip(self.names, self.types_of, strict=True) if name != "overall"]
+        scores = [of_types(names) for name, names in zip(self.names, self.types_of, strict=True) if name != "overall"]
         if self.in_overall:
-            overall = of_types(self.types_of[-1]) if self.pools_questions else _mean(found[: len(self.tasks)])
-            found.append(overall)
-        return 100 * np.stack(found)
+            overall = of_types(self.types_of[-1]) if self.pools_questions else _mean(scores[: len(self.tasks)])
+            scores.append(overall)
+        return 100 * np.stack(scores)
 
     def _each_by_own_aggregate(self, weights: np.ndarray) -> np.ndarray:
-        drawn = weights.reshape(-1, weights.shape[-1])
         rows = []
-        for each in drawn:
-            percents = self._own_percents(each)
-            counts = each @ self.counts
-            types = dict(zip(self.types, 100 * _ratio(each @ self.sums, counts), strict=True))
+        for drawn in weights.reshape(-1, weights.shape[-1]):
+            percents = self._own_percents(drawn)
+            types = dict(zip(self.types, 100 * _ratio(drawn @ self.sums, drawn @ self.counts), strict=True))
             rows.append([percents.get(name, types.get(name, np.nan)) for name in self.names])
         return np.array(rows).T.reshape(len(self.names), *weights.shape[:-1])
 

@@ -15,30 +15,26 @@ Edges = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Label(Record):
-    """What an overall covers. Overalls are comparable only if their labels, as text, and their questions are equal.
-    `tasks` is None for a mean over questions of the user's own types. A `partial` one lacks the tasks (or types)
-    `without`, or questions; `extra` has types that the benchmark excludes, `datasets` and `part` what is not all of it,
-    `measured` says that the model measured in a scan, and `told` has what its conditions gave of the truth."""
+    """What an overall covers. Overalls are comparable only if their labels, as text, and their questions are equal."""
 
-    benchmark: str
-    tasks: int | None
-    part: str = ""
-    unfinished: bool = False
-    partly_judged: bool = False
-    measured: bool = False
-    told: tuple[str, ...] = ()
-    partial: bool = False
-    questions: int | None = None
-    datasets: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
+    benchmark: str  # the word of its labels
+    tasks: int | None  # how many; None for a mean over questions of the user's own types
+    part: str = ""  # of a divided run, such as "part_2_of_8"
+    unfinished: bool = False  # whether answers are pending
+    partly_judged: bool = False  # whether answers await a judge
+    measured: bool = False  # whether the model measured in a scan
+    told: tuple[str, ...] = ()  # what the conditions gave of the truth
+    partial: bool = False  # whether it lacks tasks, types or questions of the benchmark
+    questions: int | None = None  # how many; None for all
+    datasets: tuple[str, ...] = ()  # whose questions it covers; empty for all
+    without: tuple[str, ...] = ()  # the tasks, or types, that it lacks
+    extra: tuple[str, ...] = ()  # its types that the benchmark excludes by default
 
     @property
     def some(self) -> dict[str, Any]:
         """The `questions` and `datasets` that are known, as in summary.json."""
-        return ({} if self.questions is None else {"questions": self.questions}) | (
-            {"datasets": list(self.datasets)} if self.datasets else {}
-        )
+        named = {"questions": self.questions, "datasets": list(self.datasets) or None}
+        return {name: value for name, value in named.items() if value is not None}
 
     @property
     def _prefixes(self) -> list[str]:
@@ -51,11 +47,16 @@ class Label(Record):
         overall. Any other overall is not a benchmark number: "partial_rooms_overall_7_task_of_1800_questions_in_bare".
         Questions that are not the benchmark's own have the name of their file: "few_overall_7_task",
         "few_overall_over_questions"."""
-        words = [*self._prefixes, *(["partial"] if self.partial else []), self.benchmark]
-        if self.tasks is None:
-            return "_".join([*words, "over_questions" if self.questions is None else f"of_{self.questions}_questions"])
-        words.append(f"{self.tasks}_task")
-        words += [] if self.questions is None else [f"of_{self.questions}_questions"]
+        words = self._prefixes
+        if self.partial:
+            words.append("partial")
+        words.append(self.benchmark)
+        if self.tasks is not None:
+            words.append(f"{self.tasks}_task")
+        if self.questions is not None:
+            words.append(f"of_{self.questions}_questions")
+        elif self.tasks is None:
+            words.append("over_questions")
         named = {"in": self.datasets, "without": self.without, "with": self.extra}
         return "_".join([*words, *(f"{word}_{'+'.join(names)}" for word, names in named.items() if names)])
 
@@ -64,16 +65,17 @@ class Label(Record):
         counted = f"{len(tasks)} task{'s' * (len(tasks) > 1)}"
         listed = ", ".join(task + self._missing_of(task, benchmark) for task in tasks)
         if benchmark.scored_as or self.tasks is None:
-            prefix = "".join(f"{each.replace('_', ' ')} " for each in self._prefixes)
+            prefix = "".join(f"{word.replace('_', ' ')} " for word in self._prefixes)
             of = f" of {benchmark.title}" if benchmark.scored_as else " in types of your own"
             of = of if self.benchmark == benchmark.label else f" of {str(self).removesuffix('_over_questions')}"
             judge = benchmark.label.partition("_judged_by_")[2]
             of += f", judged by {judge.replace('_', ' ')}" if judge else ""
             named = f" ({listed})" if self.without else ""
-            return f"{prefix}mean {'over questions' if self.tasks is None else f'of {counted}{named}'}{of}"
+            over = "over questions" if self.tasks is None else f"of {counted}{named}"
+            return f"{prefix}mean {over}{of}"
         if not self.partial or self.benchmark != benchmark.label:
             return str(self)
-        prefix = "".join(f"{each}_" for each in self._prefixes)
+        prefix = "".join(f"{word}_" for word in self._prefixes)
         words = f"{prefix}partial {benchmark.label.replace('_', ' ')} of {counted}"
         words += f" ({listed})" if not self.some or self.without else ""
         words += "" if self.questions is None else f" and {self.questions} questions"
@@ -81,27 +83,25 @@ class Label(Record):
 
     def _missing_of(self, task: str, benchmark: Benchmark) -> str:
         """The types of a task that a partial overall lacks, such as " without easy and hard"."""
-        of_task = [each.name for each in benchmark.types if each.task == task != each.name]
+        of_task = [kind.name for kind in benchmark.types if kind.task == task != kind.name]
         missing = [name.removeprefix(f"{task}_") for name in of_task if name in self.without]
         return f" without {' and '.join(missing)}" if missing else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Percentages(Record):
-    """The scores of all questions of a run, or of some, in percent: per task and `overall`, which `label` names.
-    `scored_own` of the `scored` questions are outside the benchmark, with the mean `own_percent` (0 if all are);
-    `failed` ones count in the overall, and `awaiting_judge` are not marked yet."""
+    """The scores of all questions of a run, or of some, in percent."""
 
-    questions: int = 0
-    scored: int = 0
-    scored_own: int = 0
-    failed: OmittedIfEmpty[int] = 0
-    own_percent: OmittedIfNone[float | None] = None
-    label: Label | None = None
-    overall: float | None = None
-    tasks: dict[str, float] = field(default_factory=dict)
-    awaiting_judge: OmittedIfEmpty[int] = 0
-    shown: OmittedIfEmpty[str] = ""
+    questions: int = 0  # how many
+    scored: int = 0  # how many of them have a score
+    scored_own: int = 0  # how many of those are outside the benchmark; 0 if all are
+    failed: OmittedIfEmpty[int] = 0  # how many that count in the overall failed
+    own_percent: OmittedIfNone[float | None] = None  # the mean of those outside the benchmark; None without any
+    label: Label | None = None  # names the overall; None if nothing is scored
+    overall: float | None = None  # None if nothing is scored
+    tasks: dict[str, float] = field(default_factory=dict)  # percent by task
+    awaiting_judge: OmittedIfEmpty[int] = 0  # how many are not marked yet
+    shown: OmittedIfEmpty[str] = ""  # what a video protocol showed
 
     @property
     def counted(self) -> int:
@@ -120,43 +120,40 @@ class Percentages(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TypeScores(Record):
-    """Counts of questions by outcome, and the percent of those of a type; None if none was scored. `mean_turns` is over
-    the questions that did not fail; None if all did. `scores` has the means of further scores over the questions that
-    have them. `measurements` counts the distances that the model measured in scans."""
+    """Counts of the questions of a type by outcome, and their scores."""
 
-    questions: int = 0
-    answered: int = 0
-    exhausted: int = 0
-    failed: int = 0
-    without_scan: int = 0
-    mean_turns: float | None = None
-    measurements: OmittedIfEmpty[int] = 0
-    percent: float | None = None
-    scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)
+    questions: int = 0  # all of them
+    answered: int = 0  # with a final answer
+    exhausted: int = 0  # no turns left, no answer
+    failed: int = 0  # by an error of the scan, the renderer or the model
+    without_scan: int = 0  # failed, since their scan was not found
+    mean_turns: float | None = None  # of those that did not fail; None if all did
+    measurements: OmittedIfEmpty[int] = 0  # distances that the model measured in scans
+    percent: float | None = None  # None if none was scored
+    scores: OmittedIfEmpty[dict[str, float]] = field(default_factory=dict)  # means of further ones, by name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals(Record):
-    """The intervals of scores in percent, by the name of a task, a type or "overall"; `missing` says why others lack
-    one. `scenes` counts the scenes of each."""
+    """The intervals of scores, by the name of a task, a type or "overall"."""
 
-    level: int
-    method: str
-    scenes: dict[str, int]
-    percent: dict[str, Edges]
-    missing: dict[str, str]
+    level: int  # percent
+    method: str  # how they were computed
+    scenes: dict[str, int]  # how many each score has
+    percent: dict[str, Edges]  # of scores that have an interval
+    missing: dict[str, str]  # why the others have none
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetScores(Record):
-    """A dataset's scores in percent over `questions`, of which `failed` score 0; None where none counts."""
+    """A dataset's scores in percent."""
 
-    questions: int
-    scored: int
-    failed: OmittedIfEmpty[int] = 0
-    tasks: dict[str, float]
-    overall: float | None
-    intervals: OmittedIfNone[Intervals | None] = None
+    questions: int  # how many
+    scored: int  # how many of them have a score
+    failed: OmittedIfEmpty[int] = 0  # how many failed and score 0
+    tasks: dict[str, float]  # percent by task
+    overall: float | None  # None if nothing counts
+    intervals: OmittedIfNone[Intervals | None] = None  # None if nothing is scored
 
     @property
     def interval(self) -> Edges | None:
@@ -166,41 +163,37 @@ class DatasetScores(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleScores(Record):
-    """What several answers to each question score together, in percent: "mean", "pass@k" and "majority" per type, task
-    and `overall`, over the `questions` with all answers, which are `of_each`."""
+    """What several answers to each question score together, in percent: "mean", "pass@k" and "majority"."""
 
-    of_each: int
-    questions: int
-    types: dict[str, dict[str, float]]
-    tasks: dict[str, dict[str, float]]
-    overall: dict[str, float] | None
+    of_each: int  # answers to a question
+    questions: int  # with all answers
+    types: dict[str, dict[str, float]]  # by type and score
+    tasks: dict[str, dict[str, float]]  # by task and score
+    overall: dict[str, float] | None  # by score; None if no question counts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement(Record):
-    """How far the answers of different people (or samples) to a question agree, over the `questions` with two or more:
-    the mean `percent` of pairs, and Krippendorff's `alpha` with its `interval`. `missing` answers are in neither."""
+    """How far the answers of different people (or samples) to a question agree."""
 
-    questions: int
-    missing: OmittedIfEmpty[int] = 0
-    percent: float
-    alpha: OmittedIfNone[float | None] = None
-    interval: OmittedIfNone[Edges | None] = None
+    questions: int  # those with two answers or more
+    missing: OmittedIfEmpty[int] = 0  # answers that are in neither figure
+    percent: float  # the mean agreement of pairs
+    alpha: OmittedIfNone[float | None] = None  # Krippendorff's; None where it is not defined
+    interval: OmittedIfNone[Edges | None] = None  # of alpha; None for few scenes
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonScores(Record):
-    """What a person scores over the `types` asked, which may not be `every_type` of the run: the overall in percent,
-    None if the benchmark's aggregate fails on these answers alone. `failed` counts the questions that failed and score
-    0, and `seconds` is the median of an answer."""
+    """What a person scores."""
 
-    answers: int
-    types: OmittedIfEmpty[list[str]] = field(default_factory=list)
-    every_type: bool = True
-    failed: int
-    percent: float | None
-    interval: OmittedIfNone[Edges | None] = None
-    seconds: float
+    answers: int  # how many the person gave
+    types: OmittedIfEmpty[list[str]] = field(default_factory=list)  # that the person was asked
+    every_type: bool = True  # whether these are all types of the run
+    failed: int  # questions that failed and score 0
+    percent: float | None  # the overall; None if the benchmark's aggregate fails on these answers alone
+    interval: OmittedIfNone[Edges | None] = None  # of the overall
+    seconds: float  # the median of an answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,21 +209,19 @@ class Baseline(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Scores(Record):
-    """The scores of a run, while `pending` answers are not finished: `asked` of all questions, 0 without a scan,
-    `with_scan` of those with one, and `finished` of those without an error of the scan, the renderer or the model, if
-    any failed. `types` has counts and scores by type, and for "all"."""
+    """The scores of a run."""
 
-    pending: int
-    asked: Percentages = field(default_factory=Percentages)
-    with_scan: Percentages = field(default_factory=Percentages)
-    finished: OmittedIfNone[Percentages | None] = None
-    types: dict[str, TypeScores] = field(default_factory=dict)
-    intervals: OmittedIfNone[Intervals | None] = None
-    datasets: OmittedIfEmpty[dict[str, DatasetScores]] = field(default_factory=dict)
-    samples: OmittedIfNone[SampleScores | None] = None
-    agreement: OmittedIfEmpty[dict[str, Agreement]] = field(default_factory=dict)
-    annotators: OmittedIfEmpty[dict[str, PersonScores]] = field(default_factory=dict)
-    baselines: OmittedIfEmpty[dict[str, Baseline]] = field(default_factory=dict)
+    pending: int  # answers that are not finished
+    asked: Percentages = field(default_factory=Percentages)  # of all questions, 0 without a scan
+    with_scan: Percentages = field(default_factory=Percentages)  # of those with a scan
+    finished: OmittedIfNone[Percentages | None] = None  # of those without an error; None if none failed
+    types: dict[str, TypeScores] = field(default_factory=dict)  # by type, and for "all"
+    intervals: OmittedIfNone[Intervals | None] = None  # None for a single question
+    datasets: OmittedIfEmpty[dict[str, DatasetScores]] = field(default_factory=dict)  # by name, if there are several
+    samples: OmittedIfNone[SampleScores | None] = None  # None with one answer to each question
+    agreement: OmittedIfEmpty[dict[str, Agreement]] = field(default_factory=dict)  # by kind of answer
+    annotators: OmittedIfEmpty[dict[str, PersonScores]] = field(default_factory=dict)  # by person
+    baselines: OmittedIfEmpty[dict[str, Baseline]] = field(default_factory=dict)  # by key of BASELINES
 
     def interval(self, name: str) -> Edges | None:
         """The interval of a task's, a type's or the "overall" score; None if it has none."""

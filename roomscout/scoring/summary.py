@@ -34,10 +34,11 @@ class ScoresByType:
     def percents(self) -> dict[str, float]:
         """Percent per task and "overall"; {} if no row counted. Raises BenchmarkError."""
         present = {name: scores for name, scores in self._scores.items() if scores}
-        if known := {name: scores for name, scores in present.items() if name in self._benchmark.by_name}:
-            return combined(self._benchmark, known)
+        counted = {name: scores for name, scores in present.items() if name in self._benchmark.by_name}
+        if counted or not present:
+            return combined(self._benchmark, counted) if counted else {}
         percents = {name: 100 * mean(scores) for name, scores in present.items()}
-        return percents | {"overall": 100 * mean(list(chain(*present.values())))} if present else {}
+        return percents | {"overall": 100 * mean(list(chain(*present.values())))}
 
 
 def aggregate(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, float]:
@@ -73,15 +74,19 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
     with_scan = [row for row in rows if row.failed_part != "scan"]
     present = dict.fromkeys(row.question_type for row in rows)
     types: dict[str, TypeScores] = {}
-    own = [name for name in present if name not in benchmark.by_name]
-    for name in [*(name for name in benchmark.by_name if name in present), *own]:
+    for name in dict.fromkeys([*benchmark.by_name, *present]):
         of_type = [row for row in rows if row.question_type == name]
+        if not of_type:
+            continue
         scores = scores_of(of_type)
-        more = dict.fromkeys(each for row in of_type for each in row.scores)
+        more: dict[str, list[float]] = {}
+        for row in of_type:
+            for further, value in row.scores.items():
+                more.setdefault(further, []).append(value)
         types[name] = replace(
             _outcomes(of_type),
             percent=rounded(100 * mean(scores)) if scores else None,
-            scores={each: mean([row.scores[each] for row in of_type if each in row.scores]) for each in more},
+            scores={further: mean(values) for further, values in more.items()},
         )
     types["all"] = _outcomes(rows)
     finished = [row for row in rows if not row.failed]
@@ -105,7 +110,7 @@ def label_of(
     question_types = set(question_types)
     present = question_types & benchmark.by_name.keys()
     if not present:
-        apart = [label for label, each in benchmark.apart.items() if each.name in question_types]
+        apart = [label for label, kind in benchmark.apart.items() if kind.name in question_types]
         number = sum((of_datasets or {}).values())
         whole = not apart or unfinished or number == benchmark.sizes.get(apart[0])
         return Label(benchmark="+".join(apart) or benchmark.label, tasks=None, questions=None if whole else number)
@@ -122,7 +127,7 @@ def label_of(
     return replace(
         label,
         partial=not benchmark.scored_as,
-        without=tuple(dict.fromkeys(each.name if each.task in tasks else each.task for each in missing)),
+        without=tuple(dict.fromkeys(kind.name if kind.task in tasks else kind.task for kind in missing)),
         extra=tuple(sorted(excluded)),
     )
 
@@ -148,7 +153,7 @@ def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, 
     counted = [row for row in scored if row.question_type in benchmark.by_name]
     own = scores_of(row for row in scored if row.question_type not in benchmark.by_name) if counted else []
     counted = counted or scored
-    found = Percentages(
+    percentages = Percentages(
         questions=len(rows),
         scored=len(scored),
         scored_own=len(own),
@@ -157,18 +162,18 @@ def _percentages(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int, 
         awaiting_judge=sum(row.score is None and row.ground_truth is not None for row in rows),
     )
     if not percents:
-        return found
+        return percentages
     types = {row.question_type for row in counted}
     questions = {(row.dataset, row.id) for row in counted} if benchmark.datasets or benchmark.sizes else set()
     label = replace(
         label_of(types, benchmark, Counter(name for name, _ in questions), bool(pending or part)),
         part=part,
         unfinished=bool(pending),
-        partly_judged=bool(found.awaiting_judge),
+        partly_judged=bool(percentages.awaiting_judge),
         measured=any(row.measurements for row in counted),
     )
     percents = {name: rounded(percent) for name, percent in percents.items()}
-    return replace(found, label=label, overall=percents.pop("overall"), tasks=percents)
+    return replace(percentages, label=label, overall=percents.pop("overall"), tasks=percents)
 
 
 def rounded(percent: float) -> float:
@@ -193,20 +198,20 @@ def _outcomes(rows: Sequence[ResultRow]) -> TypeScores:
 def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     """Scores as lines: counts and percent per type, and per task of several types, with intervals and known baselines
     in columns, the labelled overall, and a table of the tasks with and without questions that lack their scan."""
-    known = [name for name in BASELINES if name in scores.baselines]
+    baselines = [name for name in BASELINES if name in scores.baselines]
     has_intervals = scores.intervals is not None and bool(scores.intervals.percent)
-    titles = [*(["interval"] if has_intervals else []), *(BASELINES[name] for name in known)]
+    titles = [*(["interval"] if has_intervals else []), *(BASELINES[name] for name in baselines)]
 
     def beside(task: str) -> list[str]:
         """The cells of a task's interval and of its baselines, which have none for a type that is no task."""
         edges = scores.interval(task)
         interval = [f"{edges[0]:.1f}-{edges[1]:.1f}" if edges else "-"] if has_intervals else []
-        return [*interval, *(decimal(scores.baselines[name].tasks.get(task)) for name in known)]
+        return [*interval, *(decimal(scores.baselines[name].tasks.get(task)) for name in baselines)]
 
     rows: list[list[Any]] = []
-    for name, each in scores.types.items():
-        counts = [each.questions, each.answered, each.exhausted, each.failed, each.without_scan]
-        rows.append([name, *counts, decimal(each.mean_turns), decimal(each.percent), *beside(name)])
+    for name, of_type in scores.types.items():
+        counts = [of_type.questions, of_type.answered, of_type.exhausted, of_type.failed, of_type.without_scan]
+        rows.append([name, *counts, decimal(of_type.mean_turns), decimal(of_type.percent), *beside(name)])
     asked = scores.asked
     with_scan = scores.with_scan
     lack_scan = asked.questions != with_scan.questions
@@ -215,11 +220,14 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
             rows.append([f"{task}, mean of its types", *[""] * 6, decimal(percent), *beside(task)])
     heads = ["type", "asked", "answered", "exhausted", "failed", "no scan", "turns", "percent", *titles]
     lines = Table(heads, rows).lines()
-    for name, each in scores.types.items():
-        if each.scores:
-            lines.append(f"{name}: " + ", ".join(f"mean {score} {value:.3g}" for score, value in each.scores.items()))
+    for name, of_type in scores.types.items():
+        if of_type.scores:
+            means = ", ".join(f"mean {score} {value:.3g}" for score, value in of_type.scores.items())
+            lines.append(f"{name}: {means}")
     answers = "answers" if scores.samples else "questions"
-    failed = _failed_words(scores)
+    failed = ""
+    if scores.asked.failed:
+        failed = f"; {failed_in_words(scores)}" if scores.asked.label else f"; {scores.asked.failed} failed"
     denominator = answers
     if lack_scan:
         lines += ["no scan: failed because the scan was not found, scored 0", ""]
@@ -238,7 +246,7 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     if lack_scan:
         lines.append(_overall_line(with_scan, benchmark, f"{answers} with a scan"))
     if awaiting := asked.awaiting_judge:
-        lines.append(f"{awaiting} not scored yet: a judge scores them, with roomscout rescore RUN --judge MODEL")
+        lines.append(f"{awaiting} not scored yet: a judge scores them, see roomscout rescore")
     return [*lines, *no_interval_lines(scores), *_baseline_lines(scores)]
 
 
@@ -248,7 +256,8 @@ BASELINES = {"blind": "blind", "most_frequent": "frequent"}
 
 def no_interval_lines(scores: Scores) -> list[str]:
     """Why scores have no interval: a line per reason; without any, only that of the score with most scenes."""
-    if (intervals := scores.intervals) is None:
+    intervals = scores.intervals
+    if intervals is None:
         return []
     if not intervals.percent:
         most = max(intervals.missing, key=intervals.scenes.__getitem__)
@@ -286,16 +295,10 @@ def _overall_line(part: Percentages, benchmark: Benchmark, denominator: str, int
     return f"{words}: {part.overall:.1f} %{interval} over {part.counted} {denominator}{besides}"
 
 
-def _failed_words(scores: Scores) -> str:
-    """How many of the questions of the overall failed, and what the others score; empty if none failed."""
-    if not (failed := scores.asked.failed):
-        return ""
-    return f"; {failed_in_words(scores)}" if scores.asked.label else f"; {failed} failed"
-
-
 def failed_in_words(scores: Scores) -> str:
     """How many scored questions failed, and the overall of the others; empty if none failed."""
-    if not (failed := scores.asked.failed):
+    failed = scores.asked.failed
+    if not failed:
         return ""
     scored = scores.asked.counted
     finished = scores.finished
@@ -311,18 +314,17 @@ def reference_lines(scores: Scores, benchmark: Benchmark, frames: int | None = N
     may be compared."""
     label = str(scores.asked.label)
     whole = scores.asked.label is not None and scores.asked.questions == benchmark.sizes.get(label)
-    may = [] if frames is None or not benchmark.references else [_comparable(label if whole else "", benchmark, frames)]
-    if not whole:
-        return may
     lines = []
-    for each in benchmark.references:
-        if label in each.percent:
-            lines.append(f"published {label}: {each.percent[label]:.1f} % {each.name} ({each.origin})")
-        elif label in each.means:
-            lines.append(
-                f"mean of the published task scores, {label}: {each.means[label]:.1f} % {each.name} ({each.origin})"
-            )
-    return lines + may
+    for published in benchmark.references if whole else ():
+        by = f"{published.name} ({published.origin})"
+        if label in published.percent:
+            lines.append(f"published {label}: {published.percent[label]:.1f} % {by}")
+        elif label in published.means:
+            lines.append(f"mean of the published task scores, {label}: {published.means[label]:.1f} % {by}")
+    if frames is not None and benchmark.references:
+        compared = label if whole else ""
+        lines.append(_comparable(compared, benchmark, frames))
+    return lines
 
 
 def _comparable(label: str, benchmark: Benchmark, frames: int) -> str:
@@ -330,19 +332,19 @@ def _comparable(label: str, benchmark: Benchmark, frames: int) -> str:
     label is that of a run over other questions."""
     if not label:
         return f"comparable published scores: none, since they are over all questions of {benchmark.title}"
-    listed = [each for each in benchmark.references if (label in each.percent or label in each.means) and each.protocol]
-    same = [f"{each.name} ({each.framework})" for each in listed if each.frames == frames]
+    scores = [score for score in benchmark.references if label in {*score.percent, *score.means} and score.protocol]
+    same = [f"{score.name} ({score.framework})" for score in scores if score.frames == frames]
     if same:
         return f"comparable published scores, also on {frames} frames: {', '.join(same)}; the size of frames may differ"
-    known = sorted({each.frames for each in listed} - {0})
-    others = f"they have {', '.join(map(str, known))}, or do not say how many" if known else "they do not say how many"
+    counts = ", ".join(map(str, sorted({score.frames for score in scores} - {0})))
+    others = f"they have {counts}, or do not say how many" if counts else "they do not say how many"
     return f"comparable published scores: none on {frames} frames; {others}, which moves scores by several points"
 
 
 def part_lines(setting: Callable[[str], Any], scores: Scores, benchmark: Benchmark) -> list[str]:
-    """A line for a run of a part of its benchmark's questions: the flags that chose them, but types."""
-    label, flags = scores.asked.label, ("datasets", "scenes", "ids", "num_questions")
-    chosen = ["--" + name.replace("_", "-") for name in flags if setting(name)]
+    """A line for a run of a part of its benchmark's questions: the settings that chose them, but types."""
+    label = scores.asked.label
+    chosen = [name for name in ("datasets", "scenes", "ids", "num_questions") if setting(name)]
     if not chosen or label is None or setting("questions") is not None:
         return []
     if scores.asked.questions == benchmark.sizes.get(str(label)):

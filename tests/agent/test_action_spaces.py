@@ -200,7 +200,7 @@ def test_a_space_of_a_users_file_runs_and_is_rescored(
     folder = run_in_process(rooms.config(tmp_path / "log", actions=name, steps=4, **ONE), saying(*replies))
     turns = turns_of(folder)
     assert [turn.pose.heading_deg for turn in turns[1:]] == pytest.approx([180.0, 225.0])
-    assert "by compass.py:SPACE actions" in RunReader(folder).facts.protocol
+    assert ", actions=compass.py:SPACE, " in RunReader(folder).facts.protocol
     assert "since the camera stays where it is" not in said_to(folder)[0] and "- go: east" in said_to(folder)[0]
     assert turns[0].move is not None and turns[0].action.goal(turns[0].pose).heading_deg == pytest.approx(180.0)
     assert rescore([str(folder)]) == 2 and "--allow-code" in capsys.readouterr().err

@@ -148,7 +148,8 @@ class TestWhoMoves:
         folder = run_in_process(rooms.config(tmp_path, moves="none", **COUNTING), answering())
         assert len(turns_of(folder)) == 1
         assert "This is the only view" in RunReader(folder).messages(FIRST)[1]["text"]
-        assert "0 moves" in RunReader(folder).facts.protocol
+        protocol = RunReader(folder).facts.protocol
+        assert protocol.startswith("moves=none, ") and "steps" not in protocol
 
     def test_only_the_last_answer_counts_and_the_model_is_told_the_truth(self, rooms: RoomScans, tmp_path: Path):
         folder = run_in_process(rooms.config(tmp_path, moves="spin", steps=2, **COUNTING), answering())
@@ -274,8 +275,8 @@ class TestTell:
         ("changes", "warned"),
         [
             ({"tell": "pose"}, None),
-            ({"tell": "pose extent"}, "The prompts told the room's extent, which nearly gives away room_size"),
-            ({"tell": "pose", "see": "map plan"}, "The prompts told the room's extent in the plan of each turn"),
+            ({"tell": "pose extent"}, "The model was told the room's extent, which nearly gives away room_size"),
+            ({"tell": "pose", "see": "map plan"}, "The model was told the room's extent, which nearly gives away"),
         ],
     )
     def test_a_score_of_room_sizes_is_marked_if_the_extent_was_told(

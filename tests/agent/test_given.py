@@ -155,7 +155,8 @@ class TestBoxes:
         few = {"given": "boxes", "moves": "none", "renderer": "blind", "num_questions": 1}
         reader = RunReader(run_in_process(rooms.config(tmp_path, **few), scripted()))
         assert np.ptp(reader.turns(EpisodeId(1))[0].view) == 0
-        assert "boxes of all objects given as text" in reader.facts.protocol
+        assert reader.facts.protocol.startswith("BLIND, every view grey, moves=none, ")
+        assert ", given=boxes, " in reader.facts.protocol
         (scan,) = rooms.root.rglob(f"{rooms.rows[0]['scene_name']}*.ply")
         boxes = KnownBoxes().of(scan, rooms.rows[0]["scene_name"])
         assert reader.messages(EpisodeId(1))[1]["text"].count(": centre") == len(boxes)

@@ -92,7 +92,7 @@ def test_messages_are_recorded_as_sent_and_every_view_is_kept(two_kept: Path):
     assert not any("left. Answer" in each["text"] for each in others[2:5:2]) and "left. Answer" in others[6]["text"]
     assert [each["role"] for each in others] == ["user", "assistant"] * 5
     assert [turn.reply.text for turn in reader.turns(first)] == [each["text"] for each in others[1::2]]
-    assert ", the first view and the last 2 shown, " in reader.facts.protocol
+    assert ", keep_views=2, " in reader.facts.protocol
     (trajectory, *_) = load_trajectories(two_kept)
     assert [len(each["images"]) for each in trajectory.messages[1::2]] == [1, 0, 0, 1, 1]
     assert all(turn.view.any() for turn in trajectory.turns)
@@ -103,7 +103,7 @@ def test_no_prompt_and_no_protocol_changes_without_it(rooms: RoomScans, tmp_path
     assert "hidden" not in plain.templates and plain.hidden == ""
     assert kept.system == f"{plain.system} {Prompts().variants.kept.replace('{turns}', 'turn')}"
     folder = run_in_process(config_of(rooms, tmp_path, keep_views=None, num_questions=1), scripted())
-    assert "shown" not in RunReader(folder).facts.protocol
+    assert "keep_views" not in RunReader(folder).facts.protocol
 
 
 def test_a_server_gets_notes_as_text_and_fewer_images():

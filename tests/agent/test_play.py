@@ -180,7 +180,7 @@ def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
     assert all(0 < row.seconds < 60 for row in reader.rows)
     again = checked(read_settings(parse_command_line(flags_giving(reader.facts.config)).settings))
     assert changed(again, log_root=session.log_root) == read_settings(reader.facts.config)
-    assert "greedy" not in reader.facts.protocol and "prompts" in reader.facts.protocol
+    assert "engine" not in reader.facts.protocol and "prompts=" in reader.facts.protocol
     assert "| human |" in run_main(["leaderboard", str(reader.folder)]).stdout
     assert reader.facts.prompts is not None and reader.facts.config["model"] == "human"
     assert [each["role"] for each in reader.messages(EpisodeId(1))] == ["system", *["user", "assistant"] * 2]

@@ -292,6 +292,6 @@ def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_pat
     folder = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
     facts = RunReader(folder).facts
     assert facts.prompts.sha256 == prompts.sha256
-    assert f"prompts {prompts.sha256[:12]}" in facts.protocol
+    assert f"prompts={prompts.sha256[:12]}," in facts.protocol
     path.write_text("system: Changed.\n")
     assert saved_prompts(folder) == prompts

@@ -92,7 +92,7 @@ def test_answers_are_scored_officially_and_scenes_without_enough_frames_fail(fol
     assert [row["score"] for row in rows] == [0, 1, 0, 1, 0, 0, 0, 0]
     assert [row["status"] for row in rows] == ["exhausted", "answered"] * 2 + ["failed"] * 4
     assert rows[1]["answer"] == "B" and {row["failed_part"] for row in rows[4:]} == {"video"}
-    assert "short.mp4 has 3 frames, fewer than --frames 4" in rows[4]["error"]
+    assert "short.mp4 has 3 frames, fewer than the 4 to show" in rows[4]["error"]
     assert rows[6]["error"].startswith(f"there is no {data / 'videos' / 'scannet' / 'absent.mp4'}")
     reader = RunReader(folder)
     assert not any(each.changed or each.note for each in rescored(reader, reparsed(reader, parser_of(reader, False))))
@@ -100,8 +100,9 @@ def test_answers_are_scored_officially_and_scenes_without_enough_frames_fail(fol
 
 def test_a_run_records_which_frames_were_shown_and_one_small_image_of_them(folder: Path, data: Path):
     reader = RunReader(folder)
-    assert "video protocol, 4 frames of at most 307200 pixels in one message" in reader.facts.protocol
-    assert "replies of 16 tokens at most" in reader.facts.protocol and "moves" not in reader.facts.protocol
+    assert "video protocol, frames=4, image_size=640 480, " in reader.facts.protocol
+    assert ", video_input=frames, " in reader.facts.protocol and "words=" in reader.facts.protocol
+    assert "max_new_tokens=16" in reader.facts.protocol and "moves" not in reader.facts.protocol
     assert reader.facts.setting("frames") == 4 and reader.facts.prompts is None
     (turn,) = reader.turns(reader.rows[0].episode)
     assert turn.frames is not None and turn.frames.indices == (0, 3, 7, 11) and turn.frames.total == 12
@@ -152,8 +153,9 @@ def test_samples_and_folders_of_frames(data: Path, tmp_path: Path):
 
 def test_without_any_video_a_run_does_not_begin(data: Path, tmp_path: Path):
     config = config_of(data, tmp_path, scenes=["absent"])
-    with pytest.raises(VideoNotFound, match=r"there is no .*absent\.mp4: --videos takes the folder of"):
+    with pytest.raises(VideoNotFound, match=r"there is no .*absent\.mp4: name the folder of") as refused:
         run_settings(config, policy=replying([]))
+    assert refused.value.setting == "videos"
     assert not list(tmp_path.iterdir())
 
 
@@ -163,7 +165,8 @@ def test_a_real_model_answers_and_the_plan_counts_its_tokens(data: Path, tmp_pat
     folder = run_in_process(config)
     (turn,) = RunReader(folder).turns(RunReader(folder).rows[0].episode)
     assert turn.reply.images_encoded == 1 and 0 < turn.reply.generated_tokens <= 16
-    assert "4 frames of at most 6272 pixels as one video" in RunReader(folder).facts.protocol
+    assert "frames=4, image_size=112 56, " in RunReader(folder).facts.protocol
+    assert ", video_input=native, " in RunReader(folder).facts.protocol
     assert plan(config, folder=folder).rules.native
     loaded = load_policy(checkpoint, device="cpu")
     assert plan(config_of(data, tmp_path / "logs", image_size=(112, 56), scenes=["first"]), loaded).rules.native

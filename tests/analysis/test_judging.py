@@ -91,7 +91,7 @@ def judged(run: Path) -> Path:
 def test_a_run_without_a_judge_says_that_it_is_not_scored(unjudged: Path):
     asked = RunReader(unjudged).summary.to_json()["asked"]
     assert (asked["awaiting_judge"], asked["overall_label"]) == (4, None)
-    said = "4 not scored yet: a judge scores them, with roomscout rescore RUN --judge MODEL"
+    said = "4 not scored yet: a judge scores them, see roomscout rescore"
     assert said in (unjudged / "run.log").read_text()
 
 

@@ -24,7 +24,7 @@ def read(**chosen):
     except QuestionError as error: return str(error)
 with contextlib.redirect_stderr(io.StringIO()) as said:
     try: load_questions(None)
-    except QuestionError as error: found['without the hub'] = str(error)
+    except QuestionError as error: found |= {'without the hub': str(error), 'setting': error.setting}
 found['said'] = said.getvalue()
 print(json.dumps(found | {
     'files': read(files=('test_debiased.parquet', 'test_pruned.parquet')),
@@ -61,7 +61,7 @@ def test_importing_loads_nothing_heavy(read: dict[str, Any]) -> None:
 
 
 def test_without_the_hub_the_error_says_what_to_do(read: dict[str, Any]) -> None:
-    assert "pass the file with --questions" in read["without the hub"]
+    assert "then name the file here" in read["without the hub"] and read["setting"] == "questions"
     assert "hf download nyu-visionx/VSI-Bench" in read["without the hub"]
     assert "\n" not in read["without the hub"] and read["said"] == ""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import COMMAND, RoomScans, only_run, run_main
 
+from roomscout.base.wording import in_words
 from roomscout.data.answers import POINT_KIND
 from roomscout.data.benchmark import BenchmarkError
 from roomscout.data.benchmarks import find_benchmark
@@ -98,13 +99,14 @@ def test_a_part_of_a_folder_with_datasets_is_labelled(rooms: RoomScans, kitchens
         ("source:", "sources:", "missing keys: references.0.source"),
         ("size: 3", "", "references need size, the number of all questions, which they cover"),
         ("task: places", "task: all", "no type or task can be called 'all'"),
-        ("is_there: yes_no", "is_there: yes_no: no", "benchmark.yaml: mapping values are not allowed"),
+        ("is_there: yes_no", "is_there: yes_no: no", "mapping values are not allowed"),
     ],
 )
 def test_a_bad_yaml_is_refused_in_one_sentence(tmp_path: Path, before: str, after: str, words: str):
     (tmp_path / "benchmark.yaml").write_text(DESCRIBED.replace(before, after, 1))
-    with pytest.raises(BenchmarkError, match=f"^--benchmark {tmp_path}: .*{words.replace('[', '.')}") as refused:
+    with pytest.raises(BenchmarkError, match=f"^{tmp_path}/benchmark.yaml: .*{words.replace('[', '.')}") as refused:
         find_benchmark(str(tmp_path))
+    assert in_words(refused.value).startswith(f"--benchmark: {tmp_path}")
     assert "\n" not in str(refused.value)
 
 

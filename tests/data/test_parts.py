@@ -151,7 +151,7 @@ def test_an_unfinished_merge_is_labelled_and_resumes_to_the_whole_run(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"steps": 3}, r"--steps \(8 and 3\)"),
+        ({"steps": 3}, r"setting steps \(8 and 3\)"),
         ({"shard": "2/2"}, r"number of parts \(3 and 2\)"),
         ({"num_questions": 10}, "whole question list"),
     ],

@@ -1,6 +1,7 @@
 """Options, ground truths, columns and scans in the documented forms, and what is refused with the form expected."""
 
 import json
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import pandas
 import pytest
 
-from roomscout.data.answers import LETTER_KIND, Number
+from roomscout.data.answers import LETTER_KIND, Number, Text
+from roomscout.data.benchmark import QuestionType
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.options import Options, read_options
 from roomscout.data.questions import Question, QuestionError, load_questions, load_saved, normalized, saved
@@ -210,3 +212,23 @@ def test_a_truth_that_is_a_list_is_refused_whatever_its_quotes(truth: str, tmp_p
     pandas.DataFrame([ROW | {"ground_truth": truth}]).to_csv(tmp_path / "q.csv", index=False)
     with pytest.raises(QuestionError, match=r"row 2 .*is a list: write its value alone"):
         load_questions(tmp_path / "q.csv")
+
+
+@dataclass(frozen=True)
+class Halved(Text):
+    """A kind by which no answer is quite right."""
+
+    name = "halved"
+    best: float = 0.2
+
+    def score(self, answer: str | float | None, truth: str) -> float:
+        return self.best * float(answer == truth)
+
+
+def test_a_truth_that_does_not_score_1_as_an_answer_is_refused(tmp_path: Path):
+    path = tmp_path / "q.jsonl"
+    path.write_text(json.dumps({**COUNT, "question_type": "colour", "ground_truth": "red"}))
+    kinds = [replace(BENCHMARK, types=(QuestionType("colour", Halved(best=best)),)) for best in (1.0, 0.2)]
+    assert [question.ground_truth for question in load_questions(path, kinds[0])] == ["red"]
+    with pytest.raises(QuestionError, match=r"ground_truth 'red' .* as an answer, it scores 0\.2 by Halved, not 1"):
+        load_questions(path, kinds[1])

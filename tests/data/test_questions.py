@@ -179,18 +179,19 @@ def test_filters_select_and_combine(source: Path, filters: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("filters", "flag", "existing"),
+    ("filters", "absent", "existing"),
     [
-        ({"datasets": ["matterport"]}, "--datasets", "arkitscenes, scannetpp"),
-        ({"question_types": ["room_size_estimation"]}, "--question-types", "object_counting, route_planning"),
-        ({"scenes": ["42"]}, "--scenes", "42446167, 0042"),
-        ({"ids": ["8", "7"]}, "--ids", "007, 8, 9"),
+        ({"datasets": ["matterport"]}, "dataset matterport", "arkitscenes, scannetpp"),
+        ({"question_types": ["room_size_estimation"]}, "question_type room_size", "object_counting, route_planning"),
+        ({"scenes": ["42"]}, "scene_name 42", "42446167, 0042"),
+        ({"ids": ["8", "7"]}, "id 7", "007, 8, 9"),
     ],
 )
-def test_a_filter_value_that_does_not_occur_is_refused(source: Path, filters: dict, flag: str, existing: str) -> None:
-    error = error_of(source, **filters)
-    assert error.startswith(f"{flag}: ")
-    assert f"it has {existing}" in error
+def test_a_filter_value_that_does_not_occur_is_refused(source: Path, filters: dict, absent: str, existing: str) -> None:
+    with pytest.raises(QuestionError, match=f"has no {absent}") as refused:
+        load_questions(source, **filters)
+    assert [refused.value.setting] == list(filters)
+    assert f"it has {existing}" in str(refused.value)
 
 
 def test_questions_about_the_video_are_excluded_and_the_reason_is_logged(

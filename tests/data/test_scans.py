@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roomscout.base.wording import in_words
 from roomscout.data.questions import Question
 from roomscout.data.scans import (
     ScanNotFound,
@@ -58,8 +59,9 @@ def test_a_scan_is_found_in_every_layout(tmp_path: Path, dataset: str, layout: s
 @pytest.mark.parametrize("root", ["absent", "file.ply"])
 def test_a_root_that_is_not_a_folder_is_refused(tmp_path: Path, root: str) -> None:
     touch(tmp_path / "file.ply")
-    with pytest.raises(ScanNotFound, match="--scan-root"):
+    with pytest.raises(ScanNotFound, match=f"{root} is not a folder") as refused:
         find_scan(tmp_path / root, "scannet", "s")
+    assert in_words(refused.value).startswith("--scan-root: ")
 
 
 UNSAFE = ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", "..\\x", "C:x", "x\0", "x\n", "\ud800", "x" * 300]

@@ -87,7 +87,7 @@ def test_a_folder_has_frames_in_natural_order(tmp_path: Path):
     record, shots = frames_of_folder(tmp_path, 4, ANY_SIZE)
     assert record.total == 12 and record.indices == (0, 3, 7, 11) and record.fps is None
     assert [int(shot.image[0, 0, 0]) for shot in shots] == [0, 3, 7, 11]
-    with pytest.raises(VideoError, match="has 12 frames, fewer than --frames 13"):
+    with pytest.raises(VideoError, match="has 12 frames, fewer than the 13 to show"):
         frames_of_folder(tmp_path, 13, ANY_SIZE)
     (tmp_path / "frame_11.png").write_bytes(b"cut")
     with pytest.raises(VideoError, match=r"frame_11\.png cannot be read"):

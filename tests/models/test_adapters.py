@@ -85,7 +85,7 @@ def test_a_run_names_the_adapter_in_its_protocol_and_resumes_with_it(rooms: Room
     config = rooms.config(tmp_path, model=str(tiny), num_questions=1, steps=1, max_new_tokens=4, adapter=adapter)
     folder = run_in_process(config)
     assert short_title(RunReader(folder).facts) == "tiny + tuned"
-    words = f", adapter tuned {adapter_sha256(adapter)[:12]}, greedy"
+    words = f", adapter_sha256={adapter_sha256(adapter)[:12]}, "
     assert words in RunReader(folder).facts.protocol
     with pytest.raises(ConfigError, match="--adapter would change answers"):
         run_settings(changed(config, adapter=None), folder)

@@ -90,7 +90,7 @@ def test_a_run_as_published_records_what_was_used_and_resumes(rooms, checkpoint,
     folder = run_in_process(config)
     facts = RunReader(folder).facts
     assert (facts.config["temperature"], facts.conditions["generation"]) == (0.7, ["top_p=0.8", "top_k=20"])
-    assert "temperature 0.7, top_p 0.8, top_k 20" in facts.protocol
+    assert ", temperature=0.7, " in facts.protocol and ", generation=top_p=0.8 top_k=20, " in facts.protocol
     assert run_settings(config, folder).status == 0
 
 

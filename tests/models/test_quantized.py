@@ -42,7 +42,7 @@ def test_quantized_weights_change_answers_and_cannot_change_in_a_run(rooms: Room
         for name in (None, "4bit", "8bit")
     }
     assert trajectories(runs[None]) != trajectories(runs["4bit"])
-    assert ", float32, 4bit, " in RunReader(runs["4bit"]).facts.protocol
+    assert ", dtype=float32, quantize=4bit, " in RunReader(runs["4bit"]).facts.protocol
     with pytest.raises(ConfigError, match="--quantize would change answers of this run"):
         as_begun(saved_settings(runs["4bit"]), rooms.config(tmp_path / "4bit", quantize="8bit", **few))
 

@@ -44,7 +44,7 @@ def test_a_revision_is_that_of_weights_template_protocol_and_record(
     facts = {name: RunReader(run).facts for name, run in runs.items()}
     assert said["v1"] == said[OLD] != said[None]
     assert [facts[name].last_versions.model_revision for name in ("v1", None, OLD)] == [OLD, NEW, OLD]
-    assert ", revision v1, " in facts["v1"].protocol and "revision" not in facts[None].protocol
+    assert ", revision=v1, " in facts["v1"].protocol and "revision" not in facts[None].protocol
     templates = [checkpoint_processor(checkpoint_of(on_hub, name)).chat_template for name in ("v1", None)]
     assert [template.split(" #}")[0] for template in templates] == ["{# v1", "{# main"]
     compare([str(runs["v1"]), str(runs[None])])

@@ -15,6 +15,8 @@ from roomscout.agent.turns import Budget
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import about_in_words, facts_in_words
+from roomscout.base.errors import SettingError
+from roomscout.base.wording import in_words
 from roomscout.command.verbs import VERBS
 from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
@@ -72,8 +74,9 @@ def test_a_price_is_found_by_the_name_of_the_model_or_of_its_folder(prices: Path
 )
 def test_a_file_that_has_no_price_is_named_in_one_sentence(prices: Path, text: str, complaint: str):
     prices.write_text(text)
-    with pytest.raises(ValueError, match=r"^--prices ") as refused:
+    with pytest.raises(SettingError) as refused:
         read_price(prices, MODEL)
+    assert in_words(refused.value).startswith("--prices: ")
     assert complaint in str(refused.value)
     assert str(prices) in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -49,8 +49,9 @@ def test_a_name_that_is_no_plain_folder_name_is_refused(name: str):
 
 def test_a_name_is_given_once(tmp_path: Path):
     run_of(tmp_path / "free", "2026-11-25T10:00:00+00:00")
-    with pytest.raises(RunError, match=r"--name free: .*free exists already: choose another name, or continue it"):
+    with pytest.raises(RunError, match=r"free exists already: choose another name, or continue it") as refused:
         new_run_folder(tmp_path, True, name="free")
+    assert refused.value.setting == "name"
     assert named_folder(tmp_path, "free", (1, 4)).name == "free_shard1of4"
 
 
@@ -86,4 +87,4 @@ def test_a_named_run_is_recorded_resumed_and_looked_at_by_its_name(
     assert main(["resume", "free", *again, "--name", "other"]) == main(rooms.flags(tmp_path, *few)) == 2
     said = capsys.readouterr().err
     assert "--name other names a new run: leave it out to resume one" in said
-    assert "--name free: " in said
+    assert f"--name: {tmp_path / 'free'} exists already" in said

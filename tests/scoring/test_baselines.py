@@ -24,7 +24,7 @@ from roomscout.edge.reading import changed
 from roomscout.edge.settings import TYPES, Settings, names_of
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
-from roomscout.runs.conditions import IN_WORDS, hash_of, is_blind_run_of
+from roomscout.runs.conditions import hash_of, is_blind_run_of
 from roomscout.runs.hashes import hashes_of
 from roomscout.runs.merge import merge
 from roomscout.runs.reader import RunReader, run_folders
@@ -234,11 +234,24 @@ def test_each_setting_that_names_a_path_is_a_condition_by_its_hash():
     assert paths == {"prompts", "moves_of"}, "the hash of its content belongs into conditions_of"
 
 
-def test_the_protocol_names_each_condition_that_it_has_no_words_for(one_run: Path):
+def test_the_protocol_names_the_basics_and_each_condition_that_is_not_default(one_run: Path):
     facts = RunReader(one_run).facts
-    assert {*names_of(Role.ANSWER), "words", "video_input"} >= IN_WORDS and "=" not in facts.protocol
-    dim = replace(facts, conditions=facts.conditions | {"light": 0.5, "fog": False}, flags=(*facts.flags, "--light"))
-    assert dim.protocol == f"{facts.protocol}, light=0.5"
-    drawn = {name: replace(facts, config=facts.config | {"renderer": name}).protocol for name in RENDERERS}
-    assert "drawn by" not in drawn.pop("blind")
-    assert drawn == {name: facts.protocol.replace("drawn by raycast", f"drawn by {name}") for name in drawn}
+    assert facts.protocol.startswith("moves=model, steps=8, image_size=160 96, renderer=raycast, temperature=0, ")
+    assert facts.protocol.endswith(", max_new_tokens=512, tell=pose turns, VSI-Bench scoring")
+    more = {"light": 0.5, "fog": False, "rain": True}
+    config, conditions = facts.config | more, facts.conditions | more | {"prompts": 64 * "a"}
+    dim = replace(facts, config=config, conditions=conditions, flags=(*facts.flags, "--light", "0.5", "--no-fog"))
+    told = facts.protocol.replace("temperature=0, ", "temperature=0, prompts=aaaaaaaaaaaa, ")
+    assert dim.protocol == told.replace(", VSI-Bench", ", light=0.5, fog=False, VSI-Bench")
+
+
+def test_the_protocol_says_what_moves_the_camera_and_whether_views_are_grey(one_run: Path):
+    facts = RunReader(one_run).facts
+    for values, begins in (
+        ({"moves": "none"}, "moves=none, image_size="),
+        ({"moves_of": "20260101_000000"}, "moves_of=20260101_000000, steps=8, "),
+        ({"given": ["path"]}, "given=path, steps=8, "),
+        ({"renderer": "blind"}, "BLIND, every view grey, moves=model, "),
+    ):
+        other = replace(facts, config=facts.config | values, conditions=facts.conditions | values)
+        assert other.protocol.startswith(begins)

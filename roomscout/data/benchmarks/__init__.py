@@ -1,7 +1,6 @@
 """The benchmarks: each is a record in a module of this package, of another (ELSEWHERE), or in a file of yours.
 
-`--benchmark path/to/file.py:NAME` names the latter. A folder with questions, scans and a benchmark.yaml is a benchmark
-without code: `--benchmark FOLDER`.
+path/to/file.py:NAME names the latter. A folder with questions, scans and a benchmark.yaml is a benchmark without code.
 """
 
 import importlib
@@ -27,7 +26,7 @@ _loaded_code: dict[str, Benchmark] = {}
 
 
 def is_code(name: str) -> bool:
-    """Whether --benchmark NAME means code of a user's: a file or a module with a record."""
+    """Whether a benchmark of this name is code of a user's: a file or a module with a record."""
     return name not in benchmark_names() and ":" in name and not on_disk(Path(name).expanduser()).is_dir()
 
 
@@ -38,25 +37,27 @@ def loaded_code(name: str) -> Benchmark | None:
 
 @cache
 def find_benchmark(name: str) -> Benchmark:
-    """The benchmark that --benchmark names: one here, a folder, or a file's, read once; raises BenchmarkError."""
+    """The benchmark of this name: one here, a folder, or a file's, read once; raises BenchmarkError."""
     if name in benchmark_names():
         module = ELSEWHERE.get(name, f"{__name__}.{name.replace('-', '_')}")
         return importlib.import_module(module).BENCHMARK
-    if (folder := on_disk(Path(name).expanduser())).is_dir():
+    folder = on_disk(Path(name).expanduser())
+    if folder.is_dir():
         try:
             return read_benchmark(folder)
         except ValueError as error:
-            raise BenchmarkError(f"--benchmark {name}: {error}") from None
+            raise BenchmarkError(str(error), setting="benchmark") from None
     if not is_code(name):
         raise BenchmarkError(
-            f"--benchmark {name}: there is no such benchmark; there is {', '.join(benchmark_names())}, or name "
-            f"your own as path/to/file.py:NAME or as a folder with a {BENCHMARK_YAML}"
+            f"there is no benchmark {name}; there is {', '.join(benchmark_names())}, or name your own as "
+            f"path/to/file.py:NAME or as a folder with a {BENCHMARK_YAML}",
+            setting="benchmark",
         )
     try:
-        found = load_attribute(name)
+        benchmark = load_attribute(name)
     except NotLoadable as error:
-        raise BenchmarkError(f"--benchmark {name}: {error}") from error
-    if not isinstance(found, Benchmark):
-        raise BenchmarkError(f"--benchmark {name}: {type(found).__name__} is not a Benchmark")
-    _loaded_code[name] = found
-    return found
+        raise BenchmarkError(f"{name}: {error}", setting="benchmark") from error
+    if not isinstance(benchmark, Benchmark):
+        raise BenchmarkError(f"{name}: {type(benchmark).__name__} is not a Benchmark", setting="benchmark")
+    _loaded_code[name] = benchmark
+    return benchmark

@@ -48,9 +48,9 @@ BENCHMARK = Benchmark(
     title="OpenEQA",
     types=tuple(
         QuestionType(
-            each.replace(" ", "_"), JUDGED_KIND, advice=f"{LOOK} {IN_WORDS}", advice_untold={"moves": IN_WORDS}
+            name.replace(" ", "_"), JUDGED_KIND, advice=f"{LOOK} {IN_WORDS}", advice_untold={"moves": IN_WORDS}
         )
-        for each in CATEGORIES
+        for name in CATEGORIES
     ),
     columns=("question_id", "question", "answer", "category", "episode_history"),
     more_columns=("extra_answers",),

@@ -15,7 +15,7 @@ TYPES_OF_TASK = {
     "room_size_estimation": ("room_size_estimation_single", "room_size_estimation_multiple"),
     "object_rel_distance": ("object_rel_distance_closest", "object_rel_distance_farthest"),
     "object_rel_direction": tuple(
-        f"object_rel_direction_{each}" for each in ("forward_easy", "backward_easy", "forward_hard", "backward_hard")
+        f"object_rel_direction_{level}" for level in ("forward_easy", "backward_easy", "forward_hard", "backward_hard")
     ),
     "route_planning": ("route_planning",),
 }
@@ -24,7 +24,7 @@ TYPES_OF_TASK = {
 
 def type_of(name: str, task: str) -> QuestionType:
     """A type with the answers and the advice of VSI-Bench's type of the same task."""
-    same = next(each for each in VSI_TYPES if each.task == task)
+    same = next(question_type for question_type in VSI_TYPES if question_type.task == task)
     return replace(same, name=name, task=task, wording="")
 
 

@@ -46,9 +46,13 @@ def _in_our_columns(row: QuestionRow) -> QuestionRow:
     question, options = PLANNING, None
     if task != IVP:
         before, *choices = re.split(r"\n(?=[A-D]\. )", str(row["prompt"]).strip())
-        shown = iter(["the current view", *(f"picture {number}" for number in range(1, len(names) + 1))])
-        question = re.sub("<image>", lambda _: f"({next(shown)})", before)
-        options = [re.sub("<image>", lambda _: next(shown), each).split("\n")[0] for each in choices]
+        images = iter(["the current view", *(f"picture {number}" for number in range(1, len(names) + 1))])
+        question = re.sub("<image>", lambda _: f"({next(images)})", before)
+        options = [re.sub("<image>", lambda _: next(images), choice).split("\n")[0] for choice in choices]
+    if task == IVP:
+        truth = ", ".join(f"{number:.4f}" for number in pose_of(details["target_view"]))
+    else:
+        truth = str(row["gt_answer"]).strip()[:1]
     return {
         "id": f"{task}_{row['sample_id']}",
         "dataset": "scannet",
@@ -56,9 +60,7 @@ def _in_our_columns(row: QuestionRow) -> QuestionRow:
         "question_type": task,
         "question": question,
         "options": options,
-        "ground_truth": ", ".join(f"{each:.4f}" for each in pose_of(details["target_view"]))
-        if task == IVP
-        else str(row["gt_answer"]).strip()[:1],
+        "ground_truth": truth,
         "start": Start(first[0], first[1], first[3], z_m=first[2], pitch_deg=first[4]).to_json(),
         "images": [str(details[name]["path"]).removeprefix("./") for name in names],
     }
@@ -74,7 +76,8 @@ def task_of(details: Mapping[str, Any], row: QuestionRow) -> str:
 def pose_of(view: Mapping[str, Any]) -> tuple[float, float, float, float, float]:
     """x, y and z in metres, heading and pitch in degrees of a 4x4 camera-to-world matrix with OpenCV's axes."""
     matrix = view["c2w_extrinsics"]
-    (x, y, z), (ahead_x, ahead_y, ahead_z) = ([float(line[column]) for line in matrix[:3]] for column in (3, 2))
+    x, y, z = (float(line[3]) for line in matrix[:3])
+    ahead_x, ahead_y, ahead_z = (float(line[2]) for line in matrix[:3])
     heading = math.degrees(math.atan2(ahead_y, ahead_x)) % 360
     return x, y, z, heading, math.degrees(math.asin(max(-1.0, min(1.0, ahead_z))))
 
@@ -83,8 +86,8 @@ def is_upright(row: QuestionRow) -> bool:
     """Whether a camera that never rolls can take the first view, and in view planning the target; raises ValueError."""
     details: Any = row["image_detail"]
     try:
-        asked = ("init_view", "target_view") if task_of(details, row) == IVP else ("init_view",)
-        ups = [details[name]["c2w_extrinsics"][2] for name in asked]
+        views = ("init_view", "target_view") if task_of(details, row) == IVP else ("init_view",)
+        ups = [details[name]["c2w_extrinsics"][2] for name in views]
         rolls = [abs(math.degrees(math.atan2(float(right), -float(down)))) for right, down, *_ in ups]
     except (KeyError, IndexError, TypeError) as error:
         raise ValueError(f"its image_detail lacks {error}, the view with its c2w_extrinsics") from None
