@@ -193,19 +193,6 @@ def select_questions(path: Path | None, benchmark: Benchmark, **filters: Unpack[
     return Selection(source.choose(benchmark, **filters), source)
 
 
-def questions_asked(settings: Mapping[str, Any], benchmark: Benchmark) -> Selection:
-    """The questions that the settings of a run ask for, by the names of Settings; raises QuestionError. They come from
-    `questions`, a file, or else the benchmark, and pass the filters; `ply` has just one `question`."""
-    if settings["ply"] is not None and settings["question"] is not None:
-        scene = Path(settings["ply"]).stem
-        own = {name: settings[name] for name in ("options", "ground_truth")}
-        return Selection.all_of([ask_one(settings["question"], scene, **own, benchmark=benchmark)])
-    filters: Any = {name: settings[name] for name in Filters.__annotations__}
-    path = settings["questions"]
-    file = None if path is None else Path(path)
-    return select_questions(file, benchmark, **filters)
-
-
 def ask_one(
     question: str,
     scene_name: str,

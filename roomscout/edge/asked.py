@@ -7,7 +7,7 @@ from typing import Any
 from roomscout.base.errors import ConfigError
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.parts import Part, cut
-from roomscout.data.questions import Question, QuestionSource, Selection
+from roomscout.data.questions import Question, Selection, select_questions
 from roomscout.edge.sections import FILTERS
 from roomscout.edge.settings import Settings
 from roomscout.runs.reader import RunReader
@@ -16,8 +16,7 @@ from roomscout.runs.reader import RunReader
 def selected(settings: Settings, benchmark: Benchmark) -> Selection:
     """The questions that the settings choose, and all those of their source; raises QuestionError."""
     filters: Any = {name: getattr(settings, name) for name in FILTERS}
-    source = QuestionSource.read(settings.questions, benchmark)
-    return Selection(source.choose(benchmark, **filters), source)
+    return select_questions(settings.questions, benchmark, **filters)
 
 
 def questions_again(folder: Path, settings: Settings, benchmark: Benchmark, named: bool = False) -> Sequence[Question]:

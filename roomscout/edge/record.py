@@ -7,7 +7,6 @@ from typing import Any
 from roomscout import SCRIPT
 from roomscout.agent.spec import QuestionSpec, RecordSpec, WorldSpec
 from roomscout.agent.state import Rules
-from roomscout.base.errors import ConfigError
 from roomscout.data.questions import fingerprint
 from roomscout.edge.basis import Basis
 from roomscout.edge.conditions import answerer_of, conditions_of, scoring_of
@@ -95,7 +94,4 @@ def _price(settings: Settings, recorded: Price | None) -> Price | None:
     path = settings.prices
     if path is None or (recorded is not None and not path.exists()):
         return recorded
-    try:
-        return read_price(path, settings.model)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    return read_price(path, settings.model)
