@@ -10,12 +10,14 @@ from roomscout.agent.policies import Policy
 from roomscout.agent.session import Outcome
 from roomscout.agent.spec import RunSpec
 from roomscout.data.questions import Selection
+from roomscout.edge import resolve as resolve_module
 from roomscout.edge.basis import basis_of
 from roomscout.edge.engine import memory_of
+from roomscout.edge.flags import Given, flags_parser, read_flags
 from roomscout.edge.memory import MemoryPlan
-from roomscout.edge.plan import plan
+from roomscout.edge.plan import look_ahead, plan
 from roomscout.edge.request import Request
-from roomscout.edge.resolve import absolute, changed, read_saved, resolve
+from roomscout.edge.resolve import absolute, read_saved, resolve
 from roomscout.edge.resuming import saved_settings
 from roomscout.edge.rules import rules_of
 from roomscout.edge.settings import Settings
@@ -27,14 +29,19 @@ def settings_of(**values: Any) -> Settings:
     return read_saved(values, "")
 
 
-def with_changes(settings: Settings, **changes: Any) -> Settings:
+def changed(settings: Settings, **changes: Any) -> Settings:
     """Settings with some changed."""
-    return changed(settings, changes)
+    return resolve_module.changed(settings, changes)
 
 
 def checked(**values: Any) -> Settings:
     """The settings of a new run; raises ConfigError if they conflict."""
     return resolve(values)
+
+
+def from_flags(*flags: str) -> Given:
+    """What flags give."""
+    return read_flags(flags_parser(), flags, "eval", ("batch",))
 
 
 def spec_of(
@@ -70,7 +77,9 @@ def run_settings(
         return main_vsi_bench_loop(spec, **more)
 
 
-def memory_plan(settings: Settings) -> MemoryPlan:
+def memory_plan(settings: Settings, previews: bool = False) -> MemoryPlan:
     """The memory plan of a run of these settings."""
+    if previews:
+        return look_ahead(settings, Request())[1]
     basis = basis_of(resolve(vars(settings)), None, Request())
     return memory_of(basis, rules_of(basis, world_of(basis)))

@@ -6,6 +6,7 @@ import runpy
 import shlex
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,10 +14,12 @@ import pytest
 from conftest import COMMAND
 
 from roomscout.base.wording import flag
-from roomscout.command.verbs import VERBS, read_verb
+from roomscout.command import words as of_verbs
+from roomscout.command.script import in_verbs
+from roomscout.command.verbs import VERBS
+from roomscout.command.words import WORDS
 from roomscout.data.boxes import read_boxes
 from roomscout.data.questions import load_questions
-from roomscout.edge.flags import parse_command_line
 from roomscout.edge.settings import SETTINGS
 
 ROOT = COMMAND.parent
@@ -88,9 +91,12 @@ def test_commands_have_verbs_and_flags_that_exist(page: Path):
     """Flags are parsed, with 1 for a variable of the shell; of verbs with a parser of their own, reads the source."""
     others = flags_in_source("**/*.py")
     for words in our_commands(page):
-        flags, command = read_verb(words[:1] + words[3:] if words[0] == "study" else words)
-        if command is None or words[0] == "study":
-            assert parse_command_line([re.sub(r"\$\w+", "1", each) for each in flags]).settings, words
+        verb, *flags = [re.sub(r"\$\w+", "1", each) for each in (in_verbs(words) if words[0][0] == "-" else words)]
+        if VERBS[verb].sections:
+            module = import_module(VERBS[verb].target.partition(":")[0])
+            assert of_verbs.read(verb, of_verbs.split(flags)[1], getattr(module, "TAKES", ())), words
+        elif verb == "study":
+            assert of_verbs.read("eval", flags[2:], ("demo", "retry_failed")), words
         else:
             assert not {word for word in words if word.startswith("--")} - others, words
 
@@ -101,7 +107,7 @@ def test_verbs_and_flags_in_the_text_exist(page: Path):
     assert not set(re.findall(r"`roomscout ([a-z]+)", text)) - VERBS.keys()
     known = {flag(name) for name in SETTINGS} | {flag(f"no_{name}") for name in SETTINGS}
     known |= flags_in_source("**/*.py")
-    known |= {"--config", "--help", "--version"}
+    known |= {"--config", "--help", "--version", *map(flag, WORDS)}
     spans = [span for span in re.findall(r"`([^`]+)`", text) if span.startswith(("--", "roomscout "))]
     assert not {name for span in spans for name in FLAG.findall(span)} - known
 

@@ -13,8 +13,9 @@ from roomscout.base.errors import ConfigError
 from roomscout.base.text import counted
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.edge.api import explore, load_policy, settings_in_python
-from roomscout.edge.draft import Draft
 from roomscout.edge.memory import MemoryPlan, as_bytes, fitting_batch
+from roomscout.edge.plan import look_ahead
+from roomscout.edge.request import NEW_RUN
 from roomscout.edge.settings import Settings
 from roomscout.models import PROMPTS_FILE, ModelError
 from roomscout.models.conversation import Conversation, Message
@@ -63,12 +64,11 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
     processor = checkpoint_processor(checkpoint)
     encoder = ConversationEncoder(processor, config)
     family = family_of(config)
-    asked = {"batch": True, "plan": True, "questions": rooms / QUESTIONS_FILE, "scan_root": rooms}
-    draft = Draft.of(settings_in_python(asked | model, {})).resolved()
+    about_rooms = {"questions": rooms / QUESTIONS_FILE, "scan_root": rooms}
+    basis, plan = look_ahead(settings_in_python(about_rooms | model, {}), NEW_RUN)
     own = "none of its own: its processor and chat template encode" if encoder.by_processor else family.name
     print(f"Family: {own} ({config.model_type}, {', '.join(config.architectures or ['no class named'])})")
-    width, height = draft.settings.view_size
-    plan = draft.memory
+    width, height = basis.settings.view_size
     assert plan.model is not None and plan.conversation is not None, "a model is planned for"
     print(
         f"Tokens: {plan.conversation.image_tokens} of a view of {width}x{height}, at most "
@@ -81,7 +81,7 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
     missing = [f"{name} ({flag})" for name, flag in EXTRAS.items() if find_spec(name) is None]
     print(f"Not installed: {', '.join(missing) or 'nothing that it could use'}")
     before = ""
-    for number, conversation in enumerate(_two_turns(checkpoint, rooms, draft.settings, encoder)):
+    for number, conversation in enumerate(_two_turns(checkpoint, rooms, basis.settings, encoder)):
         text = encoder.text_of(conversation)
         tokens = len(encoder.encode(conversation).ids)
         print(f"--- turn {number}, {tokens} tokens in all, as the model reads it ---\n{text.removeprefix(before)}")

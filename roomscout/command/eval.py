@@ -9,7 +9,6 @@ from roomscout.command import words
 from roomscout.command.reports import complete
 from roomscout.edge.dividing import divide
 from roomscout.edge.plan import plan
-from roomscout.edge.request import NEW_RUN
 from roomscout.edge.resolve import resolve
 
 
@@ -20,7 +19,7 @@ def main(arguments: Sequence[str], verb: str = "eval", workers: Workers | None =
     words.print_lines(settings)
     with lines_kept_for_log():
         if settings.in_parts:
-            outcome = answer_in_parts(divide(settings, NEW_RUN), workers=workers)
+            outcome = answer_in_parts(divide(settings), workers=workers)
         else:
             outcome = main_vsi_bench_loop(plan(settings), settings.log_level != "result")
     return complete(outcome, settings)

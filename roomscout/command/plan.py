@@ -9,7 +9,7 @@ from roomscout.command.ask import NOMINAL_QUESTION, question_about
 from roomscout.command.demo import demo_settings
 from roomscout.data.questions import Selection
 from roomscout.edge.plan import memory_lines
-from roomscout.edge.request import Request
+from roomscout.edge.request import NEW_RUN, Request
 from roomscout.edge.resolve import absolute, resolve
 
 log = logging.getLogger(__name__)
@@ -28,12 +28,12 @@ def main(arguments: Sequence[str]) -> int:
     else:
         settings = resolve(given.settings, source=given.sources, one_scan=scan is not None)
     words.print_lines(settings, logging.INFO)
-    request = Request(previews=True)
+    request = NEW_RUN
     if scan is not None:
         scan = absolute(scan)
         text = given.words["question"] or NOMINAL_QUESTION
         question = question_about(scan, settings, text, given.words["options"], given.words["ground_truth"])
-        request = Request(Selection.all_of([question]), ply=scan, previews=True)
+        request = Request(Selection.all_of([question]), ply=scan)
     for line in memory_lines(settings, request):
         log.info("%s", line)
     if settings.in_parts:

@@ -20,9 +20,9 @@ from roomscout.data.questions import QuestionError, load_questions
 from roomscout.data.scan_frames import ScanFrame
 from roomscout.data.scans import SCAN_SUFFIXES, ScanNotFound, scan_of
 from roomscout.edge.flags import with_axes
-from roomscout.edge.parts import layouts_of
-from roomscout.edge.reading import scan_root_of
+from roomscout.edge.resolve import scan_root_of
 from roomscout.edge.settings import Settings
+from roomscout.edge.world import layouts_of
 from roomscout.envs.library import CameraSettings, draw_first_view
 from roomscout.rendering.open3d_import import Open3DError, import_open3d
 from roomscout.rendering.renderers import RenderError

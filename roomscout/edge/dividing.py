@@ -13,7 +13,7 @@ from roomscout.data.questions import fingerprint
 from roomscout.edge.basis import basis_of
 from roomscout.edge.plan import config_errors, plan
 from roomscout.edge.record import OF_PART, resume_words
-from roomscout.edge.request import Request
+from roomscout.edge.request import NEW_RUN, Request
 from roomscout.edge.resolve import resolve
 from roomscout.edge.resuming import changed_since, saved_settings
 from roomscout.edge.sections import FILTERS
@@ -56,7 +56,7 @@ class DividedRun:
         return flags_of(self.changed)
 
 
-def divide(settings: Settings, request: Request) -> DividedRun:
+def divide(settings: Settings, request: Request = NEW_RUN) -> DividedRun:
     """The run to divide among workers, or the one to resume, checked without a GPU as by `plan`."""
     if settings.ray:
         require("--ray", "ray", error=ConfigError)

@@ -56,10 +56,11 @@ def config_errors() -> Iterator[None]:
         raise ConfigError(in_words(error)) from error
 
 
-def memory_lines(settings: Settings, request: Request) -> list[str]:
-    """The size, memory and batch size of a run, as lines; raises the errors of `plan`."""
+def look_ahead(settings: Settings, request: Request) -> tuple[Basis, MemoryPlan]:
+    """What a run follows from, and what it takes, without beginning it; logs which scans it has. Raises the errors of
+    `plan`."""
     with config_errors():
-        basis = basis_of(settings, None, request)
+        basis = basis_of(settings, None, replace(request, previews=True))
         world = world_of(basis, chooses_renderer=False)
         rules = rules_of(basis, world)
         if world.makes_scans:
@@ -69,10 +70,12 @@ def memory_lines(settings: Settings, request: Request) -> list[str]:
                 require_scans(basis, world)
             except ScanNotFound as error:
                 log.info("%s: none yet (%s)", "Scans" if basis.video is None else "Videos", error)
-        return _memory_lines(basis, memory_of(basis, rules))
+        return basis, memory_of(basis, rules)
 
 
-def _memory_lines(basis: Basis, memory: MemoryPlan) -> list[str]:
+def memory_lines(settings: Settings, request: Request = NEW_RUN) -> list[str]:
+    """The size, memory and batch size of a run, as lines; raises the errors of `plan`."""
+    basis, memory = look_ahead(settings, request)
     settings = basis.settings
     questions = basis.questions.here
     scans = {question.scene for question in questions}

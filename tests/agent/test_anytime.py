@@ -14,7 +14,7 @@ import torch
 from conftest import RoomScans, only_run, results, run_in_process, scripted, traced, trajectories
 from faulty_servers import FaultyServer, sometimes
 from faulty_servers import scripted as served
-from planned import checked, run_settings, settings_of
+from planned import checked, run_settings
 from scripted_model import ScriptedBackend, random_policy
 from transformers import AutoConfig, AutoProcessor
 from untrained_checkpoints import write_untrained_checkpoint, write_untrained_family
@@ -289,7 +289,7 @@ class TestRuns:
     @pytest.mark.parametrize("moves", [{"present": "once", "moves": "spin"}, {"moves": "none"}, {"steps": 0}])
     def test_a_run_of_one_turn_is_refused(self, moves: dict[str, Any]):
         with pytest.raises(ConfigError, match="--anytime conflicts with"):
-            checked(settings_of(batch=True, anytime=True, **moves))
+            checked(anytime=True, **moves)
 
     def test_a_policy_that_cannot_be_asked_is_refused(self, rooms: RoomScans, tmp_path: Path):
         with pytest.raises(ConfigError, match="random cannot be asked: leave out --anytime"):

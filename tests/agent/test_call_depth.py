@@ -33,6 +33,5 @@ def test_at_most_six_calls_lie_between_the_command_and_a_backend(rooms: RoomScan
     assert max(map(len, Recorded.stacks)) <= 6, Recorded.stacks
     assert {calls[-3] for calls in Recorded.stacks} == {"turns.py:run_batched_turn"}
     assert {calls[-4] for calls in Recorded.stacks} == {
-        "loop.py:answer_questions",
-        "turns.py:complete_question_sequentially",
+        "loop.py:main_vsi_bench_loop",
     }

@@ -31,9 +31,11 @@ from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
-from roomscout.command.runs import look_ahead
+from roomscout.command import check
+from roomscout.data.questions import Selection, ask_one
 from roomscout.data.scans import ScanNotFound
-from roomscout.edge.parts import cuda_device_of
+from roomscout.edge.plan import memory_lines
+from roomscout.edge.world import cuda_device_of
 from roomscout.envs.actions import CameraAction
 from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
 from roomscout.models.conversation import Conversation
@@ -115,7 +117,7 @@ def test_an_unexpected_error_stops_the_run_which_can_be_resumed(
 
 
 def test_an_unexpected_error_before_the_run_has_the_same_status(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("roomscout.command.runs.plan", None)
+    monkeypatch.setattr("roomscout.command.eval.plan", None)
     ended = run_main(["--batch"])
     assert ended.returncode == 3 and "TypeError" in ended.stderr
 
@@ -132,8 +134,8 @@ def test_a_path_that_is_not_utf8_fails_only_its_own_question(rooms: RoomScans, t
 
 
 def test_a_scan_root_without_any_scan_is_refused(rooms: RoomScans, tmp_path: Path):
-    config = settings_of(batch=True, questions=rooms.questions, scan_root=tmp_path, log_root=tmp_path / "logs")
-    with pytest.raises(ScanNotFound, match="has no scan of 2 scenes asked about: --scan-root takes"):
+    config = settings_of(questions=rooms.questions, scan_root=tmp_path, log_root=tmp_path / "logs")
+    with pytest.raises(ScanNotFound, match="has no scan of 2 scenes asked about: it takes"):
         run_settings(config, policy=scripted())
     assert not (tmp_path / "logs").exists()
 
@@ -143,28 +145,28 @@ def test_missing_scenes_are_listed_once_with_the_paths_tried(rooms: RoomScans, t
     missing, _ = sorted(root.glob("scannet/scans/*"))
     shutil.rmtree(missing)
     caplog.set_level("INFO", "roomscout")
-    config = settings_of(check_data=True, questions=rooms.questions, scan_root=root, log_root=tmp_path / "logs")
-    assert look_ahead(config, None) == 1 and not (tmp_path / "logs").exists()
+    asked = ["--questions", str(rooms.questions), "--scan-root", str(root), "--log-root", str(tmp_path / "logs")]
+    assert check.main(asked) == 1 and not (tmp_path / "logs").exists()
     first, second = (record.message for record in caplog.records if record.levelname == "WARNING")
     assert first == f"no scan, so their questions fail: scannet {missing.name}"
     assert f"{missing.name}_vh_clean_2.ply" in second and f"of {len(rooms.rows)}" in caplog.text
 
 
 def test_a_plan_needs_no_scans(rooms: RoomScans, tmp_path: Path, caplog):
-    config = rooms.config(tmp_path, scan_root=tmp_path / "nowhere", plan=True)
+    config = rooms.config(tmp_path, scan_root=tmp_path / "nowhere")
     with caplog.at_level("INFO"):
-        assert look_ahead(config, None) == 0
+        lines = memory_lines(config)
     assert "Scans: none yet" in caplog.text
-    assert f"Questions: {len(rooms.rows)} on 2 scans" in caplog.text
+    assert f"Questions: {len(rooms.rows)} on 2 scans" in lines[0]
 
 
 def test_a_single_question_with_a_ground_truth_is_scored(rooms: RoomScans, tmp_path: Path, caplog):
     scan = min(rooms.root.glob("scannet/scans/*/*.ply"))
-    asked = {"question": "What colour is the bed?", "options": ("red", "blue"), "ground_truth": "B"}
-    config = settings_of(ply=scan, policy="random", renderer="blind", log_root=tmp_path, steps=0, **asked)
+    asked = Selection.all_of([ask_one("What colour is the bed?", "a", ("red", "blue"), ground_truth="B")])
+    config = settings_of(policy="random", renderer="blind", log_root=tmp_path, steps=0)
     answering = ScriptedBackend(lambda _: '{"answer": "A", "done": true}')
     with caplog.at_level("INFO"):
-        run_settings(config, policy=ModelPolicy(answering))
+        run_settings(config, policy=ModelPolicy(answering), asked=asked, ply=scan)
     assert caplog.messages[-2] == "Score: 0 of 1 (correct answer: B)"
     (row,) = results(only_run(tmp_path))
     assert (row["question_type"], row["score"]) == ("open_choice", 0.0)
@@ -309,7 +311,7 @@ class Asleep(ScriptedBackend):
 def test_views_drawn_ahead_are_those_that_would_be_drawn_in_time(
     rooms: RoomScans, one_by_one: Path, tmp_path: Path, cache: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("roomscout.agent.running._cache_bytes", lambda: cache)
+    monkeypatch.setattr("roomscout.agent.opening.cache_bytes", lambda: cache)
     config = rooms.config(tmp_path, batch_size=2, max_batched_turns="all")
     folder = run_in_process(config, ModelPolicy(Asleep(random_policy())))
     assert trajectories(folder) == trajectories(one_by_one)

@@ -82,11 +82,11 @@ def test_a_resumed_run_shows_the_same_images(rooms: RoomScans, two: Path, checkp
     folder = Path(shutil.copytree(two, tmp_path / two.name))
     for later in interrupted(folder, 1).glob("q*/render_0[1-9]*"):
         later.unlink()
-    run_settings(config_of(rooms, tmp_path, continue_from=str(folder)), folder, tiny(checkpoint))
+    run_settings(config_of(rooms, tmp_path), folder, tiny(checkpoint))
     assert tokens(folder) == tokens(two)
     assert pictures(folder) == pictures(two)
     with pytest.raises(ConfigError, match="see"):
-        run_settings(config_of(rooms, tmp_path, continue_from=str(folder), see=("rgb",)), folder, tiny(checkpoint))
+        run_settings(config_of(rooms, tmp_path, see=("rgb",)), folder, tiny(checkpoint))
 
 
 def test_all_views_at_once_have_the_maps_of_the_same_moves(rooms: RoomScans, tmp_path: Path):

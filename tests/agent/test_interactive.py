@@ -13,7 +13,7 @@ import pytest
 from conftest import COMMAND, RoomScans, run_main
 from waiting import PATIENCE_S
 
-from roomscout.command.verbs import read_verb
+from roomscout.command.script import in_verbs
 from roomscout.runs.reader import RunReader, run_folders
 
 
@@ -30,7 +30,7 @@ def test_a_view_that_does_not_fit_into_memory_fails_its_question(one_scan: Path,
 
 
 def test_ask_without_a_question_is_interactive():
-    assert read_verb(["ask", "room.ply", "--steps", "2"])[0] == ["--ply", "room.ply", "--steps", "2"]
+    assert in_verbs(["--ply", "room.ply", "--steps", "2"]) == ["ask", "room.ply", "--steps", "2"]
 
 
 @pytest.mark.parametrize("flags", ["--plan", "--name mine", "--policy human", "--ground-truth 2"])

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, interrupted, run_in_process, scripted, trajectories
-from planned import run_settings
+from planned import changed, run_settings
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout import load_trajectories
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Controls, Prompts
 from roomscout.base.errors import ConfigError
-from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Conversation, Message
@@ -71,7 +70,7 @@ def test_a_run_resumes_in_the_middle_of_a_question(rooms: RoomScans, two_kept: P
     folder = run(rooms, tmp_path, checkpoint)
     before = trajectories(folder)
     interrupted(folder, 4)
-    config = config_of(rooms, tmp_path, continue_from=str(folder))
+    config = config_of(rooms, tmp_path)
     with pytest.raises(ConfigError, match=r"keep.views"):
         run_settings(changed(config, keep_views=3), folder, policy_of(checkpoint))
     run_settings(config, folder, policy_of(checkpoint))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from browsing import PHONE, OpenPage
 from conftest import COMMAND, RoomScans, only_run, run_main
-from planned import checked, run_settings
+from planned import changed, checked, from_flags, run_settings
 from waiting import wait_until
 
 from roomscout.agent.actions import SPACES, find_space
@@ -26,8 +26,7 @@ from roomscout.agent.play.page import aimed, controls_of, turn_shown
 from roomscout.agent.play.policy import Asked, HumanPolicy
 from roomscout.agent.state import QuestionState, Rules
 from roomscout.data.questions import Question, load_questions
-from roomscout.edge.flags import parse_command_line
-from roomscout.edge.reading import changed, read_settings
+from roomscout.edge.resuming import saved_settings
 from roomscout.edge.settings import flags_giving
 from roomscout.envs.library import CameraSettings, ScanLibrary
 from roomscout.models.conversation import Conversation
@@ -178,8 +177,8 @@ def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
     first = reader.turns(EpisodeId(1))[0]
     assert first.action.rotation_angle_degrees == 30 and first.action.forward_meters == 0.25
     assert all(0 < row.seconds < 60 for row in reader.rows)
-    again = checked(read_settings(parse_command_line(flags_giving(reader.facts.config)).settings))
-    assert changed(again, log_root=session.log_root) == read_settings(reader.facts.config)
+    again = checked(**from_flags(*flags_giving(reader.facts.config)).settings)
+    assert changed(again, log_root=session.log_root) == saved_settings(reader.folder)
     assert "engine" not in reader.facts.protocol and "prompts=" in reader.facts.protocol
     assert "| human |" in run_main(["leaderboard", str(reader.folder)]).stdout
     assert reader.facts.prompts is not None and reader.facts.config["model"] == "human"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planned import run_settings
+from planned import run_settings, spec_of
 from scripted_model import ScriptedBackend, random_policy
 from simple_rooms import box, scene_of
 
@@ -27,7 +27,6 @@ from roomscout.base.shots import Shot
 from roomscout.data.benchmarks import openeqa, sqa3d
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import Question
-from roomscout.edge.planning import plan
 from roomscout.edge.resuming import saved_prompts
 from roomscout.envs.actions import CameraAction
 from roomscout.envs.environment import ExplorationEnv, Extent, Observation
@@ -288,7 +287,7 @@ def test_a_run_keeps_its_prompts_when_the_file_changes(rooms: RoomScans, tmp_pat
     path = tmp_path / "mine.yaml"
     path.write_text('remaining_turns: "{moves} to go."\n')
     config = rooms.config(tmp_path / "runs", prompts=path, model="served", num_questions=2, **SERVER)
-    prompts = plan(config).rules.prompts
+    prompts = spec_of(config).rules.prompts
     folder = run_in_process(config, ModelPolicy(ScriptedBackend(random_policy()), prompts=prompts))
     facts = RunReader(folder).facts
     assert facts.prompts.sha256 == prompts.sha256

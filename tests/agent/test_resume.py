@@ -26,11 +26,10 @@ from conftest import (
     run_main,
     trajectories,
 )
-from planned import run_settings
+from planned import run_settings, spec_of
 from stopping import continued, stop_after, turns_on_disk
 
-from roomscout.agent.running import begin_folder
-from roomscout.edge.planning import plan
+from roomscout.agent.session import begin_folder
 from roomscout.runs import RunError
 from roomscout.runs.writer import RunWriter
 
@@ -137,8 +136,8 @@ def test_the_resume_command_keeps_the_flags_of_the_last_resumption(rooms: RoomSc
 
 
 def test_nothing_is_written_after_a_failed_write(rooms: RoomScans, tmp_path: Path):
-    spec = plan(rooms.config(tmp_path))
-    run_log = begin_folder(spec.record, spec.questions, "raycast")
+    spec = spec_of(rooms.config(tmp_path))
+    run_log = begin_folder(spec.record, spec.questions)
     path = run_log.folder / "results.jsonl"
     both_queued = Event()
 
@@ -255,7 +254,7 @@ def test_a_closed_output_pipe_does_not_end_the_run(rooms: RoomScans, undisturbed
 @pytest.mark.parametrize(
     ("imported", "how"),
     [
-        ("roomscout.agent.running", signal.SIGINT),
+        ("roomscout.agent.session", signal.SIGINT),
         *(pytest.param(each, signal.SIGTERM, marks=SLOW) for each in ("roomscout.agent", "open3d")),
     ],
 )
@@ -273,13 +272,11 @@ def test_an_early_interrupt_ends_without_a_traceback(
 
 def test_an_interrupt_that_a_library_makes_an_error_of_its_own_is_one_all_the_same(rooms: RoomScans, tmp_path: Path):
     code = (
-        "import os, signal, sys, roomscout.edge.reading as reading\n"
+        "import os, signal, sys, roomscout.edge.resolve as resolve\n"
         "def broken(*_):\n"
         "    try: os.kill(os.getpid(), signal.SIGTERM)\n"
         "    except KeyboardInterrupt: raise ValueError('invalid schema') from None\n"
-        "reading.read_settings = broken\n"
-        "import roomscout.command.runs as runs\n"
-        "runs.read_settings = broken\n"
+        "resolve._read = broken\n"
         "from roomscout.command.main import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )

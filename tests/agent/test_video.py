@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from conftest import only_run, results, run_in_process
-from planned import run_settings, settings_of
+from planned import changed, run_settings, settings_of, spec_of
 from scripted_model import ScriptedBackend
 from untrained_checkpoints import write_untrained_family
 from video_files import shade, write_video
@@ -17,8 +17,7 @@ from roomscout.analysis.rescore import reparsed, rescored
 from roomscout.base.errors import ConfigError
 from roomscout.data.video_frames import VideoNotFound
 from roomscout.edge.api import load_policy
-from roomscout.edge.planning import memory_of, plan
-from roomscout.edge.reading import changed
+from roomscout.edge.plan import memory_lines
 from roomscout.edge.settings import Settings
 from roomscout.models.conversation import Conversation
 from roomscout.models.openai.dialect import encoded_message
@@ -49,7 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config_of(data: Path, root: Path, **changes: Any) -> Settings:
-    settings = {"batch": True, "present": "video", "videos": data / "videos", "questions": data / "questions.jsonl"}
+    settings = {"present": "video", "videos": data / "videos", "questions": data / "questions.jsonl"}
     return settings_of(**settings | {"frames": 4, "log_root": root, "report": False} | changes)
 
 
@@ -167,11 +166,11 @@ def test_a_real_model_answers_and_the_plan_counts_its_tokens(data: Path, tmp_pat
     assert turn.reply.images_encoded == 1 and 0 < turn.reply.generated_tokens <= 16
     assert "frames=4, image_size=112 56, " in RunReader(folder).facts.protocol
     assert ", video_input=native, " in RunReader(folder).facts.protocol
-    assert plan(config, folder=folder).rules.native
+    assert spec_of(config, folder=folder).rules.native
     loaded = load_policy(checkpoint, device="cpu")
-    assert plan(config_of(data, tmp_path / "logs", image_size=(112, 56), scenes=["first"]), loaded).rules.native
+    assert spec_of(config_of(data, tmp_path / "logs", image_size=(112, 56), scenes=["first"]), loaded).rules.native
     assert turn.view.shape[:2] == (160, 4 * 160), "frames of 56x56 pixels"
-    lines = memory_of(changed(config, plan=True), None)
+    lines = memory_lines(config)
     planned = next(line for line in lines if line.startswith("Tokens: at most"))
     assert "(72 an image, 16 a reply" in planned and int(planned.split()[3]) >= turn.reply.prompt_tokens + 16
     assert lines[0] == "Questions: 2 on 1 video, at most 1 turn each"
@@ -197,7 +196,7 @@ def test_frames_are_images_unless_model_and_frames_make_a_video(data: Path, tmp_
         ({"model": str(old)}, "frames"),
         ({"model": "any", "engine": "openai", "base_url": "http://127.0.0.1:9/v1"}, "frames"),
     ):
-        spec = plan(
+        spec = spec_of(
             config_of(data, tmp_path, device="cpu" if "engine" not in changes else "auto", scenes=["first"], **changes)
         )
         assert spec.record.conditions["video_input"] == shown and spec.rules.native == (shown == "native"), changes

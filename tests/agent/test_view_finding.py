@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import SMALL_VIEW, RoomScans, run_in_process, run_main
 from PIL import Image
+from planned import spec_of
 
 from roomscout import RoomEnv
 from roomscout.agent.policies import Policy
@@ -19,7 +20,6 @@ from roomscout.data.answers import POSE_KIND, Pose
 from roomscout.data.benchmarks import find_benchmark
 from roomscout.data.pictures import Picture, QuestionPictureError
 from roomscout.data.questions import fingerprint, load_questions
-from roomscout.edge.planning import plan
 from roomscout.models import Reply
 from roomscout.rooms.writer import write_rooms
 from roomscout.runs.reader import RunReader
@@ -177,7 +177,7 @@ class TestViewFinding:
     )
     def test_is_refused_at_once_where_the_model_does_not_move(self, views, tmp_path, changes, flag):
         with pytest.raises(Exception, match=f"{flag}: a pose is scored where the model itself moves"):
-            plan(views.config(tmp_path, policy="random", **changes))
+            spec_of(views.config(tmp_path, policy="random", **changes))
 
     def test_a_given_path_ends_at_the_truth(self, views, tmp_path):
         rows = RunReader(run_in_process(views.config(tmp_path, policy="random", given=("path",)))).rows

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from conftest import RoomScans, only_run
 from faulty_servers import FaultyServer, scripted
-from planned import run_settings
+from planned import changed, run_settings
 from result_rows import result_row
 
 from roomscout.analysis.report.writer import write_report
 from roomscout.command.reports import complete
 from roomscout.command.verbs import VERBS
 from roomscout.data.judged import JUDGED_KIND
-from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.runs.marks import Mark
 from roomscout.runs.merge import merge

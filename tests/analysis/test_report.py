@@ -223,7 +223,7 @@ def test_a_folder_that_is_not_a_run_is_refused_in_one_sentence(tmp_path: Path, c
 
 def test_a_run_ends_with_its_report(rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     run = run_in_process(rooms.config(tmp_path, num_questions=2, steps=1))
-    from roomscout.agent.running import Outcome
+    from roomscout.agent.session import Outcome
 
     rows = rows_of(run)
     with caplog.at_level("INFO"):

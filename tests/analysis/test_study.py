@@ -211,9 +211,8 @@ def answer_part(study: Study, rooms: RoomScans, part: tuple[int, int]) -> None:
     """Answer a part of each cell in this process, or retry its failed questions, as the study's own processes do."""
     for cell in study.preset.cells:
         begun = study.run_of(cell, part)
-        settings = dict(cell.settings) | ({"continue_from": str(begun), "retry_failed": True} if begun else {})
-        config = rooms.config(study.place_of(cell), steps=3, shard="{}/{}".format(*part), **settings)
-        ended = run_settings(config, begun)
+        config = rooms.config(study.place_of(cell), steps=3, shard="{}/{}".format(*part), **cell.settings)
+        ended = run_settings(config, begun, retry_failed=begun is not None)
         assert ended.folder is not None
         done_file(ended.folder).touch()
 

@@ -149,7 +149,7 @@ def test_a_model_in_two_processes_answers_as_in_one(six_rooms: RoomScans, tmp_pa
 )
 def test_processes_on_the_cpu_share_its_memory(rooms: RoomScans, tmp_path: Path, changes, fraction):
     values = {"model": "embedded", "memory_fraction": 0.8, "gpus": "0,1"} | changes
-    run = divide(rooms.config(tmp_path, **values), None)
+    run = divide(rooms.config(tmp_path, **values))
     assert (run.settings | run.of_worker)["memory_fraction"] == fraction
 
 

@@ -23,15 +23,18 @@ from roomscout.cluster.watched import WatchedProcess
 pytestmark = pytest.mark.ray
 
 IMPATIENT = """
-import sys
+import functools, sys
 from roomscout.agent.console import log_to_console
 from roomscout.cluster.in_parts import answer_in_parts
-from roomscout.edge.dividing import divide
-from roomscout.edge.flags import parse_command_line
-from roomscout.edge.resuming import completed
+from roomscout.command import eval as evaluation
+from roomscout.command import resume
+from roomscout.command.script import in_verbs
 
 log_to_console()
-sys.exit(answer_in_parts(divide(*completed(parse_command_line(sys.argv[1:]))), no_node_for_s=15.0).status)
+impatient = functools.partial(answer_in_parts, no_node_for_s=15.0)
+evaluation.answer_in_parts = resume.answer_in_parts = impatient
+verb, *arguments = in_verbs(sys.argv[1:])
+sys.exit({"eval": evaluation.main, "resume": resume.main}[verb](arguments))
 """
 """The command, except that it waits only 15 seconds for a live node."""
 

@@ -1,41 +1,84 @@
 """The verbs of the command, and what it says of mistakes."""
 
+import re
 import shlex
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from conftest import results, run_main
 
-from roomscout.agent.running import resume_command
+from roomscout.base.errors import UsageError
+from roomscout.command import words
 from roomscout.command.main import main
-from roomscout.command.verbs import VERBS, read_verb
-from roomscout.edge.flags import parse_command_line
+from roomscout.command.script import in_verbs
+from roomscout.command.verbs import VERBS
+from roomscout.edge.record import resume_words
 
 
 @pytest.mark.parametrize(
-    ("typed", "flags"),
+    ("typed", "verb"),
     [
-        ("ask room.ply What? --steps 3", "--ply room.ply --question What? --steps 3"),
-        ("eval --scan-root scans", "--batch --scan-root scans"),
-        ("resume --retry-failed", "--continue recent --retry-failed"),
-        ("resume runs/1 --retry-failed", "--continue runs/1 --retry-failed"),
-        ("plan --device cpu", "--plan --device cpu"),
-        ("check --scan-root scans", "--check-data --scan-root scans"),
-        ("demo --steps 3", "--demo --steps 3"),
-        ("help", "--help"),
-        ("--batch --steps 3", "--batch --steps 3"),
+        ("--ply room.ply --question What? --steps 3", "ask room.ply --question What? --steps 3"),
+        ("--steps 3 --ply room.ply --question Which? --options red blue", None),
+        ("--batch --scan-root scans", "eval --scan-root scans"),
+        ("--continue recent --retry-failed", "resume recent --retry-failed"),
+        ("--batch --continue runs/1 --shard 1/2", "resume runs/1 --batch --shard 1/2"),
+        ("--plan --device cpu", "plan --device cpu"),
+        ("--plan --ply room.ply --question What?", "plan --ply room.ply --question What?"),
+        ("--check-data --scan-root scans", "check --scan-root scans"),
+        ("--demo --camera-pitch -20 --up-axis -y", "demo --camera-pitch -20 --up-axis=-y"),
+        ("--demo --plan", "plan --demo"),
     ],
 )
-def test_a_verb_is_short_for_flags(typed: str, flags: str):
-    assert read_verb(typed.split()) == (flags.split(), None)
+def test_flags_alone_stand_for_a_verb(typed: str, verb: str | None):
+    expected = verb or "ask room.ply --question Which? --options red blue --steps 3"
+    assert in_verbs(typed.split()) == expected.split()
 
 
-@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.flags])
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("--question Where?", "--question Where? needs --ply"),
+        ("--ply a.ply --options x y", "--options x y needs --question"),
+        ("--batch --demo", "--batch conflicts with --demo: leave one of them out"),
+        ("--batch --ply a.ply", "--batch conflicts with --ply a.ply"),
+        ("--plan --check-data", "--check-data conflicts with --plan"),
+        ("--plan --continue recent", "--plan conflicts with --continue recent"),
+        ("--steps 3", "nothing to do: give a verb such as ask or eval"),
+    ],
+)
+def test_flags_alone_that_say_no_verb_or_two_are_refused(typed: str, answer: str):
+    with pytest.raises(UsageError, match=re.escape(answer)):
+        in_verbs(typed.split())
+
+
+def test_a_file_of_settings_may_say_what_to_do(tmp_path: Path):
+    file = tmp_path / "run.yaml"
+    file.write_text("continue: recent\nbatch: yes\nsteps: 3\n")
+    assert in_verbs(["--config", str(file)]) == ["resume", "recent", "--batch", "--config", str(file)]
+
+
+def of_runs() -> list[str]:
+    """The verbs that take settings."""
+    return [name for name, verb in VERBS.items() if verb.sections]
+
+
+@pytest.mark.parametrize("name", of_runs())
 def test_the_examples_of_a_verb_have_flags_that_exist(name: str):
+    takes = getattr(import_module(VERBS[name].target.partition(":")[0]), "TAKES", ())
     for example in VERBS[name].examples:
         assert example.startswith(f"roomscout {name}")
-        assert parse_command_line(read_verb(shlex.split(example)[1:])[0]).settings
+        assert words.read(name, words.split(shlex.split(example)[2:])[1], takes)
+
+
+def test_the_overview_is_one_screen_with_a_line_for_each_verb(capsys: pytest.CaptureFixture[str], monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["--help"], console=True) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 50 and max(map(len, lines)) <= 120
+    assert all(sum(line.startswith(f"  {name} ") for line in lines) == 1 for name in VERBS)
 
 
 def test_rooms_are_asked_about_by_verbs_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -62,7 +105,7 @@ def test_each_verb_has_help_with_two_examples(name: str):
 
 
 @pytest.mark.parametrize(
-    ("typed", "words"),
+    ("typed", "answer"),
     [
         ("--retry-failed", "--retry-failed needs --continue"),
         ("help asc", "there is no verb asc; did you mean ask?"),
@@ -74,11 +117,11 @@ def test_each_verb_has_help_with_two_examples(name: str):
         ("rescore a_run --judge-key-env MY_KEY", "--judge-key-env is about a judge: add --judge MODEL"),
     ],
 )
-def test_a_mistyped_command_is_answered_with_what_is_meant(typed: str, words: str):
+def test_a_mistyped_command_is_answered_with_what_is_meant(typed: str, answer: str):
     ended = run_main(typed.split())
-    assert (ended.returncode, words in ended.stderr) == (2, True), ended.stderr
+    assert (ended.returncode, answer in ended.stderr) == (2, True), ended.stderr
 
 
-def test_the_console_command_resumes_by_its_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_console_command_resumes_by_its_verb(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "argv", ["/usr/bin/roomscout", "eval"])
-    assert resume_command(tmp_path, {}) == f"roomscout resume {tmp_path}"
+    assert resume_words() == ["roomscout", "resume"]

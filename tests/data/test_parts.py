@@ -11,18 +11,17 @@ import pytest
 from conftest import RoomScans, only_run, results, run_main, scores, trajectories
 from hypothesis import given
 from hypothesis import strategies as st
-from planned import run_settings, settings_of
+from planned import changed, run_settings, settings_of, spec_of
 
 from roomscout.agent.progress import Progress
-from roomscout.agent.running import begin_folder
+from roomscout.agent.session import begin_folder
 from roomscout.base.errors import ConfigError
 from roomscout.cluster.in_parts import Parts, Watch
 from roomscout.cluster.ray_cluster import Replicas, replicas_of
 from roomscout.data.parts import cut
 from roomscout.data.questions import Question
 from roomscout.edge.dividing import divide, gpus_of_worker
-from roomscout.edge.planning import plan
-from roomscout.edge.reading import changed
+from roomscout.edge.request import Request
 from roomscout.edge.resuming import saved_settings
 from roomscout.edge.settings import Settings
 from roomscout.runs import RunError
@@ -61,8 +60,8 @@ def keep_rows(folder: Path, count: int) -> None:
 
 def begin(settings: Settings) -> None:
     """Begin a run that asks nothing."""
-    spec = plan(settings)
-    begin_folder(spec.record, spec.questions, "raycast").close()
+    spec = spec_of(settings)
+    begin_folder(spec.record, spec.questions).close()
 
 
 def asked(scene: str, number: int) -> Question:
@@ -183,7 +182,7 @@ def on_workers(six_rooms: RoomScans, parts: list[Path], tmp_path: Path) -> Itera
     folder = only_run(tmp_path)
     copies(parts, folder / "parts")
     with ExitStack() as stack:
-        yield Parts(divide(changed(settings, continue_from=str(folder)), folder), stack)
+        yield Parts(divide(settings, Request(folder=folder)), stack)
 
 
 def folder_of(parts: Parts, number: int) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import COMMAND, SMALL_VIEW, RoomScans, only_run, run_in_process, run_main
-from planned import run_settings
+from planned import changed, run_settings
 
 from roomscout import Trajectory, ask, explore, load_policy, load_trajectories
 from roomscout.agent.policies import Decision, Policy, PolicyError
@@ -19,7 +19,6 @@ from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
 from roomscout.data.questions import Question, QuestionError, load_questions
 from roomscout.data.scans import ScanNotFound
-from roomscout.edge.reading import changed
 from roomscout.edge.sections import ModelSettings
 from roomscout.envs.actions import CameraAction
 from roomscout.runs import RunError

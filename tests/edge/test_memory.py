@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans
-from planned import memory_plan
+from planned import memory_plan, spec_of
 from transformers import Qwen3VLConfig
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.command.main import main
 from roomscout.edge.memory import ConversationSize, fitting_batch, gpus_to_split
-from roomscout.edge.planning import plan
-from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.models import ModelError
 from roomscout.models.transformers import footprint as footprints
@@ -102,7 +100,7 @@ def test_weights_too_large_for_a_gpu_are_refused_before_loading(large: Settings)
 
 
 def test_a_plan_reports_weights_that_do_not_fit(large: Settings):
-    plan = memory_plan(changed(large, plan=True))
+    plan = memory_plan(large, previews=True)
     assert not plan.fits and plan.why.startswith("Cannot run: ") and "the model must fit on one GPU" in plan.why
 
 
@@ -158,5 +156,5 @@ def test_a_model_that_is_named_like_one_that_reasons_is_given_advice_on_its_repl
     model: str, settings: dict[str, Any], warned: bool, rooms: RoomScans, tmp_path: Path, caplog
 ):
     server = {"engine": "openai", "base_url": "http://127.0.0.1:9/v1", "model": model}
-    plan(rooms.config(tmp_path, **server, **settings))
+    spec_of(rooms.config(tmp_path, **server, **settings))
     assert (f"{model} seems to reason before it replies: add --max-new-tokens" in caplog.text) == warned

@@ -6,25 +6,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import COMMAND, run_command, run_main
-from planned import checked, settings_of
+from conftest import COMMAND, RoomScans, run_command, run_main
+from planned import changed, checked, from_flags, settings_of
+from pydantic import TypeAdapter
 
 from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
+from roomscout.command.main import main
 from roomscout.data.answers import Number
 from roomscout.data.benchmarks import benchmark_names
 from roomscout.data.questions import Question, Selection
+from roomscout.edge.basis import basis_of
 from roomscout.edge.declaring import Role
-from roomscout.edge.draft import Draft
-from roomscout.edge.flags import Given, parse_command_line
-from roomscout.edge.reading import changed, read_settings
-from roomscout.edge.resuming import as_begun
-from roomscout.edge.settings import SECTIONS, SETTINGS, flags_giving, names_in, names_of
+from roomscout.edge.flags import Given
+from roomscout.edge.request import Request
+from roomscout.edge.resolve import resolve
+from roomscout.edge.settings import SECTIONS, SETTINGS, Settings, flags_giving, names_in, names_of
 
 
 def given(*arguments: str) -> Given:
     """A parsed command line."""
-    return parse_command_line(list(arguments))
+    return from_flags(*arguments)
+
+
+def resolved(*arguments: str) -> Settings:
+    """The settings of a command line."""
+    parsed = given(*arguments)
+    return resolve(parsed.settings, source=parsed.sources)
 
 
 def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: Path):
@@ -33,9 +41,9 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
         "steps: 5\nbatch-size: 3\nscenes: [0042, 4_2]\nids: [yes, no, 2024-01-01]\nfocal: 2.5e2\nbatch: yes\n"
         "question: null\n"
     )
-    read = read_settings(given("--config", str(path), "--steps", "2").settings)
-    assert read == settings_of(
-        batch=True, steps=2, batch_size=3, scenes=("0042", "4_2"), ids=("yes", "no", "2024-01-01"), focal=250.0
+    read = resolved("--config", str(path), "--steps", "2")
+    assert changed(read, scan_root="scans") == settings_of(
+        steps=2, batch_size=3, scenes=("0042", "4_2"), ids=("yes", "no", "2024-01-01"), focal=250.0
     )
 
 
@@ -53,7 +61,7 @@ def test_a_bad_yaml_file_is_named_with_its_key(tmp_path: Path, text: str, words:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=words) as caught:
-        given(f"--config={path}")
+        resolved(f"--config={path}")
     assert "bad.yaml" in str(caught.value)
 
 
@@ -82,7 +90,7 @@ def test_a_value_that_a_setting_does_not_take_is_refused_by_its_name(values: dic
     ("values", "words"),
     [
         ({"question": "Where?"}, "--question Where? needs --ply"),
-        ({"batch": True, "demo": True}, "--batch conflicts with --demo: leave one of them out"),
+        ({"demo": True}, "--batch conflicts with --demo: leave one of them out"),
         ({"ply": "a.ply", "question": "?", "ids": ("3",)}, "--ply a.ply conflicts with --ids 3"),
         ({"plan": True, "check_data": True}, "--check-data conflicts with --plan"),
         ({"engine": "openai"}, "--engine openai needs --base-url"),
@@ -109,15 +117,15 @@ def test_a_value_that_a_setting_does_not_take_is_refused_by_its_name(values: dic
 )
 def test_settings_that_conflict_are_named_with_their_values(values: dict[str, Any], words: str):
     with pytest.raises(ConfigError, match=re.escape(words)):
-        checked(settings_of(**values))
+        checked(**values)
 
 
 def test_a_file_and_flags_are_checked_only_in_combination(tmp_path: Path):
     path = tmp_path / "run.yaml"
     path.write_text("batch: true\ntensor_parallel_size: 2\n")
-    checked(read_settings(given("--config", str(path), "--engine", "vllm").settings))
+    resolved("--config", str(path), "--engine", "vllm")
     with pytest.raises(ConfigError, match="--tensor-parallel-size"):
-        checked(read_settings(given("--config", str(path)).settings))
+        resolved("--config", str(path))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +149,8 @@ def test_a_wrong_flag_is_refused_in_one_sentence(typed: str, words: str, capsys:
 def test_whatever_a_flag_is_given_it_takes_it_or_names_itself(value: list[str], capsys: pytest.CaptureFixture[str]):
     for name in SETTINGS:
         try:
-            assert given(flag(name), *value).settings.keys() == {name}
+            parsed = given(flag(name), *value).settings
+            assert settings_of(**parsed) and parsed.keys() == {name}
         except ConfigError as refused:
             assert str(refused).startswith(flag(name)) and "\n" not in str(refused)  # noqa: PT017 (may be accepted)
         except SystemExit:
@@ -151,32 +160,32 @@ def test_whatever_a_flag_is_given_it_takes_it_or_names_itself(value: list[str], 
 
 def test_settings_survive_saving_and_their_flags_give_them_again():
     settings = settings_of(
-        batch=True, questions="q.csv", num_questions=3, scenes=("007",), max_batched_turns="all", translation=False,
+        questions="q.csv", num_questions=3, scenes=("007",), max_batched_turns="all", translation=False,
         extra_body={"top_p": 0.9}, engine="openai", base_url="http://x/v1", tell="nothing", image_size=(64, 32),
         generation={"top_k": 20, "min_p": 0.1},
     )  # fmt: skip
-    assert read_settings(settings.as_json, "run.json") == settings
-    assert read_settings(given(*flags_giving(settings.as_json)).settings) == settings
+    assert settings_of(**settings.as_json) == settings
+    assert settings_of(**given(*flags_giving(settings.as_json)).settings) == settings
 
 
 class TestResuming:
     def test_speed_may_change_but_not_answers(self):
-        saved = settings_of(batch=True, seed=3)
-        assert as_begun(saved, changed(saved, batch_size=2)).batch_size == 2
+        saved = settings_of(seed=3)
+        assert resolve({"batch_size": 2}, saved).batch_size == 2
         with pytest.raises(ConfigError, match=r"--temperature, --steps would change answers"):
-            as_begun(saved, changed(saved, steps=3, temperature=0.5))
+            resolve({"steps": 3, "temperature": 0.5}, saved)
         with pytest.raises(ConfigError, match="--logprobs would change the records"):
-            as_begun(saved, changed(saved, logprobs=True))
+            resolve({"logprobs": True}, saved)
 
     def test_auto_keeps_the_value_of_the_run(self):
-        saved = settings_of(batch=True, renderer="raycast", dtype="float32")
-        resumed = as_begun(saved, changed(saved, renderer="auto", dtype="auto"))
+        saved = settings_of(renderer="raycast", dtype="float32")
+        resumed = resolve({"renderer": "auto", "dtype": "auto"}, saved)
         assert (resumed.renderer, resumed.dtype) == ("raycast", "float32")
 
     def test_filters_and_paths_may_be_written_otherwise(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.chdir(tmp_path)
-        saved = settings_of(ids=("a", "b"), ply=tmp_path / "a.ply")
-        assert as_begun(saved, changed(saved, ids=("b", "a"), ply="a.ply"))
+        saved = settings_of(ids=("a", "b"), prompts=tmp_path / "a.yaml")
+        assert resolve({"ids": ("b", "a"), "prompts": "a.yaml"}, saved)
 
 
 class TestHelp:
@@ -192,7 +201,7 @@ class TestHelp:
         assert shown.returncode == 0 and "--max-batched-turns" in shown.stdout, shown.stderr
 
     def test_lists_every_setting_once_and_the_choices_of_registries(self, monkeypatch: pytest.MonkeyPatch):
-        assert len(SETTINGS) <= 82  # 80, --instructions and --generation
+        assert len(SETTINGS) <= 72
         assert sorted(name for section in SECTIONS for name in names_in(section)) == sorted(SETTINGS)
         monkeypatch.setenv("COLUMNS", "900")
         shown = run_main(["--help"]).stdout
@@ -221,6 +230,30 @@ def test_smaller_views_show_as_much_of_the_room_unless_a_focal_length_is_given(g
     question = Question(
         "1", "own", "room", "object_counting", "How many?", ground_truth="2", scan="room.ply", kind=Number("objects")
     )
-    settings = read_settings({"batch": True, "policy": "random", "image_size": (320, 240), **given})
-    asked = Selection.all_of([question])
-    assert Draft.of(settings, asked=asked).resolved().settings.focal == focal
+    settings = checked(policy="random", image_size=(320, 240), **given)
+    basis = basis_of(settings, None, Request(Selection.all_of([question])))
+    assert basis.settings.focal == focal
+
+
+class TestReading:
+    """All settings are read once for a verb, and twice for one that resumes."""
+
+    @pytest.fixture
+    def validations(self, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+        counted: list[object] = []
+        validate = TypeAdapter.validate_python
+
+        def counting(adapter: TypeAdapter, value: object, **more: Any) -> Any:
+            if adapter._type is Settings:
+                counted.append(value)
+            return validate(adapter, value, **more)
+
+        monkeypatch.setattr(TypeAdapter, "validate_python", counting)
+        return counted
+
+    def test_eval_validates_once_and_resume_twice(self, rooms: RoomScans, tmp_path: Path, validations: list[object]):
+        assert main(rooms.flags(tmp_path, "--num-questions", "1", "--steps", "0")) == 0
+        assert len(validations) == 1
+        validations.clear()
+        assert main(["resume", "--log-root", str(tmp_path), "--no-report"]) == 0
+        assert len(validations) == 2

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from planned import run_settings, settings_of
+from planned import changed, run_settings, settings_of
 from result_rows import result_row
 
 from explorer.episodes import VIEWS, room_episodes
@@ -12,7 +12,6 @@ from explorer.splits import SPLITS
 from explorer.store import shard_path, write_shard
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.questions import load_questions
-from roomscout.edge.reading import changed
 from roomscout.models import ModelOptions
 from roomscout.models.engines import make_backend
 from roomscout.rooms import QUESTIONS_PER_TYPE, write_rooms
@@ -35,7 +34,7 @@ def test_the_explorer_notes_objects_in_new_rooms(tmp_path, monkeypatch):
 def test_the_explorer_beats_blind_and_the_most_frequent_answer_with_few_invalid_replies(tmp_path):
     write_rooms(tmp_path / "rooms", 2, SPLITS["validation"], per_type=QUESTIONS_PER_TYPE)
     config = settings_of(
-        batch=True, questions=tmp_path / "rooms" / "questions.jsonl", scan_root=tmp_path / "rooms", model="embedded",
+        questions=tmp_path / "rooms" / "questions.jsonl", scan_root=tmp_path / "rooms", model="embedded",
         max_batched_turns="all",
     )  # fmt: skip
     seeing, blind = (

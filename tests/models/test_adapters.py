@@ -8,14 +8,13 @@ import pytest
 import torch
 from conftest import RoomScans, run_in_process
 from peft import LoraConfig, get_peft_model
-from planned import run_settings
+from planned import changed, run_settings
 from transformers import AutoModelForImageTextToText
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.agent.policies.replies import action_format
 from roomscout.analysis.titles import short_title
 from roomscout.base.errors import ConfigError
-from roomscout.edge.reading import changed
 from roomscout.models import ModelError, ModelOptions
 from roomscout.models.adapters import adapter_sha256, write_merged
 from roomscout.models.conversation import Conversation, Message

@@ -25,8 +25,8 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Prompts
 from roomscout.agent.policies.replies import action_format
 from roomscout.base.errors import ConfigError
-from roomscout.edge.reading import changed
-from roomscout.edge.resuming import as_begun, saved_settings
+from roomscout.edge.resolve import resolve
+from roomscout.edge.resuming import saved_settings
 from roomscout.edge.settings import Settings
 from roomscout.models import EXPLORER, ModelError, ModelOptions, ServerOptions
 from roomscout.models.conversation import Conversation, Message
@@ -418,4 +418,4 @@ def test_further_parameters_are_in_every_request_and_in_the_protocol(
     assert f"extra_body={facts.config['extra_body']}, " in facts.protocol
     assert run_settings(saved_settings(folder), folder).status == 0
     with pytest.raises(ConfigError, match="--extra-body would change answers"):
-        as_begun(saved_settings(folder), changed(saved_settings(folder), extra_body={"top_p": 0.8}))
+        resolve({"extra_body": {"top_p": 0.8}}, saved_settings(folder))

@@ -1,6 +1,5 @@
 """Settings and plans of runs whose model is behind a server; no server is asked."""
 
-import logging
 import re
 from pathlib import Path
 
@@ -8,9 +7,8 @@ import pytest
 from conftest import RoomScans
 from planned import settings_of
 
-from roomscout.agent.running import resume_command
 from roomscout.base.errors import ConfigError
-from roomscout.command.runs import look_ahead
+from roomscout.edge.plan import memory_lines
 from roomscout.edge.resuming import changed_since
 from roomscout.edge.settings import flags_of
 
@@ -39,17 +37,15 @@ def test_what_no_server_can_be_asked_with_is_refused_without_keys(name: str, giv
 
 
 def test_a_resumed_run_may_find_its_server_elsewhere(tmp_path: Path):
-    begun = settings_of(batch=True, engine="openai", base_url=("http://old/v1",))
-    moved = settings_of(batch=True, engine="openai", base_url=("http://new/v1", "http://newer/v1"))
-    assert resume_command(tmp_path, flags_of(changed_since(begun.as_json, moved.as_json))).endswith(
-        "--base-url http://new/v1 http://newer/v1"
-    )
+    begun = settings_of(engine="openai", base_url=("http://old/v1",))
+    moved = settings_of(engine="openai", base_url=("http://new/v1", "http://newer/v1"))
+    changes = changed_since(begun.as_json, moved.as_json)
+    assert flags_of(changes) == ["--base-url", "http://new/v1", "http://newer/v1"]
 
 
 def test_a_plan_for_a_server_needs_neither_weights_nor_the_server(
     rooms: RoomScans, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    config = rooms.config(tmp_path, engine="openai", base_url=("http://127.0.0.1:9/v1",), model="served", plan=True)
-    with caplog.at_level(logging.INFO):
-        assert look_ahead(config, None) == 0
-    assert f"{len(rooms.rows)} questions at a time at http://127.0.0.1:9/v1" in caplog.text
+    config = rooms.config(tmp_path, engine="openai", base_url=("http://127.0.0.1:9/v1",), model="served")
+    lines = memory_lines(config)
+    assert f"{len(rooms.rows)} questions at a time at http://127.0.0.1:9/v1" in lines[-1]

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import RoomScans, run_in_process, run_main, trajectories
-from planned import checked, settings_of
+from planned import checked
 from untrained_checkpoints import write_untrained_checkpoint
 
 from roomscout.base.errors import ConfigError
-from roomscout.edge.resuming import as_begun, saved_settings
+from roomscout.edge.resolve import resolve
+from roomscout.edge.resuming import saved_settings
 from roomscout.models.transformers.footprint import footprint, linear_weights
 from roomscout.models.transformers.loading import load_checkpoint
 from roomscout.models.transformers.shapes import ModelSizes
@@ -44,7 +45,7 @@ def test_quantized_weights_change_answers_and_cannot_change_in_a_run(rooms: Room
     assert trajectories(runs[None]) != trajectories(runs["4bit"])
     assert ", dtype=float32, quantize=4bit, " in RunReader(runs["4bit"]).facts.protocol
     with pytest.raises(ConfigError, match="--quantize would change answers of this run"):
-        as_begun(saved_settings(runs["4bit"]), rooms.config(tmp_path / "4bit", quantize="8bit", **few))
+        resolve({"quantize": "8bit"}, saved_settings(runs["4bit"]))
 
 
 def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(
@@ -68,4 +69,4 @@ def test_without_bitsandbytes_the_run_is_refused_before_weights_are_loaded(
 )
 def test_what_cannot_be_quantized_is_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
-        checked(settings_of(batch=True, quantize="4bit", **settings))
+        checked(quantize="4bit", **settings)

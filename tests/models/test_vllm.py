@@ -18,7 +18,7 @@ import pytest
 import torch
 from conftest import COMMAND, results, run_in_process, trajectories
 from other_checkpoints import write_other
-from planned import memory_plan
+from planned import changed, memory_plan
 from transformers import AutoProcessor
 from untrained_checkpoints import write_untrained_family
 from waiting import wait_until
@@ -26,7 +26,6 @@ from waiting import wait_until
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import checkpoint_prompts
 from roomscout.agent.policies.replies import action_format
-from roomscout.edge.reading import changed
 from roomscout.models import EMBEDDED, EXPLORER, ModelError, ModelOptions
 from roomscout.models.checkpoint_files import view_settings_of
 from roomscout.models.conversation import Conversation, Message

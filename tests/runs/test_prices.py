@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 from conftest import RoomScans, only_run
-from planned import run_settings
+from planned import changed, run_settings
 from scripted_model import ScriptedBackend, random_policy
 
+from roomscout.agent.budget import Budget
 from roomscout.agent.policies.model import ModelPolicy
-from roomscout.agent.turns import Budget
 from roomscout.analysis.compare.leaderboard import main as leaderboard
 from roomscout.analysis.report.contents import RunContents
 from roomscout.analysis.report.scores import about_in_words, facts_in_words
 from roomscout.base.errors import SettingError
 from roomscout.base.wording import in_words
 from roomscout.command.verbs import VERBS
-from roomscout.edge.reading import changed
 from roomscout.edge.settings import Settings
 from roomscout.models import Reply
 from roomscout.runs import RunError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import RoomScans, only_run, run_in_process, vsi_question
-from planned import run_settings
+from planned import changed, run_settings
 
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import Prompts
@@ -20,7 +20,6 @@ from roomscout.data.questions import Question, QuestionSource, Selection, load_q
 from roomscout.edge.api import explore
 from roomscout.edge.conditions import answerer_of, conditions_of, scoring_of
 from roomscout.edge.declaring import Role
-from roomscout.edge.reading import changed
 from roomscout.edge.settings import TYPES, Settings, names_of
 from roomscout.envs.actions import CameraAction
 from roomscout.rendering.registry import RENDERERS
