@@ -1,6 +1,7 @@
 """PEFT adapters: their base model, and their weights merged into those of a loaded model."""
 
 import warnings
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,17 +24,19 @@ def require_adapter(adapter: Path, model: str) -> str | None:
     try:
         base: str | None = json_in((adapter / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (FileNotFoundError, NotADirectoryError):
-        raise ModelError(f"--adapter {adapter} has no {ADAPTER_FILE}: name a folder that PEFT saved") from None
+        why = f"{adapter} has no {ADAPTER_FILE}: name a folder that PEFT saved"
+        raise ModelError(why, setting="adapter") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{adapter / ADAPTER_FILE} cannot be read ({error}): save the adapter again") from None
     if not any((adapter / name).is_file() for name in WEIGHTS):
-        raise ModelError(f"--adapter {adapter} has no {WEIGHTS[0]}: copy or save the adapter again")
+        raise ModelError(f"{adapter} has no {WEIGHTS[0]}: copy or save the adapter again", setting="adapter")
     if base and Path(base).name.lower() != Path(id_and_revision(model)[0]).name.lower():
         raise ModelError(
-            f"the adapter {adapter} was trained on {base}, not on {model}: use --model {base}, or, if both are "
-            f"the same checkpoint, correct base_model_name_or_path in its {ADAPTER_FILE}"
+            f"the adapter {adapter} was trained on {base}, not on {model}: use {base}, or, if both are the same "
+            f"checkpoint, correct base_model_name_or_path in its {ADAPTER_FILE}",
+            setting="model",
         )
-    require("--adapter", "peft", error=ModelError)
+    require("an adapter", "peft", error=partial(ModelError, setting="adapter"))
     return base
 
 
@@ -74,7 +77,8 @@ def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrai
         line = next(iter(str(why).splitlines()), type(why).__name__)
         raise ModelError(
             f"the adapter {adapter}, trained on {base}, does not fit {name} ({line}): name the checkpoint that it was "
-            f"trained on with --model"
+            "trained on",
+            setting="model",
         ) from why
     return merged.eval()
 

@@ -99,6 +99,6 @@ class Conversation:
 def why_too_long(tokens: int, takes: str) -> str:
     """That a conversation needs more tokens than the model `takes`, and how to use fewer."""
     return (
-        f"the conversation needs {tokens} tokens with its reply, but {takes}: use a shorter question, fewer --steps, "
-        "--keep-views or --frames, a smaller --image-size or fewer --max-new-tokens"
+        f"the conversation needs {tokens} tokens with its reply, but {takes}: use a shorter question, fewer steps, "
+        "kept views or frames, smaller views or shorter replies"
     )

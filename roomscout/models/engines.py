@@ -60,7 +60,7 @@ class CallableBackend(Backend):
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as dicts of `role` ("system", "user" or "assistant"), `text` and, of user messages, `images`, (H, W, 3)
-    uint8 RGB: the view, then others of --see; with `present` "once", those of all turns."""
+    uint8 RGB: the view, then what else a turn shows; with `present` "once", those of all turns."""
     return [{"role": each.role, "text": each.text, "images": [shot.image for shot in each.shots]} for each in messages]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from threading import Event, Thread
 from typing import Any
@@ -122,13 +123,13 @@ def _handle_of(entry: str, ask: Callable[..., Any]) -> Any:
 
 def visible_gpus() -> list[str]:
     """The GPUs that PyTorch sees, by the names in CUDA_VISIBLE_DEVICES, else by number."""
-    require("--gpus", "torch", error=ModelError)
+    require("a run on several GPUs", "torch", error=partial(ModelError, setting="gpus"))
     import torch
 
     return chosen_gpus("auto", torch.cuda.device_count())
 
 
 def first_gpu(device: str) -> int | None:
-    """The number in a `--device` value, None without one."""
+    """The number in a device's name, as in "cuda:1"; None without one."""
     _, _, number = device.partition(":")
     return int(number) if number.isdecimal() else None

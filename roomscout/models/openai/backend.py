@@ -136,7 +136,7 @@ class OpenAIBackend(Backend):
             log.warning(
                 "%s read %d tokens of a conversation of %d views, and %d of one of %d: it seems to drop the beginning "
                 "of conversations that are longer than its context; give it a longer one (Ollama: "
-                "OLLAMA_CONTEXT_LENGTH), or run with a smaller --image-size, fewer --steps or --keep-views",
+                "OLLAMA_CONTEXT_LENGTH), or use smaller views, fewer steps or fewer kept views",
                 endpoint.url, tokens_before, views_before, tokens, views,
             )  # fmt: skip
 

@@ -133,7 +133,7 @@ def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options
     if images > 1 and any(_takes(endpoint, form, options, 1) for form in forms):
         return endpoint.error(
             f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
-            "or run with fewer --steps, --keep-views, --see or --frames"
+            "or show fewer"
         )
     if any(_takes(endpoint, form, options, 0) for form in forms):
         return endpoint.error(f"does not take images for {endpoint.model} {said}: name a vision-language model")
@@ -165,7 +165,8 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
         said = error.text
     if set(parsed(said) or ()) != {"ready"}:
         said = endpoint.quoted(said)
-        raise endpoint.error(f"does not keep replies to a JSON schema ({said}): leave out --constrained")
+        why = f"does not keep replies to a JSON schema ({said}): leave it out"
+        raise endpoint.error(why, setting="constrained")
     log.debug("%s keeps replies to a JSON schema", endpoint.url)
 
 
@@ -223,8 +224,9 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
     if reason == "length" and not (content and content.strip()):
         raise endpoint.error(
             f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
-            "before they reply need a higher --max-new-tokens, in a new run",
+            "before they reply need a higher limit, in a new run",
             200,
+            setting="max_new_tokens",
         )
     require_reply(message, endpoint)
     if content is None:

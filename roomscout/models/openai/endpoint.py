@@ -30,18 +30,17 @@ SHORTEST_SECRET = 8
 """Shorter keys are dummies for servers that need none ("none", "EMPTY"), and would be found in ordinary words."""
 ABSENT = (502, 503, 504)
 """Statuses with which a gateway says that there is no server behind it."""
-SHORTER = "a smaller --image-size, fewer --steps or --keep-views make conversations shorter"
 ADVICE = {
     **dict.fromkeys((301, 302, 303, 307, 308), "give the URL of the API itself"),
     401: "set the environment variable {key_env} to a valid key",
     403: "use a key with access to {model}, or another model",
     404: "correct the URL, which usually ends in /v1",
-    413: SHORTER,
-    429: "ask fewer questions at a time with --concurrency, and retry later",
+    413: "use smaller views, fewer steps or fewer kept views, which make conversations shorter",
+    429: "ask fewer questions at a time, and retry later",
 }
 """What to do about a status; about others, only the server knows."""
 TOO_EARLY = (425, 498)  # retried, too, though not by the client itself
-NO_TIME = "ask fewer questions at a time with --concurrency, or wait longer with --request-timeout"
+NO_TIME = "ask fewer questions at a time, or allow a request more time"
 NO_ANSWER = "check that the server runs, its URL, and the proxies and certificates that environment variables name"
 
 Result = TypeVar("Result")
@@ -51,8 +50,10 @@ class ServerError(ModelError):
     """A server was not reached, refused, or sent no reply; the message says what to do. `status` is None without a
     response, `text` what the server said, and `attempts` counts the requests."""
 
-    def __init__(self, message: str, status: int | None = None, text: str = "", attempts: int = 1) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, status: int | None = None, text: str = "", attempts: int = 1, setting: str | None = None
+    ) -> None:
+        super().__init__(message, setting=setting)
         self.status = status
         self.text = text
         self.attempts = attempts
@@ -129,9 +130,9 @@ class Endpoint:
         """Close the connections of all requests."""
         self._client.close()
 
-    def error(self, message: str, status: int | None = None, text: str = "", attempts: int = 1) -> ServerError:
-        """An error about this URL. The message quotes the server only through `quoted`."""
-        return ServerError(f"{self.url} {message}", status, text, attempts)
+    def error(self, message: str, status: int | None = None, **facts: Any) -> ServerError:
+        """An error about this URL, see ServerError. The message quotes the server only through `quoted`."""
+        return ServerError(f"{self.url} {message}", status, **facts)
 
     def redacted(self, text: str) -> str:
         """A server's text without the API key, which some servers echo."""
@@ -168,7 +169,8 @@ class Endpoint:
             is_api = status == 404 and parsed(text) is not None  # which says what it lacks
             advice = "" if is_api else ADVICE.get(status, "").format(key_env=self.options.key_env, model=self.model)
             message = f"{does} ({status}{times}: {self.quoted(said)}){advice and f': {advice}'}"
-            return self.error(message, status, self.redacted(text), attempts)
+            setting = "concurrency" if status == 429 else None
+            return self.error(message, status, text=self.redacted(text), attempts=attempts, setting=setting)
         cause = error.__cause__
         if isinstance(cause, (httpx2.ReadTimeout, httpx2.WriteTimeout)):
             message = f"did not answer within {self.options.timeout_s:g} s{times}: {NO_TIME}"

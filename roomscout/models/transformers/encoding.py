@@ -188,7 +188,7 @@ class ConversationEncoder:
             try:
                 encoded = self._encode(conversation) if origin is None else self._encode_beside(conversation, origin)
             except ModelError as error:
-                raise ModelError(f"conversation {conversation.id}: {error}") from error
+                raise ModelError(f"conversation {conversation.id}: {error}", setting=error.setting) from error
             encoded.views = conversation.views
             if origin is None:
                 self._cache[conversation.key] = encoded
@@ -485,7 +485,7 @@ class ConversationEncoder:
     def _encode_image(self, pixels: np.ndarray) -> dict[str, torch.Tensor]:
         image = Image.fromarray(np.ascontiguousarray(pixels))
         if reason := self._family.why_not(image.width, image.height):
-            raise ModelError(f"{reason} (--image-size)")
+            raise ModelError(reason, setting="image_size")
         if self._family.qwen_vl_utils:
             image = self._prepare(image, self._processor.image_processor.patch_size)
         device = self._device if self._family.qwen_vl_utils else None  # devices resize with other rounding

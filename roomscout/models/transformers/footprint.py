@@ -40,7 +40,7 @@ class Footprint:
 
 
 def dtype_on(device: str, dtype: str) -> str:
-    """The name of the data type that a value of `--dtype` means on a device of this machine; raises ModelError."""
+    """The name of the data type that "auto" or a name means on a device of this machine; raises ModelError."""
     return str(resolve_dtype(dtype, resolve_device(device))).removeprefix("torch.")
 
 
@@ -88,7 +88,7 @@ def footprint(
 
 
 def linear_weights(model: "PreTrainedModel") -> dict[str, torch.Tensor]:
-    """The weights that `--quantize` quantizes by name: those of linear layers but the head."""
+    """The weights that are quantized if any are, by name: those of linear layers but the head."""
     head = model.get_output_embeddings()
     return {
         f"{name}.weight": module.weight

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def require_xgrammar() -> Any:
     """The xgrammar module; raises ModelError if it is not installed."""
-    with importing("xgrammar", "--constrained", ModelError):
+    with importing("xgrammar", "constrained decoding", partial(ModelError, setting="constrained")):
         import xgrammar
     return xgrammar
 
@@ -29,8 +30,9 @@ def with_thought(grammar: str | None, opening: str) -> str | None:
     tag = re.fullmatch(r"<(\w+)>", opening.strip())
     if tag is None:
         raise ModelError(
-            f"--constrained does not know how to close what the checkpoint's chat template opens each reply "
-            f"with ({opening!r}): leave it out"
+            "constrained decoding does not know how to close what the checkpoint's chat template opens each reply "
+            f"with ({opening!r}): leave it out",
+            setting="constrained",
         )
     rules = f'root ::= thought "<"* "</{tag[1]}>" reply\nthought ::= ([^<] | "<"+ [^/<])*\n'
     return rules + grammar.replace("root ::=", "reply ::=", 1)

@@ -52,7 +52,7 @@ def load_checkpoint(
     config = checkpoint_config(model)
     _require_complete(model)
     if quantize is not None and getattr(config, "quantization_config", None):
-        raise ModelError(f"{model} has quantized weights already: leave out --quantize")
+        raise ModelError(f"{model} has quantized weights already: leave it out", setting="quantize")
     logging.disable_progress_bar()
     processor = checkpoint_processor(model)
     try:
@@ -68,7 +68,7 @@ def load_checkpoint(
     except ImportError as error:  # of a package that quantized weights need
         raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
     except _LOADING_ERRORS as error:
-        raise ModelError(_reason(model, error)) from error
+        raise _failure(model, error) from error
     if info["missing_keys"] or info["mismatched_keys"]:
         count = len(info["missing_keys"]) + len(info["mismatched_keys"])
         raise ModelError(f"{model} is broken: {count} of its weights are missing or misshapen; download it again")
@@ -119,7 +119,7 @@ def checkpoint_part(kind: Any, model: str) -> Any:
     except ImportError as error:
         raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
     except _LOADING_ERRORS as error:
-        raise ModelError(_reason(model, error)) from error
+        raise _failure(model, error) from error
 
 
 def is_here(model: str, file: str) -> bool:
@@ -138,35 +138,37 @@ def _located(model: str) -> tuple[str, dict[str, str]]:
         try:  # once: the hub's client would retry for a minute
             get_hf_file_metadata(hf_hub_url(source, "config.json", revision=revision))
         except (_TransportError, OSError, ValueError) as error:
-            raise ModelError(_reason(model, error)) from error
+            raise _failure(model, error) from error
     return source, {} if revision is None else {"revision": revision}
 
 
-def _reason(model: str, error: BaseException) -> str:
-    """Why a checkpoint could not be loaded, and how to fix it, in one sentence."""
+def _failure(model: str, error: BaseException) -> ModelError:
+    """The error that says why a checkpoint could not be loaded, and how to fix it, in one sentence."""
     causes = [error]
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
-    for kinds, sentence in (
-        (torch.OutOfMemoryError, "does not fit on the device: use a smaller checkpoint or --device cpu"),
-        (GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`"),
-        (RevisionNotFoundError, "does not exist on huggingface.co: check --revision"),
-        (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check --model"),
+    for kinds, sentence, setting in (
+        (torch.OutOfMemoryError, "does not fit on the device: use a smaller checkpoint or the CPU", "device"),
+        (GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`", None),
+        (RevisionNotFoundError, "does not exist on huggingface.co: check the revision", "revision"),
+        (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check its name", "model"),
         (
             (OfflineModeIsEnabled, LocalEntryNotFoundError, _TransportError),
-            "is not on this machine, and huggingface.co cannot be reached: download it while online, or pass --model a "
+            "is not on this machine, and huggingface.co cannot be reached: download it while online, or name a "
             "checkpoint folder or embedded",
+            "model",
         ),
     ):
-        if any(isinstance(each, kinds) for each in causes):
-            return f"{model} {sentence}"
-    if any("trust_remote_code" in str(each) for each in causes):
+        if any(isinstance(cause, kinds) for cause in causes):
+            return ModelError(f"{model} {sentence}", setting=setting)
+    if any("trust_remote_code" in str(cause) for cause in causes):
         converted = f", such as {model}-HF" if "internvl" in model.lower() else ""
-        return (
+        return ModelError(
             f"{model} needs code of its own repository, which is never run here: use a checkpoint that is converted to "
             f"transformers' own classes{converted}"
         )
-    return f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check --model"
+    why = f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check its name"
+    return ModelError(why, setting="model")
 
 
 def _require_complete(model: str) -> None:
@@ -212,7 +214,8 @@ def published_sampling(model: "str | PreTrainedModel") -> tuple[float, dict[str,
         require_model(model)
         settings = model.generation_config
     elif Path(model).expanduser().is_dir() and not is_here(model, "generation_config.json"):
-        raise ModelError(f"{model} has no generation_config.json: leave out --generation checkpoint")
+        why = f"{model} has no generation_config.json, and so no published sampling: name the parameters yourself"
+        raise ModelError(why, setting="generation")
     else:
         settings = checkpoint_part(GenerationConfig, model)
     temperature = (1.0 if settings.temperature is None else settings.temperature) if settings.do_sample else 0.0

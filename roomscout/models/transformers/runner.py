@@ -196,9 +196,7 @@ class ModelRunner:
                         result = attempt()
         if result is None:
             self._free_unused()
-            raise OutOfMemory(
-                f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
-            )
+            raise OutOfMemory(f"a batch of {len(batch)} does not fit into memory: use smaller batches or smaller views")
         if not self._reuses_kv:
             self._store.release_others([])
             return result

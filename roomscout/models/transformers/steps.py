@@ -52,7 +52,8 @@ def require_compiler(device: torch.device) -> None:
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         needed = "a C++ compiler and Triton" if device.type == "cuda" else "a C++ compiler"
-        raise ModelError(f"--compile does not work here ({reason}): install {needed}, or leave it out") from error
+        why = f"compiling does not work here ({reason}): install {needed}, or leave it out"
+        raise ModelError(why, setting="compile") from error
 
 
 def captured(device: torch.device, step: Step) -> Step:

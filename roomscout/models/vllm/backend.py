@@ -70,7 +70,7 @@ class VllmBackend(Backend):
         text_config = config.get_text_config()
         self._is_compared = family in COMPARED
         if not self._is_compared:
-            log.warning("vLLM's replies of %s were not compared with those of --engine transformers", family.name)
+            log.warning("vLLM's replies of %s were not compared with those of the engine transformers", family.name)
         processor = checkpoint_processor(model)
         self._options = options
         self._tokenizer = processor.tokenizer
@@ -213,7 +213,8 @@ def _read_answer(response: dict[str, Any], ids: list[int] | None, name: str, fai
         raise ModelError(
             f"conversation {name}: the vLLM server read {len(response['prompt_token_ids'])} tokens which differ from "
             f"the {len(ids)} of this package: it prepares this checkpoint's images differently, so use "
-            "--engine transformers"
+            "the engine transformers",
+            setting="engine",
         )
     if choice["finish_reason"] not in ("stop", "length") or not choice["token_ids"]:
         raise ModelError(f"conversation {name}: the vLLM server ended its reply with {choice['finish_reason']!r}")

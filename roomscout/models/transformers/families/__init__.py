@@ -41,4 +41,5 @@ def require_tiles(family: Family, tiles_per_view: int) -> None:
     """Raise ModelError if several tiles per view are requested of a family without tiles."""
     if tiles_per_view > 1 and not family.tiled:
         tiled = ", ".join(each.name for each in FAMILIES if each.tiled)
-        raise ModelError(f"--tiles-per-view is for {tiled}: {family.name} does not split views into tiles")
+        why = f"several tiles per view are for {tiled}: {family.name} does not split views into tiles"
+        raise ModelError(why, setting="tiles_per_view")
