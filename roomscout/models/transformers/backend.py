@@ -86,8 +86,8 @@ class TransformersBackend:
         self._encoder = ConversationEncoder(
             processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view, device=pixels_on
         )
-        reusable = self._encoder.recomputed is None
-        has_own_steps = reusable and not self._encoder.by_processor and not keeps_states(model.config)
+        reusable = self._encoder.chat.recomputed is None
+        has_own_steps = reusable and not self._encoder.chat.by_processor and not keeps_states(model.config)
         compiled = options.compile and has_own_steps
         self._say_what_is_slow(options, compiled, keeps_states(model.config), where.type)
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
@@ -109,7 +109,7 @@ class TransformersBackend:
         self.views = family_of(model.config, processor).views
         """The sizes of views that the model takes."""
         self._lock = threading.Lock()  # held whenever the runner is used; the encoder has one of its own
-        self.sees_videos = self._encoder.sees_videos
+        self.sees_videos = self._encoder.chat.sees_videos
         """Whether frames of a video can be one input."""
         self._runner = ModelRunner(model, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
 
@@ -170,7 +170,7 @@ class TransformersBackend:
             started = time.perf_counter()
             batch = [self._encoder.encode(conversation) for conversation in conversations]
             preprocess_s = time.perf_counter() - started
-            grammar = with_thought(reply_format.grammar, self._encoder.opening)
+            grammar = with_thought(reply_format.grammar, self._encoder.chat.opening)
             self._runner.run(
                 batch,
                 replace(reply_format, grammar=grammar),
@@ -181,7 +181,7 @@ class TransformersBackend:
         with self._encoder.lock:
             text = self._tokenizer.decode(row.tokens, skip_special_tokens=True)
         return Reply(
-            text=self._encoder.opening + text,
+            text=self._encoder.chat.opening + text,
             tokens=row.tokens,
             prompt_tokens=row.prompt,
             reused_tokens=row.reused,
@@ -201,7 +201,7 @@ class TransformersBackend:
 
     def _say_what_is_slow(self, options: ModelOptions, compiled: bool, stateful: bool, device: str) -> None:
         """Log a line for each thing that this model does not have here."""
-        recomputed = self._encoder.recomputed
+        recomputed = self._encoder.chat.recomputed
         if options.kv_reuse and recomputed is not None:
             log.warning("%s: every turn recomputes the whole conversation: %s", self.name, recomputed)
         if options.compile and not compiled:

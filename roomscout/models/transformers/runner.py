@@ -141,7 +141,7 @@ class ModelRunner:
         self._loop = DecodingLoop.of(model, options.steps, options.frozen)
         # Compiled steps have a program for several rows, and another one for a single row is not worth it.
         self._least_rows = 2 if "compiled" in options.steps else 1
-        self._holds_cache = not encoder.whole and (self._reuses_kv or self._loop is not None)
+        self._holds_cache = not encoder.chat.whole and (self._reuses_kv or self._loop is not None)
         self._vocab_size: int = text.vocab_size
         self._grammars: dict[str, CompiledGrammar] = {}
 
@@ -184,7 +184,7 @@ class ModelRunner:
             prefill_s, decode_s = self._generate(undone, known, reply_format, started, tell)
             return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
 
-        with inference_state(self._model, self._settings, grouped=not self._encoder.by_processor):
+        with inference_state(self._model, self._settings, grouped=not self._encoder.chat.by_processor):
             with _until_out_of_memory(), self._store.without_forks():
                 result = attempt()
             if result is None:
@@ -341,7 +341,7 @@ class ModelRunner:
             self._prefill_stragglers(batch)
             return batch
         self._alternatives_come |= batch[0].origin is not None
-        if not (self._alternatives_come or self._encoder.rewrites):
+        if not (self._alternatives_come or self._encoder.chat.rewrites):
             self._prefill_evenly(batch, [len(encoded.ids) - 1 for encoded in batch])
             return batch
         origins = [encoded.origin or encoded for encoded in batch]
@@ -413,7 +413,7 @@ class ModelRunner:
         """The common arguments of generate() and forward() except the ids, on the device."""
         device = self._model.device
         positions = prefill.positions
-        if self._encoder.whole:
+        if self._encoder.chat.whole:
             return {name: each.to(device) for name, each in self._encoder.whole_inputs(prefill.turns).items()}
         inputs = {
             "attention_mask": torch.cat([cached.mask, prefill.mask], dim=1).long().to(device),

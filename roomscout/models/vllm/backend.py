@@ -128,7 +128,7 @@ class VllmBackend(Backend):
         ended = time.perf_counter()
         log.debug("[%s] %d of %d prompt tokens were cached", conversation.id, answer.cached, prompt_tokens)
         return Reply(
-            text=self._encoder.opening + self._tokenizer.decode(tokens, skip_special_tokens=True),
+            text=self._encoder.chat.opening + self._tokenizer.decode(tokens, skip_special_tokens=True),
             tokens=tuple(tokens),
             prompt_tokens=answer.prompt_tokens,
             reused_tokens=answer.cached,
@@ -143,7 +143,7 @@ class VllmBackend(Backend):
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":
         """Request a reply; raises ModelError for a refusal, an unexpected response, or repeated crashes."""
         shots = conversation.shots
-        if self._encoder.by_processor or self._image_id is None:
+        if self._encoder.chat.by_processor or self._image_id is None:
             with self._encoding:
                 ids = self._encoder.unexpanded(conversation)
         else:
@@ -188,7 +188,7 @@ class VllmBackend(Backend):
         if options.temperature:
             sampling["seed"] = seed_of(f"{options.seed} {conversation.id} {conversation.views}")
         if reply_format.grammar is not None:
-            grammar = with_thought(reply_format.grammar, self._encoder.opening)
+            grammar = with_thought(reply_format.grammar, self._encoder.chat.opening)
             sampling["structured_outputs"] = {"grammar": grammar}
         return sampling
 
