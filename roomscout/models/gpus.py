@@ -19,16 +19,14 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 SAMPLES_PER_LINE = 60
-PATIENCE_S = 2.0
-"""How long a hanging driver may delay the end of a run."""
+PATIENCE_S = 2.0  # how long a hanging driver may delay the end of a run
 READ = {
     "utilisation_percent": ("nvmlDeviceGetUtilizationRates", lambda found: found.gpu),
     "memory_mib": ("nvmlDeviceGetMemoryInfo", lambda found: found.used >> 20),
     "power_w": ("nvmlDeviceGetPowerUsage", lambda found: round(found / 1000)),  # NVML has milliwatts
 }
 """NVML's function for each figure, and what makes the figure of its result."""
-Samples = dict[str, Any]
-"""A line of hardware.jsonl."""
+Samples = dict[str, Any]  # a line of hardware.jsonl
 
 
 @contextmanager

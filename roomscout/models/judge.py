@@ -12,13 +12,11 @@ from roomscout.models.openai.endpoint import Endpoint, ServerError
 
 log = logging.getLogger(__name__)
 
-TRIES = 3
-"""How often a prompt is asked, each time with another seed, until its reply can be read."""
+TRIES = 3  # how often a prompt is asked, each time with another seed, until its reply can be read
 AT_ONCE = 8
 
 Mark = TypeVar("Mark")
-Tokens = tuple[int, int, int]
-"""Tokens read, those of them that were cached, and tokens written."""
+Tokens = tuple[int, int, int]  # tokens read, those of them that were cached, and tokens written
 
 
 class Judge:

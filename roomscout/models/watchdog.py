@@ -17,8 +17,7 @@ import time
 from pathlib import Path
 
 POLL_S = 0.5
-GRACE_S = 5.0
-"""How long the server may take to exit after SIGTERM, before SIGKILL."""
+GRACE_S = 5.0  # how long the server may take to exit after SIGTERM, before SIGKILL
 PR_SET_PDEATHSIG = 1
 
 

@@ -25,8 +25,7 @@ from roomscout.models.openai.endpoint import ABSENT, Endpoint, ServerError, star
 
 log = logging.getLogger(__name__)
 
-COOL_DOWN_S = 300.0
-"""How long a URL that has stopped answering gets no conversations, if another URL answers."""
+COOL_DOWN_S = 300.0  # how long a URL that has stopped answering gets no conversations, if another URL answers
 
 
 class OpenAIBackend(Backend):

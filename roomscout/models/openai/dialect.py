@@ -18,16 +18,11 @@ from roomscout.models.openai.responses import finish_of, first_choice, parsed, s
 
 log = logging.getLogger(__name__)
 
-CHECK_TEXT = "Say hello."
-"""What the request that checks a server asks for."""
-CHECK_TOKENS = 16
-"""Reply limit of that request; some models refuse lower ones."""
-CHECK_SIDE = 64
-"""Side of the images in that request, pixels; some models refuse smaller ones."""
-EMPTY_REPLY = "(empty reply)"
-"""What stands for a reply without text in the requests after it."""
-CHECK_RETRIES = 2
-"""Retries of that request: a server that is not there is named soon."""
+CHECK_TEXT = "Say hello."  # what the request that checks a server asks for
+CHECK_TOKENS = 16  # reply limit of that request; some models refuse lower ones
+CHECK_SIDE = 64  # side of the images in that request, pixels; some models refuse smaller ones
+EMPTY_REPLY = "(empty reply)"  # what stands for a reply without text in the requests after it
+CHECK_RETRIES = 2  # retries of that request: a server that is not there is named soon
 CONSEQUENCES = {
     "temperature": "refuses temperature 0: it samples replies at its default, so answers differ from run to run",
     "system_role": "takes no system message: it is the beginning of the first user message",
@@ -36,12 +31,10 @@ CONSEQUENCES = {
 """What a server does without what it refuses."""
 REFUSED = (400, 404, 405, 415, 422, 500, 501)
 """Statuses of requests that are refused for what they ask; llama.cpp and some routers say 500."""
-MOST_TOKENS = 10**9
-"""Higher token counts are errors of the server."""
+MOST_TOKENS = 10**9  # higher token counts are errors of the server
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put the thoughts of models that reason; they are never read as a reply."""
-NAMES_SHOWN = 5
-"""Models of a server that an error lists."""
+NAMES_SHOWN = 5  # models of a server that an error lists
 
 
 @dataclass(frozen=True)

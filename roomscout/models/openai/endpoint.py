@@ -20,16 +20,12 @@ from roomscout.models import ModelError, ServerOptions
 from roomscout.models.openai.responses import as_failure, parsed, said_in
 
 CONNECT_S = 5.0
-LARGEST_RESPONSE = 16 << 20
-"""Bytes of a response, decompressed. A chat completion of 10,000 tokens has about 50 kB."""
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Hosts that no proxy can reach."""
-QUOTED = 300
-"""Characters of a server's text that an error message quotes."""
+LARGEST_RESPONSE = 16 << 20  # bytes of a response, decompressed. A chat completion of 10,000 tokens has about 50 kB
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # hosts that no proxy can reach
+QUOTED = 300  # characters of a server's text that an error message quotes
 SHORTEST_SECRET = 8
 """Shorter keys are dummies for servers that need none ("none", "EMPTY"), and would be found in ordinary words."""
-ABSENT = (502, 503, 504)
-"""Statuses with which a gateway says that there is no server behind it."""
+ABSENT = (502, 503, 504)  # statuses with which a gateway says that there is no server behind it
 ADVICE = {
     **dict.fromkeys((301, 302, 303, 307, 308), "give the URL of the API itself"),
     401: "set the environment variable {key_env} to a valid key",

@@ -106,11 +106,9 @@ class TransformersBackend:
             frozen=frozen,
             logprobs=options.logprobs,
         )
-        self.views = family_of(model.config, processor).views
-        """The sizes of views that the model takes."""
+        self.views = family_of(model.config, processor).views  # the sizes of views that the model takes
         self._lock = threading.Lock()  # held whenever the runner is used; the encoder has one of its own
-        self.sees_videos = self._encoder.chat.sees_videos
-        """Whether frames of a video can be one input."""
+        self.sees_videos = self._encoder.chat.sees_videos  # whether frames of a video can be one input
         self._runner = ModelRunner(model, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
 
     @classmethod

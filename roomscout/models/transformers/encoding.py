@@ -116,8 +116,7 @@ class ConversationEncoder:
     ModelError for several tiles if the family has none.
     """
 
-    keeps_pixels = True
-    """Whether images are encoded for a model in this process."""
+    keeps_pixels = True  # whether images are encoded for a model in this process
 
     def __init__(
         self,
@@ -138,8 +137,7 @@ class ConversationEncoder:
         self._device = device
         self._prepare = prepare
         self._cache: dict[int, EncodedConversation] = {}
-        self.lock = threading.RLock()
-        """Held while the tokenizer is used, which serves one thread at a time."""
+        self.lock = threading.RLock()  # held while the tokenizer is used, which serves one thread at a time
 
     def encode(self, conversation: Conversation) -> EncodedConversation:
         """The encoding of a conversation that ends with a user message; encodes only what changed since the last call.

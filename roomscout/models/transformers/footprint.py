@@ -24,19 +24,17 @@ _STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
 
 @dataclass(frozen=True)
 class Footprint:
-    """A checkpoint's size on a device, and the bytes that may be used there. `image_tokens(width, height)` counts a
-    view's tokens; a conversation takes `kv_bytes_per_token` over all layers and
-    `state_bytes`, those of its states now and of their copy from before the last call."""
+    """A checkpoint's size on a device."""
 
-    device: str
-    dtype: str
-    parameters: int
-    weight_bytes: int
-    kv_bytes_per_token: int
-    image_tokens: Callable[[int, int], int] = field(compare=False)
-    free_bytes: int
-    state_bytes: int = 0
-    attention_heads: int = 1
+    device: str  # such as "cuda:0"
+    dtype: str  # of weights that are not quantized, such as "bfloat16"
+    parameters: int  # numbers of all weights
+    weight_bytes: int  # of all weights, quantized if they are to be
+    kv_bytes_per_token: int  # keys and values in all layers
+    image_tokens: Callable[[int, int], int] = field(compare=False)  # of a view of this width and height in pixels
+    free_bytes: int  # that may be used on the device
+    state_bytes: int = 0  # of a conversation's states now, and of their copy from before the last call
+    attention_heads: int = 1  # of the language model
 
 
 def dtype_on(device: str, dtype: str) -> str:

@@ -23,8 +23,7 @@ from roomscout.models.transformers.layers import (
 
 log = logging.getLogger(__name__)
 
-WINDOW = 64
-"""Compiled and captured steps attend to a multiple of this many columns."""
+WINDOW = 64  # compiled and captured steps attend to a multiple of this many columns
 # Rows are repacked if their batch is wider than this factor times the longest row, plus SPARE_COLUMNS.
 _MAX_WIDTH_RATIO = 1.25
 

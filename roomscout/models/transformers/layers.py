@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 # it is then copied only every other turn.
 SPARE_COLUMNS = 64
 
-STATES = {"linear_attention", "conv"}
-"""The types of layers that keep a state."""
+STATES = {"linear_attention", "conv"}  # the types of layers that keep a state
 INDEXED = ("qwen4_exp", "qwen4_exp_text")
 """The language models whose indexed layers were found to reply the same when their cache is reused."""
-KeptLayer: TypeAlias = "GrowingLayer | StateLayer"
-"""One layer's cache for the rows of a batch."""
+KeptLayer: TypeAlias = "GrowingLayer | StateLayer"  # one layer's cache for the rows of a batch
 RowSource = tuple["KeptLayer", int, torch.Tensor]
 """A layer of a batch, the index of a row in it, and the columns with that row's tokens, on the device."""
 

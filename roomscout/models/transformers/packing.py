@@ -10,8 +10,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-_LEAST_NUMBERS = 2**17
-"""Smaller weights are multiplied faster as they are: oneDNN takes some 20 us to begin."""
+_LEAST_NUMBERS = 2**17  # smaller weights are multiplied faster as they are: oneDNN takes some 20 us to begin
 _packed_of: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()
 """The copies, by the addresses of the weights."""
 

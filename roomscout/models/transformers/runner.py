@@ -47,35 +47,31 @@ Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """`forced` replies have all `max_new_tokens`, for measurements; `temperature` 0 is greedy. With `frozen`, compiled
-    steps may hold copies of the weights. `logprobs` also returns log-probabilities."""
+    """How a ModelRunner generates."""
 
-    max_new_tokens: int
-    forced: bool = False
-    temperature: float = 0.0
-    generation: Mapping[str, float] = field(default_factory=dict)
-    seed: int = 0
-    steps: Steps = "eager"
-    frozen: bool = True
-    logprobs: bool = False
+    max_new_tokens: int  # the longest reply
+    forced: bool = False  # replies have all `max_new_tokens`, for measurements
+    temperature: float = 0.0  # 0 is greedy
+    generation: Mapping[str, float] = field(default_factory=dict)  # further parameters of sampling, see ModelOptions
+    seed: int = 0  # of sampling
+    steps: Steps = "eager"  # how decoding steps run
+    frozen: bool = True  # weights never change, so that compiled steps may hold copies of them
+    logprobs: bool = False  # also return log-probabilities
 
 
 @dataclass(frozen=True)
 class GeneratedRow:
-    """A row's generated ids without the end token (`finished`: not cut by the limit), how many ids its `prompt` has, of
-    which `reused` were cached, the `images` encoded in this call, and the log-probabilities of `tokens`, or none. The
-    row ended after `seconds`, the first tokens came after `prefill_s`; `decode_s` is its share of the time from there,
-    times the rows of the call: divided by those, the shares add up."""
+    """What was generated for one conversation of a call, and its cost."""
 
-    tokens: tuple[int, ...]
-    finished: bool
-    prompt: int
-    reused: int
-    images: int
-    logprobs: tuple[float, ...]
-    seconds: float
-    prefill_s: float
-    decode_s: float
+    tokens: tuple[int, ...]  # generated ids without the end token
+    finished: bool  # the model ended the reply: it was not cut by the limit
+    prompt: int  # how many ids the conversation has
+    reused: int  # how many of those were cached
+    images: int  # how many were encoded in this call
+    logprobs: tuple[float, ...]  # those of `tokens`, or none
+    seconds: float  # from the start of the call to the row's end
+    prefill_s: float  # from the start of the call to the first tokens
+    decode_s: float  # the row's share of the time since, times the rows of the call: divided by those, shares add up
 
 
 @dataclass(frozen=True)
@@ -87,8 +83,7 @@ class GeneratedBatch:
     decode_s: float
 
 
-Ended = Callable[[int, GeneratedRow], None]
-"""Called with a row of a call, and its index, when it has ended."""
+Ended = Callable[[int, GeneratedRow], None]  # called with a row of a call, and its index, when it has ended
 
 
 @dataclass(frozen=True)

@@ -38,16 +38,11 @@ from roomscout.models.vllm.server import RequestFailed, VllmServer
 
 log = logging.getLogger(__name__)
 
-GENERATE = "/inference/v1/generate"
-"""vLLM's token dialect: vllm/entrypoints/scale_out/token_in_token_out in its source."""
-CACHE_MISS = "Cache miss"
-"""The server's error for an image that was sent by hash alone and is no longer in its cache."""
-MOST_ATTEMPTS = 3
-"""Failures of one request before its question fails: the request may be what kills the server."""
-LENGTH_MARGIN = 1.25
-"""Conversations may turn out longer than planned, because the texts of later turns are estimated."""
-NEVER = -100.0
-"""The lowest logit bias that vLLM accepts; it multiplies a token's odds by e^-100."""
+GENERATE = "/inference/v1/generate"  # vLLM's token dialect: vllm/entrypoints/scale_out/token_in_token_out in its source
+CACHE_MISS = "Cache miss"  # the server's error for an image that was sent by hash alone and is no longer in its cache
+MOST_ATTEMPTS = 3  # failures of one request before its question fails: the request may be what kills the server
+LENGTH_MARGIN = 1.25  # conversations may turn out longer than planned, because the texts of later turns are estimated
+NEVER = -100.0  # the lowest logit bias that vLLM accepts; it multiplies a token's odds by e^-100
 
 
 class VllmBackend(Backend):
@@ -195,14 +190,13 @@ class VllmBackend(Backend):
 
 @dataclass(frozen=True)
 class _Answer:
-    """New ids, whether the model ended them, the number of prompt ids and of cached ones, and the requests that failed
-    first."""
+    """What the server says of a reply."""
 
-    tokens: list[int]
-    prompt_tokens: int
-    ended: bool
-    cached: int
-    failures: int
+    tokens: list[int]  # generated ids
+    prompt_tokens: int  # how many ids it read
+    ended: bool  # the model ended the reply
+    cached: int  # how many of the ids that it read were cached
+    failures: int  # requests that failed before
 
 
 def _read_answer(response: dict[str, Any], ids: list[int] | None, name: str, failures: int) -> _Answer:

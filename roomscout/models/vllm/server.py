@@ -28,22 +28,16 @@ from roomscout.models.vllm import VllmOptions
 
 log = logging.getLogger(__name__)
 
-MOST_RESTARTS = 3
-"""Restarts without a reply in between before the run ends."""
-START_LIMIT_S = 3600.0
-"""How long a start may take, downloading the checkpoint included."""
-REPLY_LIMIT_S = 1800.0
-"""How long a request may take, including the time that it waits in the server's queue."""
-DEATH_S = 10.0
-"""How long a server may take to exit once its engine has died."""
+MOST_RESTARTS = 3  # restarts without a reply in between before the run ends
+START_LIMIT_S = 3600.0  # how long a start may take, downloading the checkpoint included
+REPLY_LIMIT_S = 1800.0  # how long a request may take, including the time that it waits in the server's queue
+DEATH_S = 10.0  # how long a server may take to exit once its engine has died
 STOP_LIMIT_S = 30.0
 HEALTH_LIMIT_S = 10.0
 PROGRESS_S = 10.0
-LINE_SHOWN = 100
-"""Characters of a line of its log that tells its progress."""
+LINE_SHOWN = 100  # characters of a line of its log that tells its progress
 POLL_S = 0.5
-LAST_LINES = 40
-"""Lines of the server's log that an error message quotes."""
+LAST_LINES = 40  # lines of the server's log that an error message quotes
 CPU_BLOCK_TOKENS = 32
 """Prefixes are cached in whole blocks. CPU builds need a multiple of 32; their default, 128, can exceed a turn."""
 INSTALL = "sh scripts/install_vllm.sh"
@@ -77,15 +71,15 @@ class Build:
 
 @dataclass
 class ServerProcess:
-    """One server process. `images` holds the content hashes of the images that it has received."""
+    """One server process."""
 
-    number: int
-    port: int
-    key: str = field(repr=False)
-    process: subprocess.Popen[str]
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
-    images: set[str] = field(default_factory=set)
-    stopped: bool = False
+    number: int  # 1, and one more after each restart
+    port: int  # on the loopback interface
+    key: str = field(repr=False)  # the API key that it demands
+    process: subprocess.Popen[str]  # the watchdog, which leads the server's session
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))  # the end of its log
+    images: set[str] = field(default_factory=set)  # the content hashes of the images that it has received
+    stopped: bool = False  # by `stop`
 
     def __post_init__(self) -> None:
         self.collector = threading.Thread(target=self._collect, name="vllm-log", daemon=True)

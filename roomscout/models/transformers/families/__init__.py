@@ -19,8 +19,7 @@ def _records() -> Iterator[Family]:
         yield from (each for each in contents.values() if isinstance(each, Family))
 
 
-FAMILIES = tuple({each.name: each for each in _records()}.values())
-"""All supported families."""
+FAMILIES = tuple({each.name: each for each in _records()}.values())  # all supported families
 
 
 def family_of(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = None) -> Family:

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig, ProcessorMixin
 
-PROBED = (640, 480)
-"""The size of the view that shows what a processor makes of views."""
+PROBED = (640, 480)  # the size of the view that shows what a processor makes of views
 
 
 @dataclass(frozen=True)
