@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ REFUSED = (400, 404, 405, 415, 422, 500, 501)
 MOST_TOKENS = 10**9  # higher token counts are errors of the server
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put the thoughts of models that reason; they are never read as a reply."""
-NAMES_SHOWN = 5  # models of a server that an error lists
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,16 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
                 raise
             elif dialect.system_role and _takes(endpoint, dialect.without("system_role"), options):
                 dialect = dialect.without("system_role")
+            elif error.status == 404:  # the URL or the name of the model, as the error says
+                raise
             else:
-                raise _explained(error, endpoint, dialect, options) from None
+                said = endpoint.quoted(said_in(error.text))
+                raise endpoint.error(
+                    f"refuses a conversation with {endpoint.options.images} images ({error.status}: {said}): serve a "
+                    f"vision-language model as {endpoint.model}, with as many images (vLLM: --limit-mm-per-prompt)",
+                    error.status,
+                    text=error.text,
+                ) from None
     choice = choice_of(answer, endpoint)
     if finish_of(choice) != "length":  # the short limit may end within the thought of a model that reasons
         require_reply(object_at(choice, "message"), endpoint)
@@ -109,35 +115,13 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     return dialect
 
 
-def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: int | None = None) -> bool:
+def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> bool:
     """Whether a server takes the check in this form."""
     try:
-        endpoint.post("/chat/completions", _check(endpoint, dialect, options, images), retries=0)
+        endpoint.post("/chat/completions", _check(endpoint, dialect, options), retries=0)
     except ServerError:
         return False
     return True
-
-
-def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> ServerError:
-    """The error for a refused check, with the form of it that the server takes, if it takes any."""
-    said = f"({error.status}: {endpoint.quoted(said_in(error.text))})"
-    images = endpoint.options.images
-    forms = (dialect, dialect.without("system_role"))
-    if images > 1 and any(_takes(endpoint, form, options, 1) for form in forms):
-        return endpoint.error(
-            f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
-            "or show fewer"
-        )
-    if any(_takes(endpoint, form, options, 0) for form in forms):
-        return endpoint.error(f"does not take images for {endpoint.model} {said}: name a vision-language model")
-    names = endpoint.model_names()
-    if names and endpoint.model not in names:
-        near = get_close_matches(endpoint.model, names, NAMES_SHOWN, cutoff=0)
-        return endpoint.error(
-            f"does not list {endpoint.model} {said}: name one of its {len(names)} models, such as "
-            f"{endpoint.quoted(', '.join(near))}"
-        )
-    return error
 
 
 PROBE_SCHEMA = {
@@ -163,17 +147,15 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
     log.debug("%s keeps replies to a JSON schema", endpoint.url)
 
 
-def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: int | None = None) -> dict[str, Any]:
-    """A short request in the form of a last turn's, by default with as many images as the longest conversation;
-    without images it is one turn."""
-    images = endpoint.options.images if images is None else images
-    grey = [np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)] if images else []
-    turn = [Message.of_views(CHECK_TEXT, *grey), Message("assistant", "Hello.")]
-    messages = [Message("system", "Reply in one word."), *(turn * max(1, images))[:-1]]
-    encoded = filter(None, (encoded_message(messages, index, dialect.system_role) for index in range(len(messages))))
+def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> dict[str, Any]:
+    """A short request in the form of a last turn's, with as many images as the longest conversation."""
+    grey = np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)
+    turn = [Message.of_views(CHECK_TEXT, grey), Message("assistant", "Hello.")]
+    messages = [Message("system", "Reply in one word."), *(turn * endpoint.options.images)[:-1]]
+    encoded = [encoded_message(messages, index, dialect.system_role) for index in range(len(messages))]
     return {
         "model": endpoint.model,
-        "messages": list(map(json.loads, encoded)),
+        "messages": [json.loads(message) for message in encoded if message],
         **dialect.settings(options, options.seed),
         **endpoint.options.extra_body,
     }

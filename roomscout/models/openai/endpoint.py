@@ -92,7 +92,11 @@ class Endpoint:
         """POST a body, bytes if it is JSON already, to `path` below the URL; the client retries up to `retries` times
         (None: `options.retries`). Raises ServerError, which never holds the API key."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        options = self._request_options(self.options.retries if retries is None else retries)
+        options: RequestOptions = {
+            "max_retries": self.options.retries if retries is None else retries,
+            "headers": {} if self.options.key else {"Authorization": openai.Omit()},  # the client wants a key
+            "follow_redirects": False,  # most redirects turn a POST into a GET
+        }
         try:
             response = self._client.post(
                 path + self._parameters, content=content, cast_to=httpx2.Response, options=options
@@ -109,18 +113,6 @@ class Endpoint:
                 200,
             )
         raise failure  # not above: the client's errors hold the key
-
-    def model_names(self) -> list[str]:
-        """The models that the server lists; empty if it lists none."""
-        path = "/models" + self._parameters
-        options = self._request_options(0)
-        try:
-            response = self._client.get(path, cast_to=httpx2.Response, options=options)
-        except openai.OpenAIError:
-            return []
-        listed = (parsed(response.content) or {}).get("data")
-        names = [each.get("id") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-        return [name for name in names if isinstance(name, str)]
 
     def close(self) -> None:
         """Close the connections of all requests."""
@@ -143,13 +135,6 @@ class Endpoint:
         line = " ".join(text.split())
         line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
         return line if len(line) <= QUOTED else line[: QUOTED - 3] + "..."
-
-    def _request_options(self, retries: int) -> RequestOptions:
-        return {
-            "max_retries": retries,
-            "headers": {} if self.options.key else {"Authorization": openai.Omit()},  # the client wants a key
-            "follow_redirects": False,  # most redirects turn a POST into a GET
-        }
 
     def _failure(self, error: openai.OpenAIError) -> ServerError:
         """The error for a request that failed, by its HTTP status or what the client raised."""
