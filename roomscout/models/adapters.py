@@ -42,11 +42,11 @@ def require_adapter(adapter: Path, model: str) -> str | None:
 
 def adapter_sha256(adapter: Path) -> str:
     """The hash of an adapter's configuration and weights."""
-    found = sha256((adapter / ADAPTER_FILE).read_bytes())
+    digest = sha256((adapter / ADAPTER_FILE).read_bytes())
     for name in WEIGHTS:
         if (adapter / name).is_file():
-            found.update((adapter / name).read_bytes())
-    return found.hexdigest()
+            digest.update((adapter / name).read_bytes())
+    return digest.hexdigest()
 
 
 def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrainedModel":
@@ -56,6 +56,7 @@ def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrai
     from peft import PeftModel, get_peft_model_state_dict, load_peft_weights
     from safetensors import SafetensorError
 
+    misfits = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, SafetensorError, UserWarning)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
@@ -64,16 +65,7 @@ def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrai
             if left_out:
                 raise ValueError(f"it has no place for {len(left_out)} of the weights, such as {min(left_out)}")
         merged: PreTrainedModel = tuned.merge_and_unload()
-    except (
-        RuntimeError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OSError,
-        SafetensorError,
-        UserWarning,
-    ) as why:
+    except misfits as why:
         line = next(iter(str(why).splitlines()), type(why).__name__)
         raise ModelError(
             f"the adapter {adapter}, trained on {base}, does not fit {name} ({line}): name the checkpoint that it was "

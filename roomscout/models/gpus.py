@@ -21,9 +21,9 @@ EVERY_S = 1.0
 SAMPLES_PER_LINE = 60
 PATIENCE_S = 2.0  # how long a hanging driver may delay the end of a run
 READ = {
-    "utilisation_percent": ("nvmlDeviceGetUtilizationRates", lambda found: found.gpu),
-    "memory_mib": ("nvmlDeviceGetMemoryInfo", lambda found: found.used >> 20),
-    "power_w": ("nvmlDeviceGetPowerUsage", lambda found: round(found / 1000)),  # NVML has milliwatts
+    "utilisation_percent": ("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu),
+    "memory_mib": ("nvmlDeviceGetMemoryInfo", lambda memory: memory.used >> 20),
+    "power_w": ("nvmlDeviceGetPowerUsage", lambda milliwatts: round(milliwatts / 1000)),
 }
 """NVML's function for each figure, and what makes the figure of its result."""
 Samples = dict[str, Any]  # a line of hardware.jsonl
@@ -94,8 +94,9 @@ def _sample(entries: Sequence[str], write: Callable[[Samples], None], stop: Even
         for _ in range(SAMPLES_PER_LINE):
             for (handle, _), line in zip(gpus, lines, strict=True):
                 for figure, (function, value_of) in READ.items():
-                    found = ask(function, handle)
-                    line.setdefault(figure, []).append(None if found is None else value_of(found))
+                    reading = ask(function, handle)
+                    value = None if reading is None else value_of(reading)
+                    line.setdefault(figure, []).append(value)
             if stop.wait(EVERY_S):
                 break
         for line in lines:
@@ -109,8 +110,8 @@ def _handle_of(entry: str, ask: Callable[..., Any]) -> Any:
         return ask("nvmlDeviceGetHandleByUUID", entry)
     handles = [ask("nvmlDeviceGetHandleByIndex", number) for number in range(ask("nvmlDeviceGetCount") or 0)]
     if entry.startswith("GPU-"):
-        found = [handle for handle in handles if str(ask("nvmlDeviceGetUUID", handle)).startswith(entry)]
-        return found[0] if len(found) == 1 else None
+        matching = [handle for handle in handles if str(ask("nvmlDeviceGetUUID", handle)).startswith(entry)]
+        return matching[0] if len(matching) == 1 else None
     if len({ask("nvmlDeviceGetName", handle) for handle in handles}) > 1:
         order = "CUDA_DEVICE_ORDER"
         if os.environ.get(order) != "PCI_BUS_ID":

@@ -74,4 +74,5 @@ def kill(process: int) -> None:
 
 if __name__ == "__main__":
     status = main(sys.argv[1:])
-    sys.exit(status if status >= 0 else 128 - status)
+    code = status if status >= 0 else 128 - status
+    sys.exit(code)

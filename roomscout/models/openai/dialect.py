@@ -30,6 +30,7 @@ CONSEQUENCES = {
 """What a server does without what it refuses."""
 REFUSED = (400, 404, 405, 415, 422, 500, 501)
 """Statuses of requests that are refused for what they ask; llama.cpp and some routers say 500."""
+TEXT_PARTS = ("text", "output_text")  # types of parts of a message that are text
 MOST_TOKENS = 10**9  # higher token counts are errors of the server
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Where servers put the thoughts of models that reason; they are never read as a reply."""
@@ -130,7 +131,7 @@ PROBE_SCHEMA = {
 }  # fmt: skip
 
 
-def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> None:
+def require_schema(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> None:
     """Raise ServerError unless a reply follows a JSON schema that no model would follow unasked."""
     body = _check(endpoint, dialect, options) | {"response_format": response_format(PROBE_SCHEMA)}
     try:
@@ -178,7 +179,8 @@ def encoded_message(messages: Sequence[Message], index: int, system_role: bool =
 def chat_message(message: Message) -> bytes:
     """A message of a chat as JSON, the images before its text; servers refuse empty messages of the assistant."""
     empty = message.role == "assistant" and not message.text.strip()
-    text = json.dumps(EMPTY_REPLY if empty else message.text).encode()
+    said = EMPTY_REPLY if empty else message.text
+    text = json.dumps(said).encode()
     if not message.shots:
         return b'{"role": "%b", "content": %b}' % (message.role.encode(), text)
     images = b", ".join(
@@ -248,8 +250,8 @@ def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
 def text_of(content: object) -> str | None:
     """The text of a message's content, a string, a part or a list of parts; None if there is no text."""
     if isinstance(content, list | dict):
-        parts = [part for part in (content if isinstance(content, list) else [content]) if isinstance(part, dict)]
-        texts = [part.get("text") for part in parts if part.get("type") in ("text", "output_text")]
+        parts = content if isinstance(content, list) else [content]
+        texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") in TEXT_PARTS]
         return "".join(text for text in texts if isinstance(text, str)) if texts else None
     return content if isinstance(content, str) else None
 

@@ -133,7 +133,7 @@ class Endpoint:
         """A server's text for a message: one printable line, shortened, without the API key."""
         text = self.redacted(text)[: 100 * QUOTED]  # in this order: half a key would not be recognized
         line = " ".join(text.split())
-        line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+        line = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
         return line if len(line) <= QUOTED else line[: QUOTED - 3] + "..."
 
     def _failure(self, error: openai.OpenAIError) -> ServerError:

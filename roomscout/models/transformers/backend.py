@@ -71,8 +71,9 @@ class TransformersBackend:
         options = options or ModelOptions()
         require_model(model)
         require_processor(processor, model)
-        if given := [each for each in SET_BY_LOADING if getattr(options, each) != getattr(ModelOptions, each)]:
-            raise ModelError(f"{', '.join(given)} cannot be set for a loaded model: leave it out, or change the model")
+        fixed = [name for name in SET_BY_LOADING if getattr(options, name) != getattr(ModelOptions, name)]
+        if fixed:
+            raise ModelError(f"{', '.join(fixed)} cannot be set for a loaded model: leave it out, or change the model")
         if options.compile and model.config.get_text_config()._attn_implementation == "eager":
             raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
         self._loaded = (model, processor)

@@ -214,7 +214,7 @@ class ConversationEncoder:
 
     def _encode_messages(self, encoded: EncodedConversation, messages: Sequence[Message]) -> list[EncodedTurn]:
         """The next turns of `encoded`, one per view; `messages` ends with the next message that has views."""
-        known = len(encoded.messages)
+        first = len(encoded.messages)
         rendered = ""
         ids = list[int]()
         text = ""
@@ -222,7 +222,7 @@ class ConversationEncoder:
         if encoded.turns:
             rendered = encoded.turns[-1].rendered
             start = int(encoded.turns[-1].positions.max()) + 1
-        for end in range(known + 1, len(messages) + 1):  # with several questions if views are no longer shown
+        for end in range(first + 1, len(messages) + 1):  # with several questions if views are no longer shown
             if messages[end - 1].role == "user":
                 earlier = rendered
                 rendered = self.chat.render(messages[:end])
@@ -231,12 +231,12 @@ class ConversationEncoder:
                 if earlier:
                     ids += list(messages[end - 2].tokens) or self.reply_ids(messages[end - 2].text)
                     text = self.chat.text_after(earlier, rendered)
-        return self._turns(messages[known:], rendered, ids, text, start)
+        return self._turns(messages[first:], rendered, ids, text, start)
 
-    def _encode_all(self, messages: Sequence[Message], known: Sequence[EncodedTurn]) -> list[EncodedTurn]:
-        """The turns of all messages as the chat template renders them; the unchanged ones of `known` are kept."""
+    def _encode_all(self, messages: Sequence[Message], before: Sequence[EncodedTurn]) -> list[EncodedTurn]:
+        """The turns of all messages as the chat template renders them; the unchanged ones of `before` are kept."""
         rendered = self.chat.render(messages, whole=True)
-        return self._turns(messages, rendered, [], rendered, 0, known)
+        return self._turns(messages, rendered, [], rendered, 0, before)
 
     def _turns(
         self,
@@ -245,7 +245,7 @@ class ConversationEncoder:
         ids: list[int],
         text: str,
         start: int,
-        known: Sequence[EncodedTurn] = (),
+        earlier: Sequence[EncodedTurn] = (),
     ) -> list[EncodedTurn]:
         """One turn per view of `messages`, from position `start`: `ids`, then those of `text`."""
         if messages[-1].clip is not None:
@@ -255,12 +255,12 @@ class ConversationEncoder:
             end = places[-1] + 1
             frame = messages[-1].shots[0].image
             return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, EncodedImage(video), first, end)]
-        views = [shot.image for each in messages for shot in each.shots]
+        views = [shot.image for message in messages for shot in message.shots]
         turns = list[EncodedTurn]()
         if self.chat.by_processor:
             return [self._turn_of_processor(messages, rendered, ids, text, start, tuple(views))]
         added = self._tokenize(text)
-        for number, (view, before) in enumerate(zip_longest(views, known[: len(views)])):
+        for number, (view, before) in enumerate(zip_longest(views, earlier[: len(views)])):
             at = added.index(self._config.image_token_id)
             ids = ids + added[:at]
             added = added[at + 1 :]
@@ -360,7 +360,7 @@ class ConversationEncoder:
         """Inputs in the dtype of the weights; lossless, since the image encoder casts pixels to its own first."""
         if self._dtype is None:
             return inputs
-        return {name: each.to(self._dtype) if each.is_floating_point() else each for name, each in inputs.items()}
+        return {name: value.to(self._dtype) if value.is_floating_point() else value for name, value in inputs.items()}
 
     def _encode_image(self, pixels: np.ndarray) -> dict[str, torch.Tensor]:
         image = Image.fromarray(np.ascontiguousarray(pixels))

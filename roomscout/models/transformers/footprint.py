@@ -67,11 +67,11 @@ def footprint(
     config = _config_of(model)
     with torch.device("meta"):
         weightless = AutoModelForImageTextToText.from_config(config)
-    parameters = sum(each.numel() for each in weightless.parameters())
+    parameters = sum(weight.numel() for weight in weightless.parameters())
     family = checkpoint_family(model)
     text = config.get_text_config()
     require_tiles(family, tiles)
-    saved = sum(each.numel() for each in linear_weights(weightless).values()) if quantize else 0
+    saved = sum(weight.numel() for weight in linear_weights(weightless).values()) if quantize else 0
     return Footprint(
         device=str(where),
         dtype=str(number).removeprefix("torch."),

@@ -46,7 +46,8 @@ class CompiledGrammar:
     def __init__(
         self, grammar: str, tokenizer: "PreTrainedTokenizerBase", vocab_size: int, end_ids: Sequence[int]
     ) -> None:
-        self._library = xgrammar = require_xgrammar()
+        xgrammar = require_xgrammar()
+        self._library = xgrammar
         self._vocab_size = vocab_size
         info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=list(end_ids))
         self._compiled = xgrammar.GrammarCompiler(info).compile_grammar(grammar)

@@ -115,7 +115,8 @@ class CachedBatch:
         size = len(wanted)
         places = [row for row in range(size) if row not in wanted]
         for place, row in zip(places, [row for row in wanted if row >= size], strict=True):
-            order[place], order[row] = row, place
+            order[place] = row
+            order[row] = place
         with deferred_interrupts(), undone_on_failure(self._forget):
             for layer in self.cache.layers:
                 layer.reorder(order)
@@ -126,7 +127,8 @@ class CachedBatch:
 
     def _forget(self) -> None:
         for row in [*self.live, *(self.origin.live if self.origin else ())]:
-            row.ids, row.batch = [], None
+            row.ids = []
+            row.batch = None
 
     def truncate(self, row: CachedRow, length: int) -> None:
         """Keep only the first `length` tokens of a row."""
@@ -191,7 +193,7 @@ class KVStore:
         """A batch with one row per alternative, in order, over the buffers of the origins' batch, in which all columns
         that an alternative lacks are masked. Roll back what one call appends, and the origins are as before."""
         self._calls += 1
-        batch = self._batch_of([self._row(each.origin, whole=True) for each in alternatives if each.origin])
+        batch = self._batch_of([self._row(encoded.origin, whole=True) for encoded in alternatives if encoded.origin])
         mask = batch.mask.clone()
         rows = []
         for index, encoded in enumerate(alternatives):
@@ -205,7 +207,8 @@ class KVStore:
         prefix = self.reusable(encoded)
         row = self._rows.get((encoded.origin or encoded).key)
         copied = replace(encoded, key=next(self._fork_keys), origin=None)
-        fork = self._rows[copied.key] = CachedRow(copied, encoded.ids[:prefix], last_use=self._calls)
+        fork = CachedRow(copied, encoded.ids[:prefix], last_use=self._calls)
+        self._rows[copied.key] = fork
         if row is not None and prefix and (source := _source(row)) is not None:
             layers = [make(0) for make in self._makers]
             for index, layer in enumerate(layers):

@@ -181,7 +181,7 @@ def _require_complete(model: str) -> None:
         "image processor (processor_config.json)": ("*processor_config.json",),
         "weights (model.safetensors)": ("*.safetensors", "*.bin"),
     }
-    lacking = [name for name, patterns in needed.items() if not any(any(folder.glob(each)) for each in patterns)]
+    lacking = [name for name, patterns in needed.items() if not any(any(folder.glob(glob)) for glob in patterns)]
     if lacking:
         raise ModelError(f"{model} has no {' and no '.join(lacking)}: copy the files from the model it was made from")
     for path in filter(Path.is_file, sorted(folder.iterdir())):
@@ -220,10 +220,12 @@ def published_sampling(model: "str | PreTrainedModel") -> tuple[float, dict[str,
         settings = checkpoint_part(GenerationConfig, model)
     temperature = (1.0 if settings.temperature is None else settings.temperature) if settings.do_sample else 0.0
     named = {name: getattr(settings, name, None) for name in NO_EFFECT}
-    found = {name: value for name, value in named.items() if value not in (None, NO_EFFECT[name])}
-    found = {name: value for name, value in found.items() if value > 0 or name not in ("top_k", "top_p")}  # off in vLLM
-    getLogger(__name__).info("Sampling as published: %s", {"temperature": temperature, **found})
-    return temperature, found
+    sampling = {name: value for name, value in named.items() if value not in (None, NO_EFFECT[name])}
+    for name in ("top_k", "top_p"):
+        if sampling.get(name, 1) <= 0:  # off in vLLM
+            del sampling[name]
+    getLogger(__name__).info("Sampling as published: %s", {"temperature": temperature, **sampling})
+    return temperature, sampling
 
 
 def require_model(model: Any) -> None:

@@ -36,8 +36,10 @@ class PackedLinears:
         for module in model.modules():
             if type(module) is torch.nn.Linear and module.weight.numel() >= _LEAST_NUMBERS:
                 weight = module.weight.detach()
-                if (copy := _packed_of.get(weight.data_ptr())) is None:
-                    copy = _packed_of[weight.data_ptr()] = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+                copy = _packed_of.get(weight.data_ptr())
+                if copy is None:
+                    copy = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+                    _packed_of[weight.data_ptr()] = copy
                 self._copies.append(copy)
                 self._forwards.append((module, partial(packed_linear, weight=weight, bias=module.bias)))
 

@@ -175,8 +175,8 @@ class ModelRunner:
                 ended(left[place], row)
 
             undone = [batch[index] for index in left]
-            known = [reused[index] for index in left]
-            prefill_s, decode_s = self._generate(undone, known, reply_format, started, tell)
+            reused_before = [reused[index] for index in left]
+            prefill_s, decode_s = self._generate(undone, reused_before, reply_format, started, tell)
             return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
 
         with inference_state(self._model, self._settings, grouped=not self._encoder.chat.by_processor):
@@ -409,7 +409,8 @@ class ModelRunner:
         device = self._model.device
         positions = prefill.positions
         if self._encoder.chat.whole:
-            return {name: each.to(device) for name, each in self._encoder.whole_inputs(prefill.turns).items()}
+            whole = self._encoder.whole_inputs(prefill.turns)
+            return {name: tensor.to(device) for name, tensor in whole.items()}
         inputs = {
             "attention_mask": torch.cat([cached.mask, prefill.mask], dim=1).long().to(device),
             "position_ids": (positions if len(positions) > 1 else positions[0]).to(device),
@@ -418,7 +419,7 @@ class ModelRunner:
             inputs[self._cache_argument] = cached.cache
         if prefill.turns:
             images = [self._encoder.image_inputs(turn) for turn in prefill.turns]
-            inputs |= {name: _on(device, _joined([each[name] for each in images])) for name in images[0]}
+            inputs |= {name: _on(device, _joined([image[name] for image in images])) for name in images[0]}
         return inputs
 
     def _record(
@@ -462,11 +463,11 @@ def _on(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
 
 def _joined(images: Sequence[torch.Tensor]) -> torch.Tensor:
     """The inputs of several images one after the other, with zeros behind those that are smaller."""
-    shape = [max(sizes) for sizes in zip(*(each.shape[1:] for each in images), strict=True)]
+    shape = [max(sizes) for sizes in zip(*(image.shape[1:] for image in images), strict=True)]
     padded = []
-    for each in images:
-        missing = [most - size for size, most in zip(each.shape[1:], shape, strict=True)]
-        padded.append(pad(each, [side for behind in reversed(missing) for side in (0, behind)]))
+    for image in images:
+        missing = [most - size for size, most in zip(image.shape[1:], shape, strict=True)]
+        padded.append(pad(image, [side for behind in reversed(missing) for side in (0, behind)]))
     return torch.cat(padded)
 
 

@@ -73,9 +73,9 @@ def hub_revision(checkpoint: str) -> str | None:
             return None
         from huggingface_hub import try_to_load_from_cache
 
-        found = try_to_load_from_cache(model, "config.json", revision=revision)
-        if not isinstance(found, str):
+        config = try_to_load_from_cache(model, "config.json", revision=revision)
+        if not isinstance(config, str):
             return None
-        folder = Path(found).parent
+        folder = Path(config).parent
     folder = folder.resolve()
     return folder.name if folder.parent.name == "snapshots" else None

