@@ -8,14 +8,12 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from roomscout.base.errors import Refusal
 from roomscout.models.conversation import Conversation, Message
 
-EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
-"""The small Qwen3-VL in this repository, trained on procedural rooms."""
+EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"  # a small Qwen3-VL, trained on procedural rooms
 PROMPTS_FILE = "prompts.yaml"  # in a checkpoint folder, has the prompts that its model was trained on
 EMBEDDED = "embedded"  # the model name of the explorer
 CONCURRENCY = 32  # default number of questions in flight with an engine that batches requests itself
+# With 20 % of requests failing, 6 were enough for 512 of 512. Backoff grows from 0.5 s to at most 8 s, 40 s in all.
 RETRIES = 8
-"""With 20 % of requests failing, 6 retries were enough for 512 of 512. Backoff grows from 0.5 s to at most 8 s, 40 s in
-all, unless the server names a delay."""
 MEMORY_FRACTION = 0.9
 KV_SHARE = 0.5  # of the memory left after loading the weights, for the KV cache; the rest is for activations
 UNRECORDED = {"recorded": "never"}  # metadata of a field that is left out of the JSON of a run folder
@@ -36,8 +34,7 @@ class ReplyFormat:
 
     `grammar` is in xgrammar's GBNF notation, and `schema` is the JSON schema for engines without grammars. In every
     engine, a reply ends at the model's end token, at the end of its grammar, or at the token limit: engines do not read
-    its text.
-    """
+    its text."""
 
     grammar: str | None = None
     schema: dict[str, Any] | None = None
@@ -57,7 +54,9 @@ class Reply:
     seconds: float = 0.0  # wall time of the whole batch's call
     preprocess_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those of texts and images
     prefill_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those up to the first token
-    decode_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those from there on
+    decode_seconds: float = field(default=0.0, metadata=UNRECORDED)
+    """Those from there on. In a lockstep engine, this row's share of them, times the rows of the call: divided by
+    those, the shares add up."""
     images_encoded: int = 0  # this conversation's images that went through the image encoder in this call
     retries: int = field(default=0, metadata=UNLESS_EMPTY)  # the failed requests to a server before this reply
     dropped: tuple[str, ...] = field(default=(), metadata=UNLESS_EMPTY)
@@ -125,8 +124,7 @@ class Backend(Protocol):
     batches requests itself (True) is fastest with a call for each question, all at once.
 
     Backends are thread-safe, because several runs may share one: a lockstep engine takes one call after the other.
-    Caches are keyed by `Conversation.key`, since conversations of different runs may have the same id.
-    """
+    Caches are keyed by `Conversation.key`, since conversations of different runs may have the same id."""
 
     name: str
     concurrent: bool

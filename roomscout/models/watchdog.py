@@ -4,8 +4,7 @@
 
 Standard input is a pipe that ends when the parent closes it or dies, even by SIGKILL. The watchdog also watches the
 parent's process id, because children that the parent forked may keep the pipe open. It leads its own session, so Ctrl-C
-in a terminal does not reach the server. Exits with the server's status. Uses only the standard library.
-"""
+in a terminal does not reach the server. Exits with the server's status. Uses only the standard library."""
 
 import ctypes
 import os

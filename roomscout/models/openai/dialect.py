@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from roomscout.base.text import counted
 from roomscout.models import ModelOptions, Reply
 from roomscout.models.conversation import Message
 from roomscout.models.openai.endpoint import Answer, Endpoint, ServerError
@@ -28,12 +29,10 @@ CONSEQUENCES = {
     "seed": "refuses seeds: replies differ from run to run",
 }
 """What a server does without what it refuses."""
-REFUSED = (400, 404, 405, 415, 422, 500, 501)
-"""Statuses of requests that are refused for what they ask; llama.cpp and some routers say 500."""
+REFUSED = (400, 404, 405, 415, 422, 500, 501)  # for what a request asks; llama.cpp and some routers say 500
 TEXT_PARTS = ("text", "output_text")  # types of parts of a message that are text
 MOST_TOKENS = 10**9  # higher token counts are errors of the server
-REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""Where servers put the thoughts of models that reason; they are never read as a reply."""
+REASONING_FIELDS = ("reasoning_content", "reasoning")  # hold the thoughts of models that reason, never a reply
 
 
 @dataclass(frozen=True)
@@ -94,13 +93,10 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
             elif error.status == 404:  # the URL or the name of the model, as the error says
                 raise
             else:
+                images = counted(endpoint.options.images, "image")
                 said = endpoint.quoted(said_in(error.text))
-                raise endpoint.error(
-                    f"refuses a conversation with {endpoint.options.images} images ({error.status}: {said}): serve a "
-                    f"vision-language model as {endpoint.model}, with as many images (vLLM: --limit-mm-per-prompt)",
-                    error.status,
-                    text=error.text,
-                ) from None
+                why = f"refuses a conversation with {images}, as many as a question may have ({error.status}: {said})"
+                raise endpoint.error(why, error.status, text=error.text) from None
     choice = choice_of(answer, endpoint)
     if finish_of(choice) != "length":  # the short limit may end within the thought of a model that reasons
         require_reply(object_at(choice, "message"), endpoint)
@@ -117,7 +113,6 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
 
 
 def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> bool:
-    """Whether a server takes the check in this form."""
     try:
         endpoint.post("/chat/completions", _check(endpoint, dialect, options), retries=0)
     except ServerError:

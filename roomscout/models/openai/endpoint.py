@@ -23,8 +23,7 @@ CONNECT_S = 5.0
 LARGEST_RESPONSE = 16 << 20  # bytes of a response, decompressed. A chat completion of 10,000 tokens has about 50 kB
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # hosts that no proxy can reach
 QUOTED = 300  # characters of a server's text that an error message quotes
-SHORTEST_SECRET = 8
-"""Shorter keys are dummies for servers that need none ("none", "EMPTY"), and would be found in ordinary words."""
+SHORTEST_SECRET = 8  # shorter keys are dummies such as "none" or "EMPTY", which would be found in ordinary words
 ABSENT = (502, 503, 504)  # statuses with which a gateway says that there is no server behind it
 ADVICE = {
     **dict.fromkeys((301, 302, 303, 307, 308), "give the URL of the API itself"),
@@ -98,9 +97,8 @@ class Endpoint:
             "follow_redirects": False,  # most redirects turn a POST into a GET
         }
         try:
-            response = self._client.post(
-                path + self._parameters, content=content, cast_to=httpx2.Response, options=options
-            )
+            url = path + self._parameters
+            response = self._client.post(url, content=content, cast_to=httpx2.Response, options=options)
         except openai.OpenAIError as error:
             failure = self._failure(error)
         else:
@@ -137,7 +135,6 @@ class Endpoint:
         return line if len(line) <= QUOTED else line[: QUOTED - 3] + "..."
 
     def _failure(self, error: openai.OpenAIError) -> ServerError:
-        """The error for a request that failed, by its HTTP status or what the client raised."""
         if not isinstance(error, (openai.APIStatusError, openai.APIConnectionError)):
             return self.error(str(error), 200)
         attempts = _retries(error.request) + 1

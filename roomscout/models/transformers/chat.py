@@ -73,7 +73,6 @@ class ChatEncoding:
             raise ModelError(f"the checkpoint's chat template does not take this conversation ({error})") from error
 
     def _as_dict(self, message: Message, whole: bool) -> dict[str, Any]:
-        """A message as chat templates read it."""
         written: dict[str, Any] = {"role": message.role}
         if message.role != "assistant":
             text = escaped(message.text, self.added_tokens)

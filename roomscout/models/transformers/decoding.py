@@ -1,7 +1,6 @@
 """Logits processors and stopping criteria that treat each row independently of its batch.
 
-Those with something of each row have `keep(rows)`: the call goes on with these of its rows, in this order.
-"""
+Those with something of each row have `keep(rows)`: the call goes on with these of its rows, in this order."""
 
 import hashlib
 import time
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
-from transformers.generation import logits_process
+from transformers.generation import logits_process as theirs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -140,7 +139,7 @@ class Penalties(LogitsProcessor):
         # Ids count once, so that shorter rows are padded with one of their own.
         self._known = torch.tensor([ids + ids[-1:] * (most - len(ids)) for ids in rows], device=device)
         repetition = float(settings.get("repetition_penalty", 1.0))
-        self._repetition = logits_process.RepetitionPenaltyLogitsProcessor(repetition)
+        self._repetition = theirs.RepetitionPenaltyLogitsProcessor(repetition)
         self._presence = settings.get("presence_penalty", 0.0)
         self._frequency = settings.get("frequency_penalty", 0.0)
         self._prompt_columns: int | None = None
@@ -159,13 +158,6 @@ class Penalties(LogitsProcessor):
         self._known = self._known[rows]
 
 
-_TRUNCATIONS = {
-    "top_k": logits_process.TopKLogitsWarper,
-    "top_p": logits_process.TopPLogitsWarper,
-    "min_p": logits_process.MinPLogitsWarper,
-}  # what excludes improbable tokens, in the order of transformers
-
-
 class RowSampling(LogitsProcessor):
     """Makes greedy decoding sample at a temperature, with a separate random stream per row. The arg max of
     log-probabilities plus Gumbel noise is a sample from the distribution (the Gumbel-max trick). A row's noise depends
@@ -176,7 +168,9 @@ class RowSampling(LogitsProcessor):
         self, temperature: float, streams: Sequence[str], device: torch.device, settings: Mapping[str, float]
     ) -> None:
         self._temperature = temperature
-        truncations = (kind(settings[name]) for name, kind in _TRUNCATIONS.items() if name in settings)
+        # What excludes improbable tokens, in the order of transformers.
+        kinds = {"top_k": theirs.TopKLogitsWarper, "top_p": theirs.TopPLogitsWarper, "min_p": theirs.MinPLogitsWarper}
+        truncations = (kind(settings[name]) for name, kind in kinds.items() if name in settings)
         self._truncation = LogitsProcessorList(truncations)
         self._generators = [torch.Generator(device).manual_seed(seed_of(name)) for name in streams]
 

@@ -112,9 +112,8 @@ class ConversationEncoder:
 
     Pixels are stored as `dtype`, usually that of the weights; None keeps the processor's. Those of views are made on
     `device`, by default the CPU, and stay there. `prepare(image, patch size)` is called for families that use
-    qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises
-    ModelError for several tiles if the family has none.
-    """
+    qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises ModelError for several tiles if the
+    family has none."""
 
     keeps_pixels = True  # whether images are encoded for a model in this process
 

@@ -18,8 +18,8 @@ from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+# Bytes of a quantized weight: NF4 has a float32 scale for each 64 of them.
 _STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
-"""Bytes of a quantized weight: NF4 has a float32 scale for each 64 of them."""
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,12 @@ from transformers import Cache
 
 from roomscout.base.interrupts import deferred_interrupts, undone_on_failure
 from roomscout.models.transformers.encoding import EncodedConversation
-from roomscout.models.transformers.layers import (
-    SPARE_COLUMNS,
-    GrowingLayer,
-    IndexedLayer,
-    KeptLayer,
-    RowSource,
-    StateLayer,
-)
+from roomscout.models.transformers.layers import SPARE, GrowingLayer, IndexedLayer, KeptLayer, RowSource, StateLayer
 
 log = logging.getLogger(__name__)
 
 WINDOW = 64  # compiled and captured steps attend to a multiple of this many columns
-# Rows are repacked if their batch is wider than this factor times the longest row, plus SPARE_COLUMNS.
+# Rows are repacked if their batch is wider than this factor times the longest row, plus SPARE.
 _MAX_WIDTH_RATIO = 1.25
 
 
@@ -139,7 +132,7 @@ class CachedBatch:
     def fits(self, rows: Sequence[CachedRow]) -> bool:
         """Whether a call for these rows can use this batch without copying: the same rows, few unused columns."""
         longest = max(len(row.ids) for row in rows)
-        return self.rows == list(rows) and self.mask.shape[1] <= _MAX_WIDTH_RATIO * longest + SPARE_COLUMNS
+        return self.rows == list(rows) and self.mask.shape[1] <= _MAX_WIDTH_RATIO * longest + SPARE
 
 
 class KVStore:

@@ -14,14 +14,12 @@ if TYPE_CHECKING:
 
 # Without a planned length, a growing buffer gets this many spare columns or a quarter of its size, whichever is more:
 # it is then copied only every other turn.
-SPARE_COLUMNS = 64
+SPARE = 64
 
 STATES = {"linear_attention", "conv"}  # the types of layers that keep a state
-INDEXED = ("qwen4_exp", "qwen4_exp_text")
-"""The language models whose indexed layers were found to reply the same when their cache is reused."""
+INDEXED = ("qwen4_exp", "qwen4_exp_text")  # models whose indexed layers reply the same when their cache is reused
 KeptLayer: TypeAlias = "GrowingLayer | StateLayer"  # one layer's cache for the rows of a batch
-RowSource = tuple["KeptLayer", int, torch.Tensor]
-"""A layer of a batch, the index of a row in it, and the columns with that row's tokens, on the device."""
+RowSource = tuple["KeptLayer", int, torch.Tensor]  # a batch's layer, a row's index in it, and its tokens' columns
 
 
 class GrowingLayer(DynamicLayer):
@@ -104,11 +102,11 @@ class GrowingLayer(DynamicLayer):
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def _grow(self, columns: int) -> None:
-        """Reallocate buffers shorter than `columns`, keys before values so that one alone is held twice; the rest is zero."""
+        """Reallocate buffers shorter than `columns`, keys before values so that only one is held twice."""
         used = self.get_seq_length()
         for kind, buffer in enumerate(self._buffers):
             if buffer.shape[2] < columns:
-                capacity = self._planned if columns <= self._planned else columns + max(SPARE_COLUMNS, columns // 4)
+                capacity = self._planned if columns <= self._planned else columns + max(SPARE, columns // 4)
                 rows, heads, _, size = buffer.shape
                 self._buffers[kind] = buffer.new_zeros(rows, heads, capacity, size)
                 self._buffers[kind][:, :, :used] = buffer[:, :, :used]

@@ -1,30 +1,16 @@
 """Loads checkpoints from the hub or a folder, and checks loaded models; every failure is a one-sentence ModelError."""
 
-import json
 from importlib import import_module
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from huggingface_hub import errors as hub
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from safetensors import SafetensorError
-from transformers import (
-    AutoConfig,
-    AutoModelForImageTextToText,
-    AutoProcessor,
-    BitsAndBytesConfig,
-    GenerationConfig,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig, GenerationConfig
+from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import logging
 
 from roomscout.base.files import LFS_POINTER
@@ -35,9 +21,10 @@ from roomscout.models.transformers.source import existing_source, id_and_revisio
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
-_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError)
-# The error of huggingface_hub's HTTP client without a response: of httpx before version 2, of httpx2 since.
-_TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__module__.partition(".")[0]).TransportError
+_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError)
+# huggingface_hub's HTTP client, httpx before version 2, httpx2 since, and its error without a response.
+_client = import_module(hub.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
+_TransportError: type[Exception] = _client.TransportError
 
 NO_EFFECT = {"top_p": 1, "top_k": 0, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1}
 """Parameters of sampling, with the value of each that changes nothing."""
@@ -149,11 +136,11 @@ def _failure(model: str, error: BaseException) -> ModelError:
         causes.append(cause)
     for kinds, sentence, setting in (
         (torch.OutOfMemoryError, "does not fit on the device: use a smaller checkpoint or the CPU", "device"),
-        (GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`", None),
-        (RevisionNotFoundError, "does not exist on huggingface.co: check the revision", "revision"),
-        (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check its name", "model"),
+        (hub.GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`", None),
+        (hub.RevisionNotFoundError, "does not exist on huggingface.co: check the revision", "revision"),
+        (hub.RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check its name", "model"),
         (
-            (OfflineModeIsEnabled, LocalEntryNotFoundError, _TransportError),
+            (hub.OfflineModeIsEnabled, hub.LocalEntryNotFoundError, _TransportError),
             "is not on this machine, and huggingface.co cannot be reached: download it while online, or name a "
             "checkpoint folder or embedded",
             "model",

@@ -1,7 +1,6 @@
 """Copies of the weights of linear layers in the layout that oneDNN multiplies fastest with, for a CPU.
 
-TorchInductor's `freezing` makes such copies too, but then its programs are not found again on disk.
-"""
+TorchInductor's `freezing` makes such copies too, but then its programs are not found again on disk."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,8 +10,7 @@ from weakref import WeakValueDictionary
 import torch
 
 _LEAST_NUMBERS = 2**17  # smaller weights are multiplied faster as they are: oneDNN takes some 20 us to begin
-_packed_of: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()
-"""The copies, by the addresses of the weights."""
+_packed_of: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()  # the copies, by the weights' addresses
 
 
 @torch.library.custom_op("roomscout::packed_linear", mutates_args=())

@@ -12,19 +12,10 @@ from torch.nn.functional import pad
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from roomscout.base.interrupts import undone_on_failure
-from roomscout.models import ModelError, OutOfMemory, ReplyFormat
+from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
 from roomscout.models.conversation import why_too_long
+from roomscout.models.transformers import decoding
 from roomscout.models.transformers.attention import inference_state
-from roomscout.models.transformers.decoding import (
-    Penalties,
-    RecordedLogprobs,
-    ReplyStop,
-    RowReply,
-    RowSampling,
-    SuppressTokens,
-    keep_rows,
-    never_generated,
-)
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from roomscout.models.transformers.grammar import CompiledGrammar
@@ -60,30 +51,15 @@ class GenerationOptions:
 
 
 @dataclass(frozen=True)
-class GeneratedRow:
-    """What was generated for one conversation of a call, and its cost."""
-
-    tokens: tuple[int, ...]  # generated ids without the end token
-    finished: bool  # the model ended the reply: it was not cut by the limit
-    prompt: int  # how many ids the conversation has
-    reused: int  # how many of those were cached
-    images: int  # how many were encoded in this call
-    logprobs: tuple[float, ...]  # those of `tokens`, or none
-    seconds: float  # from the start of the call to the row's end
-    prefill_s: float  # from the start of the call to the first tokens
-    decode_s: float  # the row's share of the time since, times the rows of the call: divided by those, shares add up
-
-
-@dataclass(frozen=True)
 class GeneratedBatch:
-    """The rows of one call, in order, and its wall time before and after the first generated token."""
+    """The replies of one call, in order and without their texts, and its wall time before and after the first token."""
 
-    rows: list[GeneratedRow]
+    rows: list[Reply]
     prefill_s: float
     decode_s: float
 
 
-Ended = Callable[[int, GeneratedRow], None]  # called with a row of a call, and its index, when it has ended
+Ended = Callable[[int, Reply], None]  # called with a reply, without its text, and its index in the call
 
 
 @dataclass(frozen=True)
@@ -132,7 +108,8 @@ class ModelRunner:
         self._pad_id = self._end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         # Only these of the model's own settings apply, so that greedy decoding is greedy.
         self._settings = GenerationConfig(eos_token_id=self._end_ids, pad_token_id=self._pad_id, do_sample=False)
-        self._suppress = SuppressTokens(never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
+        forbidden = decoding.never_generated(tokenizer, self._end_ids, text.vocab_size)
+        self._suppress = decoding.SuppressTokens(forbidden, model.device)
         self._loop = DecodingLoop.of(model, options.steps, options.frozen)
         # Compiled steps have a program for several rows, and another one for a single row is not worth it.
         self._least_rows = 2 if "compiled" in options.steps else 1
@@ -164,13 +141,13 @@ class ModelRunner:
         started = time.perf_counter()
         reused = self._reusable(batch)
         result = None
-        rows: dict[int, GeneratedRow] = {}
+        rows: dict[int, Reply] = {}
 
         def attempt() -> GeneratedBatch:
             """Generate the rows that have not ended."""
             left = [index for index in order if index not in rows]
 
-            def tell(place: int, row: GeneratedRow) -> None:
+            def tell(place: int, row: Reply) -> None:
                 rows[left[place]] = row
                 ended(left[place], row)
 
@@ -243,30 +220,30 @@ class ModelRunner:
         prefill = self._lay_out_prefill(working, cached)
         width = cached.mask.shape[1] + prefill.ids.shape[1]
         processors = self._logits_processors(batch, reply_format.grammar)
-        logprobs = RecordedLogprobs(processors) if options.logprobs else None
+        logprobs = decoding.RecordedLogprobs(processors) if options.logprobs else None
         processors = LogitsProcessorList([logprobs]) if logprobs else processors
         most_live = self._most_live if self._holds_cache and cached.moves else lambda rows: 0
 
         def tell(row: int) -> None:
             """Pass on a row that has ended."""
-            reply = stop.replies[row]
+            made = stop.replies[row]
             first = stop.first_token_at or 0.0
-            ended(
-                row,
-                GeneratedRow(
-                    tokens=tuple(reply.tokens),
-                    finished=reply.finished,
-                    prompt=len(batch[row].ids),
-                    reused=reused[row],
-                    images=images[row],
-                    logprobs=tuple(logprobs.of_row(row)[: len(reply.tokens)]) if logprobs else (),
-                    seconds=reply.ended_at - started,
-                    prefill_s=first - started,
-                    decode_s=reply.decode_s * len(batch),
-                ),
+            reply = Reply(
+                "",
+                tokens=tuple(made.tokens),
+                prompt_tokens=len(batch[row].ids),
+                reused_tokens=reused[row],
+                generated_tokens=len(made.tokens),
+                finish_reason="stop" if made.finished else "length",
+                seconds=made.ended_at - started,
+                prefill_seconds=first - started,
+                decode_seconds=made.decode_s * len(batch),
+                images_encoded=images[row],
+                logprobs=tuple(logprobs.of_row(row)[: len(made.tokens)]) if logprobs else (),
             )
+            ended(row, reply)
 
-        stop = ReplyStop(self._end_ids, width, len(batch), options.max_new_tokens, tell, most_live)
+        stop = decoding.ReplyStop(self._end_ids, width, len(batch), options.max_new_tokens, tell, most_live)
         columns = self._decode(cached, prefill, stop, processors)
         if shared or self._keeps_states:
             cached.roll_back()
@@ -278,7 +255,9 @@ class ModelRunner:
         assert stop.first_token_at is not None
         return stop.first_token_at - started, time.perf_counter() - stop.first_token_at
 
-    def _decode(self, cached: CachedBatch, prefill: _Prefill, stop: ReplyStop, processors: LogitsProcessorList) -> int:
+    def _decode(
+        self, cached: CachedBatch, prefill: _Prefill, stop: decoding.ReplyStop, processors: LogitsProcessorList
+    ) -> int:
         """Prefill and decode until all rows have ended; returns the number of generated columns. Rows that have ended
         leave the call, which goes on with the others."""
         options = self._options
@@ -305,7 +284,7 @@ class ModelRunner:
                 order = cached.narrow(max(self._least_rows, len(stop.live)), stop.live)
                 ids = ids[order].to(self._model.device)
                 inputs = self._going_on(inputs, order, ids.shape[1] - width - generated)
-                keep_rows([stop, *processors], order)
+                decoding.keep_rows([stop, *processors], order)
 
     def _most_live(self, rows: int) -> int:
         """Of so many rows, how many may still reply when the call goes on with them alone; 0 if it does not. Another
@@ -427,7 +406,7 @@ class ModelRunner:
         batch: Sequence[EncodedConversation],
         cached: CachedBatch,
         prefill_mask: torch.Tensor,
-        replies: Sequence[RowReply],
+        replies: Sequence[decoding.RowReply],
         decoded: int,
     ) -> None:
         """Record prompts and replies as cached, but newest tokens that no forward pass has seen; `prefill_mask` (rows,
@@ -444,15 +423,17 @@ class ModelRunner:
         options = self._options
         processors = LogitsProcessorList([self._suppress])
         if options.forced:
-            processors.append(SuppressTokens(self._end_ids, self._model.device))
+            processors.append(decoding.SuppressTokens(self._end_ids, self._model.device))
         if grammar is not None:
             processors.append(self._grammars[grammar].processor(len(batch)))
         if any(name.endswith("penalty") for name in options.generation):
             prompts = [[id for id in encoded.ids if id < self._vocab_size] for encoded in batch]
-            processors.append(Penalties(prompts, options.generation, self._model.device))
+            processors.append(decoding.Penalties(prompts, options.generation, self._model.device))
         if options.temperature:
             streams = [f"{options.seed} {encoded.id} {encoded.views}" for encoded in batch]
-            processors.append(RowSampling(options.temperature, streams, self._model.device, options.generation))
+            processors.append(
+                decoding.RowSampling(options.temperature, streams, self._model.device, options.generation)
+            )
         return processors
 
 

@@ -36,12 +36,9 @@ STEPS_PER_READ = 4
 # Each model needs two programs; PyTorch's default limit fails for the fifth model in a process.
 _RECOMPILE_LIMIT = 128
 
-Buffers = list[tuple[torch.Tensor, torch.Tensor]]
-"""Keys and values of each layer, (rows, heads, capacity, head size) each."""
-Step = Callable[[], torch.Tensor]
-"""One decoding step on static tensors; returns logits (rows, vocabulary) or tokens (rows, 1)."""
-Capture = Callable[[Step], Step]
-"""Captures a step's kernels without running them; the result replays them on the same tensors."""
+Buffers = list[tuple[torch.Tensor, torch.Tensor]]  # each layer's keys and values (rows, heads, capacity, head size)
+Step = Callable[[], torch.Tensor]  # a step on static tensors; returns logits (rows, vocabulary) or tokens (rows, 1)
+Capture = Callable[[Step], Step]  # captures a step's kernels unrun; the result replays them on the same tensors
 
 
 @cache
@@ -90,8 +87,7 @@ class DecodingLoop:
 
     `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers,
     seconds where PyTorch finds them on disk. With `frozen`, on a CPU in float32, they use `PackedLinears`. With
-    `capture`, a window's first step runs normally and the others replay a graph.
-    """
+    `capture`, a window's first step runs normally and the others replay a graph."""
 
     def __init__(self, model: "PreTrainedModel", compiled: bool, capture: Capture | None, frozen: bool = True) -> None:
         self._language = model.get_submodule(LANGUAGE_MODEL)

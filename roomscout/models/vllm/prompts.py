@@ -16,8 +16,7 @@ from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
 if TYPE_CHECKING:
     import torch
 
-COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)
-"""Families whose replies through vLLM were found equal to those of transformers."""
+COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)  # families whose replies through vLLM equal those of transformers
 
 
 def processor_settings(family: Family, tiles_per_view: int) -> dict[str, Any]:

@@ -38,8 +38,7 @@ PROGRESS_S = 10.0
 LINE_SHOWN = 100  # characters of a line of its log that tells its progress
 POLL_S = 0.5
 LAST_LINES = 40  # lines of the server's log that an error message quotes
-CPU_BLOCK_TOKENS = 32
-"""Prefixes are cached in whole blocks. CPU builds need a multiple of 32; their default, 128, can exceed a turn."""
+CPU_BLOCK_TOKENS = 32  # of cached prefixes; CPU builds need a multiple of 32, and their 128 can exceed a turn
 INSTALL = "sh scripts/install_vllm.sh"
 PROBE = """
 import importlib.metadata as m, importlib.util, json
@@ -114,7 +113,6 @@ class ServerProcess:
         return True
 
     def _collect(self) -> None:
-        """Log the server's output, and keep its last lines for error messages."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip())
@@ -212,12 +210,6 @@ class VllmServer:
 
     def _start(self, number: int) -> ServerProcess:
         """Start a server and wait until it accepts requests; raises ModelError."""
-        server = self._launch(number)
-        with undone_on_failure(server.stop):
-            self._wait_until_ready(server)
-        return server
-
-    def _launch(self, number: int) -> ServerProcess:
         key = secrets.token_urlsafe(32)
         port = free_port()
         command = server_command(self._model, self._options, self._vllm, self.build, port)
@@ -236,7 +228,10 @@ class VllmServer:
             env=server_environment(key, self._model, first_gpu(self._options.device), self._vllm.tensor_parallel_size),
             start_new_session=True,
         )
-        return ServerProcess(number, port, key, process)
+        server = ServerProcess(number, port, key, process)
+        with undone_on_failure(server.stop):
+            self._wait_until_ready(server)
+        return server
 
     def _wait_until_ready(self, server: ServerProcess) -> None:
         """Wait for a server to load, and log its progress; raises ModelError if it exits or takes too long."""

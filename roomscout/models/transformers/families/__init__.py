@@ -2,7 +2,6 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from roomscout.models import ModelError
@@ -13,13 +12,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 
-def _records() -> Iterator[Family]:
-    for module in pkgutil.iter_modules(__path__):
-        contents = vars(importlib.import_module(f"{__name__}.{module.name}"))
-        yield from (value for value in contents.values() if isinstance(value, Family))
-
-
-FAMILIES = tuple({family.name: family for family in _records()}.values())  # all supported families
+_MODULES = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+_RECORDS = [value for module in _MODULES for value in vars(module).values() if isinstance(value, Family)]
+FAMILIES = tuple({family.name: family for family in _RECORDS}.values())  # all supported families
 
 
 def family_of(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = None) -> Family:

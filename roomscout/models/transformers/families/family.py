@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 ImageInputs = Mapping[str, "torch.Tensor"]  # a processor's output for one image, by the names of the model's inputs
-
-
-LANGUAGE_MODEL, HEAD, TEXT_CONFIG = "model.language_model", "lm_head", "text_config"
-"""The language model, the layer that computes logits, and the language model's part of the configuration, in all
-families."""
+# In all families:
+LANGUAGE_MODEL = "model.language_model"
+HEAD = "lm_head"  # the layer that computes logits
+TEXT_CONFIG = "text_config"  # the language model's part of the configuration
 PRESERVE_THOUGHTS = {"preserve_thinking": True}
 """The option with which chat templates that have it leave thoughts in earlier replies, so that turns are appended."""
 EncodedVideo = tuple[list[int], "torch.Tensor", dict[str, "torch.Tensor"]]
@@ -96,7 +95,7 @@ class Squares:
         return min(fitting, key=lambda size: abs(size[0] - width_wanted) + abs(size[1] - height_wanted), default=None)
 
 
-def _not_of_this_family(*args: object) -> Any:
+def _missing(*args: object) -> Any:
     raise NotImplementedError("a family has these functions, unless its checkpoint's processor encodes")
 
 
@@ -105,21 +104,18 @@ class Family:
     """A model family. `config` arguments are a checkpoint's configuration.
 
     Rows of a batch are left-padded. Image inputs are concatenated over all images of the batch, so rows may have
-    different numbers of images and tiles.
-    """
+    different numbers of images and tiles."""
 
     name: str  # as messages call it
     example: str  # the hub id of a checkpoint
     model_types: tuple[str, ...]  # those of its checkpoints' configurations
     views: Views  # the accepted sizes
-    process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], dict[str, torch.Tensor]]" = (
-        _not_of_this_family
-    )
+    process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], dict[str, torch.Tensor]]" = _missing
     """`process(processor, image, tiles, device)`: the model's inputs for one image in at most `tiles` tiles, made on
     this device."""
-    placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _not_of_this_family
+    placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _missing
     """`placeholders(processor, config, inputs)`: the ids in place of the template's single `config.image_token_id`."""
-    positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _not_of_this_family
+    positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _missing
     """`positions(config, ids, inputs)`: the positions (axes, len(ids)) of ids with one image, starting at 0: 3 axes
     (time, height, width) for M-RoPE, 1 for ordinary positions."""
     by_processor: bool = False  # the checkpoint's own processor encodes in place of these functions: see `last_resort`
