@@ -30,14 +30,11 @@ class OutOfMemory(ModelError):
 
 @dataclass(frozen=True)
 class ReplyFormat:
-    """What constrains replies; nothing by default.
+    """What constrains replies; nothing by default. In each engine, a reply ends at the model's end token, at the end of
+    its grammar, or at the token limit: engines do not read its text."""
 
-    `grammar` is in xgrammar's GBNF notation, and `schema` is the JSON schema for engines without grammars. In every
-    engine, a reply ends at the model's end token, at the end of its grammar, or at the token limit: engines do not read
-    its text."""
-
-    grammar: str | None = None
-    schema: dict[str, Any] | None = None
+    grammar: str | None = None  # in xgrammar's GBNF notation
+    schema: dict[str, Any] | None = None  # a JSON schema, for engines without grammars
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ def require_adapter(adapter: Path, model: str) -> str | None:
     try:
         base: str | None = json_in((adapter / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (FileNotFoundError, NotADirectoryError):
-        why = f"{adapter} has no {ADAPTER_FILE}: name a folder that PEFT saved"
-        raise ModelError(why, setting="adapter") from None
+        raise ModelError(f"{adapter} has no {ADAPTER_FILE}: name a folder that PEFT saved", setting="adapter") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{adapter / ADAPTER_FILE} cannot be read ({error}): save the adapter again") from None
     if not any((adapter / name).is_file() for name in WEIGHTS):

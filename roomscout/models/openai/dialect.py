@@ -37,11 +37,10 @@ REASONING_FIELDS = ("reasoning_content", "reasoning")  # hold the thoughts of mo
 
 @dataclass(frozen=True)
 class Dialect:
-    """What a server takes: the name of the reply limit. `dropped` is what it refuses: "seed", "temperature", and
-    "system_role" for system messages."""
+    """What a server takes."""
 
-    limit: str = "max_tokens"
-    dropped: tuple[str, ...] = ()
+    limit: str = "max_tokens"  # the name of the reply limit
+    dropped: tuple[str, ...] = ()  # what it refuses: "seed", "temperature", and "system_role" for system messages
 
     @property
     def system_role(self) -> bool:
@@ -137,8 +136,7 @@ def require_schema(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) 
             raise
         said = error.text
     if set(parsed(said) or ()) != {"ready"}:
-        said = endpoint.quoted(said)
-        why = f"does not keep replies to a JSON schema ({said}): leave it out"
+        why = f"does not keep replies to a JSON schema ({endpoint.quoted(said)}): leave it out"
         raise endpoint.error(why, setting="constrained")
     log.debug("%s keeps replies to a JSON schema", endpoint.url)
 

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class RowReply:
-    """The generated ids of a row, without its end token if it has `finished`, the `perf_counter` time of the newest,
-    and the row's share of the seconds of decoding steps: each step's are divided among the rows that still reply."""
+    """What was generated for a row."""
 
-    tokens: list[int] = field(default_factory=list)
-    finished: bool = False
-    ended_at: float = 0.0
-    decode_s: float = 0.0
+    tokens: list[int] = field(default_factory=list)  # without the end token
+    finished: bool = False  # by an end token
+    ended_at: float = 0.0  # the `perf_counter` time of the newest id
+    decode_s: float = 0.0  # its share of decoding steps: each is divided among the rows that still reply
 
 
 class ReplyStop(StoppingCriteria):

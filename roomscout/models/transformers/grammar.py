@@ -46,11 +46,11 @@ class CompiledGrammar:
     def __init__(
         self, grammar: str, tokenizer: "PreTrainedTokenizerBase", vocab_size: int, end_ids: Sequence[int]
     ) -> None:
-        xgrammar = require_xgrammar()
-        self._library = xgrammar
+        self._library = require_xgrammar()
         self._vocab_size = vocab_size
-        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=list(end_ids))
-        self._compiled = xgrammar.GrammarCompiler(info).compile_grammar(grammar)
+        of_model = {"vocab_size": vocab_size, "stop_token_ids": list(end_ids)}
+        info = self._library.TokenizerInfo.from_huggingface(tokenizer, **of_model)
+        self._compiled = self._library.GrammarCompiler(info).compile_grammar(grammar)
 
     def processor(self, rows: int) -> "GrammarConstraint":
         """The logits processor for one generate() call with this many rows."""

@@ -130,7 +130,6 @@ def _located(model: str) -> tuple[str, dict[str, str]]:
 
 
 def _failure(model: str, error: BaseException) -> ModelError:
-    """The error that says why a checkpoint could not be loaded, and how to fix it, in one sentence."""
     causes = [error]
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)

@@ -64,13 +64,12 @@ Ended = Callable[[int, Reply], None]  # called with a reply, without its text, a
 
 @dataclass(frozen=True)
 class _Prefill:
-    """The uncached columns of a batch, left-padded, on the CPU: `ids` and `mask` (rows, columns), `positions` (position
-    axes, rows, columns), and the `turns` with uncached images."""
+    """The uncached columns of a batch, left-padded, on the CPU."""
 
-    ids: torch.Tensor
-    mask: torch.Tensor
-    positions: torch.Tensor
-    turns: list[EncodedTurn]
+    ids: torch.Tensor  # (rows, columns)
+    mask: torch.Tensor  # (rows, columns)
+    positions: torch.Tensor  # (position axes, rows, columns)
+    turns: list[EncodedTurn]  # those with uncached images
 
 
 class ModelRunner:
@@ -139,7 +138,7 @@ class ModelRunner:
         order = self._store.in_order(batch)
         cached = self._store.cached()
         started = time.perf_counter()
-        reused = self._reusable(batch)
+        reused = list(map(self._store.reusable, batch))
         result = None
         rows: dict[int, Reply] = {}
 
@@ -197,9 +196,6 @@ class ModelRunner:
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _reusable(self, batch: Sequence[EncodedConversation]) -> list[int]:
-        return [self._store.reusable(encoded) for encoded in batch]
-
     def _generate(
         self,
         batch: Sequence[EncodedConversation],
@@ -211,7 +207,7 @@ class ModelRunner:
         """Generate once; returns the seconds before and after the first token. Costs are counted from `started` and
         `reused_before`, taken before the first attempt."""
         options = self._options
-        reused = list(map(min, reused_before, self._reusable(batch)))
+        reused = list(map(min, reused_before, map(self._store.reusable, batch)))
         new = [_turns_with_new_images(encoded, length) for encoded, length in zip(batch, reused, strict=True)]
         images = [sum(len(turn.views) or 1 for turn in turns) for turns in new]
         working = self._prefill_ahead(batch)

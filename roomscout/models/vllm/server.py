@@ -209,7 +209,6 @@ class VllmServer:
             self._current.stop()
 
     def _start(self, number: int) -> ServerProcess:
-        """Start a server and wait until it accepts requests; raises ModelError."""
         key = secrets.token_urlsafe(32)
         port = free_port()
         command = server_command(self._model, self._options, self._vllm, self.build, port)

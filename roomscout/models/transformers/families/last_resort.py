@@ -18,12 +18,11 @@ PROBED = (640, 480)  # the size of the view that shows what a processor makes of
 
 @dataclass(frozen=True)
 class OwnEncoding:
-    """What a processor makes of one text with images: `ids`, the model's other inputs for each of them (1, len(ids)),
-    and its `inputs` for the images, by name."""
+    """What a processor makes of one text with images."""
 
-    ids: list[int]
-    of_tokens: dict[str, "torch.Tensor"]
-    inputs: dict[str, Any]
+    ids: list[int]  # token ids
+    of_tokens: dict[str, "torch.Tensor"]  # the model's other inputs for each of them (1, len(ids)), by name
+    inputs: dict[str, Any]  # its inputs for the images, by name
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,6 @@ def encode(processor: "ProcessorMixin", text: str, images: "Sequence[np.ndarray]
 
 
 def _black(processor: "ProcessorMixin", size: tuple[int, int]) -> OwnEncoding:
-    """What the processor makes of a black view of this size, (width, height)."""
     import numpy as np
 
     return encode(processor, image_text(processor), [np.zeros((size[1], size[0], 3), np.uint8)])
