@@ -152,9 +152,9 @@ def measure(
             prompt_tokens = len(encoder.encode(conversations[row]).ids)
             measured.replies[row].append(generated.tokens)
             measured.turn_prompt_tokens[turn] += prompt_tokens
-            measured.tokens_reused += generated.reused
-            measured.turn_computed_tokens[turn] += prompt_tokens - generated.reused
-            measured.tokens_computed += prompt_tokens - generated.reused
+            measured.tokens_reused += generated.reused_tokens
+            measured.turn_computed_tokens[turn] += prompt_tokens - generated.reused_tokens
+            measured.tokens_computed += prompt_tokens - generated.reused_tokens
             measured.images_encoded += generated.images
             measured.image_patches += generated.images * workload.patches
             workload.proceed(conversations[row], generated.tokens, turn)

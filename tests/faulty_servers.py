@@ -145,7 +145,6 @@ class FaultyServer:
         self.answering = answering
         self.fault = fault
         self.hang_s, self.drip_s = hang_s, drip_s
-        self.models: tuple[str, ...] = ()
         self.requests: list[Request] = []
         self._attempts: Counter[tuple[str, int]] = Counter()
         self._lock = threading.Lock()
@@ -190,12 +189,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
-
-    def do_GET(self) -> None:
-        """List the models, if there are any."""
-        models: tuple[str, ...] = self.server.owner.models  # type: ignore[attr-defined]
-        status = 200 if models and self.path.startswith("/v1/models") else 404
-        self._send(status, json.dumps({"object": "list", "data": [{"id": name} for name in models]}).encode())
 
     def do_POST(self) -> None:
         """Answer a chat, or fail as selected."""

@@ -160,7 +160,7 @@ def _time_steps(lab: Lab, bench: Bench, steps: Steps, rows: int, cudnn: bool) ->
             tokens = [len(engine.encoder.encode(conversation).ids) for conversation in conversations]
             for conversation, row in zip(conversations, last.rows, strict=True):
                 workload.proceed(conversation, row.tokens, turn)
-    new = sum(tokens) - sum(row.reused for row in last.rows)
+    new = sum(tokens) - sum(row.reused_tokens for row in last.rows)
     step_count = sizes.step_tokens - 1
     work = work_of(bench.model, lab.dtype.itemsize)
     rates = lab.rates

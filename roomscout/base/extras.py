@@ -1,6 +1,6 @@
 """Packages that not every use needs: the extra of ours that installs each, and the sentence for a missing one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -48,14 +48,14 @@ def is_installed(module: str) -> bool:
         return False
 
 
-def require(what: str, *modules: str, error: type[Exception]) -> None:
+def require(what: str, *modules: str, error: Callable[[str], Exception]) -> None:
     """Raise `error` with the modules that `what` needs and that are not installed, if any. Imports none of them."""
     if lacking := [each for each in modules if not is_installed(each)]:
         raise error(needs(what, *lacking))
 
 
 @contextmanager
-def importing(module: str, what: str, error: type[BaseException]) -> Iterator[None]:
+def importing(module: str, what: str, error: Callable[[str], BaseException]) -> Iterator[None]:
     """Raise `error` if the block cannot import a module that `what` needs, or what that module needs."""
     try:
         yield

@@ -66,7 +66,7 @@ def _of_files(model: dict[str, str], rooms: Path) -> list[str]:
     family = family_of(config)
     about_rooms = {"questions": rooms / QUESTIONS_FILE, "scan_root": rooms}
     basis, plan = look_ahead(settings_in_python(about_rooms | model, {}), NEW_RUN)
-    own = "none of its own: its processor and chat template encode" if encoder.by_processor else family.name
+    own = "none of its own: its processor and chat template encode" if encoder.chat.by_processor else family.name
     print(f"Family: {own} ({config.model_type}, {', '.join(config.architectures or ['no class named'])})")
     width, height = basis.settings.view_size
     assert plan.model is not None and plan.conversation is not None, "a model is planned for"
@@ -117,10 +117,10 @@ def _two_turns(checkpoint: str, rooms: Path, settings: Settings, encoder: "Conve
 def _reused(encoder: "ConversationEncoder", config: Any) -> str:
     from roomscout.models.transformers.layers import keeps_states
 
-    if encoder.recomputed is not None:
-        return f"nothing, {encoder.recomputed}"
+    if encoder.chat.recomputed is not None:
+        return f"nothing, {encoder.chat.recomputed}"
     kept = "keys, values and states" if keeps_states(config) else "keys and values"
-    return f"{kept}, up to the last reply" if encoder.rewrites or keeps_states(config) else kept
+    return f"{kept}, up to the last reply" if encoder.chat.rewrites or keeps_states(config) else kept
 
 
 def _print_memory(plan: MemoryPlan) -> list[str]:

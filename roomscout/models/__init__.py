@@ -8,26 +8,16 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from roomscout.base.errors import Refusal
 from roomscout.models.conversation import Conversation, Message
 
-EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"
-"""The small Qwen3-VL in this repository, trained on procedural rooms."""
-PROMPTS_FILE = "prompts.yaml"
-"""The file in a checkpoint folder with the prompts that its model was trained on."""
-EMBEDDED = "embedded"
-"""The model name of the explorer."""
-CONCURRENCY = 32
-"""Default number of questions in flight with an engine that batches requests itself."""
+EXPLORER = Path(__file__).parents[1] / "checkpoints" / "explorer"  # a small Qwen3-VL, trained on procedural rooms
+PROMPTS_FILE = "prompts.yaml"  # in a checkpoint folder, has the prompts that its model was trained on
+EMBEDDED = "embedded"  # the model name of the explorer
+CONCURRENCY = 32  # default number of questions in flight with an engine that batches requests itself
+# With 20 % of requests failing, 6 were enough for 512 of 512. Backoff grows from 0.5 s to at most 8 s, 40 s in all.
 RETRIES = 8
-"""With 20 % of requests failing, 6 retries were enough for 512 of 512. Backoff grows from 0.5 s to at most 8 s, 40 s in
-all, unless the server names a delay."""
 MEMORY_FRACTION = 0.9
-KV_SHARE = 0.5
-"""Share of the memory left after loading the weights that the KV cache may fill; the rest is for activations."""
-
-
-UNRECORDED = {"recorded": "never"}
-"""Metadata of a field that is left out of the JSON of a run folder."""
-UNLESS_EMPTY = {"recorded": "unless empty"}
-"""Metadata of a field that is left out of the JSON of a run folder while it is 0 or empty."""
+KV_SHARE = 0.5  # of the memory left after loading the weights, for the KV cache; the rest is for activations
+UNRECORDED = {"recorded": "never"}  # metadata of a field that is left out of the JSON of a run folder
+UNLESS_EMPTY = {"recorded": "unless empty"}  # that of a field which is left out there while it is 0 or empty
 
 
 class ModelError(Refusal):
@@ -40,52 +30,41 @@ class OutOfMemory(ModelError):
 
 @dataclass(frozen=True)
 class ReplyFormat:
-    """What constrains replies; nothing by default.
+    """What constrains replies; nothing by default. In each engine, a reply ends at the model's end token, at the end of
+    its grammar, or at the token limit: engines do not read its text."""
 
-    `grammar` is in xgrammar's GBNF notation, and `schema` is the JSON schema for engines without grammars. In every
-    engine, a reply ends at the model's end token, at the end of its grammar, or at the token limit: engines do not read
-    its text.
-    """
-
-    grammar: str | None = None
-    schema: dict[str, Any] | None = None
+    grammar: str | None = None  # in xgrammar's GBNF notation
+    schema: dict[str, Any] | None = None  # a JSON schema, for engines without grammars
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's reply to one conversation, and its cost.
+    """A model's reply to one conversation, and its cost. The run folder records replies with these names, and has the
+    parts of `seconds` among those of the turn."""
 
-    `tokens` are the generated ids without the end token. `prompt_tokens` counts the whole conversation, `reused_tokens`
-    the part of it that came from the KV cache. `finish_reason` is "stop" (the model ended the reply) or "length" (it
-    reached the token limit). `seconds` is the wall time of the whole batch's call, split into preprocessing of texts
-    and images, prefill up to the first token, and decoding. `images_encoded` counts this conversation's images that
-    went through the image encoder in this call, `retries` the failed requests to a server before this reply. `dropped`
-    names what the server refused: "seed" and "temperature", so that its own defaults applied, and "system_role", so
-    that the system message was the beginning of the first user message.
-
-    `logprobs` is empty unless `ModelOptions.logprobs` asks for it. It then has the natural logarithm of each token's
-    probability, in the order of `tokens` and thus without the end token. The probability is the model's own: the
-    softmax of its logits at temperature 1 over the whole vocabulary, before tokens are penalized or excluded and before
-    the temperature, as in a forward pass of the conversation (and in vLLM's "raw_logprobs"). A sampled token was
-    therefore drawn from another distribution unless the temperature is 1 and nothing was penalized or excluded.
-
-    The run folder records replies with these names. It has the parts of `seconds` among those of the turn instead.
-    """
-
-    text: str
-    tokens: tuple[int, ...] = ()
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
-    finish_reason: Literal["stop", "length"] = "stop"
-    seconds: float = 0.0
-    preprocess_seconds: float = field(default=0.0, metadata=UNRECORDED)
-    prefill_seconds: float = field(default=0.0, metadata=UNRECORDED)
+    text: str  # without the end token
+    tokens: tuple[int, ...] = ()  # the generated ids without the end token; none if the engine does not report them
+    prompt_tokens: int = 0  # of the whole conversation
+    reused_tokens: int = 0  # those of `prompt_tokens` that came from the KV cache
+    generated_tokens: int = 0  # of the reply
+    finish_reason: Literal["stop", "length"] = "stop"  # the model ended the reply, or it reached the token limit
+    seconds: float = 0.0  # wall time of the whole batch's call
+    preprocess_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those of texts and images
+    prefill_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those up to the first token
     decode_seconds: float = field(default=0.0, metadata=UNRECORDED)
-    images_encoded: int = 0
-    retries: int = field(default=0, metadata=UNLESS_EMPTY)
+    """Those from there on. In a lockstep engine, this row's share of them, times the rows of the call: divided by
+    those, the shares add up."""
+    images_encoded: int = 0  # this conversation's images that went through the image encoder in this call
+    retries: int = field(default=0, metadata=UNLESS_EMPTY)  # the failed requests to a server before this reply
     dropped: tuple[str, ...] = field(default=(), metadata=UNLESS_EMPTY)
+    """What the server refused: "seed" and "temperature", so that its own defaults applied, and "system_role", so that
+    the system message was the beginning of the first user message."""
     logprobs: tuple[float, ...] = field(default=(), metadata=UNLESS_EMPTY)
+    """Empty unless `ModelOptions.logprobs` asks for it: the natural logarithm of each token's probability, in the order
+    of `tokens`. The probability is the model's own: the softmax of its logits at temperature 1 over the whole
+    vocabulary, before tokens are penalized or excluded and before the temperature, as in a forward pass of the
+    conversation (and in vLLM's "raw_logprobs"). A sampled token was therefore drawn from another distribution unless
+    the temperature is 1 and nothing was penalized or excluded."""
 
     @property
     def message(self) -> Message:
@@ -95,64 +74,44 @@ class Reply:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How to load a model and generate with it.
+    """How to load a model and generate with it."""
 
-    - `dtype` is "auto", "float32", "bfloat16" or "float16"; `device` is "auto", "cpu", "cuda" or "cuda:<number>".
-    - `quantize` is None, "4bit" (NF4) or "8bit" (LLM.int8()): what bitsandbytes makes of the weights of linear layers.
-    - `max_new_tokens` is the longest reply. Decoding is greedy at `temperature` 0; above it, random numbers depend only
-      on `seed`, the conversation's id and its turn.
-    - `generation` has further parameters of sampling, which are as in vLLM: `top_p` (0 to 1), `top_k` (a whole number),
-      `min_p` (0 to 1), `repetition_penalty` (above 0) for tokens of the conversation, `presence_penalty` and
-      `frequency_penalty` (-2 to 2) for those of the reply. At `temperature` 0 only penalties have an effect.
-    - `compile` compiles decoding steps. It needs a C++ compiler, and on a CPU memory for an extra copy of the weights.
-    - With `kv_reuse` a turn computes only a conversation's new tokens: keys and values stay on the device until the
-      conversation is released, up to `kv_cache_bytes` (None: half of the memory that is free once the model is loaded).
-      Conversations beyond that limit are recomputed, with the same replies. Buffers are allocated for `planned_tokens`
-      per conversation; 0 lets them grow with each turn.
-    - `memory_fraction` is the fraction of a GPU's memory, or on a CPU of the machine's, that all of this may take.
-    - `tiles_per_view` is the maximum number of tiles per view, for families with tiles.
-    - `revision` is the branch, tag or commit of a hub checkpoint.
-    - `adapter` is the folder of a PEFT adapter that is merged into the weights as they are loaded.
-    - `logprobs` fills `Reply.logprobs`, in the transformers engine alone.
-    """
-
-    dtype: str = "auto"
-    device: str = "auto"
-    quantize: str | None = None
-    max_new_tokens: int = 512
-    temperature: float = 0.0
+    dtype: str = "auto"  # "auto", "float32", "bfloat16" or "float16"
+    device: str = "auto"  # "auto", "cpu", "cuda" or "cuda:<number>"
+    quantize: str | None = None  # linear layers' weights as bitsandbytes makes them: "4bit" (NF4), "8bit" (LLM.int8())
+    max_new_tokens: int = 512  # the longest reply
+    temperature: float = 0.0  # 0 is greedy; above, random numbers depend only on `seed`, the conversation and its turn
     generation: Mapping[str, float] = field(default_factory=dict)
-    seed: int = 0
-    compile: bool = False
+    """Further parameters of sampling, as in vLLM: `top_p` (0 to 1), `top_k` (a whole number), `min_p` (0 to 1),
+    `repetition_penalty` (above 0) for tokens of the conversation, `presence_penalty` and `frequency_penalty` (-2 to 2)
+    for those of the reply. At `temperature` 0 only penalties have an effect."""
+    seed: int = 0  # of sampling
+    compile: bool = False  # compile decoding steps: needs a C++ compiler, and on a CPU memory for a copy of the weights
     kv_reuse: bool = True
+    """A turn computes only a conversation's new tokens: keys and values stay on the device until it is released."""
     kv_cache_bytes: int | None = None
-    planned_tokens: int = 0
-    memory_fraction: float = MEMORY_FRACTION
-    tiles_per_view: int = 1
-    revision: str | None = None
-    adapter: Path | None = None
-    logprobs: bool = False
+    """The most that keys and values take, None: half of the memory that is free once the model is loaded. Conversations
+    beyond that are recomputed, with the same replies."""
+    planned_tokens: int = 0  # buffers are allocated for so many per conversation; 0 lets them grow with each turn
+    memory_fraction: float = MEMORY_FRACTION  # of a GPU's memory, or on a CPU of the machine's, for all of this
+    tiles_per_view: int = 1  # at most, for families with tiles
+    revision: str | None = None  # the branch, tag or commit of a hub checkpoint
+    adapter: Path | None = None  # the folder of a PEFT adapter that is merged into the weights as they are loaded
+    logprobs: bool = False  # fill `Reply.logprobs`, in the transformers engine alone
 
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """How to reach an OpenAI-compatible server.
+    """How to reach an OpenAI-compatible server."""
 
-    `urls` are API roots, usually ending in /v1; `key` is the API key, None for servers that need none; `key_env` is the
-    environment variable it came from, for error messages. A request fails after `timeout_s` seconds, from connecting to
-    the last byte of the response, and is retried up to `retries` times, after the delay that the server asks for.
-    `constrained` requires a server that enforces JSON schemas. `extra_body` are further parameters of each request.
-    The check before the first question has as many `images` as the longest conversation.
-    """
-
-    urls: tuple[str, ...]
-    key: str | None = field(default=None, repr=False)
-    key_env: str = "OPENAI_API_KEY"
-    timeout_s: float = 600.0
-    retries: int = RETRIES
-    constrained: bool = False
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
-    images: int = 2
+    urls: tuple[str, ...]  # API roots, usually ending in /v1
+    key: str | None = field(default=None, repr=False)  # the API key, None for servers that need none
+    key_env: str = "OPENAI_API_KEY"  # the environment variable that it came from, for error messages
+    timeout_s: float = 600.0  # of a request, from connecting to the last byte of the response
+    retries: int = RETRIES  # of a failed request at most, each after the delay that the server asks for
+    constrained: bool = False  # require a server that enforces JSON schemas
+    extra_body: Mapping[str, Any] = field(default_factory=dict)  # further parameters of each request
+    images: int = 2  # those of the check before the first question: as many as the longest conversation has
 
 
 class Backend(Protocol):
@@ -162,8 +121,7 @@ class Backend(Protocol):
     batches requests itself (True) is fastest with a call for each question, all at once.
 
     Backends are thread-safe, because several runs may share one: a lockstep engine takes one call after the other.
-    Caches are keyed by `Conversation.key`, since conversations of different runs may have the same id.
-    """
+    Caches are keyed by `Conversation.key`, since conversations of different runs may have the same id."""
 
     name: str
     concurrent: bool

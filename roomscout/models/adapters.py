@@ -1,6 +1,7 @@
 """PEFT adapters: their base model, and their weights merged into those of a loaded model."""
 
 import warnings
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,27 +24,28 @@ def require_adapter(adapter: Path, model: str) -> str | None:
     try:
         base: str | None = json_in((adapter / ADAPTER_FILE).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (FileNotFoundError, NotADirectoryError):
-        raise ModelError(f"--adapter {adapter} has no {ADAPTER_FILE}: name a folder that PEFT saved") from None
+        raise ModelError(f"{adapter} has no {ADAPTER_FILE}: name a folder that PEFT saved", setting="adapter") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{adapter / ADAPTER_FILE} cannot be read ({error}): save the adapter again") from None
     if not any((adapter / name).is_file() for name in WEIGHTS):
-        raise ModelError(f"--adapter {adapter} has no {WEIGHTS[0]}: copy or save the adapter again")
+        raise ModelError(f"{adapter} has no {WEIGHTS[0]}: copy or save the adapter again", setting="adapter")
     if base and Path(base).name.lower() != Path(id_and_revision(model)[0]).name.lower():
         raise ModelError(
-            f"the adapter {adapter} was trained on {base}, not on {model}: use --model {base}, or, if both are "
-            f"the same checkpoint, correct base_model_name_or_path in its {ADAPTER_FILE}"
+            f"the adapter {adapter} was trained on {base}, not on {model}: use {base}, or, if both are the same "
+            f"checkpoint, correct base_model_name_or_path in its {ADAPTER_FILE}",
+            setting="model",
         )
-    require("--adapter", "peft", error=ModelError)
+    require("an adapter", "peft", error=partial(ModelError, setting="adapter"))
     return base
 
 
 def adapter_sha256(adapter: Path) -> str:
     """The hash of an adapter's configuration and weights."""
-    found = sha256((adapter / ADAPTER_FILE).read_bytes())
+    digest = sha256((adapter / ADAPTER_FILE).read_bytes())
     for name in WEIGHTS:
         if (adapter / name).is_file():
-            found.update((adapter / name).read_bytes())
-    return found.hexdigest()
+            digest.update((adapter / name).read_bytes())
+    return digest.hexdigest()
 
 
 def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrainedModel":
@@ -53,6 +55,7 @@ def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrai
     from peft import PeftModel, get_peft_model_state_dict, load_peft_weights
     from safetensors import SafetensorError
 
+    misfits = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, OSError, SafetensorError, UserWarning)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
@@ -61,20 +64,12 @@ def with_adapter(model: "PreTrainedModel", adapter: Path, name: str) -> "PreTrai
             if left_out:
                 raise ValueError(f"it has no place for {len(left_out)} of the weights, such as {min(left_out)}")
         merged: PreTrainedModel = tuned.merge_and_unload()
-    except (
-        RuntimeError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OSError,
-        SafetensorError,
-        UserWarning,
-    ) as why:
+    except misfits as why:
         line = next(iter(str(why).splitlines()), type(why).__name__)
         raise ModelError(
             f"the adapter {adapter}, trained on {base}, does not fit {name} ({line}): name the checkpoint that it was "
-            f"trained on with --model"
+            "trained on",
+            setting="model",
         ) from why
     return merged.eval()
 

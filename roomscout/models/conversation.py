@@ -23,18 +23,16 @@ class Clip:
 
 @dataclass(frozen=True)
 class Message:
-    """One message. A user message has images, its `shots`, which come before its text; other messages have none. With a
-    `clip`, the images are frames that a model sees as one video. `hidden` is the number of images that a user message
-    had and no longer shows: it then has no others. `tokens` are the generated ids of an assistant message without the
-    end token, empty if the text came from elsewhere. They are sent back unchanged, since re-encoding decoded text may
-    give other ids."""
+    """One message of a conversation."""
 
-    role: Role
-    text: str
-    shots: tuple[Shot, ...] = ()
+    role: Role  # who speaks
+    text: str  # behind the images, if there are any
+    shots: tuple[Shot, ...] = ()  # the images of a user message; other messages have none
     tokens: tuple[int, ...] = ()
-    clip: Clip | None = None
-    hidden: int = 0
+    """The generated ids of an assistant message without the end token, empty if the text came from elsewhere. They are
+    sent back unchanged, since re-encoding decoded text may give other ids."""
+    clip: Clip | None = None  # set if the images are frames that a model sees as one video
+    hidden: int = 0  # how many images a user message had and no longer shows: it then has no others
 
     @classmethod
     def of_views(cls, text: str, *views: "np.ndarray") -> Self:
@@ -76,9 +74,9 @@ class Conversation:
 
     def showing(self, messages: list[Message]) -> "Conversation":
         """This conversation with other messages for the same ones: backends cache under the same key what is equal."""
-        shown = Conversation(self.id, messages)
-        shown.key = self.key
-        return shown
+        other = Conversation(self.id, messages)
+        other.key = self.key
+        return other
 
     @property
     def shots(self) -> list[Shot]:
@@ -99,6 +97,6 @@ class Conversation:
 def why_too_long(tokens: int, takes: str) -> str:
     """That a conversation needs more tokens than the model `takes`, and how to use fewer."""
     return (
-        f"the conversation needs {tokens} tokens with its reply, but {takes}: use a shorter question, fewer --steps, "
-        "--keep-views or --frames, a smaller --image-size or fewer --max-new-tokens"
+        f"the conversation needs {tokens} tokens with its reply, but {takes}: use a shorter question, fewer steps, "
+        "kept views or frames, smaller views or shorter replies"
     )

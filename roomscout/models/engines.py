@@ -60,15 +60,18 @@ class CallableBackend(Backend):
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as dicts of `role` ("system", "user" or "assistant"), `text` and, of user messages, `images`, (H, W, 3)
-    uint8 RGB: the view, then others of --see; with `present` "once", those of all turns."""
-    return [{"role": each.role, "text": each.text, "images": [shot.image for shot in each.shots]} for each in messages]
+    uint8 RGB: the view, then what else a turn shows; with `present` "once", those of all turns."""
+    return [
+        {"role": message.role, "text": message.text, "images": [shot.image for shot in message.shots]}
+        for message in messages
+    ]
 
 
 def backend_from(model: object) -> Backend:
     """A Backend object as it is, or one that calls a function; raises ModelError for any other object."""
     name = getattr(model, "__qualname__", type(model).__name__)
     if not isinstance(model, type):
-        if all(hasattr(model, each) for each in BACKEND_MEMBERS):
+        if all(hasattr(model, member) for member in BACKEND_MEMBERS):
             return model  # type: ignore[return-value]  # it has every member
         if callable(model):
             return CallableBackend(model, name)
@@ -80,4 +83,4 @@ def backend_from(model: object) -> Backend:
 
 def is_torch_module(model: Any) -> bool:
     """Whether an object is a model of PyTorch, without importing that."""
-    return any(each.__module__.startswith("torch.nn") for each in type(model).__mro__)
+    return any(kind.__module__.startswith("torch.nn") for kind in type(model).__mro__)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from threading import Event, Thread
 from typing import Any
@@ -18,16 +19,14 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
 SAMPLES_PER_LINE = 60
-PATIENCE_S = 2.0
-"""How long a hanging driver may delay the end of a run."""
+PATIENCE_S = 2.0  # how long a hanging driver may delay the end of a run
 READ = {
-    "utilisation_percent": ("nvmlDeviceGetUtilizationRates", lambda found: found.gpu),
-    "memory_mib": ("nvmlDeviceGetMemoryInfo", lambda found: found.used >> 20),
-    "power_w": ("nvmlDeviceGetPowerUsage", lambda found: round(found / 1000)),  # NVML has milliwatts
+    "utilisation_percent": ("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu),
+    "memory_mib": ("nvmlDeviceGetMemoryInfo", lambda memory: memory.used >> 20),
+    "power_w": ("nvmlDeviceGetPowerUsage", lambda milliwatts: round(milliwatts / 1000)),
 }
 """NVML's function for each figure, and what makes the figure of its result."""
-Samples = dict[str, Any]
-"""A line of hardware.jsonl."""
+Samples = dict[str, Any]  # a line of hardware.jsonl
 
 
 @contextmanager
@@ -95,8 +94,9 @@ def _sample(entries: Sequence[str], write: Callable[[Samples], None], stop: Even
         for _ in range(SAMPLES_PER_LINE):
             for (handle, _), line in zip(gpus, lines, strict=True):
                 for figure, (function, value_of) in READ.items():
-                    found = ask(function, handle)
-                    line.setdefault(figure, []).append(None if found is None else value_of(found))
+                    reading = ask(function, handle)
+                    value = None if reading is None else value_of(reading)
+                    line.setdefault(figure, []).append(value)
             if stop.wait(EVERY_S):
                 break
         for line in lines:
@@ -110,8 +110,8 @@ def _handle_of(entry: str, ask: Callable[..., Any]) -> Any:
         return ask("nvmlDeviceGetHandleByUUID", entry)
     handles = [ask("nvmlDeviceGetHandleByIndex", number) for number in range(ask("nvmlDeviceGetCount") or 0)]
     if entry.startswith("GPU-"):
-        found = [handle for handle in handles if str(ask("nvmlDeviceGetUUID", handle)).startswith(entry)]
-        return found[0] if len(found) == 1 else None
+        matching = [handle for handle in handles if str(ask("nvmlDeviceGetUUID", handle)).startswith(entry)]
+        return matching[0] if len(matching) == 1 else None
     if len({ask("nvmlDeviceGetName", handle) for handle in handles}) > 1:
         order = "CUDA_DEVICE_ORDER"
         if os.environ.get(order) != "PCI_BUS_ID":
@@ -122,13 +122,13 @@ def _handle_of(entry: str, ask: Callable[..., Any]) -> Any:
 
 def visible_gpus() -> list[str]:
     """The GPUs that PyTorch sees, by the names in CUDA_VISIBLE_DEVICES, else by number."""
-    require("--gpus", "torch", error=ModelError)
+    require("a run on several GPUs", "torch", error=partial(ModelError, setting="gpus"))
     import torch
 
     return chosen_gpus("auto", torch.cuda.device_count())
 
 
 def first_gpu(device: str) -> int | None:
-    """The number in a `--device` value, None without one."""
+    """The number in a device's name, as in "cuda:1"; None without one."""
     _, _, number = device.partition(":")
     return int(number) if number.isdecimal() else None

@@ -12,13 +12,11 @@ from roomscout.models.openai.endpoint import Endpoint, ServerError
 
 log = logging.getLogger(__name__)
 
-TRIES = 3
-"""How often a prompt is asked, each time with another seed, until its reply can be read."""
+TRIES = 3  # how often a prompt is asked, each time with another seed, until its reply can be read
 AT_ONCE = 8
 
 Mark = TypeVar("Mark")
-Tokens = tuple[int, int, int]
-"""Tokens read, those of them that were cached, and tokens written."""
+Tokens = tuple[int, int, int]  # tokens read, those of them that were cached, and tokens written
 
 
 class Judge:
@@ -36,19 +34,20 @@ class Judge:
         the server cannot be reached or refuses a prompt."""
         if not prompts:
             return
-        found = partial(self._found, read=read)
+        mark_of = partial(self._mark_of, read=read)
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="judge") as pool:
             # The first one alone, so that a wrong key, model or URL costs one request.
-            yield found(prompts[0])
-            yield from pool.map(found, prompts[1:])
+            yield mark_of(prompts[0])
+            yield from pool.map(mark_of, prompts[1:])
 
-    def _found(self, prompt: str, read: Callable[[str], Mark | None]) -> tuple[Mark | None, Tokens]:
+    def _mark_of(self, prompt: str, read: Callable[[str], Mark | None]) -> tuple[Mark | None, Tokens]:
         reply, spent = "", (0, 0, 0)
         for attempt in range(TRIES):
             reply, tokens = self._reply(prompt, self._options.seed + attempt)
             spent = (spent[0] + tokens[0], spent[1] + tokens[1], spent[2] + tokens[2])
-            if (found := read(reply)) is not None:
-                return found, spent
+            mark = read(reply)
+            if mark is not None:
+                return mark, spent
         log.warning("%s replied %d times without a mark: %s", self._endpoint.url, TRIES, self._endpoint.quoted(reply))
         return None, spent
 

@@ -4,8 +4,7 @@
 
 Standard input is a pipe that ends when the parent closes it or dies, even by SIGKILL. The watchdog also watches the
 parent's process id, because children that the parent forked may keep the pipe open. It leads its own session, so Ctrl-C
-in a terminal does not reach the server. Exits with the server's status. Uses only the standard library.
-"""
+in a terminal does not reach the server. Exits with the server's status. Uses only the standard library."""
 
 import ctypes
 import os
@@ -17,8 +16,7 @@ import time
 from pathlib import Path
 
 POLL_S = 0.5
-GRACE_S = 5.0
-"""How long the server may take to exit after SIGTERM, before SIGKILL."""
+GRACE_S = 5.0  # how long the server may take to exit after SIGTERM, before SIGKILL
 PR_SET_PDEATHSIG = 1
 
 
@@ -75,4 +73,5 @@ def kill(process: int) -> None:
 
 if __name__ == "__main__":
     status = main(sys.argv[1:])
-    sys.exit(status if status >= 0 else 128 - status)
+    code = status if status >= 0 else 128 - status
+    sys.exit(code)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def learning_encoder(processor: "ProcessorMixin", config: "PreTrainedConfig") -> ConversationEncoder:
     """An encoder of whole episodes; raises ModelError if no row can have all of an episode's replies."""
     encoder = ConversationEncoder(processor, config)
-    if encoder.by_processor or encoder.rewrites:
-        why = "is of no family in docs/models.md" if encoder.by_processor else "has a template that rewrites turns"
+    if encoder.chat.by_processor or encoder.chat.rewrites:
+        why = "is of no family in docs/models.md" if encoder.chat.by_processor else "has a template that rewrites turns"
         raise ModelError(f"this checkpoint {why}, so it cannot be trained: use an Instruct checkpoint of a family")
     return encoder
 

@@ -92,13 +92,15 @@ def test_a_run_names_the_adapter_in_its_protocol_and_resumes_with_it(rooms: Room
 
 class TestRefused:
     def test_a_folder_without_one(self, tiny, tmp_path):
-        with pytest.raises(ModelError, match=r"--adapter .* has no adapter_config\.json"):
+        with pytest.raises(ModelError, match=r" has no adapter_config\.json") as caught:
             backend(tiny, tmp_path)
+        assert caught.value.setting == "adapter"
 
     def test_of_another_base_model_by_name(self, tiny, adapter, tmp_path):
         other = write_untrained_checkpoint(tmp_path / "other")
-        with pytest.raises(ModelError, match=f"was trained on {tiny}, not on {other}: use --model {tiny}"):
+        with pytest.raises(ModelError, match=f"was trained on {tiny}, not on {other}: use {tiny}, ") as caught:
             backend(other, adapter)
+        assert caught.value.setting == "model"
 
     def test_a_kind_that_cannot_be_merged(self, tiny, adapter, tmp_path):
         config = json.loads((adapter / "adapter_config.json").read_text())

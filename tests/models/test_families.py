@@ -242,7 +242,9 @@ def test_every_model_type_but_qwen3_vl_moe_has_a_tiny_checkpoint():
 
 def test_tiles_are_refused_for_families_without_them(rooms: RoomScans, tmp_path):
     folder = write_untrained_family(tmp_path / "tiny", "qwen3_vl")
-    with pytest.raises(ModelError, match=r"--tiles-per-view is for InternVL3\.5: Qwen3-VL does not split"):
+    words = r"tiles per view are for InternVL3\.5: Qwen3-VL does not split"
+    with pytest.raises(ModelError, match=words) as caught:
         TransformersBackend.from_checkpoint(str(folder), ModelOptions(device="cpu", tiles_per_view=4))
-    with pytest.raises(ModelError, match="--tiles-per-view"):  # before any weights are loaded
+    assert caught.value.setting == "tiles_per_view"
+    with pytest.raises(ModelError, match=words):  # before any weights are loaded
         memory_plan(rooms.config(tmp_path, model=str(folder), device="cpu", image_size="auto", tiles_per_view=4))

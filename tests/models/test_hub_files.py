@@ -71,7 +71,7 @@ def as_words(text: str, dropped: str = "") -> list[str]:
 def test_two_turns_are_those_of_the_hubs_template(name: str):
     kind, appends, opening, dropped = TEMPLATES[name]
     encoder = encoder_of(name, kind)
-    assert (not encoder.rewrites, encoder.opening, encoder._dropped) == (appends, opening, dropped)
+    assert (not encoder.chat.rewrites, encoder.chat.opening, encoder.chat.dropped) == (appends, opening, dropped)
     if kind.startswith("qwen"):
         conversation = two_turns(encoder, "I turn.")
         ours = encoder._processor.tokenizer.decode(encoder.encode(conversation).ids)
@@ -84,7 +84,7 @@ def test_thoughts_stay_where_the_template_can_keep_them(name: str, monkeypatch):
 
     monkeypatch.setattr(families, "FAMILIES", ())  # those of ours ask not to think
     encoder, (appends, opening) = encoder_of(name, "qwen3_5"), THINKING[name]
-    assert (not encoder.rewrites, encoder.opening) == (appends, opening)
+    assert (not encoder.chat.rewrites, encoder.chat.opening) == (appends, opening)
     if appends:
         conversation = two_turns(encoder, f"{THINK}A wall.\n</think>\n\nI turn.")
         ours = encoder._processor.tokenizer.decode(encoder.encode(conversation).ids)

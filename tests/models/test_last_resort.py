@@ -59,23 +59,23 @@ class Library:
         """A reply with its ids, with the whitespace that the template puts before replies."""
         encoder = self.backend._encoder
         question = Message.of_views("?", np.zeros((64, 64, 3), np.uint8))
-        before = encoder._render([question])
-        later = encoder._render([question, Message("assistant", ""), question])
-        gap = "" if encoder.opening else later[len(before.rstrip()) : later.index("reply", len(before.rstrip()))]
+        before = encoder.chat.render([question])
+        later = encoder.chat.render([question, Message("assistant", ""), question])
+        gap = "" if encoder.chat.opening else later[len(before.rstrip()) : later.index("reply", len(before.rstrip()))]
         gap = gap.removeprefix(before[len(before.rstrip()) :])
-        text = f"{encoder.opening}I see.\n</think>\n\nI turn." if encoder.opening else "I turn."
+        text = f"{encoder.chat.opening}I see.\n</think>\n\nI turn." if encoder.chat.opening else "I turn."
         return Message("assistant", text, tokens=tuple(encoder.reply_ids(gap + text)))
 
     def chat(self, conversation: Conversation) -> list[dict[str, Any]]:
         encoder, messages = self.backend._encoder, conversation.messages
-        if encoder._folds_system:  # this template refuses system messages
+        if encoder.chat.folds_system:  # this template refuses system messages
             system, first, *others = messages
             messages = [replace(first, text=f"{system.text}\n\n{first.text}"), *others]
         chat = []
         for message in messages:
             said: dict[str, Any] = {"role": message.role}
             text = message.text
-            if message.role == "assistant" and encoder._splits_thoughts:
+            if message.role == "assistant" and encoder.chat.splits_thoughts:
                 said["reasoning_content"], text = "I see.", "I turn."
             images = [{"type": "image"}] * len(message.shots)
             chat.append(said | {"content": [*images, {"type": "text", "text": text}]})
@@ -151,7 +151,7 @@ def test_replies_equal_those_of_the_librarys_own_template(library: Library):
         for conversation in conversations:
             conversation.append(library.said())
             conversation.append(Message.of_views("You moved.", view(conversation.id, turn + 1)))
-    assert RECOMPUTED.get(library.kind, "") in (library.backend._encoder.recomputed or "")
+    assert RECOMPUTED.get(library.kind, "") in (library.backend._encoder.chat.recomputed or "")
 
 
 @kinds("idefics3", among=OTHERS)

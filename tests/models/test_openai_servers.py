@@ -88,14 +88,13 @@ class TestCheck:
     @pytest.mark.parametrize("most", [1, 8])
     def test_it_finds_a_server_that_takes_fewer_images_than_a_question_has(self, server: FaultyServer, most: int):
         server.fault = only_if(lambda request: images_in(request) > most)
-        assert "does not take 9 images in one conversation (400: Nope.): raise its limit" in refusal(server, images=9)
+        said = refusal(server, images=9)
+        assert said.endswith("refuses a conversation with 9 images, as many as a question may have (400: Nope.)")
         backend_at(server, images=most)
 
-    def test_it_answers_a_wrong_name_with_those_of_the_server(self, server: FaultyServer):
+    def test_it_says_what_the_server_says_of_a_wrong_name(self, server: FaultyServer):
         server.fault = lambda request: "404:The model `served` does not exist."
-        assert "404: The model `served` does not exist" in refusal(server)
-        server.models = ("served-8b", "other", "a", "b", "c", "d", "e", "f")
-        assert "The model `served` does not exist.): name one of its 8 models, such as served-8b, " in refusal(server)
+        assert refusal(server).endswith("refuses the request (404: The model `served` does not exist.)")
 
 
 class TestDelays:

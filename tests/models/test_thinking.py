@@ -172,7 +172,7 @@ class TestDrafts:
     DRAFT = 'I could say {"answer": "A", "done": true} now'
 
     def parsed(self, thinker: Thinker, generated: str):
-        return parse_action(thinker.encoder().opening + generated, CHOICE)
+        return parse_action(thinker.encoder().chat.opening + generated, CHOICE)
 
     @qwen
     def test_in_a_closed_thought_are_skipped(self, thinker: Thinker):

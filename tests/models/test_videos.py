@@ -112,6 +112,6 @@ def test_a_checkpoint_whose_template_has_no_videos_says_so(tmp_path: Path):
     with pytest.raises(ModelError, match=r"the checkpoint's processor does not take the video \(absolute aspect ratio"):
         ConversationEncoder(processor, config).encode(conversation_of(0, size=(28, 28 * 201)))
     processor.chat_template = processor.chat_template.replace("<|video_pad|>", "")
-    assert not ConversationEncoder(processor, config).sees_videos
+    assert not ConversationEncoder(processor, config).chat.sees_videos
     with pytest.raises(ModelError, match=r"Qwen2\.5-VL with this chat template sees images, but no videos"):
         ConversationEncoder(processor, config).encode(conversation_of(0))

@@ -130,13 +130,14 @@ class TestStart:
         if script is not None:
             (tmp_path / "python").write_text(f"#!/bin/sh\n{script}\n")
             (tmp_path / "python").chmod(0o755)
-        with pytest.raises(ModelError, match=r"VLLM_PYTHON, .*install_vllm\.sh.*--engine transformers"):
+        with pytest.raises(ModelError, match=r"VLLM_PYTHON, .*install_vllm\.sh.*the engine transformers"):
             build_of(tmp_path / "python")
 
     @pytest.mark.parametrize(("device", "is_cpu"), [("cpu", False), ("cuda:1", True)])
     def test_a_build_for_another_device_is_refused(self, device, is_cpu):
-        with pytest.raises(ModelError, match=f"--device {device}: .*make another environment"):
+        with pytest.raises(ModelError, match=f"not for {device}: make another environment") as caught:
             server_command("org/model", ModelOptions(device=device), VllmOptions(9), Build("0.33.0", is_cpu), 1234)
+        assert caught.value.setting == "device"
 
     def test_the_key_is_on_no_command_line(self):
         command = server_command("org/model", ModelOptions(), VllmOptions(9), Build("0.33.0", False), 1234)
@@ -154,7 +155,7 @@ class TestStart:
         script = """#!/bin/sh\n[ "$1" = -c ] && echo '{"vllm": "1"}' || echo the cause\n"""
         (tmp_path / "python").write_text(script)
         (tmp_path / "python").chmod(0o755)
-        with pytest.raises(ModelError, match=r"(?s)exited with status 0\. .*--engine transformers.*the cause"):
+        with pytest.raises(ModelError, match=r"(?s)exited with status 0\. .*the engine transformers.*the cause"):
             VllmServer("org/model", ModelOptions(), VllmOptions(1, tmp_path / "python"), {})
 
 
@@ -198,7 +199,7 @@ class TestPrompts:
 
         with pytest.raises(ModelError, match="no such python"):
             VllmBackend(checkpoint, OPTIONS, VllmOptions(2, tmp_path / "no such python"))
-        assert "were not compared with those of --engine transformers" in caplog.text
+        assert "were not compared with those of the engine transformers" in caplog.text
 
     def test_other_models_get_the_text_of_their_template_to_expand(self, tmp_path):
         folder = str(write_other(tmp_path / "tiny", "idefics3"))
@@ -429,7 +430,7 @@ class TestServer:
         from roomscout.models.vllm.backend import VllmBackend
 
         monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
-        with pytest.raises(ModelError, match=r"(?s)--memory-fraction.*--engine transformers"):
+        with pytest.raises(ModelError, match=r"(?s)the memory fraction.*the engine transformers"):
             VllmBackend(str(EXPLORER), replace(OPTIONS, kv_cache_bytes=2**45), VllmOptions(2, Path(VLLM_PYTHON)))
 
     def test_a_command_that_is_killed_leaves_no_server_and_resumes(self, both, rooms, tmp_path):

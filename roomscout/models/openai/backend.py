@@ -14,19 +14,12 @@ from typing import Any
 
 from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat, ServerOptions
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.openai.dialect import (
-    agreed_dialect,
-    encoded_message,
-    read_reply,
-    require_schemas,
-    response_format,
-)
+from roomscout.models.openai.dialect import agreed_dialect, encoded_message, read_reply, require_schema, response_format
 from roomscout.models.openai.endpoint import ABSENT, Endpoint, ServerError, start
 
 log = logging.getLogger(__name__)
 
-COOL_DOWN_S = 300.0
-"""How long a URL that has stopped answering gets no conversations, if another URL answers."""
+COOL_DOWN_S = 300.0  # how long a URL that has stopped answering gets no conversations, if another URL answers
 
 
 class OpenAIBackend(Backend):
@@ -50,12 +43,12 @@ class OpenAIBackend(Backend):
         self._dialects = {endpoint.url: agreed_dialect(endpoint, options) for endpoint in self._endpoints}
         if server.constrained:
             for endpoint in self._endpoints:
-                require_schemas(endpoint, self._dialects[endpoint.url], options)
+                require_schema(endpoint, self._dialects[endpoint.url], options)
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order, all requested at once. Replies have no token ids. Raises ModelError for
         a conversation that cannot be replied to, and once closed."""
-        calls = [start(partial(self._reply, each, reply_format)) for each in conversations]
+        calls = [start(partial(self._reply, chat, reply_format)) for chat in conversations]
         for call in calls:
             either: list[Future[Any]] = [call, self._closed]
             wait(either, return_when=FIRST_COMPLETED)
@@ -82,11 +75,11 @@ class OpenAIBackend(Backend):
         if conversation.origin is not None:
             last = encoded_message(messages, len(messages) - 1, system_role)
             return [*self._messages(conversation.origin, system_role)[:-1], last]
-        known = self._encoded.setdefault(conversation.key, [])
+        kept = self._encoded.setdefault(conversation.key, [])
         for index, message in enumerate(messages):
-            if index == len(known) or known[index][0] != message:
-                known[index:] = [(message, encoded_message(messages, index, system_role))]
-        return [encoded for _, encoded in known if encoded]
+            if index == len(kept) or kept[index][0] != message:
+                kept[index:] = [(message, encoded_message(messages, index, system_role))]
+        return [encoded for _, encoded in kept if encoded]
 
     def _reply(self, conversation: Conversation, reply_format: ReplyFormat) -> Reply:
         attempts = 0
@@ -136,7 +129,7 @@ class OpenAIBackend(Backend):
             log.warning(
                 "%s read %d tokens of a conversation of %d views, and %d of one of %d: it seems to drop the beginning "
                 "of conversations that are longer than its context; give it a longer one (Ollama: "
-                "OLLAMA_CONTEXT_LENGTH), or run with a smaller --image-size, fewer --steps or --keep-views",
+                "OLLAMA_CONTEXT_LENGTH), or use smaller views, fewer steps or fewer kept views",
                 endpoint.url, tokens_before, views_before, tokens, views,
             )  # fmt: skip
 
@@ -175,4 +168,4 @@ class EndpointRouter:
             self._assigned.pop(key, None)
 
     def _available(self) -> list[Endpoint]:
-        return [each for each, until in self._cooling_until.items() if until <= time.monotonic()]
+        return [endpoint for endpoint, until in self._cooling_until.items() if until <= time.monotonic()]

@@ -6,11 +6,11 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from roomscout.base.text import counted
 from roomscout.models import ModelOptions, Reply
 from roomscout.models.conversation import Message
 from roomscout.models.openai.endpoint import Answer, Endpoint, ServerError
@@ -18,39 +18,29 @@ from roomscout.models.openai.responses import finish_of, first_choice, parsed, s
 
 log = logging.getLogger(__name__)
 
-CHECK_TEXT = "Say hello."
-"""What the request that checks a server asks for."""
-CHECK_TOKENS = 16
-"""Reply limit of that request; some models refuse lower ones."""
-CHECK_SIDE = 64
-"""Side of the images in that request, pixels; some models refuse smaller ones."""
-EMPTY_REPLY = "(empty reply)"
-"""What stands for a reply without text in the requests after it."""
-CHECK_RETRIES = 2
-"""Retries of that request: a server that is not there is named soon."""
+CHECK_TEXT = "Say hello."  # what the request that checks a server asks for
+CHECK_TOKENS = 16  # reply limit of that request; some models refuse lower ones
+CHECK_SIDE = 64  # side of the images in that request, pixels; some models refuse smaller ones
+EMPTY_REPLY = "(empty reply)"  # what stands for a reply without text in the requests after it
+CHECK_RETRIES = 2  # retries of that request: a server that is not there is named soon
 CONSEQUENCES = {
     "temperature": "refuses temperature 0: it samples replies at its default, so answers differ from run to run",
     "system_role": "takes no system message: it is the beginning of the first user message",
     "seed": "refuses seeds: replies differ from run to run",
 }
 """What a server does without what it refuses."""
-REFUSED = (400, 404, 405, 415, 422, 500, 501)
-"""Statuses of requests that are refused for what they ask; llama.cpp and some routers say 500."""
-MOST_TOKENS = 10**9
-"""Higher token counts are errors of the server."""
-REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""Where servers put the thoughts of models that reason; they are never read as a reply."""
-NAMES_SHOWN = 5
-"""Models of a server that an error lists."""
+REFUSED = (400, 404, 405, 415, 422, 500, 501)  # for what a request asks; llama.cpp and some routers say 500
+TEXT_PARTS = ("text", "output_text")  # types of parts of a message that are text
+MOST_TOKENS = 10**9  # higher token counts are errors of the server
+REASONING_FIELDS = ("reasoning_content", "reasoning")  # hold the thoughts of models that reason, never a reply
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What a server takes: the name of the reply limit. `dropped` is what it refuses: "seed", "temperature", and
-    "system_role" for system messages."""
+    """What a server takes."""
 
-    limit: str = "max_tokens"
-    dropped: tuple[str, ...] = ()
+    limit: str = "max_tokens"  # the name of the reply limit
+    dropped: tuple[str, ...] = ()  # what it refuses: "seed", "temperature", and "system_role" for system messages
 
     @property
     def system_role(self) -> bool:
@@ -99,8 +89,13 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
                 raise
             elif dialect.system_role and _takes(endpoint, dialect.without("system_role"), options):
                 dialect = dialect.without("system_role")
+            elif error.status == 404:  # the URL or the name of the model, as the error says
+                raise
             else:
-                raise _explained(error, endpoint, dialect, options) from None
+                images = counted(endpoint.options.images, "image")
+                said = endpoint.quoted(said_in(error.text))
+                why = f"refuses a conversation with {images}, as many as a question may have ({error.status}: {said})"
+                raise endpoint.error(why, error.status, text=error.text) from None
     choice = choice_of(answer, endpoint)
     if finish_of(choice) != "length":  # the short limit may end within the thought of a model that reasons
         require_reply(object_at(choice, "message"), endpoint)
@@ -116,35 +111,12 @@ def agreed_dialect(endpoint: Endpoint, options: ModelOptions) -> Dialect:
     return dialect
 
 
-def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: int | None = None) -> bool:
-    """Whether a server takes the check in this form."""
+def _takes(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> bool:
     try:
-        endpoint.post("/chat/completions", _check(endpoint, dialect, options, images), retries=0)
+        endpoint.post("/chat/completions", _check(endpoint, dialect, options), retries=0)
     except ServerError:
         return False
     return True
-
-
-def _explained(error: ServerError, endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> ServerError:
-    """The error for a refused check, with the form of it that the server takes, if it takes any."""
-    said = f"({error.status}: {endpoint.quoted(said_in(error.text))})"
-    images = endpoint.options.images
-    forms = (dialect, dialect.without("system_role"))
-    if images > 1 and any(_takes(endpoint, form, options, 1) for form in forms):
-        return endpoint.error(
-            f"does not take {images} images in one conversation {said}: raise its limit (vLLM: --limit-mm-per-prompt), "
-            "or run with fewer --steps, --keep-views, --see or --frames"
-        )
-    if any(_takes(endpoint, form, options, 0) for form in forms):
-        return endpoint.error(f"does not take images for {endpoint.model} {said}: name a vision-language model")
-    names = endpoint.model_names()
-    if names and endpoint.model not in names:
-        near = get_close_matches(endpoint.model, names, NAMES_SHOWN, cutoff=0)
-        return endpoint.error(
-            f"does not list {endpoint.model} {said}: name one of its {len(names)} models, such as "
-            f"{endpoint.quoted(', '.join(near))}"
-        )
-    return error
 
 
 PROBE_SCHEMA = {
@@ -153,7 +125,7 @@ PROBE_SCHEMA = {
 }  # fmt: skip
 
 
-def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> None:
+def require_schema(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> None:
     """Raise ServerError unless a reply follows a JSON schema that no model would follow unasked."""
     body = _check(endpoint, dialect, options) | {"response_format": response_format(PROBE_SCHEMA)}
     try:
@@ -164,22 +136,20 @@ def require_schemas(endpoint: Endpoint, dialect: Dialect, options: ModelOptions)
             raise
         said = error.text
     if set(parsed(said) or ()) != {"ready"}:
-        said = endpoint.quoted(said)
-        raise endpoint.error(f"does not keep replies to a JSON schema ({said}): leave out --constrained")
+        why = f"does not keep replies to a JSON schema ({endpoint.quoted(said)}): leave it out"
+        raise endpoint.error(why, setting="constrained")
     log.debug("%s keeps replies to a JSON schema", endpoint.url)
 
 
-def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions, images: int | None = None) -> dict[str, Any]:
-    """A short request in the form of a last turn's, by default with as many images as the longest conversation;
-    without images it is one turn."""
-    images = endpoint.options.images if images is None else images
-    grey = [np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)] if images else []
-    turn = [Message.of_views(CHECK_TEXT, *grey), Message("assistant", "Hello.")]
-    messages = [Message("system", "Reply in one word."), *(turn * max(1, images))[:-1]]
-    encoded = filter(None, (encoded_message(messages, index, dialect.system_role) for index in range(len(messages))))
+def _check(endpoint: Endpoint, dialect: Dialect, options: ModelOptions) -> dict[str, Any]:
+    """A short request in the form of a last turn's, with as many images as the longest conversation."""
+    grey = np.full((CHECK_SIDE, CHECK_SIDE, 3), 128, dtype=np.uint8)
+    turn = [Message.of_views(CHECK_TEXT, grey), Message("assistant", "Hello.")]
+    messages = [Message("system", "Reply in one word."), *(turn * endpoint.options.images)[:-1]]
+    encoded = [encoded_message(messages, index, dialect.system_role) for index in range(len(messages))]
     return {
         "model": endpoint.model,
-        "messages": list(map(json.loads, encoded)),
+        "messages": [json.loads(message) for message in encoded if message],
         **dialect.settings(options, options.seed),
         **endpoint.options.extra_body,
     }
@@ -202,7 +172,8 @@ def encoded_message(messages: Sequence[Message], index: int, system_role: bool =
 def chat_message(message: Message) -> bytes:
     """A message of a chat as JSON, the images before its text; servers refuse empty messages of the assistant."""
     empty = message.role == "assistant" and not message.text.strip()
-    text = json.dumps(EMPTY_REPLY if empty else message.text).encode()
+    said = EMPTY_REPLY if empty else message.text
+    text = json.dumps(said).encode()
     if not message.shots:
         return b'{"role": "%b", "content": %b}' % (message.role.encode(), text)
     images = b", ".join(
@@ -223,8 +194,9 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
     if reason == "length" and not (content and content.strip()):
         raise endpoint.error(
             f"spent all {max_new_tokens} tokens without a word of reply (finish_reason 'length'): models that reason "
-            "before they reply need a higher --max-new-tokens, in a new run",
+            "before they reply need a higher limit, in a new run",
             200,
+            setting="max_new_tokens",
         )
     require_reply(message, endpoint)
     if content is None:
@@ -271,8 +243,8 @@ def choice_of(answer: Answer, endpoint: Endpoint) -> dict[str, Any]:
 def text_of(content: object) -> str | None:
     """The text of a message's content, a string, a part or a list of parts; None if there is no text."""
     if isinstance(content, list | dict):
-        parts = [part for part in (content if isinstance(content, list) else [content]) if isinstance(part, dict)]
-        texts = [part.get("text") for part in parts if part.get("type") in ("text", "output_text")]
+        parts = content if isinstance(content, list) else [content]
+        texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") in TEXT_PARTS]
         return "".join(text for text in texts if isinstance(text, str)) if texts else None
     return content if isinstance(content, str) else None
 

@@ -20,28 +20,22 @@ from roomscout.models import ModelError, ServerOptions
 from roomscout.models.openai.responses import as_failure, parsed, said_in
 
 CONNECT_S = 5.0
-LARGEST_RESPONSE = 16 << 20
-"""Bytes of a response, decompressed. A chat completion of 10,000 tokens has about 50 kB."""
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Hosts that no proxy can reach."""
-QUOTED = 300
-"""Characters of a server's text that an error message quotes."""
-SHORTEST_SECRET = 8
-"""Shorter keys are dummies for servers that need none ("none", "EMPTY"), and would be found in ordinary words."""
-ABSENT = (502, 503, 504)
-"""Statuses with which a gateway says that there is no server behind it."""
-SHORTER = "a smaller --image-size, fewer --steps or --keep-views make conversations shorter"
+LARGEST_RESPONSE = 16 << 20  # bytes of a response, decompressed. A chat completion of 10,000 tokens has about 50 kB
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # hosts that no proxy can reach
+QUOTED = 300  # characters of a server's text that an error message quotes
+SHORTEST_SECRET = 8  # shorter keys are dummies such as "none" or "EMPTY", which would be found in ordinary words
+ABSENT = (502, 503, 504)  # statuses with which a gateway says that there is no server behind it
 ADVICE = {
     **dict.fromkeys((301, 302, 303, 307, 308), "give the URL of the API itself"),
     401: "set the environment variable {key_env} to a valid key",
     403: "use a key with access to {model}, or another model",
     404: "correct the URL, which usually ends in /v1",
-    413: SHORTER,
-    429: "ask fewer questions at a time with --concurrency, and retry later",
+    413: "use smaller views, fewer steps or fewer kept views, which make conversations shorter",
+    429: "ask fewer questions at a time, and retry later",
 }
 """What to do about a status; about others, only the server knows."""
 TOO_EARLY = (425, 498)  # retried, too, though not by the client itself
-NO_TIME = "ask fewer questions at a time with --concurrency, or wait longer with --request-timeout"
+NO_TIME = "ask fewer questions at a time, or allow a request more time"
 NO_ANSWER = "check that the server runs, its URL, and the proxies and certificates that environment variables name"
 
 Result = TypeVar("Result")
@@ -51,8 +45,10 @@ class ServerError(ModelError):
     """A server was not reached, refused, or sent no reply; the message says what to do. `status` is None without a
     response, `text` what the server said, and `attempts` counts the requests."""
 
-    def __init__(self, message: str, status: int | None = None, text: str = "", attempts: int = 1) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, status: int | None = None, text: str = "", attempts: int = 1, setting: str | None = None
+    ) -> None:
+        super().__init__(message, setting=setting)
         self.status = status
         self.text = text
         self.attempts = attempts
@@ -95,11 +91,14 @@ class Endpoint:
         """POST a body, bytes if it is JSON already, to `path` below the URL; the client retries up to `retries` times
         (None: `options.retries`). Raises ServerError, which never holds the API key."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        options = self._request_options(self.options.retries if retries is None else retries)
+        options: RequestOptions = {
+            "max_retries": self.options.retries if retries is None else retries,
+            "headers": {} if self.options.key else {"Authorization": openai.Omit()},  # the client wants a key
+            "follow_redirects": False,  # most redirects turn a POST into a GET
+        }
         try:
-            response = self._client.post(
-                path + self._parameters, content=content, cast_to=httpx2.Response, options=options
-            )
+            url = path + self._parameters
+            response = self._client.post(url, content=content, cast_to=httpx2.Response, options=options)
         except openai.OpenAIError as error:
             failure = self._failure(error)
         else:
@@ -113,25 +112,13 @@ class Endpoint:
             )
         raise failure  # not above: the client's errors hold the key
 
-    def model_names(self) -> list[str]:
-        """The models that the server lists; empty if it lists none."""
-        path = "/models" + self._parameters
-        options = self._request_options(0)
-        try:
-            response = self._client.get(path, cast_to=httpx2.Response, options=options)
-        except openai.OpenAIError:
-            return []
-        listed = (parsed(response.content) or {}).get("data")
-        names = [each.get("id") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-        return [name for name in names if isinstance(name, str)]
-
     def close(self) -> None:
         """Close the connections of all requests."""
         self._client.close()
 
-    def error(self, message: str, status: int | None = None, text: str = "", attempts: int = 1) -> ServerError:
-        """An error about this URL. The message quotes the server only through `quoted`."""
-        return ServerError(f"{self.url} {message}", status, text, attempts)
+    def error(self, message: str, status: int | None = None, **facts: Any) -> ServerError:
+        """An error about this URL, see ServerError. The message quotes the server only through `quoted`."""
+        return ServerError(f"{self.url} {message}", status, **facts)
 
     def redacted(self, text: str) -> str:
         """A server's text without the API key, which some servers echo."""
@@ -144,18 +131,10 @@ class Endpoint:
         """A server's text for a message: one printable line, shortened, without the API key."""
         text = self.redacted(text)[: 100 * QUOTED]  # in this order: half a key would not be recognized
         line = " ".join(text.split())
-        line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+        line = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
         return line if len(line) <= QUOTED else line[: QUOTED - 3] + "..."
 
-    def _request_options(self, retries: int) -> RequestOptions:
-        return {
-            "max_retries": retries,
-            "headers": {} if self.options.key else {"Authorization": openai.Omit()},  # the client wants a key
-            "follow_redirects": False,  # most redirects turn a POST into a GET
-        }
-
     def _failure(self, error: openai.OpenAIError) -> ServerError:
-        """The error for a request that failed, by its HTTP status or what the client raised."""
         if not isinstance(error, (openai.APIStatusError, openai.APIConnectionError)):
             return self.error(str(error), 200)
         attempts = _retries(error.request) + 1
@@ -168,7 +147,8 @@ class Endpoint:
             is_api = status == 404 and parsed(text) is not None  # which says what it lacks
             advice = "" if is_api else ADVICE.get(status, "").format(key_env=self.options.key_env, model=self.model)
             message = f"{does} ({status}{times}: {self.quoted(said)}){advice and f': {advice}'}"
-            return self.error(message, status, self.redacted(text), attempts)
+            setting = "concurrency" if status == 429 else None
+            return self.error(message, status, text=self.redacted(text), attempts=attempts, setting=setting)
         cause = error.__cause__
         if isinstance(cause, (httpx2.ReadTimeout, httpx2.WriteTimeout)):
             message = f"did not answer within {self.options.timeout_s:g} s{times}: {NO_TIME}"

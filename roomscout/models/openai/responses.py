@@ -53,7 +53,8 @@ def as_failure(content: bytes) -> tuple[int, bytes]:
     alone = None if body.get("choices") else body.get("detail") or (body if body.get("code") else None)
     error: Any = body.get("error") or choice.get("error") or alone
     if error:
-        code = str(error.get("code") if isinstance(error, dict) else body.get("code"))
+        holder = error if isinstance(error, dict) else body
+        code = str(holder.get("code"))
         status = int(code) if re.fullmatch("[45][0-9][0-9]", code) else 503
         return status, json.dumps({"error": error}).encode()
     if (reason := finish_of(choice)).casefold() not in ("stop", "length", *FINAL):

@@ -16,14 +16,12 @@ from roomscout.models.transformers.source import require_libraries
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, ProcessorMixin
 
-    from roomscout.models.transformers.runner import GeneratedRow
 
 log = logging.getLogger(__name__)
 
+# The packages with transformers' kernels for linear attention on CUDA, by their modules.
 FAST_KERNELS = {"fla": "flash-linear-attention", "causal_conv1d": "causal-conv1d"}
-"""The packages with transformers' kernels for linear attention on CUDA, by their modules."""
-SET_BY_LOADING = ("dtype", "device", "quantize", "revision", "adapter")
-"""Options that are facts of a model once it is loaded."""
+SET_BY_LOADING = ("dtype", "device", "quantize", "revision", "adapter")  # facts of a model once it is loaded
 
 
 class TransformersBackend:
@@ -46,8 +44,7 @@ class TransformersBackend:
     may flip near-ties. Calls from several threads run one after the other.
 
     Raises ModelError for an unsupported family, a model without weights, head or end token or on several devices, and a
-    processor of another model.
-    """
+    processor of another model."""
 
     concurrent = False
 
@@ -60,19 +57,14 @@ class TransformersBackend:
         name: str | None = None,
         frozen: bool = False,
     ) -> None:
-        from roomscout.models.transformers.devices import usable_bytes
-        from roomscout.models.transformers.encoding import ConversationEncoder
-        from roomscout.models.transformers.families import family_of
-        from roomscout.models.transformers.layers import keeps_states
-        from roomscout.models.transformers.loading import require_model, require_processor
-        from roomscout.models.transformers.runner import GenerationOptions, ModelRunner, Steps
-        from roomscout.models.transformers.steps import require_compiler
+        from roomscout.models.transformers import devices, encoding, families, layers, loading, runner, steps
 
         options = options or ModelOptions()
-        require_model(model)
-        require_processor(processor, model)
-        if given := [each for each in SET_BY_LOADING if getattr(options, each) != getattr(ModelOptions, each)]:
-            raise ModelError(f"{', '.join(given)} cannot be set for a loaded model: leave it out, or change the model")
+        loading.require_model(model)
+        loading.require_processor(processor, model)
+        fixed = [name for name in SET_BY_LOADING if getattr(options, name) != getattr(ModelOptions, name)]
+        if fixed:
+            raise ModelError(f"{', '.join(fixed)} cannot be set for a loaded model: leave it out, or change the model")
         if options.compile and model.config.get_text_config()._attn_implementation == "eager":
             raise ModelError("compile does not work with eager attention: call model.set_attn_implementation('sdpa')")
         self._loaded = (model, processor)
@@ -80,38 +72,39 @@ class TransformersBackend:
         where = model.device
         self.name = name or model.name_or_path or type(model).__name__
         if options.compile:
-            require_compiler(model.device)
+            steps.require_compiler(model.device)
         self._tokenizer = processor.tokenizer
         pixels_on = where if options.kv_reuse else None  # those of recomputed conversations are kept
-        self._encoder = ConversationEncoder(
+        self._encoder = encoding.ConversationEncoder(
             processor, model.config, model.dtype, tiles_per_view=options.tiles_per_view, device=pixels_on
         )
-        reusable = self._encoder.recomputed is None
-        has_own_steps = reusable and not self._encoder.by_processor and not keeps_states(model.config)
+        reusable = self._encoder.chat.recomputed is None
+        stateful = layers.keeps_states(model.config)
+        has_own_steps = reusable and not self._encoder.chat.by_processor and not stateful
         compiled = options.compile and has_own_steps
-        self._say_what_is_slow(options, compiled, keeps_states(model.config), where.type)
+        self._say_what_is_slow(options, compiled, stateful, where.type)
         kv_bytes = options.kv_cache_bytes if options.kv_reuse and reusable else 0
         if kv_bytes is None:
             copies = model.get_memory_footprint() * weight_copies(compiled and frozen, str(where))
-            kv_bytes = max(0, int((usable_bytes(where, options.memory_fraction) - copies) * KV_SHARE))
-        steps: Steps = "compiled" if compiled else "eager"
+            kv_bytes = max(0, int((devices.usable_bytes(where, options.memory_fraction) - copies) * KV_SHARE))
+        loop: runner.Steps = "compiled" if compiled else "eager"
         if where.type == "cuda" and has_own_steps:
-            steps = "compiled graphs" if compiled else "graphs"
-        generation = GenerationOptions(
+            loop = "compiled graphs" if compiled else "graphs"
+        generation = runner.GenerationOptions(
             options.max_new_tokens,
             temperature=options.temperature,
             generation=options.generation,
             seed=options.seed,
-            steps=steps,
+            steps=loop,
             frozen=frozen,
             logprobs=options.logprobs,
         )
-        self.views = family_of(model.config, processor).views
-        """The sizes of views that the model takes."""
+        self.views = families.family_of(model.config, processor).views  # the sizes of views that the model takes
         self._lock = threading.Lock()  # held whenever the runner is used; the encoder has one of its own
-        self.sees_videos = self._encoder.sees_videos
-        """Whether frames of a video can be one input."""
-        self._runner = ModelRunner(model, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens)
+        self.sees_videos = self._encoder.chat.sees_videos  # whether frames of a video can be one input
+        self._runner = runner.ModelRunner(
+            model, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens
+        )
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str, options: ModelOptions | None = None) -> Self:
@@ -120,21 +113,19 @@ class TransformersBackend:
         require_libraries(checkpoint)
         import torch
 
-        from roomscout.models.transformers.devices import keep_freed_memory, resolve_device, resolve_dtype
-        from roomscout.models.transformers.loading import load_checkpoint
-        from roomscout.models.transformers.steps import require_compiler
+        from roomscout.models.transformers import devices, loading, steps
 
         options = options or ModelOptions()
-        device = resolve_device(options.device)
+        device = devices.resolve_device(options.device)
         if options.compile:
-            require_compiler(device)
-        dtype = resolve_dtype(options.dtype, device)
+            steps.require_compiler(device)
+        dtype = devices.resolve_dtype(options.dtype, device)
         if device.type == "cpu":
-            keep_freed_memory()
+            devices.keep_freed_memory()
         else:
             torch.cuda.set_per_process_memory_fraction(options.memory_fraction, device)
         started = time.perf_counter()
-        model, processor = load_checkpoint(checkpoint, dtype, device, options.quantize)
+        model, processor = loading.load_checkpoint(checkpoint, dtype, device, options.quantize)
         if options.adapter is not None:
             from roomscout.models.adapters import with_adapter
 
@@ -170,38 +161,24 @@ class TransformersBackend:
             started = time.perf_counter()
             batch = [self._encoder.encode(conversation) for conversation in conversations]
             preprocess_s = time.perf_counter() - started
-            grammar = with_thought(reply_format.grammar, self._encoder.opening)
+            grammar = with_thought(reply_format.grammar, self._encoder.chat.opening)
             self._runner.run(
                 batch,
                 replace(reply_format, grammar=grammar),
-                lambda index, row: ended(index, partial(self._reply, row, preprocess_s)),
+                lambda index, row: ended(index, partial(self._with_text, row, preprocess_s)),
             )
 
-    def _reply(self, row: "GeneratedRow", preprocess_s: float) -> Reply:
+    def _with_text(self, row: Reply, preprocess_s: float) -> Reply:
         with self._encoder.lock:
-            text = self._tokenizer.decode(row.tokens, skip_special_tokens=True)
-        return Reply(
-            text=self._encoder.opening + text,
-            tokens=row.tokens,
-            prompt_tokens=row.prompt,
-            reused_tokens=row.reused,
-            generated_tokens=len(row.tokens),
-            finish_reason="stop" if row.finished else "length",
-            seconds=preprocess_s + row.seconds,
-            preprocess_seconds=preprocess_s,
-            prefill_seconds=row.prefill_s,
-            decode_seconds=row.decode_s,
-            images_encoded=row.images,
-            logprobs=row.logprobs,
-        )
+            text = self._encoder.chat.opening + self._tokenizer.decode(row.tokens, skip_special_tokens=True)
+        return replace(row, text=text, seconds=preprocess_s + row.seconds, preprocess_seconds=preprocess_s)
 
     def prepare(self, conversation: Conversation) -> None:
         """Encode a conversation, also while others are generated; raises ModelError."""
         self._encoder.encode(conversation)
 
     def _say_what_is_slow(self, options: ModelOptions, compiled: bool, stateful: bool, device: str) -> None:
-        """Log a line for each thing that this model does not have here."""
-        recomputed = self._encoder.recomputed
+        recomputed = self._encoder.chat.recomputed
         if options.kv_reuse and recomputed is not None:
             log.warning("%s: every turn recomputes the whole conversation: %s", self.name, recomputed)
         if options.compile and not compiled:

@@ -1,7 +1,6 @@
 """Logits processors and stopping criteria that treat each row independently of its batch.
 
-Those with something of each row have `keep(rows)`: the call goes on with these of its rows, in this order.
-"""
+Those with something of each row have `keep(rows)`: the call goes on with these of its rows, in this order."""
 
 import hashlib
 import time
@@ -10,15 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from transformers import (
-    LogitsProcessor,
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    StoppingCriteria,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
+from transformers.generation import logits_process as theirs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,13 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class RowReply:
-    """The generated ids of a row, without its end token if it has `finished`, the `perf_counter` time of the newest,
-    and the row's share of the seconds of decoding steps: each step's are divided among the rows that still reply."""
+    """What was generated for a row."""
 
-    tokens: list[int] = field(default_factory=list)
-    finished: bool = False
-    ended_at: float = 0.0
-    decode_s: float = 0.0
+    tokens: list[int] = field(default_factory=list)  # without the end token
+    finished: bool = False  # by an end token
+    ended_at: float = 0.0  # the `perf_counter` time of the newest id
+    decode_s: float = 0.0  # its share of decoding steps: each is divided among the rows that still reply
 
 
 class ReplyStop(StoppingCriteria):
@@ -65,7 +56,8 @@ class ReplyStop(StoppingCriteria):
         now = time.perf_counter()
         self._columns = input_ids.shape[1]
         if self.first_token_at is None:
-            self.first_token_at = self._now = now
+            self.first_token_at = now
+            self._now = now
         share = (now - self._now) / max(1, len(self._open))
         self._now = now
         for row, tokens in zip(self._rows, new_ids, strict=True):
@@ -73,7 +65,7 @@ class ReplyStop(StoppingCriteria):
                 continue
             reply = self.replies[row]
             reply.ended_at = now
-            reply.decode_s = reply.decode_s + share
+            reply.decode_s += share
             for token in tokens:
                 reply.finished = token in self._end_ids
                 if not reply.finished:
@@ -140,14 +132,15 @@ class Penalties(LogitsProcessor):
     reply; "presence_penalty" and "frequency_penalty" as OpenAI and vLLM do, those of its reply. `prompts` are the ids
     of each row: `input_ids` has padding in place of cached ones."""
 
-    def __init__(self, prompts: Sequence[Sequence[int]], given: Mapping[str, float], device: torch.device) -> None:
-        known = [sorted(set(ids)) for ids in prompts]
-        most = max(map(len, known))
+    def __init__(self, prompts: Sequence[Sequence[int]], settings: Mapping[str, float], device: torch.device) -> None:
+        rows = [sorted(set(ids)) for ids in prompts]
+        most = max(map(len, rows))
         # Ids count once, so that shorter rows are padded with one of their own.
-        self._known = torch.tensor([ids + ids[-1:] * (most - len(ids)) for ids in known], device=device)
-        self._repetition = RepetitionPenaltyLogitsProcessor(float(given.get("repetition_penalty", 1.0)))
-        self._presence = given.get("presence_penalty", 0.0)
-        self._frequency = given.get("frequency_penalty", 0.0)
+        self._known = torch.tensor([ids + ids[-1:] * (most - len(ids)) for ids in rows], device=device)
+        repetition = float(settings.get("repetition_penalty", 1.0))
+        self._repetition = theirs.RepetitionPenaltyLogitsProcessor(repetition)
+        self._presence = settings.get("presence_penalty", 0.0)
+        self._frequency = settings.get("frequency_penalty", 0.0)
         self._prompt_columns: int | None = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -164,12 +157,6 @@ class Penalties(LogitsProcessor):
         self._known = self._known[rows]
 
 
-def _truncation(given: Mapping[str, float]) -> LogitsProcessorList:
-    """What excludes improbable tokens, in the order of transformers."""
-    kinds = {"top_k": TopKLogitsWarper, "top_p": TopPLogitsWarper, "min_p": MinPLogitsWarper}
-    return LogitsProcessorList(kind(given[name]) for name, kind in kinds.items() if name in given)
-
-
 class RowSampling(LogitsProcessor):
     """Makes greedy decoding sample at a temperature, with a separate random stream per row. The arg max of
     log-probabilities plus Gumbel noise is a sample from the distribution (the Gumbel-max trick). A row's noise depends
@@ -177,17 +164,19 @@ class RowSampling(LogitsProcessor):
     "top_p" and "min_p" exclude at this temperature is never drawn."""
 
     def __init__(
-        self, temperature: float, streams: Sequence[str], device: torch.device, given: Mapping[str, float]
+        self, temperature: float, streams: Sequence[str], device: torch.device, settings: Mapping[str, float]
     ) -> None:
         self._temperature = temperature
-        self._truncation = _truncation(given)
+        # What excludes improbable tokens, in the order of transformers.
+        kinds = {"top_k": theirs.TopKLogitsWarper, "top_p": theirs.TopPLogitsWarper, "min_p": theirs.MinPLogitsWarper}
+        truncations = (kind(settings[name]) for name, kind in kinds.items() if name in settings)
+        self._truncation = LogitsProcessorList(truncations)
         self._generators = [torch.Generator(device).manual_seed(seed_of(name)) for name in streams]
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """`scores` (rows, vocabulary) divided by the temperature and truncated, plus noise."""
-        uniform = torch.stack(
-            [torch.rand(scores.shape[1], generator=each, device=scores.device) for each in self._generators]
-        )
+        size = scores.shape[1]
+        uniform = torch.stack([torch.rand(size, generator=row, device=scores.device) for row in self._generators])
         gumbel = -torch.log(-torch.log(uniform.clamp(min=torch.finfo(torch.float32).tiny)))
         return self._truncation(input_ids, scores / self._temperature) + gumbel
 
@@ -198,9 +187,9 @@ class RowSampling(LogitsProcessor):
 
 def keep_rows(processors: LogitsProcessorList, rows: Sequence[int]) -> None:
     """Let a call go on with these of its rows, in this order."""
-    for each in processors:
-        if hasattr(each, "keep"):
-            each.keep(rows)
+    for processor in processors:
+        if hasattr(processor, "keep"):
+            processor.keep(rows)
 
 
 def seed_of(name: str) -> int:

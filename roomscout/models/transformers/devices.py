@@ -21,19 +21,19 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device for a value of `--device`; "auto" is the first CUDA device, else the CPU. Raises ModelError."""
+    """The device of a name; "auto" is the first CUDA device, else the CPU. Raises ModelError."""
     if name == "auto":
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        name = "cuda:0" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(
-            f"--device {name} is not available: torch sees {torch.cuda.device_count()} CUDA devices; use --device cpu"
+            f"{name} is not available: torch sees {torch.cuda.device_count()} CUDA devices; use cpu", setting="device"
         )
     return torch.device("cuda", 0) if device == torch.device("cuda") else device  # torch.cuda often needs an index
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype for a value of `--dtype`; "auto" is bfloat16 on CUDA and float32 elsewhere."""
+    """The dtype of a name; "auto" is bfloat16 on CUDA and float32 elsewhere."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     return DTYPES[name]

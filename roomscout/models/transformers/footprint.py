@@ -18,29 +18,27 @@ from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+# Bytes of a quantized weight: NF4 has a float32 scale for each 64 of them.
 _STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
-"""Bytes of a quantized weight: NF4 has a float32 scale for each 64 of them."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """A checkpoint's size on a device, and the bytes that may be used there. `image_tokens(width, height)` counts a
-    view's tokens; a conversation takes `kv_bytes_per_token` over all layers and
-    `state_bytes`, those of its states now and of their copy from before the last call."""
+    """A checkpoint's size on a device."""
 
-    device: str
-    dtype: str
-    parameters: int
-    weight_bytes: int
-    kv_bytes_per_token: int
-    image_tokens: Callable[[int, int], int] = field(compare=False)
-    free_bytes: int
-    state_bytes: int = 0
-    attention_heads: int = 1
+    device: str  # such as "cuda:0"
+    dtype: str  # of weights that are not quantized, such as "bfloat16"
+    parameters: int  # numbers of all weights
+    weight_bytes: int  # of all weights, quantized if they are to be
+    kv_bytes_per_token: int  # keys and values in all layers
+    image_tokens: Callable[[int, int], int] = field(compare=False)  # of a view of this width and height in pixels
+    free_bytes: int  # that may be used on the device
+    state_bytes: int = 0  # of a conversation's states now, and of their copy from before the last call
+    attention_heads: int = 1  # of the language model
 
 
 def dtype_on(device: str, dtype: str) -> str:
-    """The name of the data type that a value of `--dtype` means on a device of this machine; raises ModelError."""
+    """The name of the data type that "auto" or a name means on a device of this machine; raises ModelError."""
     return str(resolve_dtype(dtype, resolve_device(device))).removeprefix("torch.")
 
 
@@ -69,11 +67,11 @@ def footprint(
     config = _config_of(model)
     with torch.device("meta"):
         weightless = AutoModelForImageTextToText.from_config(config)
-    parameters = sum(each.numel() for each in weightless.parameters())
+    parameters = sum(weight.numel() for weight in weightless.parameters())
     family = checkpoint_family(model)
     text = config.get_text_config()
     require_tiles(family, tiles)
-    saved = sum(each.numel() for each in linear_weights(weightless).values()) if quantize else 0
+    saved = sum(weight.numel() for weight in linear_weights(weightless).values()) if quantize else 0
     return Footprint(
         device=str(where),
         dtype=str(number).removeprefix("torch."),
@@ -88,7 +86,7 @@ def footprint(
 
 
 def linear_weights(model: "PreTrainedModel") -> dict[str, torch.Tensor]:
-    """The weights that `--quantize` quantizes by name: those of linear layers but the head."""
+    """The weights that are quantized if any are, by name: those of linear layers but the head."""
     head = model.get_output_embeddings()
     return {
         f"{name}.weight": module.weight

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def require_xgrammar() -> Any:
     """The xgrammar module; raises ModelError if it is not installed."""
-    with importing("xgrammar", "--constrained", ModelError):
+    with importing("xgrammar", "constrained decoding", partial(ModelError, setting="constrained")):
         import xgrammar
     return xgrammar
 
@@ -29,8 +30,9 @@ def with_thought(grammar: str | None, opening: str) -> str | None:
     tag = re.fullmatch(r"<(\w+)>", opening.strip())
     if tag is None:
         raise ModelError(
-            f"--constrained does not know how to close what the checkpoint's chat template opens each reply "
-            f"with ({opening!r}): leave it out"
+            "constrained decoding does not know how to close what the checkpoint's chat template opens each reply "
+            f"with ({opening!r}): leave it out",
+            setting="constrained",
         )
     rules = f'root ::= thought "<"* "</{tag[1]}>" reply\nthought ::= ([^<] | "<"+ [^/<])*\n'
     return rules + grammar.replace("root ::=", "reply ::=", 1)
@@ -44,10 +46,11 @@ class CompiledGrammar:
     def __init__(
         self, grammar: str, tokenizer: "PreTrainedTokenizerBase", vocab_size: int, end_ids: Sequence[int]
     ) -> None:
-        self._library = xgrammar = require_xgrammar()
+        self._library = require_xgrammar()
         self._vocab_size = vocab_size
-        info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=list(end_ids))
-        self._compiled = xgrammar.GrammarCompiler(info).compile_grammar(grammar)
+        of_model = {"vocab_size": vocab_size, "stop_token_ids": list(end_ids)}
+        info = self._library.TokenizerInfo.from_huggingface(tokenizer, **of_model)
+        self._compiled = self._library.GrammarCompiler(info).compile_grammar(grammar)
 
     def processor(self, rows: int) -> "GrammarConstraint":
         """The logits processor for one generate() call with this many rows."""

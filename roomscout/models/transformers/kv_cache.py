@@ -12,20 +12,12 @@ from transformers import Cache
 
 from roomscout.base.interrupts import deferred_interrupts, undone_on_failure
 from roomscout.models.transformers.encoding import EncodedConversation
-from roomscout.models.transformers.layers import (
-    SPARE_COLUMNS,
-    GrowingLayer,
-    IndexedLayer,
-    KeptLayer,
-    RowSource,
-    StateLayer,
-)
+from roomscout.models.transformers.layers import SPARE, GrowingLayer, IndexedLayer, KeptLayer, RowSource, StateLayer
 
 log = logging.getLogger(__name__)
 
-WINDOW = 64
-"""Compiled and captured steps attend to a multiple of this many columns."""
-# Rows are repacked if their batch is wider than this factor times the longest row, plus SPARE_COLUMNS.
+WINDOW = 64  # compiled and captured steps attend to a multiple of this many columns
+# Rows are repacked if their batch is wider than this factor times the longest row, plus SPARE.
 _MAX_WIDTH_RATIO = 1.25
 
 
@@ -116,7 +108,8 @@ class CachedBatch:
         size = len(wanted)
         places = [row for row in range(size) if row not in wanted]
         for place, row in zip(places, [row for row in wanted if row >= size], strict=True):
-            order[place], order[row] = row, place
+            order[place] = row
+            order[row] = place
         with deferred_interrupts(), undone_on_failure(self._forget):
             for layer in self.cache.layers:
                 layer.reorder(order)
@@ -127,7 +120,8 @@ class CachedBatch:
 
     def _forget(self) -> None:
         for row in [*self.live, *(self.origin.live if self.origin else ())]:
-            row.ids, row.batch = [], None
+            row.ids = []
+            row.batch = None
 
     def truncate(self, row: CachedRow, length: int) -> None:
         """Keep only the first `length` tokens of a row."""
@@ -138,7 +132,7 @@ class CachedBatch:
     def fits(self, rows: Sequence[CachedRow]) -> bool:
         """Whether a call for these rows can use this batch without copying: the same rows, few unused columns."""
         longest = max(len(row.ids) for row in rows)
-        return self.rows == list(rows) and self.mask.shape[1] <= _MAX_WIDTH_RATIO * longest + SPARE_COLUMNS
+        return self.rows == list(rows) and self.mask.shape[1] <= _MAX_WIDTH_RATIO * longest + SPARE
 
 
 class KVStore:
@@ -192,7 +186,7 @@ class KVStore:
         """A batch with one row per alternative, in order, over the buffers of the origins' batch, in which all columns
         that an alternative lacks are masked. Roll back what one call appends, and the origins are as before."""
         self._calls += 1
-        batch = self._batch_of([self._row(each.origin, whole=True) for each in alternatives if each.origin])
+        batch = self._batch_of([self._row(encoded.origin, whole=True) for encoded in alternatives if encoded.origin])
         mask = batch.mask.clone()
         rows = []
         for index, encoded in enumerate(alternatives):
@@ -206,7 +200,8 @@ class KVStore:
         prefix = self.reusable(encoded)
         row = self._rows.get((encoded.origin or encoded).key)
         copied = replace(encoded, key=next(self._fork_keys), origin=None)
-        fork = self._rows[copied.key] = CachedRow(copied, encoded.ids[:prefix], last_use=self._calls)
+        fork = CachedRow(copied, encoded.ids[:prefix], last_use=self._calls)
+        self._rows[copied.key] = fork
         if row is not None and prefix and (source := _source(row)) is not None:
             layers = [make(0) for make in self._makers]
             for index, layer in enumerate(layers):

@@ -14,16 +14,12 @@ if TYPE_CHECKING:
 
 # Without a planned length, a growing buffer gets this many spare columns or a quarter of its size, whichever is more:
 # it is then copied only every other turn.
-SPARE_COLUMNS = 64
+SPARE = 64
 
-STATES = {"linear_attention", "conv"}
-"""The types of layers that keep a state."""
-INDEXED = ("qwen4_exp", "qwen4_exp_text")
-"""The language models whose indexed layers were found to reply the same when their cache is reused."""
-KeptLayer: TypeAlias = "GrowingLayer | StateLayer"
-"""One layer's cache for the rows of a batch."""
-RowSource = tuple["KeptLayer", int, torch.Tensor]
-"""A layer of a batch, the index of a row in it, and the columns with that row's tokens, on the device."""
+STATES = {"linear_attention", "conv"}  # the types of layers that keep a state
+INDEXED = ("qwen4_exp", "qwen4_exp_text")  # models whose indexed layers reply the same when their cache is reused
+KeptLayer: TypeAlias = "GrowingLayer | StateLayer"  # one layer's cache for the rows of a batch
+RowSource = tuple["KeptLayer", int, torch.Tensor]  # a batch's layer, a row's index in it, and its tokens' columns
 
 
 class GrowingLayer(DynamicLayer):
@@ -110,8 +106,10 @@ class GrowingLayer(DynamicLayer):
         used = self.get_seq_length()
         for kind, buffer in enumerate(self._buffers):
             if buffer.shape[2] < columns:
-                capacity = self._planned if columns <= self._planned else columns + max(SPARE_COLUMNS, columns // 4)
-                self._buffers[kind] = _grown(buffer, used, capacity)
+                capacity = self._planned if columns <= self._planned else columns + max(SPARE, columns // 4)
+                rows, heads, _, size = buffer.shape
+                self._buffers[kind] = buffer.new_zeros(rows, heads, capacity, size)
+                self._buffers[kind][:, :, :used] = buffer[:, :, :used]
 
     def _set_views(self, columns: int) -> None:
         self.keys, self.values = (buffer[: self._rows, :, :columns] for buffer in self._buffers)
@@ -144,9 +142,10 @@ class IndexedLayer(GrowingLayer):
 
     def update_indexer(self, indexer_key_states: torch.Tensor) -> torch.Tensor:
         """Append the indexer's keys of new tokens; returns all."""
-        known = [] if self.indexer_keys is None else [self.indexer_keys]
-        self.indexer_keys = torch.cat([*known, indexer_key_states], dim=1)
-        return self.indexer_keys
+        if self.indexer_keys is not None:
+            indexer_key_states = torch.cat([self.indexer_keys, indexer_key_states], dim=1)
+        self.indexer_keys = indexer_key_states
+        return indexer_key_states
 
     def set_length(self, columns: int) -> None:
         """Use exactly the first `columns`; 0 frees all."""
@@ -160,7 +159,7 @@ class IndexedLayer(GrowingLayer):
     def nbytes(self) -> int:
         """Bytes of memory allocated, those of the indexer included."""
         held = [self.indexer_keys, self.indexer_position_ids]
-        return super().nbytes + sum(each.nbytes for each in held if each is not None)
+        return super().nbytes + sum(tensor.nbytes for tensor in held if tensor is not None)
 
 
 class StateLayer(LinearAttentionLayer):
@@ -190,7 +189,7 @@ class StateLayer(LinearAttentionLayer):
         """Prepare a call that may fail, or that is not kept: let it change a copy of the states."""
         self._before = self._facts()
         for states in (self.conv_states, self.recurrent_states):
-            states.update({number: each.clone() for number, each in states.items() if each is not None})
+            states.update({number: state.clone() for number, state in states.items() if state is not None})
 
     def keep(self) -> None:
         """Keep what a call has added."""
@@ -199,13 +198,13 @@ class StateLayer(LinearAttentionLayer):
     def reorder(self, order: Sequence[int]) -> None:
         """Move rows: the one with index `order[i]` becomes row i, also before the last call."""
         for states in self._states:
-            states.update({number: each[order[: len(each)]] for number, each in states.items() if each is not None})
+            states.update({number: state[order[: len(state)]] for number, state in states.items() if state is not None})
 
     def use(self, rows: int | None) -> None:
         """Use the first `rows` alone, until the call is undone, which brings back all."""
         if rows is not None:
             for states in (self.conv_states, self.recurrent_states):
-                states.update({number: each[:rows] for number, each in states.items() if each is not None})
+                states.update({number: state[:rows] for number, state in states.items() if state is not None})
 
     @property
     def _states(self) -> list[dict]:
@@ -218,7 +217,8 @@ class StateLayer(LinearAttentionLayer):
 
     def _facts(self) -> dict[str, dict]:
         """The states and what is known of each, by the names of the attributes."""
-        return {name: dict(each) for name, each in vars(self).items() if isinstance(each, dict) and name != "_before"}
+        own = vars(self).items()
+        return {name: dict(value) for name, value in own if isinstance(value, dict) and name != "_before"}
 
     @property
     def nbytes(self) -> int:
@@ -285,16 +285,8 @@ def state_bytes(config: "PreTrainedConfig") -> int:
     if "linear_attention" in kinds and hasattr(text, "linear_num_value_heads"):
         keys = text.linear_num_key_heads * text.linear_key_head_dim
         values = text.linear_num_value_heads * text.linear_value_head_dim
-        each = values * text.linear_key_head_dim + (2 * keys + values) * text.linear_conv_kernel_dim
-        numbers += each * kinds.count("linear_attention")
+        of_layer = values * text.linear_key_head_dim + (2 * keys + values) * text.linear_conv_kernel_dim
+        numbers += of_layer * kinds.count("linear_attention")
     if "conv" in kinds and hasattr(text, "conv_L_cache"):
         numbers += text.hidden_size * text.conv_L_cache * kinds.count("conv")
     return 4 * numbers
-
-
-def _grown(buffer: torch.Tensor, used: int, columns: int) -> torch.Tensor:
-    """A copy of the `used` columns in a buffer of `columns`; the rest is zero."""
-    rows, heads, _, size = buffer.shape
-    grown = buffer.new_zeros(rows, heads, columns, size)
-    grown[:, :, :used] = buffer[:, :, :used]
-    return grown

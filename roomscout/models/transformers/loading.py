@@ -1,30 +1,16 @@
 """Loads checkpoints from the hub or a folder, and checks loaded models; every failure is a one-sentence ModelError."""
 
-import json
 from importlib import import_module
 from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from huggingface_hub import errors as hub
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from safetensors import SafetensorError
-from transformers import (
-    AutoConfig,
-    AutoModelForImageTextToText,
-    AutoProcessor,
-    BitsAndBytesConfig,
-    GenerationConfig,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig, GenerationConfig
+from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import logging
 
 from roomscout.base.files import LFS_POINTER
@@ -35,9 +21,10 @@ from roomscout.models.transformers.source import existing_source, id_and_revisio
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
-_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, json.JSONDecodeError)
-# The error of huggingface_hub's HTTP client without a response: of httpx before version 2, of httpx2 since.
-_TransportError: type[Exception] = import_module(HfHubHTTPError.__mro__[1].__module__.partition(".")[0]).TransportError
+_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError)
+# huggingface_hub's HTTP client, httpx before version 2, httpx2 since, and its error without a response.
+_client = import_module(hub.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
+_TransportError: type[Exception] = _client.TransportError
 
 NO_EFFECT = {"top_p": 1, "top_k": 0, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1}
 """Parameters of sampling, with the value of each that changes nothing."""
@@ -52,7 +39,7 @@ def load_checkpoint(
     config = checkpoint_config(model)
     _require_complete(model)
     if quantize is not None and getattr(config, "quantization_config", None):
-        raise ModelError(f"{model} has quantized weights already: leave out --quantize")
+        raise ModelError(f"{model} has quantized weights already: leave it out", setting="quantize")
     logging.disable_progress_bar()
     processor = checkpoint_processor(model)
     try:
@@ -68,7 +55,7 @@ def load_checkpoint(
     except ImportError as error:  # of a package that quantized weights need
         raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
     except _LOADING_ERRORS as error:
-        raise ModelError(_reason(model, error)) from error
+        raise _failure(model, error) from error
     if info["missing_keys"] or info["mismatched_keys"]:
         count = len(info["missing_keys"]) + len(info["mismatched_keys"])
         raise ModelError(f"{model} is broken: {count} of its weights are missing or misshapen; download it again")
@@ -119,7 +106,7 @@ def checkpoint_part(kind: Any, model: str) -> Any:
     except ImportError as error:
         raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
     except _LOADING_ERRORS as error:
-        raise ModelError(_reason(model, error)) from error
+        raise _failure(model, error) from error
 
 
 def is_here(model: str, file: str) -> bool:
@@ -138,35 +125,36 @@ def _located(model: str) -> tuple[str, dict[str, str]]:
         try:  # once: the hub's client would retry for a minute
             get_hf_file_metadata(hf_hub_url(source, "config.json", revision=revision))
         except (_TransportError, OSError, ValueError) as error:
-            raise ModelError(_reason(model, error)) from error
+            raise _failure(model, error) from error
     return source, {} if revision is None else {"revision": revision}
 
 
-def _reason(model: str, error: BaseException) -> str:
-    """Why a checkpoint could not be loaded, and how to fix it, in one sentence."""
+def _failure(model: str, error: BaseException) -> ModelError:
     causes = [error]
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
-    for kinds, sentence in (
-        (torch.OutOfMemoryError, "does not fit on the device: use a smaller checkpoint or --device cpu"),
-        (GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`"),
-        (RevisionNotFoundError, "does not exist on huggingface.co: check --revision"),
-        (RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check --model"),
+    for kinds, sentence, setting in (
+        (torch.OutOfMemoryError, "does not fit on the device: use a smaller checkpoint or the CPU", "device"),
+        (hub.GatedRepoError, "is gated: accept its terms on huggingface.co, then run `hf auth login`", None),
+        (hub.RevisionNotFoundError, "does not exist on huggingface.co: check the revision", "revision"),
+        (hub.RepositoryNotFoundError, "does not exist on huggingface.co (or is private): check its name", "model"),
         (
-            (OfflineModeIsEnabled, LocalEntryNotFoundError, _TransportError),
-            "is not on this machine, and huggingface.co cannot be reached: download it while online, or pass --model a "
+            (hub.OfflineModeIsEnabled, hub.LocalEntryNotFoundError, _TransportError),
+            "is not on this machine, and huggingface.co cannot be reached: download it while online, or name a "
             "checkpoint folder or embedded",
+            "model",
         ),
     ):
-        if any(isinstance(each, kinds) for each in causes):
-            return f"{model} {sentence}"
-    if any("trust_remote_code" in str(each) for each in causes):
+        if any(isinstance(cause, kinds) for cause in causes):
+            return ModelError(f"{model} {sentence}", setting=setting)
+    if any("trust_remote_code" in str(cause) for cause in causes):
         converted = f", such as {model}-HF" if "internvl" in model.lower() else ""
-        return (
+        return ModelError(
             f"{model} needs code of its own repository, which is never run here: use a checkpoint that is converted to "
             f"transformers' own classes{converted}"
         )
-    return f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check --model"
+    why = f"{model} cannot be loaded ({_first_line(error)}): copy or download it again, or check its name"
+    return ModelError(why, setting="model")
 
 
 def _require_complete(model: str) -> None:
@@ -179,7 +167,7 @@ def _require_complete(model: str) -> None:
         "image processor (processor_config.json)": ("*processor_config.json",),
         "weights (model.safetensors)": ("*.safetensors", "*.bin"),
     }
-    lacking = [name for name, patterns in needed.items() if not any(any(folder.glob(each)) for each in patterns)]
+    lacking = [name for name, patterns in needed.items() if not any(any(folder.glob(glob)) for glob in patterns)]
     if lacking:
         raise ModelError(f"{model} has no {' and no '.join(lacking)}: copy the files from the model it was made from")
     for path in filter(Path.is_file, sorted(folder.iterdir())):
@@ -212,15 +200,18 @@ def published_sampling(model: "str | PreTrainedModel") -> tuple[float, dict[str,
         require_model(model)
         settings = model.generation_config
     elif Path(model).expanduser().is_dir() and not is_here(model, "generation_config.json"):
-        raise ModelError(f"{model} has no generation_config.json: leave out --generation checkpoint")
+        why = f"{model} has no generation_config.json, and so no published sampling: name the parameters yourself"
+        raise ModelError(why, setting="generation")
     else:
         settings = checkpoint_part(GenerationConfig, model)
     temperature = (1.0 if settings.temperature is None else settings.temperature) if settings.do_sample else 0.0
     named = {name: getattr(settings, name, None) for name in NO_EFFECT}
-    found = {name: value for name, value in named.items() if value not in (None, NO_EFFECT[name])}
-    found = {name: value for name, value in found.items() if value > 0 or name not in ("top_k", "top_p")}  # off in vLLM
-    getLogger(__name__).info("Sampling as published: %s", {"temperature": temperature, **found})
-    return temperature, found
+    sampling = {name: value for name, value in named.items() if value not in (None, NO_EFFECT[name])}
+    for name in ("top_k", "top_p"):
+        if sampling.get(name, 1) <= 0:  # off in vLLM
+            del sampling[name]
+    getLogger(__name__).info("Sampling as published: %s", {"temperature": temperature, **sampling})
+    return temperature, sampling
 
 
 def require_model(model: Any) -> None:

@@ -1,7 +1,6 @@
 """Copies of the weights of linear layers in the layout that oneDNN multiplies fastest with, for a CPU.
 
-TorchInductor's `freezing` makes such copies too, but then its programs are not found again on disk.
-"""
+TorchInductor's `freezing` makes such copies too, but then its programs are not found again on disk."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +9,8 @@ from weakref import WeakValueDictionary
 
 import torch
 
-_LEAST_NUMBERS = 2**17
-"""Smaller weights are multiplied faster as they are: oneDNN takes some 20 us to begin."""
-_packed_of: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()
-"""The copies, by the addresses of the weights."""
+_LEAST_NUMBERS = 2**17  # smaller weights are multiplied faster as they are: oneDNN takes some 20 us to begin
+_packed_of: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()  # the copies, by the weights' addresses
 
 
 @torch.library.custom_op("roomscout::packed_linear", mutates_args=())
@@ -37,8 +34,10 @@ class PackedLinears:
         for module in model.modules():
             if type(module) is torch.nn.Linear and module.weight.numel() >= _LEAST_NUMBERS:
                 weight = module.weight.detach()
-                if (copy := _packed_of.get(weight.data_ptr())) is None:
-                    copy = _packed_of[weight.data_ptr()] = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+                copy = _packed_of.get(weight.data_ptr())
+                if copy is None:
+                    copy = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+                    _packed_of[weight.data_ptr()] = copy
                 self._copies.append(copy)
                 self._forwards.append((module, partial(packed_linear, weight=weight, bias=module.bias)))
 

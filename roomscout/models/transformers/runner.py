@@ -12,19 +12,10 @@ from torch.nn.functional import pad
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from roomscout.base.interrupts import undone_on_failure
-from roomscout.models import ModelError, OutOfMemory, ReplyFormat
+from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
 from roomscout.models.conversation import why_too_long
+from roomscout.models.transformers import decoding
 from roomscout.models.transformers.attention import inference_state
-from roomscout.models.transformers.decoding import (
-    Penalties,
-    RecordedLogprobs,
-    ReplyStop,
-    RowReply,
-    RowSampling,
-    SuppressTokens,
-    keep_rows,
-    never_generated,
-)
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
 from roomscout.models.transformers.grammar import CompiledGrammar
@@ -47,59 +38,38 @@ Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """`forced` replies have all `max_new_tokens`, for measurements; `temperature` 0 is greedy. With `frozen`, compiled
-    steps may hold copies of the weights. `logprobs` also returns log-probabilities."""
+    """How a ModelRunner generates."""
 
-    max_new_tokens: int
-    forced: bool = False
-    temperature: float = 0.0
-    generation: Mapping[str, float] = field(default_factory=dict)
-    seed: int = 0
-    steps: Steps = "eager"
-    frozen: bool = True
-    logprobs: bool = False
-
-
-@dataclass(frozen=True)
-class GeneratedRow:
-    """A row's generated ids without the end token (`finished`: not cut by the limit), how many ids its `prompt` has, of
-    which `reused` were cached, the `images` encoded in this call, and the log-probabilities of `tokens`, or none. The
-    row ended after `seconds`, the first tokens came after `prefill_s`; `decode_s` is its share of the time from there,
-    times the rows of the call: divided by those, the shares add up."""
-
-    tokens: tuple[int, ...]
-    finished: bool
-    prompt: int
-    reused: int
-    images: int
-    logprobs: tuple[float, ...]
-    seconds: float
-    prefill_s: float
-    decode_s: float
+    max_new_tokens: int  # the longest reply
+    forced: bool = False  # replies have all `max_new_tokens`, for measurements
+    temperature: float = 0.0  # 0 is greedy
+    generation: Mapping[str, float] = field(default_factory=dict)  # further parameters of sampling, see ModelOptions
+    seed: int = 0  # of sampling
+    steps: Steps = "eager"  # how decoding steps run
+    frozen: bool = True  # weights never change, so that compiled steps may hold copies of them
+    logprobs: bool = False  # also return log-probabilities
 
 
 @dataclass(frozen=True)
 class GeneratedBatch:
-    """The rows of one call, in order, and its wall time before and after the first generated token."""
+    """The replies of one call, in order and without their texts, and its wall time before and after the first token."""
 
-    rows: list[GeneratedRow]
+    rows: list[Reply]
     prefill_s: float
     decode_s: float
 
 
-Ended = Callable[[int, GeneratedRow], None]
-"""Called with a row of a call, and its index, when it has ended."""
+Ended = Callable[[int, Reply], None]  # called with a reply, without its text, and its index in the call
 
 
 @dataclass(frozen=True)
 class _Prefill:
-    """The uncached columns of a batch, left-padded, on the CPU: `ids` and `mask` (rows, columns), `positions` (position
-    axes, rows, columns), and the `turns` with uncached images."""
+    """The uncached columns of a batch, left-padded, on the CPU."""
 
-    ids: torch.Tensor
-    mask: torch.Tensor
-    positions: torch.Tensor
-    turns: list[EncodedTurn]
+    ids: torch.Tensor  # (rows, columns)
+    mask: torch.Tensor  # (rows, columns)
+    positions: torch.Tensor  # (position axes, rows, columns)
+    turns: list[EncodedTurn]  # those with uncached images
 
 
 class ModelRunner:
@@ -137,11 +107,12 @@ class ModelRunner:
         self._pad_id = self._end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         # Only these of the model's own settings apply, so that greedy decoding is greedy.
         self._settings = GenerationConfig(eos_token_id=self._end_ids, pad_token_id=self._pad_id, do_sample=False)
-        self._suppress = SuppressTokens(never_generated(tokenizer, self._end_ids, text.vocab_size), model.device)
+        forbidden = decoding.never_generated(tokenizer, self._end_ids, text.vocab_size)
+        self._suppress = decoding.SuppressTokens(forbidden, model.device)
         self._loop = DecodingLoop.of(model, options.steps, options.frozen)
         # Compiled steps have a program for several rows, and another one for a single row is not worth it.
         self._least_rows = 2 if "compiled" in options.steps else 1
-        self._holds_cache = not encoder.whole and (self._reuses_kv or self._loop is not None)
+        self._holds_cache = not encoder.chat.whole and (self._reuses_kv or self._loop is not None)
         self._vocab_size: int = text.vocab_size
         self._grammars: dict[str, CompiledGrammar] = {}
 
@@ -167,24 +138,24 @@ class ModelRunner:
         order = self._store.in_order(batch)
         cached = self._store.cached()
         started = time.perf_counter()
-        reused = self._reusable(batch)
+        reused = list(map(self._store.reusable, batch))
         result = None
-        rows: dict[int, GeneratedRow] = {}
+        rows: dict[int, Reply] = {}
 
         def attempt() -> GeneratedBatch:
             """Generate the rows that have not ended."""
             left = [index for index in order if index not in rows]
 
-            def tell(place: int, row: GeneratedRow) -> None:
+            def tell(place: int, row: Reply) -> None:
                 rows[left[place]] = row
                 ended(left[place], row)
 
             undone = [batch[index] for index in left]
-            known = [reused[index] for index in left]
-            prefill_s, decode_s = self._generate(undone, known, reply_format, started, tell)
+            reused_before = [reused[index] for index in left]
+            prefill_s, decode_s = self._generate(undone, reused_before, reply_format, started, tell)
             return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
 
-        with inference_state(self._model, self._settings, grouped=not self._encoder.by_processor):
+        with inference_state(self._model, self._settings, grouped=not self._encoder.chat.by_processor):
             with _until_out_of_memory(), self._store.without_forks():
                 result = attempt()
             if result is None:
@@ -196,9 +167,7 @@ class ModelRunner:
                         result = attempt()
         if result is None:
             self._free_unused()
-            raise OutOfMemory(
-                f"a batch of {len(batch)} does not fit into memory: use a smaller --batch-size or --image-size"
-            )
+            raise OutOfMemory(f"a batch of {len(batch)} does not fit into memory: use smaller batches or smaller views")
         if not self._reuses_kv:
             self._store.release_others([])
             return result
@@ -227,9 +196,6 @@ class ModelRunner:
         if self._model.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _reusable(self, batch: Sequence[EncodedConversation]) -> list[int]:
-        return [self._store.reusable(encoded) for encoded in batch]
-
     def _generate(
         self,
         batch: Sequence[EncodedConversation],
@@ -241,7 +207,7 @@ class ModelRunner:
         """Generate once; returns the seconds before and after the first token. Costs are counted from `started` and
         `reused_before`, taken before the first attempt."""
         options = self._options
-        reused = list(map(min, reused_before, self._reusable(batch)))
+        reused = list(map(min, reused_before, map(self._store.reusable, batch)))
         new = [_turns_with_new_images(encoded, length) for encoded, length in zip(batch, reused, strict=True)]
         images = [sum(len(turn.views) or 1 for turn in turns) for turns in new]
         working = self._prefill_ahead(batch)
@@ -250,30 +216,30 @@ class ModelRunner:
         prefill = self._lay_out_prefill(working, cached)
         width = cached.mask.shape[1] + prefill.ids.shape[1]
         processors = self._logits_processors(batch, reply_format.grammar)
-        logprobs = RecordedLogprobs(processors) if options.logprobs else None
+        logprobs = decoding.RecordedLogprobs(processors) if options.logprobs else None
         processors = LogitsProcessorList([logprobs]) if logprobs else processors
         most_live = self._most_live if self._holds_cache and cached.moves else lambda rows: 0
 
         def tell(row: int) -> None:
             """Pass on a row that has ended."""
-            reply = stop.replies[row]
+            made = stop.replies[row]
             first = stop.first_token_at or 0.0
-            ended(
-                row,
-                GeneratedRow(
-                    tokens=tuple(reply.tokens),
-                    finished=reply.finished,
-                    prompt=len(batch[row].ids),
-                    reused=reused[row],
-                    images=images[row],
-                    logprobs=tuple(logprobs.of_row(row)[: len(reply.tokens)]) if logprobs else (),
-                    seconds=reply.ended_at - started,
-                    prefill_s=first - started,
-                    decode_s=reply.decode_s * len(batch),
-                ),
+            reply = Reply(
+                "",
+                tokens=tuple(made.tokens),
+                prompt_tokens=len(batch[row].ids),
+                reused_tokens=reused[row],
+                generated_tokens=len(made.tokens),
+                finish_reason="stop" if made.finished else "length",
+                seconds=made.ended_at - started,
+                prefill_seconds=first - started,
+                decode_seconds=made.decode_s * len(batch),
+                images_encoded=images[row],
+                logprobs=tuple(logprobs.of_row(row)[: len(made.tokens)]) if logprobs else (),
             )
+            ended(row, reply)
 
-        stop = ReplyStop(self._end_ids, width, len(batch), options.max_new_tokens, tell, most_live)
+        stop = decoding.ReplyStop(self._end_ids, width, len(batch), options.max_new_tokens, tell, most_live)
         columns = self._decode(cached, prefill, stop, processors)
         if shared or self._keeps_states:
             cached.roll_back()
@@ -285,7 +251,9 @@ class ModelRunner:
         assert stop.first_token_at is not None
         return stop.first_token_at - started, time.perf_counter() - stop.first_token_at
 
-    def _decode(self, cached: CachedBatch, prefill: _Prefill, stop: ReplyStop, processors: LogitsProcessorList) -> int:
+    def _decode(
+        self, cached: CachedBatch, prefill: _Prefill, stop: decoding.ReplyStop, processors: LogitsProcessorList
+    ) -> int:
         """Prefill and decode until all rows have ended; returns the number of generated columns. Rows that have ended
         leave the call, which goes on with the others."""
         options = self._options
@@ -312,7 +280,7 @@ class ModelRunner:
                 order = cached.narrow(max(self._least_rows, len(stop.live)), stop.live)
                 ids = ids[order].to(self._model.device)
                 inputs = self._going_on(inputs, order, ids.shape[1] - width - generated)
-                keep_rows([stop, *processors], order)
+                decoding.keep_rows([stop, *processors], order)
 
     def _most_live(self, rows: int) -> int:
         """Of so many rows, how many may still reply when the call goes on with them alone; 0 if it does not. Another
@@ -343,7 +311,7 @@ class ModelRunner:
             self._prefill_stragglers(batch)
             return batch
         self._alternatives_come |= batch[0].origin is not None
-        if not (self._alternatives_come or self._encoder.rewrites):
+        if not (self._alternatives_come or self._encoder.chat.rewrites):
             self._prefill_evenly(batch, [len(encoded.ids) - 1 for encoded in batch])
             return batch
         origins = [encoded.origin or encoded for encoded in batch]
@@ -415,8 +383,9 @@ class ModelRunner:
         """The common arguments of generate() and forward() except the ids, on the device."""
         device = self._model.device
         positions = prefill.positions
-        if self._encoder.whole:
-            return {name: each.to(device) for name, each in self._encoder.whole_inputs(prefill.turns).items()}
+        if self._encoder.chat.whole:
+            whole = self._encoder.whole_inputs(prefill.turns)
+            return {name: tensor.to(device) for name, tensor in whole.items()}
         inputs = {
             "attention_mask": torch.cat([cached.mask, prefill.mask], dim=1).long().to(device),
             "position_ids": (positions if len(positions) > 1 else positions[0]).to(device),
@@ -425,7 +394,7 @@ class ModelRunner:
             inputs[self._cache_argument] = cached.cache
         if prefill.turns:
             images = [self._encoder.image_inputs(turn) for turn in prefill.turns]
-            inputs |= {name: _on(device, _joined([each[name] for each in images])) for name in images[0]}
+            inputs |= {name: _on(device, _joined([image[name] for image in images])) for name in images[0]}
         return inputs
 
     def _record(
@@ -433,7 +402,7 @@ class ModelRunner:
         batch: Sequence[EncodedConversation],
         cached: CachedBatch,
         prefill_mask: torch.Tensor,
-        replies: Sequence[RowReply],
+        replies: Sequence[decoding.RowReply],
         decoded: int,
     ) -> None:
         """Record prompts and replies as cached, but newest tokens that no forward pass has seen; `prefill_mask` (rows,
@@ -450,15 +419,17 @@ class ModelRunner:
         options = self._options
         processors = LogitsProcessorList([self._suppress])
         if options.forced:
-            processors.append(SuppressTokens(self._end_ids, self._model.device))
+            processors.append(decoding.SuppressTokens(self._end_ids, self._model.device))
         if grammar is not None:
             processors.append(self._grammars[grammar].processor(len(batch)))
         if any(name.endswith("penalty") for name in options.generation):
             prompts = [[id for id in encoded.ids if id < self._vocab_size] for encoded in batch]
-            processors.append(Penalties(prompts, options.generation, self._model.device))
+            processors.append(decoding.Penalties(prompts, options.generation, self._model.device))
         if options.temperature:
             streams = [f"{options.seed} {encoded.id} {encoded.views}" for encoded in batch]
-            processors.append(RowSampling(options.temperature, streams, self._model.device, options.generation))
+            processors.append(
+                decoding.RowSampling(options.temperature, streams, self._model.device, options.generation)
+            )
         return processors
 
 
@@ -469,11 +440,11 @@ def _on(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
 
 def _joined(images: Sequence[torch.Tensor]) -> torch.Tensor:
     """The inputs of several images one after the other, with zeros behind those that are smaller."""
-    shape = [max(sizes) for sizes in zip(*(each.shape[1:] for each in images), strict=True)]
+    shape = [max(sizes) for sizes in zip(*(image.shape[1:] for image in images), strict=True)]
     padded = []
-    for each in images:
-        missing = [most - size for size, most in zip(each.shape[1:], shape, strict=True)]
-        padded.append(pad(each, [side for behind in reversed(missing) for side in (0, behind)]))
+    for image in images:
+        missing = [most - size for size, most in zip(image.shape[1:], shape, strict=True)]
+        padded.append(pad(image, [side for behind in reversed(missing) for side in (0, behind)]))
     return torch.cat(padded)
 
 

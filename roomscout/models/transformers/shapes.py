@@ -9,25 +9,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Sizes of a Qwen3-VL's language model and image encoder (`vision_...`). `deepstack` lists the encoder's layers,
-    from 0, whose features enter the language model; `vocab` is the most tokens, `initial_std` that of initial
-    weights."""
+    """Sizes of a Qwen3-VL's language model and image encoder (`vision_...`)."""
 
-    hidden: int = 64
-    layers: int = 2
-    heads: int = 4
-    kv_heads: int = 2
-    head_dim: int = 16
-    mlp: int = 128
-    vision_hidden: int = 32
-    vision_layers: int = 2
-    vision_heads: int = 2
-    vision_mlp: int = 64
-    deepstack: tuple[int, ...] = (0,)
-    vocab: int = 1024
-    max_positions: int = 32768
-    tie_embeddings: bool = False
-    initial_std: float = 0.1
+    hidden: int = 64  # width of a token
+    layers: int = 2  # of the language model
+    heads: int = 4  # of queries, in a layer
+    kv_heads: int = 2  # of keys and values, in a layer
+    head_dim: int = 16  # width of a head
+    mlp: int = 128  # width inside a layer's MLP
+    vision_hidden: int = 32  # width of a patch
+    vision_layers: int = 2  # of the image encoder
+    vision_heads: int = 2  # of queries, in one of its layers
+    vision_mlp: int = 64  # width inside its layers' MLPs
+    deepstack: tuple[int, ...] = (0,)  # the encoder's layers, from 0, whose features enter the language model
+    vocab: int = 1024  # the most tokens
+    max_positions: int = 32768  # the longest conversation, in tokens
+    tie_embeddings: bool = False  # the head's weights are those of the embeddings
+    initial_std: float = 0.1  # standard deviation of initial weights
 
 
 def make_config(sizes: ModelSizes, **ids: int) -> "Qwen3VLConfig":

@@ -1,13 +1,13 @@
 """Where a checkpoint is, as far as this machine knows. Imports neither torch nor transformers."""
 
+from functools import partial
 from pathlib import Path
 
 from roomscout.base.extras import require
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 from roomscout.models.transformers.families import FAMILIES
 
-LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "qwen_vl_utils")
-"""What loading a checkpoint and encoding views imports."""
+LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "qwen_vl_utils")  # imported to load and to encode
 
 
 def id_and_revision(checkpoint: str) -> tuple[str, str | None]:
@@ -26,16 +26,18 @@ def existing_source(checkpoint: str) -> str:
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(
-                f"{model} has no config.json: --model takes a folder written by save_pretrained (--adapter one of an "
-                "adapter); files in llama.cpp's format need a server, --engine openai and --base-url"
+                f"{model} has no config.json: name a folder written by save_pretrained (an adapter's folder is another "
+                "setting); files in llama.cpp's format need an OpenAI-compatible server",
+                setting="model",
             )
         return str(path)
     explorer = f"{EXPLORER.parent.name}/{EXPLORER.name}"
     if path.exists() or model.count("/") != 1 or model.startswith(("/", ".", "~")) or model == explorer:
         names = ", ".join(family.name for family in FAMILIES)
         raise ModelError(
-            f"there is no checkpoint folder {model}: --model takes a folder or a hub id such as {FAMILIES[0].example} "
-            f"of {names}, or {EMBEDDED}; a model behind a server needs --engine openai and --base-url"
+            f"there is no checkpoint folder {model}: name a folder or a hub id such as {FAMILIES[0].example} of "
+            f"{names}, or {EMBEDDED}; a model behind a server needs the engine openai and the server's URL",
+            setting="model",
         )
     return checkpoint
 
@@ -44,12 +46,13 @@ def checkpoint_of(model: str, revision: str | None = None) -> str:
     """The hub id, with a revision as `id@revision`, or folder; raises ModelError for a folder's revision."""
     if revision is None:
         if id_and_revision(model)[1] is not None:
-            raise ModelError(f"there is no checkpoint folder {model}: a hub checkpoint takes --revision")
+            why = f"there is no checkpoint folder {model}: name the revision of a hub checkpoint apart from its id"
+            raise ModelError(why, setting="revision")
         return str(EXPLORER) if model == EMBEDDED else model
     if model == EMBEDDED or Path(model).expanduser().is_dir():
         raise ModelError(
-            f"--revision {revision} selects a version on huggingface.co, and {model} is a folder: leave it out, "
-            f"or give --model a hub id"
+            f"{revision} would be a version on huggingface.co, and {model} is a folder: leave it out, or name a hub id",
+            setting="revision",
         )
     return f"{model}@{revision}"
 
@@ -57,7 +60,7 @@ def checkpoint_of(model: str, revision: str | None = None) -> str:
 def require_libraries(model: str) -> None:
     """Raise ModelError if a library is missing that loads checkpoints."""
     name = EMBEDDED if model == str(EXPLORER) else model
-    require(f"--model {name}", *LIBRARIES, error=ModelError)
+    require(f"the model {name}", *LIBRARIES, error=partial(ModelError, setting="model"))
 
 
 def hub_revision(checkpoint: str) -> str | None:
@@ -69,9 +72,9 @@ def hub_revision(checkpoint: str) -> str | None:
             return None
         from huggingface_hub import try_to_load_from_cache
 
-        found = try_to_load_from_cache(model, "config.json", revision=revision)
-        if not isinstance(found, str):
+        config = try_to_load_from_cache(model, "config.json", revision=revision)
+        if not isinstance(config, str):
             return None
-        folder = Path(found).parent
+        folder = Path(config).parent
     folder = folder.resolve()
     return folder.name if folder.parent.name == "snapshots" else None

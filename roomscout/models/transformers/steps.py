@@ -36,12 +36,9 @@ STEPS_PER_READ = 4
 # Each model needs two programs; PyTorch's default limit fails for the fifth model in a process.
 _RECOMPILE_LIMIT = 128
 
-Buffers = list[tuple[torch.Tensor, torch.Tensor]]
-"""Keys and values of each layer, (rows, heads, capacity, head size) each."""
-Step = Callable[[], torch.Tensor]
-"""One decoding step on static tensors; returns logits (rows, vocabulary) or tokens (rows, 1)."""
-Capture = Callable[[Step], Step]
-"""Captures a step's kernels without running them; the result replays them on the same tensors."""
+Buffers = list[tuple[torch.Tensor, torch.Tensor]]  # each layer's keys and values (rows, heads, capacity, head size)
+Step = Callable[[], torch.Tensor]  # a step on static tensors; returns logits (rows, vocabulary) or tokens (rows, 1)
+Capture = Callable[[Step], Step]  # captures a step's kernels unrun; the result replays them on the same tensors
 
 
 @cache
@@ -52,7 +49,8 @@ def require_compiler(device: torch.device) -> None:
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         needed = "a C++ compiler and Triton" if device.type == "cuda" else "a C++ compiler"
-        raise ModelError(f"--compile does not work here ({reason}): install {needed}, or leave it out") from error
+        why = f"compiling does not work here ({reason}): install {needed}, or leave it out"
+        raise ModelError(why, setting="compile") from error
 
 
 def captured(device: torch.device, step: Step) -> Step:
@@ -89,8 +87,7 @@ class DecodingLoop:
 
     `compiled` uses two programs, for one row and for several, compiled on first use: a minute or more for 36 layers,
     seconds where PyTorch finds them on disk. With `frozen`, on a CPU in float32, they use `PackedLinears`. With
-    `capture`, a window's first step runs normally and the others replay a graph.
-    """
+    `capture`, a window's first step runs normally and the others replay a graph."""
 
     def __init__(self, model: "PreTrainedModel", compiled: bool, capture: Capture | None, frozen: bool = True) -> None:
         self._language = model.get_submodule(LANGUAGE_MODEL)
@@ -128,9 +125,10 @@ class DecodingLoop:
         prompt = input_ids[:, layers[0].get_seq_length() :]
         positions = inputs["position_ids"][..., -1:].clone()
         _mark_dynamic(positions, positions.dim() - 2)
-        given = inputs["attention_mask"]  # generate() omits a mask of ones
-        given = torch.ones_like(input_ids) if given is None else given
-        mask = additive_mask(given.bool()[:, None, None], self._dtype)
+        allowed = inputs["attention_mask"]  # generate() omits a mask of ones
+        if allowed is None:
+            allowed = torch.ones_like(input_ids)
+        mask = additive_mask(allowed.bool()[:, None, None], self._dtype)
         columns = input_ids.shape[1]
         max_columns = generation_config.max_length
         pad_id = generation_config.pad_token_id
@@ -142,7 +140,7 @@ class DecodingLoop:
             """The next tokens (rows, 1)."""
             return logits_processor(ids[:, :columns], logits.float()).argmax(dim=1, keepdim=True)
 
-        regardless = all(isinstance(each, SuppressTokens) for each in logits_processor)
+        regardless = all(isinstance(processor, SuppressTokens) for processor in logits_processor)
         capture = self._try_capture if self._capture else None
         open_window = partial(_Window, self._run_step, capture, layers, choose, regardless)
         window: _Window | None = None
@@ -199,7 +197,8 @@ class DecodingLoop:
         several = len(ids) > 1
         if several in self._compiled_for_several:
             return self._program(ids, *inputs)
-        log.info("Compiling the decoding step for %s", "several rows" if several else "a single row")
+        rows = "several rows" if several else "a single row"
+        log.info("Compiling the decoding step for %s", rows)
         started = time.perf_counter()
         logits = self._program(ids, *inputs)
         log.info("Compiled in %.0f s", time.perf_counter() - started)
@@ -212,8 +211,8 @@ class DecodingLoop:
         """Logits (rows, vocabulary) after `ids` (rows, 1), whose keys and values go to the column with index `column`,
         a (1,) tensor. Never synchronizes with the device, so that it can be captured."""
         cache = Cache(layers=[_WindowLayer(keys, values, column, mask.shape[-1]) for keys, values in buffers])
-        given = {self._cache_argument: cache}
-        output = self._language(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=True, **given)
+        inputs = {"input_ids": ids, "position_ids": positions, "attention_mask": mask, self._cache_argument: cache}
+        output = self._language(**inputs, use_cache=True)
         return self._head(output.last_hidden_state[:, -1])
 
 
@@ -251,20 +250,23 @@ class _Window:
         self._run_step = partial(run_step, self._ids, positions, mask, self._column, buffers)
         self._chooses = capture is not None and regardless
         self._replay: Step | None = None  # no bound method: a cycle would keep the buffers until garbage is collected
-        self._capture, self._started = capture, False
+        self._capture = capture
+        self._started = False
 
     def after(self, newest: torch.Tensor, most: int) -> torch.Tensor:
         """At most so many tokens (rows, tokens) after the tokens `newest` (rows, 1)."""
         self._ids.copy_(newest)
         first = self._used + 1
-        for _ in range(min(most, STEPS_PER_READ) if self._chooses else 1):
+        steps = min(most, STEPS_PER_READ) if self._chooses else 1
+        for _ in range(steps):
             step = self._replay or (self._step_and_choose if self._chooses else self._step_alone)
             if self._started and self._capture is not None:
-                step = self._replay = self._capture(step)
+                step = self._capture(step)
+                self._replay = step
                 self._capture = None
             self._started = True
             made = step()
-            self._used = self._used + 1
+            self._used += 1
         return self._tokens[:, first : self._used + 1] if self._chooses else self._choose(made)
 
     def _step_alone(self) -> torch.Tensor:

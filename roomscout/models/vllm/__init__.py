@@ -15,11 +15,9 @@ def vllm_python() -> Path:
 
 @dataclass(frozen=True)
 class VllmOptions:
-    """How a vLLM server is started: with the Python of `vllm_python`, for conversations of at most `images` images and
-    `max_model_len` tokens, reply included (None: the checkpoint's limit). On a CPU, keys and values get
-    `ModelOptions.kv_cache_bytes`."""
+    """How a vLLM server is started. On a CPU, keys and values get `ModelOptions.kv_cache_bytes`."""
 
-    images: int
-    python: Path = field(default_factory=vllm_python)
-    tensor_parallel_size: int = 1
-    max_model_len: int | None = None
+    images: int  # of a conversation, at most
+    python: Path = field(default_factory=vllm_python)  # that of an environment with vLLM
+    tensor_parallel_size: int = 1  # GPUs over which the model is spread
+    max_model_len: int | None = None  # tokens of a conversation, reply included; None: the checkpoint's limit

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,39 +15,21 @@ from typing import Any
 from roomscout.models import Backend, ModelError, ModelOptions, Reply, ReplyFormat
 from roomscout.models.adapters import write_merged
 from roomscout.models.conversation import Conversation, why_too_long
+from roomscout.models.transformers import loading
 from roomscout.models.transformers.decoding import never_generated, seed_of
 from roomscout.models.transformers.encoding import EncodedConversation
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.grammar import with_thought
-from roomscout.models.transformers.loading import (
-    checkpoint_config,
-    checkpoint_processor,
-    end_tokens,
-    generation_settings,
-)
-from roomscout.models.vllm import VllmOptions
-from roomscout.models.vllm.prompts import (
-    COMPARED,
-    LayoutEncoder,
-    image_ends,
-    image_part,
-    processor_settings,
-    prompt_ids,
-)
+from roomscout.models.vllm import VllmOptions, prompts
 from roomscout.models.vllm.server import RequestFailed, VllmServer
 
 log = logging.getLogger(__name__)
 
-GENERATE = "/inference/v1/generate"
-"""vLLM's token dialect: vllm/entrypoints/scale_out/token_in_token_out in its source."""
-CACHE_MISS = "Cache miss"
-"""The server's error for an image that was sent by hash alone and is no longer in its cache."""
-MOST_ATTEMPTS = 3
-"""Failures of one request before its question fails: the request may be what kills the server."""
-LENGTH_MARGIN = 1.25
-"""Conversations may turn out longer than planned, because the texts of later turns are estimated."""
-NEVER = -100.0
-"""The lowest logit bias that vLLM accepts; it multiplies a token's odds by e^-100."""
+GENERATE = "/inference/v1/generate"  # vLLM's token dialect: vllm/entrypoints/scale_out/token_in_token_out in its source
+CACHE_MISS = "Cache miss"  # the server's error for an image that was sent by hash alone and is no longer in its cache
+MOST_ATTEMPTS = 3  # failures of one request before its question fails: the request may be what kills the server
+LENGTH_MARGIN = 1.25  # conversations may turn out longer than planned, because the texts of later turns are estimated
+NEVER = -100.0  # the lowest logit bias that vLLM accepts; it multiplies a token's odds by e^-100
 
 
 class VllmBackend(Backend):
@@ -58,27 +40,26 @@ class VllmBackend(Backend):
     depends on the seed, the conversation's id and its turn, but is drawn with vLLM's random numbers.
 
     Constructing a backend starts the server and returns when it accepts requests; raises ModelError. With an adapter,
-    it serves a copy of the checkpoint with merged weights, which is in the temporary folder until `close`.
-    """
+    it serves a copy of the checkpoint with merged weights, which is in the temporary folder until `close`."""
 
     concurrent = True
 
     def __init__(self, model: str, options: ModelOptions, vllm: VllmOptions) -> None:
         self.name = model
-        config = checkpoint_config(model)
+        config = loading.checkpoint_config(model)
         family = family_of(config)
         text_config = config.get_text_config()
-        self._is_compared = family in COMPARED
+        self._is_compared = family in prompts.COMPARED
         if not self._is_compared:
-            log.warning("vLLM's replies of %s were not compared with those of --engine transformers", family.name)
-        processor = checkpoint_processor(model)
+            log.warning("vLLM's replies of %s were not compared with those of the engine transformers", family.name)
+        processor = loading.checkpoint_processor(model)
         self._options = options
         self._tokenizer = processor.tokenizer
         self._image_id: int | None = getattr(config, "image_token_id", None)
-        self._end_ids = end_tokens(generation_settings(model), self._tokenizer)
+        self._end_ids = loading.end_tokens(loading.generation_settings(model), self._tokenizer)
         forbidden = never_generated(self._tokenizer, self._end_ids, text_config.vocab_size)
         self._bias = {str(id): NEVER for id in forbidden}
-        self._encoder = LayoutEncoder(processor, config, tiles_per_view=options.tiles_per_view)
+        self._encoder = prompts.LayoutEncoder(processor, config, tiles_per_view=options.tiles_per_view)
         self._encoding = threading.Lock()  # tokenizers are not thread-safe
         if vllm.max_model_len is None and options.planned_tokens:
             most = getattr(text_config, "max_position_embeddings", options.planned_tokens * 2)
@@ -89,7 +70,7 @@ class VllmBackend(Backend):
             log.info("Merging %s into the weights of %s", options.adapter, model)
             write_merged(model, options.adapter, options.dtype, Path(self._merged.name))
             model = self._merged.name  # vLLM's own adapters leave out the image encoder
-        self._server = VllmServer(model, options, vllm, processor_settings(family, options.tiles_per_view))
+        self._server = VllmServer(model, options, vllm, prompts.processor_settings(family, options.tiles_per_view))
         self._longest = int(self._server.current.request("/v1/models")["data"][0]["max_model_len"])
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
@@ -100,8 +81,8 @@ class VllmBackend(Backend):
         if not conversations:
             return []
         with ThreadPoolExecutor(len(conversations), thread_name_prefix="request") as threads:
-            asked = [threads.submit(copy_context().run, self._reply, each, reply_format) for each in conversations]
-            return [each.result() for each in asked]
+            calls = [threads.submit(copy_context().run, self._reply, chat, reply_format) for chat in conversations]
+            return [call.result() for call in calls]
 
     def release(self, conversation: Conversation) -> None:
         """Forget a conversation's encoding; vLLM evicts its keys and values when it needs memory."""
@@ -123,41 +104,39 @@ class VllmBackend(Backend):
         if (needed := prompt_tokens + self._options.max_new_tokens) > self._longest:
             raise ModelError(why_too_long(needed, f"the vLLM server takes {self._longest}"))
         encoded_at = time.perf_counter()
-        answer = self._ask(conversation, encoded, reply_format)
-        tokens = list(takewhile(lambda token: token not in self._end_ids, answer.tokens))
+        reply = self._ask(conversation, encoded, reply_format)
+        tokens = tuple(takewhile(lambda token: token not in self._end_ids, reply.tokens))
         ended = time.perf_counter()
-        log.debug("[%s] %d of %d prompt tokens were cached", conversation.id, answer.cached, prompt_tokens)
-        return Reply(
-            text=self._encoder.opening + self._tokenizer.decode(tokens, skip_special_tokens=True),
-            tokens=tuple(tokens),
-            prompt_tokens=answer.prompt_tokens,
-            reused_tokens=answer.cached,
+        log.debug("[%s] %d of %d prompt tokens were cached", conversation.id, reply.reused_tokens, prompt_tokens)
+        return replace(
+            reply,
+            text=self._encoder.chat.opening + self._tokenizer.decode(tokens, skip_special_tokens=True),
+            tokens=tokens,
             generated_tokens=len(tokens),
-            finish_reason="stop" if answer.ended else "length",
             seconds=ended - started,
             preprocess_seconds=encoded_at - started,
-            images_encoded=sum(end > answer.cached for end in image_ends(encoded)),
-            retries=answer.failures,
+            images_encoded=sum(end > reply.reused_tokens for end in prompts.image_ends(encoded)),
         )
 
-    def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> "_Answer":
+    def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> Reply:
         """Request a reply; raises ModelError for a refusal, an unexpected response, or repeated crashes."""
         shots = conversation.shots
-        if self._encoder.by_processor or self._image_id is None:
+        if self._encoder.chat.by_processor or self._image_id is None:
             with self._encoding:
                 ids = self._encoder.unexpanded(conversation)
         else:
-            ids = prompt_ids(encoded, self._image_id)
+            ids = prompts.prompt_ids(encoded, self._image_id)
         body = {
             "token_ids": ids,
             "sampling_params": self._sampling(conversation, reply_format),
             "return_token_ids": True,
         }
-        failures, all_images = 0, False
+        failures = 0
+        all_images = False
         while failures < MOST_ATTEMPTS:
             server = self._server.current
-            known = set() if all_images else server.images
-            body["content_parts"] = [image_part(shot, shot.sha256 not in known) for shot in shots]
+            sent = set() if all_images else server.images
+            body["content_parts"] = [prompts.image_part(shot, shot.sha256 not in sent) for shot in shots]
             try:
                 response = server.request(GENERATE, body)
             except RequestFailed as error:
@@ -167,13 +146,14 @@ class VllmBackend(Backend):
                     continue
                 if error.status is not None and error.status < 500:
                     raise ModelError(f"the vLLM server rejects conversation {conversation.id} ({error})") from None
-                failures = failures + 1
+                failures += 1
                 why = str(error)
                 self._server.ensure_alive(server)
                 continue
             server.images.update(shot.sha256 for shot in shots)
             self._server.replied()
-            return _read_answer(response, encoded.ids if self._is_compared else None, conversation.id, failures)
+            expected = encoded.ids if self._is_compared else None
+            return replace(_read_reply(response, expected, conversation.id), retries=failures)
         raise ModelError(f"the vLLM server failed {failures} times to reply to conversation {conversation.id} ({why})")
 
     def _sampling(self, conversation: Conversation, reply_format: ReplyFormat) -> dict[str, Any]:
@@ -188,35 +168,27 @@ class VllmBackend(Backend):
         if options.temperature:
             sampling["seed"] = seed_of(f"{options.seed} {conversation.id} {conversation.views}")
         if reply_format.grammar is not None:
-            grammar = with_thought(reply_format.grammar, self._encoder.opening)
+            grammar = with_thought(reply_format.grammar, self._encoder.chat.opening)
             sampling["structured_outputs"] = {"grammar": grammar}
         return sampling
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """New ids, whether the model ended them, the number of prompt ids and of cached ones, and the requests that failed
-    first."""
-
-    tokens: list[int]
-    prompt_tokens: int
-    ended: bool
-    cached: int
-    failures: int
-
-
-def _read_answer(response: dict[str, Any], ids: list[int] | None, name: str, failures: int) -> _Answer:
-    """The new tokens in a response; raises ModelError if the server computed from other ids than `ids`, if given."""
+def _read_reply(response: dict[str, Any], ids: list[int] | None, name: str) -> Reply:
+    """The reply in a response, with end tokens and without text; raises ModelError if it is to other ids than `ids`."""
     choice = response["choices"][0]
     cached = response["usage"]["prompt_tokens_details"]
     if ids is not None and response["prompt_token_ids"] != ids:
         raise ModelError(
             f"conversation {name}: the vLLM server read {len(response['prompt_token_ids'])} tokens which differ from "
-            f"the {len(ids)} of this package: it prepares this checkpoint's images differently, so use "
-            "--engine transformers"
+            f"the {len(ids)} of this package: it prepares this checkpoint's images differently, so use transformers",
+            setting="engine",
         )
     if choice["finish_reason"] not in ("stop", "length") or not choice["token_ids"]:
         raise ModelError(f"conversation {name}: the vLLM server ended its reply with {choice['finish_reason']!r}")
-    ended = choice["finish_reason"] == "stop"
-    reused = (cached or {}).get("cached_tokens") or 0
-    return _Answer(choice["token_ids"], len(response["prompt_token_ids"]), ended, reused, failures)
+    return Reply(
+        "",
+        tokens=tuple(choice["token_ids"]),
+        prompt_tokens=len(response["prompt_token_ids"]),
+        reused_tokens=(cached or {}).get("cached_tokens") or 0,
+        finish_reason=choice["finish_reason"],
+    )

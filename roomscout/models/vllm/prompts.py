@@ -1,7 +1,7 @@
 """Converts conversations to vLLM's format: one placeholder per image; each PNG is sent once."""
 
 import base64
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +16,7 @@ from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
 if TYPE_CHECKING:
     import torch
 
-COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)
-"""Families whose replies through vLLM were found equal to those of transformers."""
+COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)  # families whose replies through vLLM equal those of transformers
 
 
 def processor_settings(family: Family, tiles_per_view: int) -> dict[str, Any]:
@@ -47,11 +46,10 @@ class LayoutEncoder(ConversationEncoder):
 
 def prompt_ids(encoded: EncodedConversation, image_id: int) -> list[int]:
     """The ids of a conversation with `image_id` in place of all that stands for an image; vLLM expands it."""
-    return list(
-        chain.from_iterable(
-            [*turn.ids[: turn.image_start], image_id, *turn.ids[turn.image_end :]] for turn in encoded.turns
-        )
-    )
+    ids = list[int]()
+    for turn in encoded.turns:
+        ids += [*turn.ids[: turn.image_start], image_id, *turn.ids[turn.image_end :]]
+    return ids
 
 
 def image_part(shot: Shot, with_pixels: bool) -> dict[str, Any]:

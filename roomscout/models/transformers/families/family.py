@@ -14,13 +14,11 @@ if TYPE_CHECKING:
     from PIL import Image
     from transformers import PreTrainedConfig, ProcessorMixin
 
-ImageInputs = Mapping[str, "torch.Tensor"]
-"""A processor's output for one image, by the names of the model's inputs."""
-
-
-LANGUAGE_MODEL, HEAD, TEXT_CONFIG = "model.language_model", "lm_head", "text_config"
-"""The language model, the layer that computes logits, and the language model's part of the configuration, in all
-families."""
+ImageInputs = Mapping[str, "torch.Tensor"]  # a processor's output for one image, by the names of the model's inputs
+# In all families:
+LANGUAGE_MODEL = "model.language_model"
+HEAD = "lm_head"  # the layer that computes logits
+TEXT_CONFIG = "text_config"  # the language model's part of the configuration
 PRESERVE_THOUGHTS = {"preserve_thinking": True}
 """The option with which chat templates that have it leave thoughts in earlier replies, so that turns are appended."""
 EncodedVideo = tuple[list[int], "torch.Tensor", dict[str, "torch.Tensor"]]
@@ -97,7 +95,7 @@ class Squares:
         return min(fitting, key=lambda size: abs(size[0] - width_wanted) + abs(size[1] - height_wanted), default=None)
 
 
-def _not_of_this_family(*args: object) -> Any:
+def _missing(*args: object) -> Any:
     raise NotImplementedError("a family has these functions, unless its checkpoint's processor encodes")
 
 
@@ -105,43 +103,30 @@ def _not_of_this_family(*args: object) -> Any:
 class Family:
     """A model family. `config` arguments are a checkpoint's configuration.
 
-    Encoding:
+    Rows of a batch are left-padded. Image inputs are concatenated over all images of the batch, so rows may have
+    different numbers of images and tiles."""
 
-    - `chat_options` are passed to the chat template. `reply_opening` is what the template puts before the next reply
-      but not before earlier ones.
-    - `process(processor, image, tiles, device)` returns the model's inputs for one image in at most `tiles` tiles,
-      made on this device. With `qwen_vl_utils` the image goes through that library first.
-    - `placeholders(processor, config, inputs)` are the token ids that replace the chat template's single
-      `config.image_token_id`.
-    - `video(processor, config, text, frames, clip)` encodes a text with a video as the family's processor does: the
-      ids, their positions, and the model's inputs. None for a family that sees videos as images.
-    - `positions(config, ids, inputs)` are the positions (axes, len(ids)) of ids with one image, starting at 0:
-      3 axes (time, height, width) for M-RoPE, 1 for ordinary positions.
-    - With `by_processor` the checkpoint's own processor encodes, in place of the functions above: see `last_resort`.
-
-    Batches: rows are left-padded. Image inputs are concatenated over all images of the batch, so rows may have
-    different numbers of images and tiles.
-
-    Views: `views` defines the accepted sizes, `default_view` is one of them. `tiled` families can split a view into
-    several tiles.
-    """
-
-    name: str
-    example: str
-    model_types: tuple[str, ...]
-    views: Views
-    process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], dict[str, torch.Tensor]]" = (
-        _not_of_this_family
-    )
-    placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _not_of_this_family
-    positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _not_of_this_family
-    by_processor: bool = False
-    default_view: tuple[int, int] = (640, 480)
-    tiled: bool = False
-    qwen_vl_utils: bool = False
+    name: str  # as messages call it
+    example: str  # the hub id of a checkpoint
+    model_types: tuple[str, ...]  # those of its checkpoints' configurations
+    views: Views  # the accepted sizes
+    process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], dict[str, torch.Tensor]]" = _missing
+    """`process(processor, image, tiles, device)`: the model's inputs for one image in at most `tiles` tiles, made on
+    this device."""
+    placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _missing
+    """`placeholders(processor, config, inputs)`: the ids in place of the template's single `config.image_token_id`."""
+    positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _missing
+    """`positions(config, ids, inputs)`: the positions (axes, len(ids)) of ids with one image, starting at 0: 3 axes
+    (time, height, width) for M-RoPE, 1 for ordinary positions."""
+    by_processor: bool = False  # the checkpoint's own processor encodes in place of these functions: see `last_resort`
+    default_view: tuple[int, int] = (640, 480)  # an accepted size, in pixels
+    tiled: bool = False  # can split a view into several tiles
+    qwen_vl_utils: bool = False  # an image goes through that library before `process`
     video: "Callable[[ProcessorMixin, PreTrainedConfig, str, Sequence[np.ndarray], Clip], EncodedVideo] | None" = None
-    chat_options: Mapping[str, Any] = field(default_factory=dict)
-    reply_opening: str = ""
+    """`video(processor, config, text, frames, clip)`: a text with a video, as the family's processor encodes it; None
+    for a family that sees videos as images."""
+    chat_options: Mapping[str, Any] = field(default_factory=dict)  # passed to the chat template
+    reply_opening: str = ""  # what the template puts before the next reply but not before earlier ones
 
     def why_not(self, width: int, height: int) -> str | None:
         """One sentence on why the family does not accept views of this size in pixels, with the broken rule and the

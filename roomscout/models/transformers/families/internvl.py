@@ -26,7 +26,6 @@ class _Tiles(AnySize):
 def _process(
     processor: "ProcessorMixin", image: "Image.Image", tiles: int, device: "torch.device | None"
 ) -> "dict[str, torch.Tensor]":
-    """`pixel_values` (tiles, 3, side, side)."""
     processed = processor.image_processor(
         images=[image], crop_to_patches=tiles > 1, max_patches=tiles, return_tensors="pt", device=device
     )

@@ -13,18 +13,16 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig, ProcessorMixin
 
-PROBED = (640, 480)
-"""The size of the view that shows what a processor makes of views."""
+PROBED = (640, 480)  # the size of the view that shows what a processor makes of views
 
 
 @dataclass(frozen=True)
 class OwnEncoding:
-    """What a processor makes of one text with images: `ids`, the model's other inputs for each of them (1, len(ids)),
-    and its `inputs` for the images, by name."""
+    """What a processor makes of one text with images."""
 
-    ids: list[int]
-    of_tokens: dict[str, "torch.Tensor"]
-    inputs: dict[str, Any]
+    ids: list[int]  # token ids
+    of_tokens: dict[str, "torch.Tensor"]  # the model's other inputs for each of them (1, len(ids)), by name
+    inputs: dict[str, Any]  # its inputs for the images, by name
 
 
 @dataclass(frozen=True)
@@ -83,17 +81,18 @@ def encode_batch(
     import torch
     from PIL import Image
 
-    pictures = [[Image.fromarray(np.ascontiguousarray(each)) for each in of_text] for of_text in images]
+    pictures = [[Image.fromarray(np.ascontiguousarray(image)) for image in of_text] for of_text in images]
     padding = {"padding": True, "padding_side": "left"} if len(texts) > 1 else {}
     try:
         made = processor(text=[*texts], images=pictures, return_tensors="pt", add_special_tokens=False, **padding)
     except (ValueError, TypeError, IndexError, KeyError) as error:
         raise ModelError(f"the checkpoint's processor does not take this conversation ({error})") from error
-    if lists := [name for name, each in made.items() if "pixel" in name and not isinstance(each, torch.Tensor)]:
+    lists = [name for name, value in made.items() if "pixel" in name and not isinstance(value, torch.Tensor)]
+    if lists:
         raise ModelError(
             f"the checkpoint's processor makes {lists[0]} of images, which is no tensor: it is not supported"
         )
-    return {name: each for name, each in made.items() if isinstance(each, torch.Tensor)}
+    return {name: value for name, value in made.items() if isinstance(value, torch.Tensor)}
 
 
 def encode(processor: "ProcessorMixin", text: str, images: "Sequence[np.ndarray]") -> OwnEncoding:
@@ -101,12 +100,12 @@ def encode(processor: "ProcessorMixin", text: str, images: "Sequence[np.ndarray]
     made = encode_batch(processor, [text], [images])
     ids = made.pop("input_ids")
     made.pop("attention_mask", None)
-    of_tokens = {name: each for name, each in made.items() if each.shape == ids.shape}
-    return OwnEncoding(ids[0].tolist(), of_tokens, {name: each for name, each in made.items() if name not in of_tokens})
+    of_tokens = {name: value for name, value in made.items() if value.shape == ids.shape}
+    inputs = {name: value for name, value in made.items() if name not in of_tokens}
+    return OwnEncoding(ids[0].tolist(), of_tokens, inputs)
 
 
 def _black(processor: "ProcessorMixin", size: tuple[int, int]) -> OwnEncoding:
-    """What the processor makes of a black view of this size, (width, height)."""
     import numpy as np
 
     return encode(processor, image_text(processor), [np.zeros((size[1], size[0], 3), np.uint8)])
@@ -125,8 +124,8 @@ def image_text(processor: "ProcessorMixin") -> str:
 def image_ids(processor: "ProcessorMixin", config: "PreTrainedConfig") -> set[int]:
     """The ids that stand for parts of an image: those of the configuration, or else of the processor."""
     named = [getattr(config, name, None) for name in ("image_token_id", "image_token_index")]
-    found = {id for id in named if isinstance(id, int)}
-    return found or {id for id in [getattr(processor, "image_token_id", None)] if isinstance(id, int)}
+    of_config = {id for id in named if isinstance(id, int)}
+    return of_config or {id for id in [getattr(processor, "image_token_id", None)] if isinstance(id, int)}
 
 
 def own_positions(config: "PreTrainedConfig") -> "Callable[[OwnEncoding], torch.Tensor] | None":
@@ -144,7 +143,7 @@ def own_positions(config: "PreTrainedConfig") -> "Callable[[OwnEncoding], torch.
     takes = signature(rope).parameters
 
     def positions(made: OwnEncoding) -> torch.Tensor:
-        given = {"input_ids": torch.tensor([made.ids]), **made.of_tokens, **made.inputs}
-        return rope(**{name: given[name] for name in takes if name in given})[0][:, 0]
+        inputs = {"input_ids": torch.tensor([made.ids]), **made.of_tokens, **made.inputs}
+        return rope(**{name: inputs[name] for name in takes if name in inputs})[0][:, 0]
 
     return positions

@@ -6,13 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from roomscout.models.conversation import Clip
-from roomscout.models.transformers.families.family import (
-    PRESERVE_THOUGHTS,
-    EncodedVideo,
-    Family,
-    ImageInputs,
-    Squares,
-)
+from roomscout.models.transformers.families.family import PRESERVE_THOUGHTS, EncodedVideo, Family, ImageInputs, Squares
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,5 +119,4 @@ QWEN3_5 = replace(
 """Most layers use linear attention. Qwen3.6 and Qwen3.8 have the same classes.
 
 Thinking is disabled. Qwen3.5's template drops the empty thought of earlier replies; here it stays, because turns are
-only appended. Those of Qwen3.6 and Qwen3.8 leave it if asked to.
-"""
+only appended. Those of Qwen3.6 and Qwen3.8 leave it if asked to."""
