@@ -170,6 +170,6 @@ def test_each_process_has_its_gpus_of_those_that_are_visible(mask, gpus, each, d
     if mask is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
     assert devices_of(gpus, "auto", each) == devices
-    with pytest.raises(RunError, match="^there is no GPU 9: this process sees 4 GPUs") as refused:
+    with pytest.raises(RunError, match=r"^there is no GPU 9: this process sees 4 GPUs") as refused:
         devices_of(("9",), "auto", 1)
     assert refused.value.setting == "gpus"
