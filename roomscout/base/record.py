@@ -47,4 +47,6 @@ def reasons(error: ValidationError) -> str:
         if problem["type"] != "value_error":  # those of our own name the value
             why += f", got {repr(problem['input'])[:80]}"
         wrong.append(f"{key}: {why}" if key else why)
-    return "; ".join([*([f"missing keys: {', '.join(missing)}"] if missing else []), *wrong])
+    if missing:
+        wrong.insert(0, f"missing keys: {', '.join(missing)}")
+    return "; ".join(wrong)
