@@ -24,8 +24,8 @@ CURVES = ("reward", "score", "entropy", "completions/mean_length")
 
 def environment_of(options: argparse.Namespace) -> tuple[RoomEnv, int]:
     """The environment that the flags describe, and how many questions it has; raises what RoomEnv raises."""
-    given = dict(each.partition("=")[::2] for each in options.env)
-    settings = {name: yaml.safe_load(value) for name, value in given.items()}
+    texts = dict(setting.partition("=")[::2] for setting in options.env)
+    settings = {name: yaml.safe_load(value) for name, value in texts.items()}
     endless = not {"questions", "benchmark"} & set(settings)
     env = RoomEnv(endless=endless, model=options.model, **settings)
     return env, options.rooms if endless else len(env.questions)
