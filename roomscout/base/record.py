@@ -47,9 +47,7 @@ def reasons(error: ValidationError) -> str:
         why = problem["msg"].removeprefix("Value error, ")
         if problem["type"] != "value_error":  # those of our own name the value
             why += f", got {repr(problem['input'])[:80]}"
-        if key:
-            why = f"{key}: {why}"
-        wrong.append(why)
+        wrong.append(f"{key}: {why}".removeprefix(": "))  # the object as a whole has no key
     if missing:
         wrong.insert(0, f"missing keys: {', '.join(missing)}")
     return "; ".join(wrong)

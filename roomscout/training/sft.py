@@ -124,9 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         "train sft", "Train a model on the conversations of finished runs; only its replies are learned."
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or names below --log-root")
-    parser.add_argument(
-        "--min-score", type=float, default=1.0, metavar="0-1", help="least score of an answer (%(default)s)"
-    )
+    parser.add_argument("--min-score", type=float, default=1.0, metavar="0-1", help="of an answer (%(default)s)")
     parser.add_argument(
         "--best-of-n", type=int, default=1, metavar="N",
         help="keep the N best samples of each question, 0 for all (%(default)s)",
