@@ -147,7 +147,8 @@ def calls_of(scheduler: Scheduler, engine: Engine) -> Iterator[float]:
     left = dict[str, int]()
     while scheduler.has_work:
         scheduler.admit()
-        if not (batch := scheduler.next_batch() or scheduler.next_few()):
+        batch = scheduler.next_batch() or scheduler.next_few()
+        if not batch:
             continue
         yield engine.seconds(batch)
         for state in batch:
@@ -304,8 +305,7 @@ def main() -> None:
         print(f"SIMULATED: {count} questions on {scenes} scenes, Qwen3-VL-8B on H100s, batches of {engine.batch_size}")
         questions = questions_on_scenes(count, scenes, like)
         for refill in (False, True):
-            flag = "--refill" if refill else "--no-refill"
-            print(flag)
+            print(f"--{'' if refill else 'no-'}refill")
             rows = simulate(questions, counts, replace(engine, refill=refill))
             print_table(rows, "workers", "seconds", "efficiency", "tail", "seconds_with_startup",
                         "efficiency_with_startup", "unlike", "failure")  # fmt: skip

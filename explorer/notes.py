@@ -142,7 +142,7 @@ def seen_from_first(reply: str) -> list[Note]:
     """The new notes of the teacher's reply, converted as if its view had been the first."""
     match = _WHERE.match(reply)
     assert match is not None, f"not a reply of the teacher: {reply!r}"
-    at_ahead, at_left, facing = (float(value) for value in match.groups())
+    at_ahead, at_left, facing = map(float, match.groups())
     then = replace(FIRST, heading_deg=facing)
     moved = []
     for note in notes_in(reply):

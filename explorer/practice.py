@@ -219,7 +219,7 @@ def _poses(rng: Generator) -> Iterator[CameraPose]:
     for view in range(min(views, VIEWS_AROUND)):
         yield CameraPose(0.0, 0.0, 0.0, float(view * TURN_DEG))
     if views > VIEWS_AROUND:
-        ahead, left = (STRIDE_M * float(strides) for strides in rng.integers(-4, 5, size=2))
+        ahead, left = (STRIDE_M * rng.integers(-4, 5, size=2)).tolist()
         yield CameraPose(ahead, left, 0.0, float(rng.integers(VIEWS_AROUND) * TURN_DEG))
 
 
@@ -281,7 +281,7 @@ class _Author:
         describe = quadrant_of if option in QUADRANTS else side_of
         wanted = option.removeprefix("Turn ").lower()
         while True:
-            before, after = (int(heading) for heading in self._rng.integers(36, size=2) * 10)
+            before, after = (self._rng.integers(36, size=2) * 10).tolist()
             if describe(turn_deg(before, after)) == wanted:
                 return f"{turn_words(before, after)}, {option}"
 

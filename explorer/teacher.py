@@ -185,8 +185,8 @@ def _walked(state: QuestionState) -> bool:
 
 def spans_m(extent: Extent) -> tuple[float, float]:
     """The room's lengths along x and y, metres, from bounds rounded as in the prompt."""
-    x, y = (float(f"{upper:.1f}") - float(f"{lower:.1f}") for lower, upper in (extent.x_m, extent.y_m))
-    return x, y
+    spans = [float(f"{upper:.1f}") - float(f"{lower:.1f}") for lower, upper in (extent.x_m, extent.y_m)]
+    return spans[0], spans[1]
 
 
 def rounded_truth(question_type: str, truth: str) -> str:
