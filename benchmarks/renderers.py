@@ -37,14 +37,14 @@ REBUILD_LIMIT_S = 300
 
 @dataclass(frozen=True)
 class Row:
-    """Times of one renderer on one mesh, milliseconds; `ratio` is the speed-up over `REBUILD`."""
+    """Times of one renderer on one mesh."""
 
-    faces: int
-    renderer: str
-    device: str
-    first_view_ms: float
-    view_ms: float
-    ratio: float | None = None
+    faces: int  # of the mesh
+    renderer: str  # its name, or REBUILD
+    device: str  # what it draws on
+    first_view_ms: float  # which also builds what is kept for a scene
+    view_ms: float  # the median of later views
+    ratio: float | None = None  # the speed-up over REBUILD, None if that does not work here
 
 
 def room(faces: int) -> Scene:
@@ -71,7 +71,9 @@ def _side(lower: np.ndarray, upper: np.ndarray, axis: int, end: int, cell_m: flo
     across = np.linspace(lower[u], upper[u], 2 + int((upper - lower)[u] / cell_m))
     along = np.linspace(lower[v], upper[v], 2 + int((upper - lower)[v] / cell_m))
     vertices = np.empty((len(across), len(along), 3))
-    vertices[..., u], vertices[..., v], vertices[..., axis] = across[:, None], along, (lower, upper)[end][axis]
+    vertices[..., u] = across[:, None]
+    vertices[..., v] = along
+    vertices[..., axis] = (lower, upper)[end][axis]
     index = np.arange(vertices[..., 0].size).reshape(len(across), len(along))
     a, b, c, d = (corner.ravel() for corner in (index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]))
     return vertices.reshape(-1, 3), np.concatenate([np.column_stack([a, b, c]), np.column_stack([a, c, d])])

@@ -32,19 +32,14 @@ class Rates:
 @dataclass(frozen=True)
 class Work:
     """A model's compute and memory traffic, with lower bounds on time from the roofline model (S. Williams et al.,
-    "Roofline", CACM 2009), which counts only arithmetic and memory reads.
+    "Roofline", CACM 2009), which counts only arithmetic and memory reads."""
 
-    A token passes through `token_parameters` of the language model (`layers` layers), an image patch through
-    `patch_parameters` of the image encoder (`encoder_layers` layers); a parameter takes `number_bytes`. A conversation
-    takes `kv_bytes_per_token` over all layers.
-    """
-
-    token_parameters: int
-    patch_parameters: float
-    number_bytes: float
-    kv_bytes_per_token: int
-    layers: int
-    encoder_layers: int
+    token_parameters: int  # of the language model, through which a token passes
+    patch_parameters: float  # of the image encoder, through which a patch of an image passes
+    number_bytes: float  # of a parameter
+    kv_bytes_per_token: int  # of a conversation, over all layers
+    layers: int  # of the language model
+    encoder_layers: int  # of the image encoder
 
     def least_prefill_seconds(self, rates: Rates, tokens: float, patches: float) -> float:
         """Lower bound for prefilling `tokens` (text and image) and `patches`, totals over all rows: 2 operations per

@@ -147,7 +147,8 @@ def calls_of(scheduler: Scheduler, engine: Engine) -> Iterator[float]:
     left = dict[str, int]()
     while scheduler.has_work:
         scheduler.admit()
-        if not (batch := scheduler.next_batch() or scheduler.next_few()):
+        batch = scheduler.next_batch() or scheduler.next_few()
+        if not batch:
             continue
         yield engine.seconds(batch)
         for state in batch:
@@ -159,12 +160,12 @@ def calls_of(scheduler: Scheduler, engine: Engine) -> Iterator[float]:
 
 def best_alone(questions: Sequence[Question], engine: Engine) -> tuple[float, Engine]:
     """The time of one worker with its best schedule, and that."""
-    found = dict[Engine, float]()
+    times = dict[Engine, float]()
     for batch_size, refill in product(sorted({*BATCHES, engine.batch_size}), (False, True)):
-        each = replace(engine, batch_size=batch_size, refill=refill)
-        found[each] = sum(calls_of(scheduler_of(each, scene_order(questions)), each))
-    best = min(found, key=lambda each: found[each])
-    return found[best], best
+        schedule = replace(engine, batch_size=batch_size, refill=refill)
+        times[schedule] = sum(calls_of(scheduler_of(schedule, scene_order(questions)), schedule))
+    best = min(times, key=lambda schedule: times[schedule])
+    return times[best], best
 
 
 def ends_of(
@@ -179,7 +180,7 @@ def ends_of(
     queue = VirtualQueue(questions, len(ready_s))
 
     def more(worker: int) -> Callable[[int], list[QuestionState]]:
-        return lambda most: [QuestionState(0, each, engine.turns - 1) for each in queue.take(worker + 1, most)]
+        return lambda most: [QuestionState(0, question, engine.turns - 1) for question in queue.take(worker + 1, most)]
 
     calls = [calls_of(scheduler_of(engine, (), more=more(worker)), engine) for worker in range(len(ready_s))]
     free = [(at, worker) for worker, at in enumerate(ready_s)]
@@ -188,11 +189,12 @@ def ends_of(
     heapify(free)
     while free:
         at, worker = free[0]
-        if (seconds := next(calls[worker], None)) is None:
+        seconds = next(calls[worker], None)
+        if seconds is None:
             ends[worker] = at
             heappop(free)
             continue
-        number += worker == 0
+        number += worker == 0  # the calls of the first worker
         lost = seconds / 2 + startup_s(0, 1) if failing and worker == 0 and number == 3 else 0.0
         heapreplace(free, (at + lost + seconds / speeds[worker], worker))
     return ends
@@ -255,22 +257,25 @@ def real(engine: Engine, count: int, scenes: int, counts: Sequence[int]) -> list
         (folder / "sleeping.py").write_text(policy, encoding="utf-8")
         for workers in counts:
             settings = Settings(
-                batch=True, questions=folder / "all.jsonl", scan_root=folder, log_root=folder / f"on_{workers}",
+                questions=folder / "all.jsonl", scan_root=folder, log_root=folder / f"on_{workers}",
                 ray=True, replicas=workers, policy=f"{folder / 'sleeping.py'}:Sleeping", renderer="raycast",
                 image_size=(16, 16), focal=8.0, batch_size=engine.batch_size,
             )  # fmt: skip
             started = time.time()
-            run = answer_in_parts(divide(settings, None)).folder
+            run = answer_in_parts(divide(settings)).folder
             assert run is not None and len(RunReader(run).rows) == count
             begun = (datetime.fromisoformat(RunReader(part).facts.started).timestamp() for part in parts_of_run(run))
             ready = [at - started for at in sorted(begun)]
             last = max(ends_of(questions, engine, [SLOWER * at for at in ready], [1.0] * len(ready))) / SLOWER
-            ends = (run / "results.jsonl").stat().st_mtime - started, last + (MERGE_S + EXPORT_S) * count
+            ends = {
+                "": (run / "results.jsonl").stat().st_mtime - started,
+                "simulated_": last + (MERGE_S + EXPORT_S) * count,
+            }
             row: dict[str, Any] = {"workers": workers, "startup_seconds": sum(ready) / len(ready)}
-            for name, end in zip(("", "simulated_"), ends, strict=True):
-                row[name + "seconds"] = end - row["startup_seconds"]
-                row[name + "efficiency"] = (rows or [row])[0][name + "seconds"] / workers / row[name + "seconds"]
             rows.append(row)
+            for kind, end in ends.items():
+                row[kind + "seconds"] = end - row["startup_seconds"]
+                row[kind + "efficiency"] = rows[0][kind + "seconds"] / workers / row[kind + "seconds"]
     return rows
 
 
@@ -283,10 +288,10 @@ def main() -> None:
     parser.add_argument("--real", action="store_true", help="run on Ray, with batches of 8 and shorter times")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="also write the figures into this file")
     options = parser.parse_args()
-    usual, workers = ((160, 32), WORKERS[:4]) if options.real else ((5130, 288), WORKERS)
-    count = options.questions or usual[0]
-    scenes = options.scenes or usual[1]
-    counts = sorted({1, *(options.workers or workers)})
+    usual_count, usual_scenes, usual_workers = (160, 32, WORKERS[:4]) if options.real else (5130, 288, WORKERS)
+    count = options.questions or usual_count
+    scenes = options.scenes or usual_scenes
+    counts = sorted({1, *(options.workers or usual_workers)})
     if not 1 <= scenes <= count or counts[0] < 1:
         parser.error("--questions takes a number that is not below --scenes, and --workers numbers from 1")
     like = with_kind(Question("", "scannet", "", "object_counting", ASKED, ground_truth="2"), find_benchmark(DEFAULT))
@@ -299,15 +304,15 @@ def main() -> None:
     else:
         print(f"SIMULATED: {count} questions on {scenes} scenes, Qwen3-VL-8B on H100s, batches of {engine.batch_size}")
         questions = questions_on_scenes(count, scenes, like)
-        for options.refill in (False, True):
-            print(f"--{'' if options.refill else 'no-'}refill")
-            rows = simulate(questions, counts, replace(engine, refill=options.refill))
+        for refill in (False, True):
+            print(f"--{'' if refill else 'no-'}refill")
+            rows = simulate(questions, counts, replace(engine, refill=refill))
             print_table(rows, "workers", "seconds", "efficiency", "tail", "seconds_with_startup",
                         "efficiency_with_startup", "unlike", "failure")  # fmt: skip
         print(f"The best schedule of one worker: {rows[0]['alone']}")
     if options.json:
-        found = {"simulated": not options.real, "questions": count, "scenes": scenes, "batch_size": engine.batch_size}
-        options.json.write_text(json.dumps(found | {"workers": rows}, indent=1) + "\n", encoding="utf-8")
+        about = {"simulated": not options.real, "questions": count, "scenes": scenes, "batch_size": engine.batch_size}
+        options.json.write_text(json.dumps(about | {"workers": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 def print_table(rows: Sequence[dict[str, Any]], *columns: str) -> None:

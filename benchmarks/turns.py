@@ -52,21 +52,20 @@ HALF = 4  # batched turns of the "first4" schedules: --max-batched-turns 4 --con
 
 @dataclass
 class Measured:
-    """Results of one schedule: times and prompt tokens per turn (summed over questions), totals of computed work, and
-    the replies by question and turn."""
+    """Results of one schedule. Lists have an entry per turn, summed over questions, unless they say otherwise."""
 
-    turn_seconds: list[float] = field(default_factory=list)
-    turn_prefill_seconds: list[float] = field(default_factory=list)
-    turn_decode_seconds: list[float] = field(default_factory=list)
-    turn_prompt_tokens: list[int] = field(default_factory=list)
-    turn_computed_tokens: list[int] = field(default_factory=list)
-    prefill_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    tokens_computed: int = 0
-    tokens_reused: int = 0
-    images_encoded: int = 0
-    image_patches: int = 0
-    replies: list[list[tuple[int, ...]]] = field(default_factory=list)
+    turn_seconds: list[float] = field(default_factory=list)  # of all
+    turn_prefill_seconds: list[float] = field(default_factory=list)  # in the model, of prompts and views
+    turn_decode_seconds: list[float] = field(default_factory=list)  # in the model, of replies
+    turn_prompt_tokens: list[int] = field(default_factory=list)  # computed or reused
+    turn_computed_tokens: list[int] = field(default_factory=list)  # of the prompts
+    prefill_seconds: float = 0.0  # of all turns, as are the next ones
+    decode_seconds: float = 0.0  # in the model, of replies
+    tokens_computed: int = 0  # of the prompts
+    tokens_reused: int = 0  # of the prompts
+    images_encoded: int = 0  # again each time, without reuse
+    image_patches: int = 0  # of these images
+    replies: list[list[tuple[int, ...]]] = field(default_factory=list)  # tokens by question, then turn
 
     @property
     def seconds(self) -> float:
@@ -256,9 +255,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--image-size", type=int, nargs=2, metavar=("W", "H"), help="default: 224 160 for tiny and 45m, else 640 480"
     )
-    parser.add_argument(
-        "--repeats", type=int, default=1, help="repetitions of all schedules; the minimum time of each turn counts"
-    )
+    parser.add_argument("--repeats", type=int, default=1, help="of all schedules; each turn's minimum time counts")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=DTYPES, help="default: bfloat16 on CUDA, else float32")
     parser.add_argument("--constrained", action="store_true", help="constrain replies to valid action objects")
@@ -302,7 +299,8 @@ def main() -> None:
     def make_runner(schedule: Schedule) -> tuple[ConversationEncoder, ModelRunner]:
         encoder = ConversationEncoder(processor, model.config, model.dtype, as_it_is)
         options = GenerationOptions(args.tokens, forced=True, steps="compiled" if schedule.compiled else "eager")
-        return encoder, ModelRunner(model, processor.tokenizer, encoder, options, 2**60 if schedule.reuse else 0)
+        kv_bytes = 2**60 if schedule.reuse else 0
+        return encoder, ModelRunner(model, processor.tokenizer, encoder, options, kv_bytes)
 
     print(
         f"{args.checkpoint or args.shape}, {model.num_parameters() / 1e6:.1f} M parameters, "

@@ -62,15 +62,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=32, help="length of every reply")
     parser.add_argument("--image-size", type=int, nargs=2, metavar=("W", "H"), default=(224, 160))
     parser.add_argument("--device", default="auto")
-    parser.add_argument(
-        "--kv-gib", type=int, default=1, help="memory for keys and values, GiB; vLLM on GPUs ignores it"
-    )
-    parser.add_argument(
-        "--vllm-python",
-        type=Path,
-        default=os.environ.get("VLLM_PYTHON", VLLM_PYTHON),
-        help="Python of vLLM's environment",
-    )
+    parser.add_argument("--kv-gib", type=int, default=1, help="GiB for keys and values; vLLM on GPUs ignores it")
+    python = os.environ.get("VLLM_PYTHON", VLLM_PYTHON)
+    parser.add_argument("--vllm-python", type=Path, default=python, help="Python of vLLM's environment")
     return parser.parse_args()
 
 

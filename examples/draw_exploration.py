@@ -30,9 +30,10 @@ def draw(trajectory: Trajectory) -> Image.Image:
         picture.paste(Image.fromarray(turn.view).resize((WIDTH, HEIGHT)), (left, 40))
         thought = re.sub(r"```\w*", "", turn.reply.text.partition("{")[0]).strip()
         words = [line for part in thought.split("\n") for line in textwrap.wrap(part, CHARACTERS)]
-        shown = words if len(words) < LINES else [*words[: LINES - 4], "...", *words[-2:]]
-        for row, line in enumerate([*shown, f"Action: {turn.action.in_words}"]):
-            colour = "black" if row < len(shown) else "#0550ae"
+        if len(words) >= LINES:
+            words = [*words[: LINES - 4], "...", *words[-2:]]
+        for row, line in enumerate([*words, f"Action: {turn.action.in_words}"]):
+            colour = "black" if row < len(words) else "#0550ae"
             canvas.text((left, 44 + HEIGHT + row * 16), line, colour, font)
     return picture
 
@@ -41,7 +42,7 @@ if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
     _, run, question_id, out = sys.argv
-    found = {each.question.id: each for each in load_trajectories(run)}
-    if question_id not in found:
-        sys.exit(f"{run} has no question {question_id}; it has {', '.join(found)}")
-    draw(found[question_id]).save(out)
+    answers = {answer.question.id: answer for answer in load_trajectories(run)}
+    if question_id not in answers:
+        sys.exit(f"{run} has no question {question_id}; it has {', '.join(answers)}")
+    draw(answers[question_id]).save(out)

@@ -23,7 +23,7 @@ from shared_rooms import DONE, LOOK, ROOMS, png_base64
 
 from roomscout import RoomEnv
 from roomscout.rooms import write_rooms
-from roomscout.training.environment import Message, Step
+from roomscout.training.environment import Message
 
 
 class RoomAction(Action):
@@ -60,9 +60,8 @@ class RoomEnvironment(Environment[RoomAction, RoomObservation, State]):
         """Take a turn with a reply."""
         step = self.env.step(action.reply)
         self._episode.step_count += 1
-        messages = _plain(step.messages)
-        info = _facts(step)
-        return RoomObservation(messages=messages, reward=step.reward, done=step.ended, metadata=info)
+        info = {name: value for name, value in step.info.items() if name != "turn"}  # plain values alone
+        return RoomObservation(messages=_plain(step.messages), reward=step.reward, done=step.ended, metadata=info)
 
     @property
     def state(self) -> State:
@@ -106,12 +105,10 @@ def create_room_app(sessions: int = 8, **settings: Any) -> Any:
 
 
 def _plain(messages: list[Message]) -> list[dict[str, Any]]:
-    return [{"role": each.role, "text": each.text, "images": list(map(png_base64, each.images))} for each in messages]
-
-
-def _facts(step: Step) -> dict[str, Any]:
-    """The facts of a step that are plain values: all but its turn."""
-    return {name: value for name, value in step.info.items() if name != "turn"}
+    return [
+        {"role": message.role, "text": message.text, "images": list(map(png_base64, message.images))}
+        for message in messages
+    ]
 
 
 def main() -> None:

@@ -37,8 +37,8 @@ class RoomImageEnv(GymImageEnv):
 
     async def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode."""
-        questions = self.env.questions
-        messages = await asyncio.to_thread(self.env.reset, seed % len(questions) if questions else seed)
+        place = seed % len(self.env.questions) if self.env.questions else seed
+        messages = await asyncio.to_thread(self.env.reset, place)
         self._system = [message for message in messages if message.role == "system"]
         opening = [message for message in messages if message.role != "system"]
         return _observation(opening), {"question": self.env.state.question.id}

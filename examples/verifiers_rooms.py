@@ -55,7 +55,8 @@ class RoomTaskset(vf.Taskset[RoomTask, RoomConfig]):
             tasks: Iterable[RoomData] = (RoomData(name=f"seed {seed}", seed=seed) for seed in count())
         else:
             env = shared_env(self.config.settings)
-            tasks = [RoomData(id=each.id, name=each.id, question=each.id) for each in env.questions]
+            names = [question.id for question in env.questions]
+            tasks = [RoomData(id=name, name=name, question=name) for name in names]
             env.close()
         for data in tasks:
             yield RoomTask(data, self.config.task)
@@ -78,15 +79,16 @@ class RoomInteraction(vf.Env[RoomEnvConfig]):
             messages = await asyncio.to_thread(env.reset, task.data.question, task.data.seed)
             system = "\n\n".join(message.text for message in messages if message.role == "system")
             async with agents.agent.interaction(task.with_system_prompt(system)) as interaction:
-                ended = False
-                while not ended:
+                while True:
                     said = [_user_message(message) for message in messages if message.role == "user"]
                     segment = await interaction.turn(said)
                     if segment.terminated:
                         break
-                    _, _, ended, info = step = await asyncio.to_thread(env.step, segment.last_reply)
+                    step = await asyncio.to_thread(env.step, segment.last_reply)
+                    rewards |= {name: rewards.get(name, 0.0) + value for name, value in step.info["rewards"].items()}
+                    if step.ended:
+                        break
                     messages = step.messages
-                    rewards |= {name: rewards.get(name, 0.0) + value for name, value in info["rewards"].items()}
         finally:
             env.close()
         for name, value in rewards.items():
@@ -104,12 +106,12 @@ class Model(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """One reply."""
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        text = LOOK if len(asked["messages"]) < 4 else DONE
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        text = LOOK if len(request["messages"]) < 4 else DONE
         events = [({"role": "assistant", "content": text}, None), ({}, "stop")]
         about = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
         choices = [[{"index": 0, "delta": delta, "finish_reason": reason}] for delta, reason in events]
-        lines = [*(json.dumps({**about, "choices": each}) for each in choices), "[DONE]"]
+        lines = [*(json.dumps({**about, "choices": choice}) for choice in choices), "[DONE]"]
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.end_headers()

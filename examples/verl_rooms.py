@@ -77,9 +77,8 @@ class RoomAgentLoop(AgentLoopBase):
             rewards.append(step.reward)
             if step.ended or len(mask) >= longest:
                 break
-            before, chat = [*chat, {"role": "assistant", "content": reply}], [
-                *chat, {"role": "assistant", "content": reply}, *_chat(step.messages),
-            ]  # fmt: skip
+            before = [*chat, {"role": "assistant", "content": reply}]
+            chat = [*before, *_chat(step.messages)]
             merged, longer, scored = await self.ct_merge_context_msg(before, chat, ids, mask, logprobs)
             if len(longer) >= longest:
                 break

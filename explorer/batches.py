@@ -43,40 +43,29 @@ BRIGHTNESS, TINT = 0.15, 0.06
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One conversation as a training example.
+    """One conversation as a training example."""
 
-    `ids` (L,); `positions` (3, L) for M-RoPE. `spoken` (L,) marks the ids to learn: replies, each with its end token.
-    `weights` (L,) are loss weights. `views` are its images as encoded files, in order, and `shown` (views, H / 16,
-    W / 16) the categories in their patches. `answer_at` is the index of the answer's first id, -1 if there is none.
-    Views of a `mirrored` row are flipped horizontally.
-    """
-
-    ids: np.ndarray
-    positions: np.ndarray
-    spoken: np.ndarray
-    weights: np.ndarray
-    views: tuple[bytes, ...]
-    shown: np.ndarray
-    answer_at: int = -1
-    mirrored: bool = False
+    ids: np.ndarray  # (L,)
+    positions: np.ndarray  # (3, L) for M-RoPE
+    spoken: np.ndarray  # (L,) bool: the ids to learn, which are replies, each with its end token
+    weights: np.ndarray  # (L,) of the loss
+    views: tuple[bytes, ...]  # its images as encoded files, in order
+    shown: np.ndarray  # (views, H / 16, W / 16): the categories in the patches of its images
+    answer_at: int = -1  # the index of the answer's first id, -1 if there is none
+    mirrored: bool = False  # whether its views are flipped horizontally
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A batch of rows.
+    """A batch of rows, padded on the right."""
 
-    `ids`, `labels` and `weights` (rows, columns), `positions` (3, rows, columns), `images` (N, H, W, 3) and `shown`
-    (N, H / 16, W / 16) uint8. Labels are IGNORED for tokens that are not learned. `answers` (rows,) are the columns of
-    the answers, -1 for none.
-    """
-
-    ids: torch.Tensor
-    positions: torch.Tensor
-    labels: torch.Tensor
-    weights: torch.Tensor
-    images: torch.Tensor
-    shown: torch.Tensor
-    answers: torch.Tensor
+    ids: torch.Tensor  # (rows, columns)
+    positions: torch.Tensor  # (3, rows, columns)
+    labels: torch.Tensor  # (rows, columns), IGNORED for tokens that are not learned
+    weights: torch.Tensor  # (rows, columns) of the loss
+    images: torch.Tensor  # (N, H, W, 3) uint8, of all rows
+    shown: torch.Tensor  # (N, H / 16, W / 16) uint8: the categories in the patches of the images
+    answers: torch.Tensor  # (rows,): the columns of the answers, -1 for none
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on a device."""
@@ -155,7 +144,7 @@ class RowMaker:
         ids = [id for id in turns[0] if id != self._image_id]
         *earlier, last = stored.replies
         notes, *thought = last.split("\n")
-        notes = " ".join([*(each.partition("\n")[0] for each in earlier), notes])
+        notes = " ".join([*(reply.partition("\n")[0] for reply in earlier), notes])
         return self._text_only(ids, notes, "\n".join(thought))
 
     def counting(self, rng: np.random.Generator) -> Row:
@@ -199,9 +188,8 @@ class RowMaker:
         ids = self._ids(before)
         positions = np.concatenate([np.broadcast_to(np.arange(len(ids)), (3, len(ids))), len(ids) + positions], axis=1)
         views = stored.views[turn : turn + 1]
-        shown = stored.shown[turn : turn + 1]
-        row = self._make_row([ids + view_ids], positions, [self._ids(text)], views, shown)
-        return replace(row, shown=shown[..., ::-1], mirrored=True) if mirrored else row
+        row = self._make_row([ids + view_ids], positions, [self._ids(text)], views, stored.shown[turn : turn + 1])
+        return replace(row, shown=row.shown[..., ::-1], mirrored=True) if mirrored else row
 
     def _text_only(self, before: list[int], notes: str, thought: str) -> Row:
         """A reply without a view. Learns the places in the notes and all of the reasoning."""
@@ -307,9 +295,9 @@ def collate(rows: Sequence[Row], pad_id: int) -> Batch:
         weights[number, :length] = torch.from_numpy(row.weights)
     views = [_pixels(view, row.mirrored) for row in rows for view in row.views]
     images = np.stack(views) if views else np.empty((0, 0, 0, 3), dtype=np.uint8)
-    shown = torch.from_numpy(np.concatenate([row.shown for row in rows]))
+    categories = torch.from_numpy(np.concatenate([row.shown for row in rows]))
     answers = torch.tensor([row.answer_at for row in rows])
-    return Batch(ids, positions, labels, weights, torch.from_numpy(images), shown, answers)
+    return Batch(ids, positions, labels, weights, torch.from_numpy(images), categories, answers)
 
 
 def _pixels(view: bytes, mirrored: bool) -> np.ndarray:

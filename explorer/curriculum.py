@@ -47,36 +47,30 @@ EXPLORER = (
 
 @dataclass(frozen=True)
 class Span:
-    """The steps of one stage, and of its leg: the first step of each, and the step after the last."""
+    """The steps of one stage, and of its leg."""
 
-    number: int
-    stage: str
-    leg: Leg
-    first: int
-    end: int
-    leg_first: int
-    leg_end: int
+    number: int  # of the stage among all of the plan, from 0
+    stage: str  # a key of KINDS
+    leg: Leg  # which it is a stage of
+    first: int  # step
+    end: int  # the step after the last
+    leg_first: int  # the first step of its leg
+    leg_end: int  # the step after the last of its leg
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A curriculum at a scale, which multiplies the steps of each stage and the rooms of each leg.
+    """A curriculum at a scale. In each leg the learning rate rises, stays, and decays linearly to a twentieth."""
 
-    A batch has `episode_rows` rows of conversations with views, or `view_rows` of any other kind. In each leg, the
-    learning rate rises over `warmup` steps, times the scale, stays there, and decays linearly to a twentieth over the
-    last fraction `cooldown` of the steps. Every `save_every` steps and after each leg, the state is saved and the
-    held-out rooms are evaluated.
-    """
-
-    legs: tuple[Leg, ...] = EXPLORER
-    scale: float = 1.0
-    seed: int = 0
-    view_rows: int = 32
-    episode_rows: int = 16
-    warmup: int = 100
-    cooldown: float = 0.25
-    weight_decay: float = 0.05
-    save_every: int = 200
+    legs: tuple[Leg, ...] = EXPLORER  # each with the weights of the one before
+    scale: float = 1.0  # multiplies the steps of each stage, the warm-up and the rooms of each leg
+    seed: int = 0  # of the first weights and of what is drawn
+    view_rows: int = 32  # rows in a batch of any kind but whole conversations
+    episode_rows: int = 16  # rows in a batch of whole conversations
+    warmup: int = 100  # steps over which the learning rate rises
+    cooldown: float = 0.25  # the last share of the steps, over which it decays
+    weight_decay: float = 0.05  # of AdamW
+    save_every: int = 200  # steps after which the state is saved and held-out rooms are evaluated, as after each leg
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
@@ -84,7 +78,8 @@ class Plan:
         spans: list[Span] = []
         for leg in self.legs:
             lengths = [max(1, round(steps * self.scale)) for _, steps in leg.stages]
-            first = start = spans[-1].end if spans else 0
+            first = spans[-1].end if spans else 0
+            start = first
             for (stage, _), length in zip(leg.stages, lengths, strict=True):
                 spans.append(Span(len(spans), stage, leg, start, start + length, first, first + sum(lengths)))
                 start += length

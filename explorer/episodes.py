@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -12,12 +11,12 @@ from explorer.notes import VIEWS, VIEWS_AROUND
 from explorer.reading import asked, family_of
 from explorer.store import Transcript
 from explorer.teacher import PATCH_PX, Teacher
-from roomscout.agent.loop import answer_questions
+from roomscout.agent.loop import turns_of
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.policies.prompts import checkpoint_prompts
 from roomscout.agent.scheduler import Scheduler
 from roomscout.agent.state import QuestionState, Rules
-from roomscout.agent.turns import VIEW_THREADS, Run
+from roomscout.agent.turns import VIEW_THREADS, Run, run_batched_turn
 from roomscout.data.benchmarks.vsi_bench import BENCHMARK
 from roomscout.data.question import with_kind
 from roomscout.data.questions import Question
@@ -58,14 +57,10 @@ USUAL_START_SHARE = 0.3
 
 @dataclass(frozen=True, eq=False)
 class Episode(Transcript):
-    """A finished conversation with its views.
+    """A finished conversation with its views."""
 
-    `images` (turns, H, W, 3) uint8, one per user message, and `shown` (turns, H / 16, W / 16) uint8, their
-    `categories_by_patch`, all 0 for blind demonstrations.
-    """
-
-    images: np.ndarray
-    shown: np.ndarray
+    images: np.ndarray  # (turns, H, W, 3) uint8, one per user message
+    shown: np.ndarray  # (turns, H / 16, W / 16) uint8: their `categories_by_patch`, all 0 for blind demonstrations
 
 
 CAMERA = CameraSettings(VIEWS.image_size, VIEWS.focal, RenderSettings.camera_height, RenderSettings.camera_pitch)
@@ -92,14 +87,13 @@ class TeacherPolicy(Policy):
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         """The actions in the teachers' replies, which must be within limits."""
-        return [self._decision(state) for state in states]
-
-    def _decision(self, state: QuestionState) -> Decision:
-        state.messages()
-        reply = self._teachers[state.question.id].reply(state)
-        decision = state.read(Reply(reply))
-        assert decision.error is None and not decision.clamped, f"invalid action: {reply}"
-        return decision
+        decisions = []
+        for state in states:
+            state.messages()
+            reply = self._teachers[state.question.id].reply(state)
+            decisions.append(state.read(Reply(reply)))
+            assert decisions[-1].error is None and not decisions[-1].clamped, f"invalid action: {reply}"
+        return decisions
 
 
 def room_episodes(seed: int, index: int) -> Iterator[Episode]:
@@ -123,7 +117,10 @@ def _answered(lessons: Sequence[Lesson], scene: Scene) -> MemoryJournal:
             total = len(journal.rows) + len(states)
             with ThreadPoolExecutor(VIEW_THREADS) as pool:
                 run = Run(library, policy, journal, pool)
-                answer_questions(Scheduler(states, len(states), turns), run, total, show_progress=False)
+                with turns_of(Scheduler(states, len(states), turns), run, total, show_progress=False) as due:
+                    for batch, shared, guarded in due:
+                        with guarded:
+                            run_batched_turn(batch, shared)
     for row in journal.rows:
         if row.failed:
             raise RuntimeError(f"question {row.id} in {scene.name} failed ({row.failed_part}): {row.error}")
@@ -141,7 +138,8 @@ def _lessons(seed: int, index: int) -> tuple[Scene, list[Lesson]]:
     lessons = []
     rules = Rules(checkpoint_prompts(EMBEDDED))
     for number, row in enumerate(room_questions(room, (seed, index), QUESTIONS_A_ROOM), start=1):
-        question = _question(row)
+        values = {**row, "id": str(row["id"]), "options": tuple(row["options"] or ())}
+        question = with_kind(Question(**values), BENCHMARK)
         is_blind = bool(rng.random() < BLIND_SHARE)
         steps = int(rng.integers(NUM_STEPS)) if rng.random() < HURRIED_SHARE else NUM_STEPS
         start = _start(first, places, rng)
@@ -153,11 +151,6 @@ def _lessons(seed: int, index: int) -> tuple[Scene, list[Lesson]]:
         state = QuestionState(number, question, steps, rules=rules)
         lessons.append(Lesson(state, start, teacher))
     return scene, lessons
-
-
-def _question(row: Mapping[str, Any]) -> Question:
-    values = {**row, "id": str(row["id"]), "options": tuple(row["options"] or ())}
-    return with_kind(Question(**values), BENCHMARK)
 
 
 def _start(first: FirstView, places: np.ndarray, rng: Generator) -> CameraPose:
@@ -176,16 +169,16 @@ def _episode(lesson: Lesson, journal: MemoryJournal) -> Episode:
     images = np.stack([seen.view for seen in journal.turns_of(state.episode)])
     patches = (turns, images.shape[1] // PATCH_PX, images.shape[2] // PATCH_PX)
     return Episode(
-        state.question.question_type,
-        state.question.ground_truth or "",
-        state.answer,
-        teacher.blind,
-        messages[0],
-        tuple(messages[1::2]),
-        tuple(turn.reply.text for turn in state.turns),
-        tuple(turn.move is not None and (turn.move.blocked or turn.move.clipped) for turn in state.turns),
-        tuple(teacher.missing),
-        turns - 1 == state.steps,
-        images,
-        np.zeros(patches, dtype=np.uint8) if teacher.blind else np.stack(teacher.shown),
+        question_type=state.question.question_type,
+        ground_truth=state.question.ground_truth or "",
+        answer=state.answer,
+        blind=teacher.blind,
+        system=messages[0],
+        user=tuple(messages[1::2]),
+        replies=tuple(turn.reply.text for turn in state.turns),
+        stopped=tuple(turn.move is not None and (turn.move.blocked or turn.move.clipped) for turn in state.turns),
+        missing=tuple(teacher.missing),
+        out_of_moves=turns - 1 == state.steps,
+        images=images,
+        shown=np.zeros(patches, dtype=np.uint8) if teacher.blind else np.stack(teacher.shown),
     )

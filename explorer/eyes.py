@@ -22,14 +22,13 @@ NEAR_M = 1.0
 
 @dataclass(frozen=True)
 class NoteAccuracy:
-    """Precision and recall of notes over many views, and mean errors of matched notes: position in metres, relative
-    size."""
+    """How good the notes on many views are."""
 
-    views: int
-    precision: float
-    recall: float
-    place_error_m: float
-    size_error: float
+    views: int  # how many
+    precision: float  # of notes, 0 to 1
+    recall: float  # of the teacher's notes, 0 to 1
+    place_error_m: float  # the mean of matched notes
+    size_error: float  # the mean of matched notes, as a share of the true size
 
 
 def matched(said: Sequence[Note], true: Sequence[Note]) -> list[tuple[Note, Note]]:
@@ -40,13 +39,13 @@ def matched(said: Sequence[Note], true: Sequence[Note]) -> list[tuple[Note, Note
     )  # fmt: skip
     used_said: set[int] = set()
     used_true: set[int] = set()
-    found = []
+    matches = []
     for distance, i, j in pairs:
         if distance <= NEAR_M and i not in used_said and j not in used_true:
             used_said.add(i)
             used_true.add(j)
-            found.append((said[i], true[j]))
-    return found
+            matches.append((said[i], true[j]))
+    return matches
 
 
 def _distance_m(a: Note, b: Note) -> float:
@@ -70,26 +69,27 @@ def single_views(folder: Path, rooms: int) -> Iterator[tuple[Conversation, str]]
 
 def note_accuracy(backend: Backend, views: Sequence[tuple[Conversation, str]]) -> NoteAccuracy:
     """Score the model's notes on the views against the teacher's."""
-    said_count = true_count = 0
+    said_count = 0
+    true_count = 0
     pairs: list[tuple[Note, Note]] = []
     for start in range(0, len(views), BATCH):
         part = views[start : start + BATCH]
-        replies = backend.generate([each for each, _ in part], action_format())
+        replies = backend.generate([conversation for conversation, _ in part], action_format())
         for (conversation, truth), reply in zip(part, replies, strict=True):
             said = notes_in(reply.text)
             true = notes_in(truth)
-            said_count = said_count + len(said)
-            true_count = true_count + len(true)
+            said_count += len(said)
+            true_count += len(true)
             pairs += matched(said, true)
             backend.release(conversation)
     offsets = [_distance_m(a, b) for a, b in pairs]
     sizes = [abs(a.size_cm - b.size_cm) / b.size_cm for a, b in pairs]
     return NoteAccuracy(
-        len(views),
-        len(pairs) / max(1, said_count),
-        len(pairs) / max(1, true_count),
-        float(np.mean(offsets)) if pairs else float("nan"),
-        float(np.mean(sizes)) if pairs else float("nan"),
+        views=len(views),
+        precision=len(pairs) / max(1, said_count),
+        recall=len(pairs) / max(1, true_count),
+        place_error_m=float(np.mean(offsets)) if pairs else float("nan"),
+        size_error=float(np.mean(sizes)) if pairs else float("nan"),
     )
 
 

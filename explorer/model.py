@@ -125,8 +125,8 @@ def use_fast_layers(model: "PreTrainedModel", compiled: bool = False) -> None:
             patches = len(hidden_states)
             qkv = self.qkv(hidden_states).reshape(patches, 3, self.num_heads, self.head_dim)
             query, key = qwen.apply_rotary_pos_emb_vision(qkv[:, 0], qkv[:, 1], *position_embeddings)
-            images = [part.reshape(len(cu_seqlens) - 1, -1, *part.shape[1:]) for part in (query, key, qkv[:, 2])]
-            query, key, value = (part.transpose(1, 2) for part in images)
+            parts = [part.reshape(len(cu_seqlens) - 1, -1, *part.shape[1:]) for part in (query, key, qkv[:, 2])]
+            query, key, value = (part.transpose(1, 2) for part in parts)
             attended = attend(query, key, value, None, self.scaling, causal=False)
             return self.proj(attended.transpose(1, 2).reshape(patches, -1))
 

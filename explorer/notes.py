@@ -37,22 +37,16 @@ _NOTE = re.compile(r"([+-]\d+) ([a-z ]+?) (\d+\.\d\d) m ([+-]\d+\.\d\d) ([+-]\d+
 
 @dataclass(frozen=True)
 class Note:
-    """A note of one object.
+    """A note of one object. The view shows bearing, category and distance; its place on the floor plan follows from
+    them and the camera's pose."""
 
-    In order: the bearing of its centre in the view (degrees, + = left), category, distance, place on the floor plan
-    (metres ahead and to the left of the start), and longest side. The view shows bearing, category and distance; the
-    place follows from them and the camera's pose.
-
-    `index` is the object's index in `Room.objects`, -1 if unknown; it is not part of the text.
-    """
-
-    bearing_deg: int
-    category: str
-    away_m: float
-    ahead_m: float
-    left_m: float
-    size_cm: int
-    index: int
+    bearing_deg: int  # of its centre in the view, + = left
+    category: str  # one of CATEGORIES
+    away_m: float  # from the camera to its centre
+    ahead_m: float  # of the start, on the floor plan
+    left_m: float  # of the start
+    size_cm: int  # its longest side
+    index: int  # in `Room.objects`, -1 if unknown; not part of the text
 
     @property
     def place(self) -> str:
@@ -74,7 +68,8 @@ def make_note(
     category: str, offset_m: Sequence[float], pose: CameraPose, start: CameraPose, longest_m: float, index: int
 ) -> Note:
     """The note of an object whose centre is `offset_m` (x, y) from the camera at `pose`, rounded as in the text."""
-    dx, dy = (float(value) for value in offset_m)
+    dx = float(offset_m[0])
+    dy = float(offset_m[1])
     bearing = float(wrap_deg(np.array(math.degrees(math.atan2(dy, dx)) - pose.heading_deg)))
     ahead, left = in_start_frame(pose.x_m + dx - start.x_m, pose.y_m + dy - start.y_m, start)
     return Note(
@@ -147,7 +142,7 @@ def seen_from_first(reply: str) -> list[Note]:
     """The new notes of the teacher's reply, converted as if its view had been the first."""
     match = _WHERE.match(reply)
     assert match is not None, f"not a reply of the teacher: {reply!r}"
-    at_ahead, at_left, facing = (float(value) for value in match.groups())
+    at_ahead, at_left, facing = map(float, match.groups())
     then = replace(FIRST, heading_deg=facing)
     moved = []
     for note in notes_in(reply):

@@ -112,9 +112,10 @@ def read_off(rng: Generator, notes: Sequence[Note]) -> str:
     lines = [size_thought(note.category, [note]).text for note in drawn[:SIZES_A_VIEW]]
     lines += [count_thought(name, notes).text for name in names[:COUNTS_A_VIEW]]
     if len(drawn) > GAPS_A_VIEW:
-        name, *options = found = {note.category: [note] for note in drawn[: 1 + GAPS_A_VIEW]}
-        words, _ = nearest_words(name, dict(zip(options, "ABCD", strict=False)), found)
-        lines.append(f"{places_words(found)}; {words}.")
+        places = {note.category: [note] for note in drawn[: 1 + GAPS_A_VIEW]}
+        name, *options = places
+        words, _ = nearest_words(name, dict(zip(options, "ABCD", strict=False)), places)
+        lines.append(f"{places_words(places)}; {words}.")
     return "\n".join(lines)
 
 
@@ -128,8 +129,8 @@ def make_counting(rng: Generator) -> tuple[str, list[tuple[str, str]]]:
     turns = []
     for view in range(VIEWS_AROUND):
         pose = replace(FIRST, heading_deg=float(view * TURN_DEG))
-        here = [name if rng.random() < COUNTED_SHARE else str(rng.choice(others)) for _ in range(_seen_in_view(rng))]
-        new = _left_to_right(_note(rng, category, pose, len(notes) + place) for place, category in enumerate(here))
+        seen = [name if rng.random() < COUNTED_SHARE else str(rng.choice(others)) for _ in range(_seen_in_view(rng))]
+        new = _left_to_right(_note(rng, category, pose, len(notes) + place) for place, category in enumerate(seen))
         thought = count_thought(name, [*notes, *new], len(notes))
         notes += new
         if view + 1 == VIEWS_AROUND:
@@ -147,44 +148,48 @@ def make_second_look(rng: Generator, notes: Sequence[Note]) -> tuple[str, str]:
     positions are too rare in conversations to be learned from them alone.
     """
     away = STRIDE_M * float(rng.integers(1, 1 + round(LONGEST_WALK_M / STRIDE_M)))
-    way_deg, facing_deg = (float(TURN_DEG * rng.integers(VIEWS_AROUND)) for _ in range(2))
+    way_deg = float(TURN_DEG * rng.integers(VIEWS_AROUND))
+    facing_deg = float(TURN_DEG * rng.integers(VIEWS_AROUND))
     way = math.radians(way_deg)
     pose = CameraPose(away * math.cos(way), away * math.sin(way), 0.0, facing_deg)
-    found = _partly_found(rng, {note.category for note in notes})
-    before = _before_walking(pose, found, away) if way_deg == facing_deg else _before_turning(pose, found)
+    places = _partly_found(rng, {note.category for note in notes})
+    before = _before_walking(pose, places, away) if way_deg == facing_deg else _before_turning(pose, places)
     moved = []
     for note in notes:
         ahead, left = in_start_frame(note.ahead_m, note.left_m, replace(FIRST, heading_deg=-facing_deg))
         moved.append(replace(note, ahead_m=stepped(pose.x_m + ahead), left_m=stepped(pose.y_m + left)))
-        if not found.get(note.category, moved):
-            found[note.category] = moved[-1:]
-    return before, f"{view_text(pose, FIRST, moved)}\n{places_words(found)}."
+        if not places.get(note.category, moved):
+            places[note.category] = moved[-1:]
+    return before, f"{view_text(pose, FIRST, moved)}\n{places_words(places)}."
 
 
 def _partly_found(rng: Generator, in_view: set[str]) -> dict[str, list[Note]]:
     """Random objects of a question: some missing, some already noted, each in view or not."""
-    here = [str(name) for name in rng.permutation(sorted(in_view))]
-    elsewhere = [str(name) for name in rng.permutation(sorted(set(CATEGORIES) - in_view))]
-    missing, known = (
-        [(here if here and rng.random() < share else elsewhere).pop() for _ in range(int(rng.integers(*count)))]
-        for count, share in ((MISSING, IN_VIEW_SHARE), (FOUND, KNOWN_SHARE))
-    )
-    return {name: [] if name in missing else [_note(rng, name, FIRST, 0)] for name in rng.permutation(missing + known)}
+    inside = [str(name) for name in rng.permutation(sorted(in_view))]
+    outside = [str(name) for name in rng.permutation(sorted(set(CATEGORIES) - in_view))]
+
+    def drawn(count: tuple[int, int], share: float) -> list[str]:
+        number = int(rng.integers(*count))
+        return [(inside if inside and rng.random() < share else outside).pop() for _ in range(number)]
+
+    missing = drawn(MISSING, IN_VIEW_SHARE)
+    names = rng.permutation(missing + drawn(FOUND, KNOWN_SHARE))
+    return {name: [] if name in missing else [_note(rng, name, FIRST, 0)] for name in names}
 
 
-def _before_walking(pose: CameraPose, found: Mapping[str, Sequence[Note]], away_m: float) -> str:
+def _before_walking(pose: CameraPose, places: Mapping[str, Sequence[Note]], away_m: float) -> str:
     """The reply that ends a full rotation with a walk to a pose."""
     last = replace(FIRST, heading_deg=360.0 - TURN_DEG)
     turn = turn_deg(int(last.heading_deg), int(pose.heading_deg))
     step = CameraAction(rotation_angle_degrees=float(turn), forward_meters=away_m)
-    lines = [view_text(last, FIRST, []), f"{places_words(found)}.", f"To {pose_words(pose, FIRST)}."]
+    lines = [view_text(last, FIRST, []), f"{places_words(places)}.", f"To {pose_words(pose, FIRST)}."]
     return "\n".join([*lines, action_text(step)])
 
 
-def _before_turning(pose: CameraPose, found: Mapping[str, Sequence[Note]]) -> str:
+def _before_turning(pose: CameraPose, places: Mapping[str, Sequence[Note]]) -> str:
     """The reply one quarter turn before a pose, at the same position."""
     before = replace(pose, heading_deg=(pose.heading_deg - TURN_DEG) % 360)
-    return "\n".join([view_text(before, FIRST, []), f"{places_words(found)}.", action_text(A_QUARTER)])
+    return "\n".join([view_text(before, FIRST, []), f"{places_words(places)}.", action_text(A_QUARTER)])
 
 
 def _notes(rng: Generator) -> tuple[list[Note], str]:
@@ -214,7 +219,7 @@ def _poses(rng: Generator) -> Iterator[CameraPose]:
     for view in range(min(views, VIEWS_AROUND)):
         yield CameraPose(0.0, 0.0, 0.0, float(view * TURN_DEG))
     if views > VIEWS_AROUND:
-        ahead, left = (STRIDE_M * float(strides) for strides in rng.integers(-4, 5, size=2))
+        ahead, left = (STRIDE_M * rng.integers(-4, 5, size=2)).tolist()
         yield CameraPose(ahead, left, 0.0, float(rng.integers(VIEWS_AROUND) * TURN_DEG))
 
 
@@ -268,14 +273,15 @@ class _Author:
             turns = int(self._rng.integers(1, 1 + self._most_turns))
             answers = dict.fromkeys(self._route(turns)[1] for _ in range(ROUTES_TRIED))
             return list(answers)[:NEAREST_OF]
-        return self._shuffled(SIDES if kind == "sides" else QUADRANTS)
+        directions = SIDES if kind == "sides" else QUADRANTS
+        return self._shuffled(directions)
 
     def _turn_reasoning(self, option: str) -> str:
         """Reasoning with random headings that ends in this direction or turn."""
         describe = quadrant_of if option in QUADRANTS else side_of
         wanted = option.removeprefix("Turn ").lower()
         while True:
-            before, after = (int(heading) for heading in self._rng.integers(36, size=2) * 10)
+            before, after = (self._rng.integers(36, size=2) * 10).tolist()
             if describe(turn_deg(before, after)) == wanted:
                 return f"{turn_words(before, after)}, {option}"
 
@@ -285,13 +291,13 @@ class _Author:
             return "\n".join(size_thought(of.category, [of]).text for of in self._drawn(NAMES_PER_LIST))
         noted = {note.category for note in self._notes}
         absent = [name for name in CATEGORIES if name not in noted]
-        found: dict[str, list[Note]] = {}
+        places: dict[str, list[Note]] = {}
         for note in self._drawn(NAMES_PER_LIST):
             if self._rng.random() < ABSENT_SHARE:
-                found[str(self._rng.choice(absent))] = []
+                places[str(self._rng.choice(absent))] = []
             else:
-                found[note.category] = [note]
-        return f"{places_words(found)}."
+                places[note.category] = [note]
+        return f"{places_words(places)}."
 
     def _thought(self) -> str:
         """The reasoning for a random question type among those that need only notes."""
@@ -305,7 +311,8 @@ class _Author:
         if family == "counting":
             name = self._notes[int(self._rng.integers(len(self._notes)))].category
             return _with_answer(count_thought(name, self._notes))
-        drawn = self._drawn(2 if family == "distance" else 3)
+        count = 2 if family == "distance" else 3
+        drawn = self._drawn(count)
         if family == "size":
             return _with_answer(size_thought(drawn[0].category, drawn[:1]))
         first = {note.category: note for note in drawn}
@@ -318,10 +325,10 @@ class _Author:
 
     def _nearest(self) -> str:
         """Reasoning about which option is nearest to another object."""
-        found = {note.category: [note] for note in self._singles}
-        name = self._shuffled([name for name in found if name not in self._options])[0]
-        words, nearest = nearest_words(name, self.letters, found)
-        where = places_words({each: found[each] for each in (name, *self._options)})
+        places = {note.category: [note] for note in self._singles}
+        name = self._shuffled([name for name in places if name not in self._options])[0]
+        words, nearest = nearest_words(name, self.letters, places)
+        where = places_words({option: places[option] for option in (name, *self._options)})
         return _with_answer(Thought(f"{where}; {words}.", nearest))
 
     def _route(self, turns: int) -> tuple[str, str]:
@@ -339,7 +346,9 @@ class _Author:
         if letter is None:
             return words
         self._letter_stated = True
-        return _with_answer(with_option(words, option, letter) if option.startswith("Turn") else Thought(words, letter))
+        if option.startswith("Turn"):
+            return _with_answer(with_option(words, option, letter))
+        return _with_answer(Thought(words, letter))
 
     def _drawn(self, count: int) -> list[Note]:
         return [self._singles[place] for place in self._rng.permutation(len(self._singles))[:count]]

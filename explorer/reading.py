@@ -86,20 +86,20 @@ def think(question: Question, notes: Sequence[Note], spans_m: tuple[float, float
         return Thought(f"The room is {spans_m[0]:.1f} by {spans_m[1]:.1f}.", None)
     if family == "counting":
         return count_thought(about.names[0], notes, noted_before)
-    found = _found(about, notes)
+    instances = _instances(about, notes)
     if family == "size":
-        return size_thought(about.names[0], found[about.names[0]])
-    where = places_words(found)
+        return size_thought(about.names[0], instances[about.names[0]])
+    where = places_words(instances)
     if family == "nearest":
         name, *options = about.names
-        if not found[name] or not any(found[option] for option in options):
+        if not instances[name] or not any(instances[option] for option in options):
             return Thought(f"{where}.", None)
         letters = {option: letter(question, option) or "" for option in options}
-        words, nearest = nearest_words(name, letters, found)
+        words, nearest = nearest_words(name, letters, instances)
         return Thought(f"{where}; {words}.", nearest)
-    if not all(found.values()):
+    if not all(instances.values()):
         return Thought(f"{where}.", None)
-    first = {name: of[0] for name, of in found.items()}
+    first = {name: of[0] for name, of in instances.items()}
     if family == "distance":
         return Thought(f"{where}; {distance_words(*first.values())}.", None)
     if family == "route":
@@ -119,15 +119,15 @@ def so_far(question: Question, notes: Sequence[Note], noted_before: int = 0) -> 
     about = asked(question)
     if family_of(question) == "counting":
         return count_thought(about.names[0], notes, noted_before).text
-    return f"{places_words(_found(about, notes))}." if about.names else ""
+    return f"{places_words(_instances(about, notes))}." if about.names else ""
 
 
 def still_missing(question: Question, notes: Sequence[Note]) -> bool:
     """Whether the notes lack an object that the question names; never for counts, whose objects may be anywhere."""
-    return family_of(question) != "counting" and not all(_found(asked(question), notes).values())
+    return family_of(question) != "counting" and not all(_instances(asked(question), notes).values())
 
 
-def _found(about: Asked, notes: Sequence[Note]) -> dict[str, list[Note]]:
+def _instances(about: Asked, notes: Sequence[Note]) -> dict[str, list[Note]]:
     return {name: [note for note in notes if note.category == name] for name in about.names}
 
 
@@ -136,9 +136,9 @@ def letter(question: Question, words: str) -> str | None:
     return next((option[0] for option in question.options if option[3:] == words), None)
 
 
-def places_words(found: Mapping[str, Sequence[Note]]) -> str:
+def places_words(instances: Mapping[str, Sequence[Note]]) -> str:
     """The place of the first note of each category as text."""
-    return "; ".join(f"{name} {of[0].place}" if of else f"{name} unseen" for name, of in found.items())
+    return "; ".join(f"{name} {of[0].place}" if of else f"{name} unseen" for name, of in instances.items())
 
 
 def size_thought(name: str, of: Sequence[Note]) -> Thought:
@@ -160,23 +160,28 @@ def count_thought(name: str, notes: Sequence[Note], noted_before: int = 0) -> Th
     Each turn thus starts with the number that ended the previous one: a small model fails to find it among others.
     """
     of = [note for note in notes if note.category == name]
-    known = sum(note.category == name for note in notes[:noted_before])
-    new = [f"{number} {note.place}" for number, note in enumerate(of[known:], known + 1)]
-    words = "; ".join([f"{name} {known}", *new, *([str(len(of))] if new else [])])
-    return Thought(f"{words}.", str(max(FEWEST, len(of))) if of else None)
+    before = sum(note.category == name for note in notes[:noted_before])
+    words = [f"{name} {before}"]
+    words += [f"{number} {note.place}" for number, note in enumerate(of[before:], before + 1)]
+    if len(of) > before:
+        words.append(str(len(of)))
+    answer = str(max(FEWEST, len(of))) if of else None
+    return Thought(f"{'; '.join(words)}.", answer)
 
 
-def nearest_words(name: str, letters: Mapping[str, str], found: Mapping[str, Sequence[Note]]) -> tuple[str, str]:
+def nearest_words(name: str, letters: Mapping[str, str], instances: Mapping[str, Sequence[Note]]) -> tuple[str, str]:
     """Find the option nearest to the object `name`; returns the reasoning and the option's letter.
 
-    For each option that was found, the text gives its letter, the place of its nearest instance, the distance between
+    For each option with instances, the text gives its letter, the place of its nearest instance, the distance between
     centres, and the letter of the nearest option so far: a small model can compare two numbers but not four. `letters`
     maps all options, in order.
     """
-    centre = found[name][0]
-    words, nearest, least = [], "", math.inf
-    for option in filter(found.get, letters):
-        note = min(found[option], key=lambda note: _distance_m(centre, note))
+    centre = instances[name][0]
+    words = []
+    nearest = ""
+    least = math.inf
+    for option in filter(instances.get, letters):
+        note = min(instances[option], key=lambda note: _distance_m(centre, note))
         gap = round(_distance_m(centre, note), 1)
         if gap < least:
             nearest = letters[option]
@@ -192,7 +197,7 @@ def _distance_m(a: Note, b: Note) -> float:
 def direction_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
     """The reasoning (the headings from the first object to the second and third, and the turn between them) and the
     side."""
-    a, b, c = (first[name] for name in about.names)
+    a, b, c = [first[name] for name in about.names]
     faced = heading_deg(b, a)
     aside = heading_deg(c, a)
     side = side_of(turn_deg(faced, aside))
@@ -245,11 +250,14 @@ def route_words(about: Asked, first: Mapping[str, Note]) -> tuple[str, str]:
             turn = turn_deg(heading, after)
             turns.append(f"Turn {side_of(turn).title()}")
             words.append(f"{step} {apart(stop, place)} {after}; {turn_words(heading, after)}, {turns[-1]}")
-            heading, blank = after, False
+            heading = after
+            blank = False
         place = stop
     return "; ".join(words), ", ".join(turns)
 
 
 def with_option(words: str, answer: str, letter: str | None) -> Thought:
     """Append the answer's turns and its option letter to the reasoning, unless no option matches."""
-    return Thought(f"{words}\nSo {answer}: {letter}." if letter else words, letter)
+    if letter:
+        words += f"\nSo {answer}: {letter}."
+    return Thought(words, letter)

@@ -19,30 +19,26 @@ WEBP_QUALITY = 80
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """The text of a conversation: the system message, user messages and replies.
+    """The text of a conversation, and what became of it."""
 
-    Per turn, `stopped` says whether its move was blocked or clipped, and `missing` whether an object of the question
-    was still to be found. `out_of_moves`: no move was left at the last turn.
-    """
-
-    question_type: str
-    ground_truth: str
-    answer: str | None
-    blind: bool
-    system: str
-    user: tuple[str, ...]
-    replies: tuple[str, ...]
-    stopped: tuple[bool, ...]
-    missing: tuple[bool, ...]
-    out_of_moves: bool
+    question_type: str  # a key of `explorer.reading.FAMILIES`
+    ground_truth: str  # empty if the question has none
+    answer: str | None  # the teacher's, None if it has not answered
+    blind: bool  # whether its teacher saw nothing and guessed
+    system: str  # the message of the system
+    user: tuple[str, ...]  # the messages of the user, one per turn
+    replies: tuple[str, ...]  # one per turn
+    stopped: tuple[bool, ...]  # per turn, whether its move was blocked or clipped
+    missing: tuple[bool, ...]  # per turn, whether an object of the question was still to be found
+    out_of_moves: bool  # whether no move was left at the last turn
 
 
 @dataclass(frozen=True, eq=False)
 class StoredEpisode(Transcript):
-    """An `Episode` as stored: `views` are its images as WebP files."""
+    """An `Episode` as stored."""
 
-    views: tuple[bytes, ...]
-    shown: np.ndarray
+    views: tuple[bytes, ...]  # its images as WebP files
+    shown: np.ndarray  # see `Episode`
 
     @property
     def images(self) -> list[np.ndarray]:
@@ -63,11 +59,11 @@ def shards_in(folder: Path) -> list[Path]:
 def write_shard(path: Path, episodes: Iterable["Episode"]) -> None:
     """Write one room's demonstrations atomically; shared views are stored once."""
     views: dict[bytes, int] = {}
-    shown: dict[int, np.ndarray] = {}
+    categories: dict[int, np.ndarray] = {}
     records = []
     for episode in episodes:
         indices = [views.setdefault(_webp(image), len(views)) for image in episode.images]
-        shown |= zip(indices, episode.shown, strict=True)
+        categories |= zip(indices, episode.shown, strict=True)
         record = {name: getattr(episode, name) for name in _TEXTS}
         records.append(record | {"views": indices})
     sizes = np.array([len(view) for view in views], dtype=np.int64)
@@ -75,9 +71,8 @@ def write_shard(path: Path, episodes: Iterable["Episode"]) -> None:
     texts = np.frombuffer(json.dumps(records).encode(), dtype=np.uint8)
     draft = path.with_name("." + path.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(
-        draft, sizes=sizes, views=content, texts=texts, shown=np.stack([shown[index] for index in range(len(views))])
-    )
+    by_view = np.stack([categories[index] for index in range(len(views))])
+    np.savez_compressed(draft, sizes=sizes, views=content, texts=texts, shown=by_view)
     draft.rename(path)
 
 
@@ -88,21 +83,21 @@ def read_shard(path: Path) -> list[StoredEpisode]:
         ends = np.cumsum(arrays["sizes"])
         records: list[dict[str, Any]] = json.loads(arrays["texts"].tobytes())
         starts = ends - arrays["sizes"]
-        shown = arrays["shown"]
+        categories = arrays["shown"]
     views = [content[start:end] for start, end in zip(starts, ends, strict=True)]
     if lacking := {*_TEXTS} - {key for record in records for key in record}:
         raise ValueError(f"{path} lacks {', '.join(sorted(lacking))}: an earlier version wrote it; demonstrate again")
-    return [_stored(record, views, shown) for record in records]
+    return [_stored(record, views, categories) for record in records]
 
 
 _TEXTS = tuple(field.name for field in fields(Transcript))
 
 
-def _stored(record: dict[str, Any], views: list[bytes], shown: np.ndarray) -> StoredEpisode:
+def _stored(record: dict[str, Any], views: list[bytes], categories: np.ndarray) -> StoredEpisode:
     lists = {name: tuple(record[name]) for name in ("user", "replies", "stopped", "missing")}
     texts: dict[str, Any] = {name: record[name] for name in _TEXTS} | lists
     indices = record["views"]
-    return StoredEpisode(**texts, views=tuple(views[each] for each in indices), shown=shown[indices])
+    return StoredEpisode(**texts, views=tuple(views[index] for index in indices), shown=categories[indices])
 
 
 def _webp(image: np.ndarray) -> bytes:

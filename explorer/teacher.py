@@ -48,9 +48,10 @@ def objects_in_view(scene: Scene, room: Room, pose: CameraPose, intrinsics: Intr
 def categories_by_patch(owners: np.ndarray, room: Room) -> np.ndarray:
     """(H / 16, W / 16) uint8: 1 + the index in CATEGORIES of the object that fills most of each patch, 0 for none."""
     categories = [0, *[1 + CATEGORIES.index(thing.category) for thing in room.objects]]
-    shown = np.array(categories, dtype=np.uint8)[owners + 1]
-    rows, columns = (size // PATCH_PX for size in owners.shape)
-    blocks = shown.reshape(rows, PATCH_PX, columns, PATCH_PX).swapaxes(1, 2).reshape(rows * columns, -1)
+    by_pixel = np.array(categories, dtype=np.uint8)[owners + 1]
+    rows = owners.shape[0] // PATCH_PX
+    columns = owners.shape[1] // PATCH_PX
+    blocks = by_pixel.reshape(rows, PATCH_PX, columns, PATCH_PX).swapaxes(1, 2).reshape(rows * columns, -1)
     counts = np.stack([np.bincount(block, minlength=1 + len(CATEGORIES)) for block in blocks])
     counts[:, 0] = PATCH_SHARE * PATCH_PX**2
     return counts.argmax(axis=1).astype(np.uint8).reshape(rows, columns)
@@ -65,25 +66,20 @@ class Teacher:
     that need every instance take at least a full rotation. If objects are still missing then, it walks to a second
     position and notes everything there from scratch, because a small model cannot tell which of some thirty objects it
     has already noted.
-
-    - `overlooked`: categories that are not noted before the walk, as if the explorer had missed them; otherwise second
-      positions would be too rare to learn from.
-    - `walk_turns`: ignore obstacles and walk the maximum length after this many quarter turns to the left; None avoids
-      them.
-    - `blind`: note nothing and answer immediately with a guess.
-    - `shown`: the `categories_by_patch` of each view so far.
-    - `missing`: whether an object of the question was still to be found, for each turn so far.
     """
 
-    room: Room
-    blind: bool = False
+    room: Room  # which the question is about
+    blind: bool = False  # note nothing, and answer immediately with a guess
     overlooked: Set[str] = frozenset()
+    """Categories that are not noted before the walk, as if the explorer had missed them; otherwise second positions
+    would be too rare to learn from."""
     walk_turns: int | None = None
-    notes: list[Note] = field(default_factory=list)
-    shown: list[np.ndarray] = field(default_factory=list)
-    missing: list[bool] = field(default_factory=list)
-    _noted_before: int = 0
-    _second_place: int | None = None
+    """Ignore obstacles, and walk the maximum length after this many quarter turns to the left; None avoids them."""
+    notes: list[Note] = field(default_factory=list)  # so far
+    shown: list[np.ndarray] = field(default_factory=list)  # the `categories_by_patch` of each view so far
+    missing: list[bool] = field(default_factory=list)  # for each turn, whether an object was still to be found
+    _noted_before: int = 0  # notes of earlier turns
+    _second_place: int | None = None  # index of the first note from there, None before the walk
 
     def reply(self, state: QuestionState) -> str:
         """The reply to the current turn."""
@@ -92,7 +88,8 @@ class Teacher:
         self.notes += new
         self.missing[state.turn :] = [still_missing(state.question, self.notes)]
         words = view_text(state.observation.pose, _start(state), new)
-        move = None if self.blind or state.is_last_turn or self._has_enough(state) else self._next_move(state)
+        answers = self.blind or state.is_last_turn or self._has_enough(state)
+        move = None if answers else self._next_move(state)
         if move is not None:
             lines = [
                 words,
@@ -115,7 +112,7 @@ class Teacher:
         walked = _walked(state)
         if walked and self._second_place is None:
             self._second_place = len(self.notes)
-        known = self._known_here()
+        noted = {note.index for note in self.notes[self._second_place or 0 :]}  # from the current position
         fewest = FEWEST_PIXELS * (intrinsics.focal_px / AT_FOCAL_PX) ** 2
         seen: list[tuple[float, Note]] = []
         for index in np.flatnonzero(pixels >= fewest):
@@ -123,16 +120,12 @@ class Teacher:
             offset = thing.box.plan_center - state.observation.pose.position[:2]
             bearing = float(wrap_deg(np.degrees(np.arctan2(offset[1], offset[0])) - state.observation.pose.heading_deg))
             wanted = walked or thing.category not in self.overlooked
-            if wanted and index not in known and abs(bearing) <= HALF_VIEW_DEG:
+            if wanted and index not in noted and abs(bearing) <= HALF_VIEW_DEG:
                 note = make_note(
                     thing.category, offset, state.observation.pose, _start(state), max(thing.box.size), int(index)
                 )
                 seen.append((bearing, note))
         return [note for _, note in sorted(seen, key=lambda pair: -pair[0])]
-
-    def _known_here(self) -> set[int]:
-        """The objects noted from the current position."""
-        return {note.index for note in self.notes[self._second_place or 0 :]}
 
     def _has_enough(self, state: QuestionState) -> bool:
         family = family_of(state.question)
@@ -192,8 +185,8 @@ def _walked(state: QuestionState) -> bool:
 
 def spans_m(extent: Extent) -> tuple[float, float]:
     """The room's lengths along x and y, metres, from bounds rounded as in the prompt."""
-    x, y = (float(f"{upper:.1f}") - float(f"{lower:.1f}") for lower, upper in (extent.x_m, extent.y_m))
-    return x, y
+    spans = [float(f"{upper:.1f}") - float(f"{lower:.1f}") for lower, upper in (extent.x_m, extent.y_m)]
+    return spans[0], spans[1]
 
 
 def rounded_truth(question_type: str, truth: str) -> str:

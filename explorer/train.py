@@ -47,22 +47,20 @@ DRAFT = "checkpoint.tmp"
 """The checkpoint is written here, then renamed, so that a killed run can resume."""
 SHARES = ("patches", "categories", "bearings", "places", "answers")
 COLUMNS = ("step", "stage", "loss", "learning_rate", "seconds", "held_out_loss", *SHARES)
-
-
 Source = tuple[int, int, bool]
 """The source of a row: index of the demonstration, turn (0 if not a single view), whether the view is mirrored."""
 
 
 def sources_of(episodes: Sequence[StoredEpisode]) -> dict[str, list[Source]]:
     """The sources of all non-synthetic rows, by kind."""
-    seeing = [(number, each) for number, each in enumerate(episodes) if not each.blind]
-    views = [
-        (number, turn, mirrored) for number, each in seeing for turn in _whole_views(each) for mirrored in (False, True)
-    ]
+    seeing = [(number, episode) for number, episode in enumerate(episodes) if not episode.blind]
+    whole = [(number, turn) for number, episode in seeing for turn in _whole_views(episode)]
+    views = [(number, turn, mirrored) for number, turn in whole for mirrored in (False, True)]
     crowds = [view for view in views if _is_crowd(episodes[view[0]].replies[view[1]])]
     return {
         "episodes": [(number, 0, False) for number in range(len(episodes))],
-        "drills": [(number, 0, False) for number, each in seeing if _can_be_drilled(each)],
+        # the last reasoning of these follows from all notes at once; a count instead continues from the previous turn
+        "drills": [(number, 0, False) for number, episode in seeing if episode.question_type != "object_counting"],
         "views": views + crowds * CROWDS_MORE,
         "second looks": views,
     }
@@ -159,12 +157,12 @@ class PatchCategories(torch.nn.Module):
     def _remember(self, module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
         self._tokens = output
 
-    def loss(self, shown: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def loss(self, categories: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The mean loss on the images of the last forward pass, and (patches with an object,) bool: whether each is
-        classified correctly. `shown` (N, H / 16, W / 16) are their `categories_by_patch`."""
-        count, rows, columns = shown.shape
+        classified correctly. `categories` (N, H / 16, W / 16) are their `categories_by_patch`."""
+        count, rows, columns = categories.shape
         merge = self._merge
-        true = shown.reshape(count, rows // merge, merge, columns // merge, merge).transpose(2, 3).reshape(-1)
+        true = categories.reshape(count, rows // merge, merge, columns // merge, merge).transpose(2, 3).reshape(-1)
         scores = self.head(self._tokens.float()).reshape(len(true), -1)
         return cross_entropy(scores, true.long()), (scores.argmax(-1) == true)[true > 0]
 
@@ -208,7 +206,8 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(
             [*self.model.parameters(), *self.patches.parameters()], betas=(0.9, 0.98), weight_decay=plan.weight_decay
         )
-        self.step, self.seconds = 0, 0.0
+        self.step = 0
+        self.seconds = 0.0
         self.curve: list[list[str]] = []
         if state:
             self.model.load_state_dict(state["model"])
@@ -226,8 +225,9 @@ class Trainer:
     @cached_property
     def held_out(self) -> list[Row]:
         """The held-out rooms: their views, then their conversations."""
-        chosen = [each for each in _episodes(self._demonstrations(HELD_OUT_ROOMS))[::2] if not each.blind]
-        views = [self.maker.view(each, turn) for each in chosen for turn in _whole_views(each)]
+        rooms = _episodes(self._demonstrations(HELD_OUT_ROOMS))
+        chosen = [episode for episode in rooms[::2] if not episode.blind]
+        views = [self.maker.view(episode, turn) for episode in chosen for turn in _whole_views(episode)]
         return views + [self.maker.episode(episode) for episode in chosen]
 
     def run(self, until: int | None = None) -> None:
@@ -370,7 +370,8 @@ def plot_curve(folder: Path, plan: Plan) -> None:
             axes.plot(steps, [float(point[name]) for point in points], label=name.replace("_", " "))
         for end in leg_ends:
             axes.axvline(end, color="0.8", zorder=0)
-        axes.set_xlabel("step (grey: the next leg begins)" if leg_ends else "step")
+        label = "step (grey: the next leg begins)" if leg_ends else "step"
+        axes.set_xlabel(label)
         axes.legend()
     figure.savefig(folder / "curve.png", dpi=120)
 
@@ -385,12 +386,7 @@ def _whole_views(episode: StoredEpisode) -> range:
     """The turns of the first rotation, or none if the teacher may have overlooked an object on purpose: such an object
     is in the question, so it is still missing when the rotation ends."""
     missing = episode.missing[:VIEWS_AROUND]
-    return range(0 if missing[-1] else len(missing))
-
-
-def _can_be_drilled(episode: StoredEpisode) -> bool:
-    """Whether the last reasoning follows from all notes at once; a count instead continues from the previous turn."""
-    return episode.question_type != "object_counting"
+    return range(0) if missing[-1] else range(len(missing))
 
 
 def _shares_of_ids(tokenizer: Any) -> np.ndarray:

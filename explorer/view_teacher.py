@@ -34,7 +34,8 @@ class ViewTeacher(Policy):
     """Notes the objects of the photo and of each view with their bearing and distance, turns until both share one, and
     goes there; sometimes it misses at first, and corrects that."""
 
-    name, reads_prompts = EMBEDDED, True  # in its prompts, and with its views
+    name = EMBEDDED  # in its prompts, and with its views
+    reads_prompts = True
 
     def decide(self, states: Sequence[QuestionState]) -> list[Decision]:
         """The actions in the teacher's replies."""
@@ -50,13 +51,13 @@ class ViewTeacher(Policy):
 
     def _reply(self, state: QuestionState) -> str:
         env = state.environment
-        here = state.observation.pose
+        pose = state.observation.pose
         draw = random.Random(f"{state.question.id} {state.turn}")
         goal = CameraPose.of_text(state.question.ground_truth or "")
         photo = self._notes(state, goal, CAMERA)
-        view = self._notes(state, here, state.observation.camera)
-        ahead = here.relative(goal)
-        turn = round(here.turn_to(goal))
+        view = self._notes(state, pose, state.observation.camera)
+        ahead = pose.relative(goal)
+        turn = round(pose.turn_to(goal))
         thought = f"Photo: {'; '.join(photo.values())}. " if state.turn == 0 else ""
         thought += f"Here: {'; '.join(view.values())}. " if view else "Here: nothing. "
         there = np.hypot(ahead.x_m, ahead.y_m) <= NEAR_M and abs(turn) <= NEAR_DEG
@@ -86,14 +87,14 @@ class ViewTeacher(Policy):
         env = state.environment
         boxes = state.environment.library.boxes_of(state.question)
         pixels = object_pixels(env.scene, pose, camera, geometry_of(boxes))
-        shown = [i for i in np.argsort(-pixels) if pixels[i] >= enough_pixels(camera.width, camera.height)][:MOST_NOTES]
+        least = enough_pixels(camera.width, camera.height)
+        largest = [index for index in np.argsort(-pixels) if pixels[index] >= least][:MOST_NOTES]
         notes: list[tuple[float, int, str]] = []
-        for index in shown:
+        for index in largest:
             center_x, center_y, center_z = boxes[index].center
             away = pose.relative(CameraPose(center_x, center_y, center_z, 0.0))
             bearing = np.degrees(np.arctan2(away.y_m, away.x_m))
             metres = np.hypot(away.x_m, away.y_m)
-            notes.append(
-                (-bearing, int(index), f"{round(bearing / 5) * 5:+d} {boxes[index].category} {stepped(metres):.2f} m")
-            )
+            text = f"{round(bearing / 5) * 5:+d} {boxes[index].category} {stepped(metres):.2f} m"
+            notes.append((-bearing, int(index), text))
         return {index: text for _, index, text in sorted(notes)}

@@ -55,7 +55,7 @@ def phrases(corpus: Iterable[str]) -> list[str]:
     frequent_words = [word for word, count in words.items() if count >= MIN_COUNT]
     categories = [space + name for name in CATEGORIES for space in ("", " ")]
     routes = [" " + ", ".join(turns) for count in range(1, 1 + MOST_BLANKS) for turns in product(TURNS, repeat=count)]
-    before = (";", "", ":", *(f" {each};" for each in "ABCD"))
+    before = (";", "", ":", *(f" {letter};" for letter in "ABCD"))
     letters = [f"{nearest} {letter}." for nearest in before for letter in "ABCD"]
     return list(dict.fromkeys([*_FIXED, *frequent, *frequent_words, *categories, *routes, *letters, *numbers]))
 

@@ -81,3 +81,18 @@ def test_a_wheel_answers_beside_a_project_with_folders_of_the_same_names(rooms: 
     code = "import roomscout; print(roomscout.__file__)"
     ended = run_command([str(python), "-c", code], cwd=project, env=environment)
     assert Path(ended.stdout.strip()).is_relative_to(site), ended.stderr
+
+
+@pytest.mark.parametrize("first", ["agent.state", "roomscout.agent.state"])
+def test_the_links_of_a_checkout_give_the_same_modules(first: str):
+    code = (
+        f"import {first}, agent.state, data.questions, rendering.renderers.base\n"
+        "from agent.policies import controls\n"
+        "import roomscout.agent.state, roomscout.data.questions, roomscout.agent.policies.controls\n"
+        "assert agent.state.QuestionState is roomscout.agent.state.QuestionState\n"
+        "assert data is roomscout.data and rendering.renderers.base is roomscout.rendering.renderers.base\n"
+        "assert controls is roomscout.agent.policies.controls\n"
+        "import agent.nothing\n"
+    )
+    ended = run_command([sys.executable, "-c", code], cwd=ROOT)
+    assert ended.stderr.splitlines()[-1:] == ["ModuleNotFoundError: No module named 'roomscout.agent.nothing'"]

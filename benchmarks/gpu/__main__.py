@@ -58,11 +58,13 @@ class Recorder:
             self._results.tracebacks[name] = report.longreprtext
             crash = getattr(report.longrepr, "reprcrash", None)
             detail = (crash.message if crash else report.longreprtext).partition("\n")[0]
-        self._results.add(name, None if report.skipped else report.passed, report.duration, detail)
+        passed = None if report.skipped else report.passed
+        self._results.add(name, passed, report.duration, detail)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
         """Count outcomes as usual, but print no letters between the lines of the results."""
-        return "" if report.passed and report.when != "call" else report.outcome, "", ""
+        outcome = "" if report.passed and report.when != "call" else report.outcome
+        return outcome, "", ""
 
 
 def run_tests(device: str, results: Results, words: Sequence[str] | None) -> bool:
@@ -83,14 +85,14 @@ def run_measurements(lab: Lab, results: Results, words: Sequence[str] | None) ->
     succeeded = True
     for name, measure in chosen:
         started = time.monotonic()
+        passed = True
         try:
-            passed = True
             detail = measure(lab, results)
         except Exception as error:  # noqa: BLE001 (a crash must not stop the other measurements)
             results.tracebacks[name] = traceback.format_exc()
             # Later lines of CUDA errors are boilerplate.
-            passed = False
             detail = traceback.format_exception_only(error)[-1].partition("\n")[0]
+            passed = False
         if not passed:
             succeeded = False
             lab.free_memory()

@@ -34,26 +34,21 @@ _END_EVERY = range(0, 860, 8)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes for a type of device. Shapes are names in `benchmarks.turns.SHAPES`.
+    """Sizes for a type of device. Shapes are names in `benchmarks.turns.SHAPES`."""
 
-    Schedules run `questions` x `turns` with replies of `tokens`; slow ones generate only `sample_tokens` per reply.
-    Steps are timed for the batch sizes `rows`, over replies of `step_tokens` after `history` earlier turns.
-    `capped_rows` is the batch size that runs out of memory, `planned_rows` the largest that may be planned.
-    """
-
-    middle: str
-    large: str
-    second: str
-    image_size: tuple[int, int]
-    questions: int
-    turns: int
-    tokens: int
-    sample_tokens: int
-    rows: tuple[int, ...]
-    step_tokens: int
-    history: int
-    capped_rows: int
-    planned_rows: int
+    middle: str  # the shape of tests that run often
+    large: str  # the shape that is measured first
+    second: str  # the shape that is measured next, or the large one again
+    image_size: tuple[int, int]  # width and height
+    questions: int  # of a schedule
+    turns: int  # of a schedule
+    tokens: int  # of a reply in a schedule
+    sample_tokens: int  # of a reply in a schedule that is slow
+    rows: tuple[int, ...]  # the batch sizes for which steps are timed
+    step_tokens: int  # of the replies whose steps are timed
+    history: int  # turns before these replies
+    capped_rows: int  # the batch size that runs out of memory
+    planned_rows: int  # the largest batch size that may be planned
 
 
 GPU_SIZES = Sizes(
@@ -188,7 +183,8 @@ def open_lab(name: str) -> Iterator[Lab]:
     device = torch.device(name)
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", 0)  # some torch.cuda functions need an index
-    lab = Lab(device, GPU_SIZES if device.type == "cuda" else CPU_SIZES)
+    sizes = GPU_SIZES if device.type == "cuda" else CPU_SIZES
+    lab = Lab(device, sizes)
     threads = torch.get_num_threads()
     if lab.is_cuda:
         torch.cuda.set_device(device)
@@ -203,16 +199,17 @@ def open_lab(name: str) -> Iterator[Lab]:
 
 @dataclass
 class Counted:
-    """What happened inside `counting`: counts, peak memory in bytes (0 on a CPU), warnings, and the `perf_counter`
-    times at which tokens of the last call were read, with their columns."""
+    """What happened inside `counting`."""
 
     graphs_captured: int = 0
-    graphs_replayed: int = 0
-    programs: int = 0
-    allocated: int = 0
-    reserved: int = 0
-    log: list[str] = field(default_factory=list)
+    """CUDA graphs."""
+    graphs_replayed: int = 0  # how often one was
+    programs: int = 0  # compiled
+    allocated: int = 0  # bytes at the peak, 0 on a CPU
+    reserved: int = 0  # bytes at the peak, 0 on a CPU
+    log: list[str] = field(default_factory=list)  # warnings
     read: list[tuple[float, int]] = field(default_factory=list)
+    """The `perf_counter` times at which tokens of the last call were read, with their columns."""
 
     @property
     def step_s(self) -> float:

@@ -53,7 +53,8 @@ def _version(package: str) -> str | None:
 def _usable_kernels(device: torch.device) -> dict[str, list[str]]:
     """The kernels that accept a decoding step's attention in bfloat16, without and with a mask."""
     cuda = torch.backends.cuda
-    query, key = (torch.zeros(2, 8, columns, 128, device=device, dtype=torch.bfloat16) for columns in (4, 64))
+    query = torch.zeros(2, 8, 4, 128, device=device, dtype=torch.bfloat16)
+    key = torch.zeros(2, 8, 64, 128, device=device, dtype=torch.bfloat16)
     masks = {
         "unmasked": None,
         "masked": torch.zeros(2, 1, 1, 64, device=device, dtype=torch.bfloat16).expand(2, 8, 4, 64),
@@ -63,5 +64,8 @@ def _usable_kernels(device: torch.device) -> dict[str, list[str]]:
         "efficient": cuda.can_use_efficient_attention,
         "cudnn": cuda.can_use_cudnn_attention,
     }
-    params = {name: cuda.SDPAParams(query, key, key, mask, 0.0, False, False) for name, mask in masks.items()}
-    return {name: [kernel for kernel, can_use in kernels.items() if can_use(each)] for name, each in params.items()}
+    usable = {}
+    for name, mask in masks.items():
+        call = cuda.SDPAParams(query, key, key, mask, 0.0, False, False)
+        usable[name] = [kernel for kernel, can_use in kernels.items() if can_use(call)]
+    return usable

@@ -14,19 +14,15 @@ MAX_ROOFLINE_MULTIPLE = 2
 
 @dataclass
 class Results:
-    """All results so far, in a file that is never incomplete.
+    """All results so far, in a file that is never incomplete."""
 
-    `outcomes` has one entry per test and measurement, `steps` timings of decoding steps, `schedules` timings of
-    schedules by name, `tracebacks` those of failures by name.
-    """
-
-    path: Path | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-    machine: dict[str, Any] = field(default_factory=dict)
-    outcomes: list[dict[str, Any]] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    schedules: dict[str, dict[str, Any]] = field(default_factory=dict)
-    tracebacks: dict[str, str] = field(default_factory=dict)
+    path: Path | None = None  # the file, None to write none
+    settings: dict[str, Any] = field(default_factory=dict)  # the command, its date and the sizes
+    machine: dict[str, Any] = field(default_factory=dict)  # what it was measured on, and how fast that is
+    outcomes: list[dict[str, Any]] = field(default_factory=list)  # one entry per test and measurement
+    steps: list[dict[str, Any]] = field(default_factory=list)  # timings of decoding steps
+    schedules: dict[str, dict[str, Any]] = field(default_factory=dict)  # timings of schedules by name
+    tracebacks: dict[str, str] = field(default_factory=dict)  # those of failures by name
 
     def add(self, name: str, passed: bool | None, seconds: float, detail: str) -> None:
         """Add and print an outcome. `passed` is None if it was skipped; `detail` says what was found, or why not."""
@@ -79,8 +75,8 @@ def _machine(record: dict[str, Any]) -> str:
 
 def _outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
     """The numbers of passed, failed and skipped tests and measurements, and the names of failed ones."""
-    failed = [each["name"] for each in outcomes if each["passed"] is False]
-    skipped = sum(each["passed"] is None for each in outcomes)
+    failed = [outcome["name"] for outcome in outcomes if outcome["passed"] is False]
+    skipped = sum(outcome["passed"] is None for outcome in outcomes)
     named = f" ({', '.join(failed)})" if failed else ""
     passed = len(outcomes) - len(failed) - skipped
     return f"{len(outcomes)} tests and measurements: {passed} passed, {len(failed)} failed{named}, {skipped} skipped."

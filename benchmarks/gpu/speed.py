@@ -26,8 +26,6 @@ from roomscout.models.transformers.runner import ModelRunner, Steps
 _PROGRAMS = 2  # one for a single row, one for several
 _ATTENTION = re.compile(r"fmha|flash|attention|sdpa|_sdp_|cudnn_generated", re.IGNORECASE)
 _COPIES = ("Memcpy", "Memset")
-
-
 Measure = Callable[[Lab, Results], str]
 """Adds figures to the results; returns a summary. Raises an error if the device cannot do what is measured."""
 
@@ -90,27 +88,22 @@ def load(lab: Lab, results: Results, shape: str) -> str:
 
 @dataclass(frozen=True)
 class StepFigures:
-    """Timings of one turn of `rows` conversations of `columns` tokens each.
+    """Timings of one turn of several conversations; graphs, programs and peak memory cover three turns."""
 
-    `step_ms` is the median decoding step; `mean_step_ms` is the mean, which includes graph capture. `image_ms` is the
-    prefill per image, including the turn's text and the previous reply's last token. Graphs, programs and peak memory
-    cover three turns.
-    """
-
-    shape: str
-    steps: Steps
-    attention: str
-    rows: int
-    columns: int
-    step_ms: float
-    roofline_step_ms: float
-    mean_step_ms: float
-    image_ms: float
-    roofline_image_ms: float
-    graphs_captured: int
-    programs: int
-    allocated_gib: float
-    reserved_gib: float
+    shape: str  # of the model, in `benchmarks.turns.SHAPES`
+    steps: Steps  # how decoding steps are run
+    attention: str  # "cuDNN allowed" or "no cuDNN"
+    rows: int  # conversations
+    columns: int  # tokens of each
+    step_ms: float  # the median decoding step
+    roofline_step_ms: float  # the least that a step can take
+    mean_step_ms: float  # the mean, which includes graph capture
+    image_ms: float  # prefill per image, with the turn's text and the previous reply's last token
+    roofline_image_ms: float  # the least that it can take
+    graphs_captured: int  # 0 without graphs
+    programs: int  # compiled
+    allocated_gib: float  # at the peak, 0 on a CPU
+    reserved_gib: float  # at the peak, 0 on a CPU
 
 
 def steps_at_all_rows(
@@ -121,7 +114,9 @@ def steps_at_all_rows(
     Fails if a batch does not fit, if graphs are not replayed, or if more than _PROGRAMS programs are compiled.
     """
     bench = lab.bench(lab.sizes.large, lab.dtype)
-    summaries, failed, programs = [], [], 0
+    summaries = []
+    failed = []
+    programs = 0
     for count in rows or lab.sizes.rows:
         lab.free_memory()
         try:
@@ -233,12 +228,8 @@ def synchronizations(lab: Lab, results: Results, steps: Steps) -> str:
                 run()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        places = (
-            f"{Path(each.filename).name}:{each.lineno}"
-            for each in caught
-            if "called a synchronizing" in str(each.message)
-        )
-        return Counter(places)
+        waits = [warning for warning in caught if "called a synchronizing" in str(warning.message)]
+        return Counter(f"{Path(warning.filename).name}:{warning.lineno}" for warning in waits)
 
     counts = _counts_per_step(lab, steps, observe)
     results.machine[f"synchronizations a step, {steps}"] = counts
@@ -254,8 +245,8 @@ def kernels(lab: Lab, results: Results, steps: Steps) -> str:
         on_device = [ProfilerActivity.CUDA] if lab.is_cuda else []
         with profile(activities=[ProfilerActivity.CPU, *on_device]) as profiled:
             run()
-        events = (each for each in profiled.events() if not getattr(each, "is_user_annotation", False))
-        return Counter(each.name for each in events if each.device_type == kind)
+        events = (event for event in profiled.events() if not getattr(event, "is_user_annotation", False))
+        return Counter(event.name for event in events if event.device_type == kind)
 
     counts = _counts_per_step(lab, steps, observe)
     copies = sum(count for name, count in counts.items() if name.startswith(_COPIES))
@@ -270,26 +261,22 @@ def kernels(lab: Lab, results: Results, steps: Steps) -> str:
 
 @dataclass(frozen=True)
 class ScheduleFigures:
-    """Seconds of a schedule.
+    """Seconds of a schedule."""
 
-    `host_s` is the part outside the model: processing images and texts. A non-empty `scaled` names the sample from
-    which all times are extrapolated; `measured_s` is the sample's time. `ratio` is the speed-up over one question at a
-    time, re-encoding, of the same shape; `behind` is `seconds` as a multiple of `roofline_s`.
-    """
-
-    shape: str
-    schedule: str
-    steps: Steps
-    work: str
-    seconds: float
+    shape: str  # of the model, in `benchmarks.turns.SHAPES`
+    schedule: str  # its long name
+    steps: Steps  # how decoding steps are run
+    work: str  # questions x turns x tokens
+    seconds: float  # of all
     prefill_s: float
-    decode_s: float
-    host_s: float
-    scaled: str
-    measured_s: float
-    roofline_s: float | None = None
-    behind: float | None = None
-    ratio: float | None = None
+    """Seconds in the model, of prompts and views."""
+    decode_s: float  # seconds in the model, of replies
+    host_s: float  # seconds outside the model: processing images and texts
+    scaled: str  # the sample from which all times are extrapolated, empty for none
+    measured_s: float  # the sample's time
+    roofline_s: float | None = None  # the least that it can take, of lockstep
+    behind: float | None = None  # `seconds` as a multiple of it
+    ratio: float | None = None  # the speed-up over one question at a time, re-encoding, of the same shape
 
 
 class _TimedSchedule:
@@ -331,7 +318,8 @@ def time_schedule(lab: Lab, results: Results, shape: str, name: str, steps: Step
     bench = lab.bench(shape, lab.dtype)
     lab.free_memory()
     with counting() as counted:
-        figures = (_lockstep if name == "lockstep" else _sampled)(lab, bench, SCHEDULES[name], steps)
+        time_turns = _lockstep if name == "lockstep" else _sampled
+        figures = time_turns(lab, bench, SCHEDULES[name], steps)
     memory = {"allocated_gib": counted.allocated / 2**30, "reserved_gib": counted.reserved / 2**30}
     record = results.schedules
     record[f"{shape} {name} {steps}"] = asdict(figures) | memory
@@ -369,13 +357,13 @@ def _sampled(lab: Lab, bench: Bench, schedule: Schedule, steps: Steps) -> Schedu
     timed.turns(1, 2)  # loads kernels
     alone = timed.turns(1, sizes.turns)
     one_question = timed.seconds(alone, slice(batched, None))
-    seconds = {part: sizes.questions * each for part, each in one_question.items()}
+    seconds = {part: sizes.questions * part_s for part, part_s in one_question.items()}
     measured_s = sum(alone.turn_seconds[batched:])
     sample = f"{'turns alone of ' if batched else ''}1 of {sizes.questions} questions"
     if batched:
         together = timed.turns(sizes.questions, batched)
         all_questions = timed.seconds(together, slice(None))
-        seconds = {part: each + all_questions[part] for part, each in seconds.items()}
+        seconds = {part: part_s + all_questions[part] for part, part_s in seconds.items()}
         measured_s += together.seconds
     sample += f", {sizes.sample_tokens} of {sizes.tokens} tokens per reply"
     return _figures(lab, bench, schedule, steps, seconds, sample, measured_s)
@@ -406,12 +394,12 @@ def parts(lab: Lab, results: Results) -> str:
         return measure(SCHEDULES["lockstep"], workload, lambda schedule: (engine.encoder, engine.runner)).seconds
 
     seconds()  # loads kernels
-    found = dict[str, float]()
+    times = dict[str, float]()
     for name, left_out in without.items():
         with left_out:
-            found[name] = seconds()
-    results.machine["seconds of three turns without"] = found
-    return ", ".join(f"without {name} {each:.2f} s" for name, each in found.items())
+            times[name] = seconds()
+    results.machine["seconds of three turns without"] = times
+    return ", ".join(f"without {name} {turns_s:.2f} s" for name, turns_s in times.items())
 
 
 def warm_up(lab: Lab, results: Results, shape: str) -> str:

@@ -26,17 +26,18 @@ FROM = {"gsplat": "gsplat on a machine with CUDA"}
 
 def how_to_install(*modules: str) -> str:
     """The command that installs modules: those of extras, or others."""
-    wanted = {EXTRA_OF[each] for each in modules if each in EXTRA_OF}
-    if wanted:
-        includes_models = wanted & {"train", "quantize"}
-        extras = ",".join(sorted(wanted - {"models"} if includes_models else wanted))
-        return f'pip install "roomscout[{extras}]", or in a checkout pip install -e ".[{extras}]"'
-    return f"pip install {' '.join(FROM.get(each, each) for each in modules)}"
+    extras = {EXTRA_OF[module] for module in modules if module in EXTRA_OF}
+    if not extras:
+        return f"pip install {' '.join(FROM.get(module, module) for module in modules)}"
+    if extras & {"train", "quantize"}:
+        extras.discard("models")  # these include it
+    names = ",".join(sorted(extras))
+    return f'pip install "roomscout[{names}]", or in a checkout pip install -e ".[{names}]"'
 
 
 def needs(what: str, *modules: str) -> str:
     """The sentence that `what` needs modules, and how to install them."""
-    names = ", ".join(PACKAGE_OF.get(each, each) for each in modules)
+    names = ", ".join(PACKAGE_OF.get(module, module) for module in modules)
     return f"{what} needs the package{'s' * (len(modules) > 1)} {names}: {how_to_install(*modules)}"
 
 
@@ -50,7 +51,7 @@ def is_installed(module: str) -> bool:
 
 def require(what: str, *modules: str, error: Callable[[str], Exception]) -> None:
     """Raise `error` with the modules that `what` needs and that are not installed, if any. Imports none of them."""
-    if lacking := [each for each in modules if not is_installed(each)]:
+    if lacking := [module for module in modules if not is_installed(module)]:
         raise error(needs(what, *lacking))
 
 

@@ -1,7 +1,4 @@
-"""What SIGINT (Ctrl-C) and SIGTERM (job schedulers) do to a block of code.
-
-Outside these blocks, the command lets both raise KeyboardInterrupt in the main thread: see `raise_at_interrupts`.
-"""
+"""What SIGINT (Ctrl-C) and SIGTERM (job schedulers) do to a block of code; elsewhere see `raise_at_interrupts`."""
 
 import math
 import signal
@@ -67,11 +64,11 @@ def _handled_by(handler: Callable[[int, FrameType | None], object] | signal.Hand
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is interrupted, and only it may set signal handlers
         return
-    before = {each: signal.getsignal(each) for each in INTERRUPTS if signal.getsignal(each) != signal.SIG_IGN}
+    before = {number: signal.getsignal(number) for number in INTERRUPTS if signal.getsignal(number) != signal.SIG_IGN}
     try:
-        for each in before:
-            signal.signal(each, handler)
+        for number in before:
+            signal.signal(number, handler)
         yield
     finally:
-        for each, former in before.items():
-            signal.signal(each, former)
+        for number, former in before.items():
+            signal.signal(number, former)

@@ -15,7 +15,6 @@ MOST_PIXELS = 16384 * 16384
 MOST_PIXELS_PER_BYTE = 64
 """A larger image is nearly all of one colour, and a small file of it would take all memory; 4096 x 4096 always pass."""
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS  # Pillow itself raises at twice as many
-_HIGHEST_PERCENTILE = 99.0
 # What images are that Pillow does not read, by their first bytes, and what to do about them.
 _NOT_READ = {
     b"\xabKTX 20\xbb\r\n": "it is KTX2: convert the scan with `gltf-transform ktxdecompress`",
@@ -31,16 +30,19 @@ def opened(data: bytes, upright: bool = True) -> Image.Image:
     """The image in the bytes of a file, RGB or RGBA; `upright` as its EXIF orientation says. Ignores colour profiles.
     Raises PictureError."""
     try:
-        if why := next((why for start, why in _NOT_READ.items() if data.startswith(start)), None):
-            raise PictureError(why)
+        for start, why in _NOT_READ.items():
+            if data.startswith(start):
+                raise PictureError(why)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             most = min(MOST_PIXELS, max(4096 * 4096, MOST_PIXELS_PER_BYTE * len(data)))
             if image.width * image.height > most:
                 raise PictureError(f"it has {image.width} x {image.height} pixels, more than {most:,}: save it smaller")
-            shown = ImageOps.exif_transpose(image) if upright else image
-            if shown.mode == "F" or shown.mode.startswith("I"):  # Pillow's own conversion clips 16 bits to white
-                shown = Image.fromarray(as_bytes(grey := np.asarray(shown), full_scale(grey)))
-            return shown.convert("RGBA" if shown.has_transparency_data else "RGB")
+            turned = ImageOps.exif_transpose(image) if upright else image
+            if turned.mode == "F" or turned.mode.startswith("I"):  # Pillow's own conversion clips 16 bits to white
+                grey = np.asarray(turned)
+                turned = Image.fromarray(as_bytes(grey, full_scale(grey)))
+            mode = "RGBA" if turned.has_transparency_data else "RGB"
+            return turned.convert(mode)
     except PictureError:
         raise
     except UnidentifiedImageError:
@@ -60,8 +62,8 @@ def full_scale(values: np.ndarray, depths: Sequence[float] = (65535,)) -> float:
         return 1.0
     if typical <= 255:
         return 255.0
-    highest = np.percentile(bright, _HIGHEST_PERCENTILE)
-    return next((each for each in depths if highest <= each), depths[-1])
+    highest = np.percentile(bright, 99.0)
+    return next((depth for depth in depths if highest <= depth), depths[-1])
 
 
 def as_bytes(values: np.ndarray, full: float) -> np.ndarray:

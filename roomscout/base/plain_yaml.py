@@ -14,7 +14,6 @@ class _TextLoader(yaml.SafeLoader):
     of which a few lines can take gigabytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """See yaml.SafeLoader."""
         alias = self.peek_event() if self.check_event(yaml.AliasEvent) else None
         node = super().compose_node(parent, index)
         if alias is not None and isinstance(node, yaml.CollectionNode):

@@ -37,7 +37,8 @@ _adapter: Callable[[type], TypeAdapter[Any]] = cache(TypeAdapter)
 
 def reasons(error: ValidationError) -> str:
     """What is wrong with an object: its missing keys, then its wrong values, by key."""
-    missing, wrong = [], []
+    missing = []
+    wrong = []
     for problem in error.errors(include_url=False):
         key = ".".join(map(str, problem["loc"]))
         if problem["type"] == "missing":
@@ -46,5 +47,7 @@ def reasons(error: ValidationError) -> str:
         why = problem["msg"].removeprefix("Value error, ")
         if problem["type"] != "value_error":  # those of our own name the value
             why += f", got {repr(problem['input'])[:80]}"
-        wrong.append(f"{key}: {why}" if key else why)
-    return "; ".join([*([f"missing keys: {', '.join(missing)}"] if missing else []), *wrong])
+        wrong.append(f"{key}: {why}".removeprefix(": "))  # the object as a whole has no key
+    if missing:
+        wrong.insert(0, f"missing keys: {', '.join(missing)}")
+    return "; ".join(wrong)

@@ -46,13 +46,16 @@ class Shot:
 def fitting_size(width: int, height: int, most: int, side: int = 1, least: int = 1) -> tuple[int, int]:
     """A size with sides that are multiples of `side`, of at most `most` and at least `least` pixels, and the aspect
     ratio as far as that allows: as Qwen's `smart_resize`; with `side` 1, small images stay as they are."""
-    wide, high = (max(side, round(each / side) * side) for each in (width, height))
+    wide = max(side, round(width / side) * side)
+    high = max(side, round(height / side) * side)
     if wide * high > most:
         scale = math.sqrt(width * height / most)
-        wide, high = (max(side, math.floor(each / scale / side) * side) for each in (width, height))
+        wide = max(side, math.floor(width / scale / side) * side)
+        high = max(side, math.floor(height / scale / side) * side)
     elif wide * high < least:
         scale = math.sqrt(least / (width * height))
-        wide, high = (math.ceil(each * scale / side) * side for each in (width, height))
+        wide = math.ceil(width * scale / side) * side
+        high = math.ceil(height * scale / side) * side
     return wide, high
 
 

@@ -40,10 +40,10 @@ class Table:
     def lines_with(self, texts: Iterable[Iterable[str]]) -> list[str]:
         """The table for a terminal, with the texts of each row indented below it, without empty ones."""
         head, *rows = self.lines()
-        found = [head]
+        lines = [head]
         for row, below in zip(rows, texts, strict=True):
-            found += [row, *(f"    {escaped(text)}" for text in below if text)]
-        return found
+            lines += [row, *(f"    {escaped(text)}" for text in below if text)]
+        return lines
 
     def markdown(self) -> list[str]:
         """The table as lines of Markdown, whose texts `in_markdown` makes safe."""
@@ -66,12 +66,12 @@ class Table:
 
         def row_of(row: Sequence[Any], last: bool) -> Markup:
             name, *cells = (cell if isinstance(cell, Markup) else escaped_text(str(cell)) for cell in row)
-            shown = (
+            columns = Markup("").join(
                 Markup('<td data-label="{}">{}</td>').format(head, cell)
                 for head, cell in zip(self.heads[1:], cells, strict=True)
             )
             marked = Markup(' class="overall"') if last and overall else ""
-            return Markup('<tr{}><th scope="row">{}</th>{}</tr>\n').format(marked, name, Markup("").join(shown))
+            return Markup('<tr{}><th scope="row">{}</th>{}</tr>\n').format(marked, name, columns)
 
         heads = Markup("").join(Markup('<th scope="col">{}</th>').format(head) for head in self.heads)
         rows = Markup("").join(row_of(row, row is self.rows[-1]) for row in self.rows)

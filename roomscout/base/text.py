@@ -64,9 +64,8 @@ def capitalized(sentence: str) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """A value as a cell of a table that may be opened in a spreadsheet: text that would be a formula begins with "'".
-    Numbers and positions stay as they are, also as text. Source:
-    https://owasp.org/www-community/attacks/CSV_Injection."""
+    """A value as a cell of a table for spreadsheets: text that would be a formula begins with "'". Numbers stay as they
+    are, also as text, and so do positions. Source: https://owasp.org/www-community/attacks/CSV_Injection."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) and not _NUMBERS.fullmatch(value) else value
 
 
@@ -126,9 +125,9 @@ def log_to_stream(stream: TextIO, level: int = logging.INFO, line: str = "%(mess
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> str:
-    """How to fix a word: the most similar of the `known` ones, after `prefix`, or `otherwise` if none is similar."""
-    near = get_close_matches(word, list(known), n=1)
+def did_you_mean(word: str, words: Iterable[str], otherwise: str, prefix: str = "") -> str:
+    """How to fix a word: the most similar of those that exist, after `prefix`, or `otherwise` if none is similar."""
+    near = get_close_matches(word, list(words), n=1)
     return f"did you mean {prefix}{near[0]}?" if near else otherwise
 
 

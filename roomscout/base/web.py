@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 ADDRESS = "127.0.0.1"
 HOSTS = (ADDRESS, "localhost")
 """The names of this computer that requests may use. A page elsewhere whose name leads here by DNS uses its own."""
-REST_S = 0.2
-"""How long the server waits before it tries again to accept a connection."""
 LARGEST_BODY = 1 << 16
 """Bytes of what a page may post."""
 TEXT, HTML, JSON = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
@@ -73,10 +71,10 @@ class Site:
 
 def own_address() -> str:
     """The address of this computer in its network, as others reach it; its name if it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unsent:
         try:
-            found.connect(("192.0.2.1", 9))  # RFC 5737: an address for documentation; UDP sends nothing to connect
-            return str(found.getsockname()[0])
+            unsent.connect(("192.0.2.1", 9))  # RFC 5737: an address for documentation; UDP sends nothing to connect
+            return str(unsent.getsockname()[0])
         except OSError:
             return socket.gethostname()
 
@@ -109,11 +107,11 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = self.socket.getsockname()
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection. Without a free descriptor this waits, since the server would ask again at once."""
+        """Accept a connection. Without a free descriptor this waits a little: the server asks again at once."""
         try:
             return super().get_request()
         except OSError:
-            time.sleep(REST_S)
+            time.sleep(0.2)
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -139,13 +137,13 @@ class _Requests(BaseHTTPRequestHandler):
             self.send_error(501)
         elif not fits or self.headers.get_content_type() != JSON:
             self.close_connection = True  # its body is not read
-            self._send(400, Page(b"Post JSON of at most 64 kB.", TEXT))
+            self._send(Page(b"Post JSON of at most 64 kB.", TEXT, status=400))
         else:
             content = self.rfile.read(int(length))
             try:
                 body = json_in(content)
             except ValueError:
-                self._send(400, Page(b"This is not JSON.", TEXT))
+                self._send(Page(b"This is not JSON.", TEXT, status=400))
                 return
             self._answer(lambda names, query: self.pages.post(names, query, body))
 
@@ -153,24 +151,22 @@ class _Requests(BaseHTTPRequestHandler):
         path, _, text = self.path.partition("?")
         query = parse_qs(text)
         token = query.get("token", [""])[0].encode()
-        if self.keys and not any(hmac.compare_digest(token, each) for each in self.keys):
-            self._send(403, Page(b"Open this page at the address with the token that the command printed.", TEXT))
+        if self.keys and not any(hmac.compare_digest(token, key) for key in self.keys):
+            why = b"Open this page at the address with the token that the command printed."
+            self._send(Page(why, TEXT, status=403))
             return
         if not self.keys and self.headers.get("Host", "").rsplit(":", 1)[0].lower() not in HOSTS:
-            self._send(403, Page(b"Open this page as http://localhost or http://127.0.0.1.", TEXT))
+            self._send(Page(b"Open this page as http://localhost or http://127.0.0.1.", TEXT, status=403))
             return
         names = [os.fsdecode(unquote_to_bytes(name)) for name in path.removeprefix("/").split("/")]
         try:
-            page = page_at(names, query)
+            page = page_at(names, query) or Page(b"There is no such page.", TEXT, status=404)
         except self.pages.errors as error:
-            self._send(500, Page(escaped(f"{error}.").encode(), TEXT))
-            return
-        if page is None:
-            self._send(404, Page(b"There is no such page.", TEXT))
-        else:
-            self._send(301 if page.moved else page.status, page)
+            page = Page(escaped(f"{error}.").encode(), TEXT, status=500)
+        self._send(page)
 
-    def _send(self, status: int, page: Page) -> None:
+    def _send(self, page: Page) -> None:
+        status = 301 if page.moved else page.status
         self.send_response(status)
         for name, value in HEADERS.items():
             self.send_header(name, value)

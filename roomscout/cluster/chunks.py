@@ -18,8 +18,8 @@ QUEUE_FOLDER = "queue"
 
 def chunks_of(questions: Sequence[Question]) -> list[list[Question]]:
     """The next MOST_QUESTIONS of each scene, scene by scene."""
-    scenes = [list(asked) for _, asked in groupby(scene_order(questions), lambda question: question.scene)]
-    return [asked[at : at + MOST_QUESTIONS] for asked in scenes for at in range(0, len(asked), MOST_QUESTIONS)]
+    scenes = [list(scene) for _, scene in groupby(scene_order(questions), lambda question: question.scene)]
+    return [scene[at : at + MOST_QUESTIONS] for scene in scenes for at in range(0, len(scene), MOST_QUESTIONS)]
 
 
 class ChunkQueue:
@@ -41,16 +41,16 @@ class ChunkQueue:
         """Take the next chunks for this part: `most` questions or a few more, but no more than its share of what is
         left. Empty once nothing is; raises RunError if the folder cannot be written."""
         taken = set(self._taken("*"))
-        found = list[Question]()
+        questions = list[Question]()
         free = [number for number in range(len(self._chunks)) if number not in taken]
         share = math.ceil(len(free) / self._workers)
         for number in free:
-            if len(found) >= most or share == 0:
+            if len(questions) >= most or share == 0:
                 break
             if self.claim(number, part):
-                found += self._chunks[number]
+                questions += self._chunks[number]
                 share -= 1
-        return found
+        return questions
 
     def claim(self, number: int, part: int) -> bool:
         """Take one chunk; False if another part has."""
@@ -58,9 +58,6 @@ class ChunkQueue:
         try:
             draft.mkdir(parents=True, exist_ok=True)
             (draft / str(part)).touch()
-        except OSError as error:
-            raise RunError(f"{self._folder} cannot be written ({error.strerror})") from None
-        try:
             draft.rename(self._folder / str(number))
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
@@ -74,5 +71,4 @@ class ChunkQueue:
             shutil.rmtree(self._folder / str(number))
 
     def _taken(self, part: int | str) -> list[int]:
-        names = (path.parent.name for path in self._folder.glob(f"[0-9]*/{part}"))
-        return sorted(int(name) for name in names)
+        return sorted(int(path.parent.name) for path in self._folder.glob(f"[0-9]*/{part}"))

@@ -1,8 +1,5 @@
-"""Runs whose parts are answered by workers, on a Ray cluster or on the GPUs of this machine, and merged.
-
-Each part has an ordinary run folder below the run's `parts`. Losing the cluster ends the command with what the parts
-have, to be resumed.
-"""
+"""Runs whose parts are answered by workers, on a Ray cluster or on the GPUs of this machine, and merged. Each part has
+an ordinary run folder below the run's `parts`. Losing the cluster ends the command with what the parts have."""
 
 import logging
 import os
@@ -17,6 +14,7 @@ from roomscout.agent.progress import Progress
 from roomscout.agent.session import Outcome, begin_folder, opened_again, report, require_same_scans
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
+from roomscout.base.wording import in_words
 from roomscout.cluster.chunks import QUEUE_FOLDER, ChunkQueue, chunks_of
 from roomscout.cluster.processes import DIED, Processes, devices_of
 from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, ClusterLost, ray_cluster
@@ -39,28 +37,28 @@ class Workers:
     takes them over, with what they have loaded."""
 
     def __init__(self) -> None:
-        self._asked: tuple[Any, ...] = ()
+        self._kind: tuple[Any, ...] = ()
         self._stack = ExitStack()
-        self._found: Cluster | Processes | None = None
+        self._workers: Cluster | Processes | None = None
 
     def of(self, run: DividedRun, no_node_for_s: float) -> Cluster | Processes:
-        """The workers that a run asks for; raises ConfigError or ClusterError."""
+        """The workers that a run asks for; raises RunError."""
         settings = run.settings
-        asked = (run.gpus_each, *(settings[name] for name in ("ray", "gpus", "device", "replicas")))
-        if self._found is None or asked != self._asked:
+        kind = (run.gpus_each, *(settings[name] for name in ("ray", "gpus", "device", "replicas")))
+        if self._workers is None or kind != self._kind:
             self.close()
             if settings["ray"]:
                 cluster = ray_cluster(settings["replicas"], run.gpus_each, no_node_for_s)
-                self._found = self._stack.enter_context(cluster)
+                self._workers = self._stack.enter_context(cluster)
             else:
-                self._found = Processes(devices_of(settings["gpus"], settings["device"], max(1, run.gpus_each)))
-                self._stack.callback(self._found.close)
-            self._asked = asked
-        return self._found
+                self._workers = Processes(devices_of(settings["gpus"], settings["device"], max(1, run.gpus_each)))
+                self._stack.callback(self._workers.close)
+            self._kind = kind
+        return self._workers
 
     def close(self) -> None:
         """End the workers, if there are any."""
-        self._found = None
+        self._workers = None
         self._stack.close()
 
 
@@ -68,45 +66,43 @@ def answer_in_parts(run: DividedRun, no_node_for_s: float = NO_NODE_FOR_S, worke
     """Answer every question of a run on the workers of --ray or --gpus, those that are given or others that end with
     it, and score it. Status 2 if the cluster had no live node for a worker for `no_node_for_s` seconds, after one more
     try if it was started here, or if a part lost its worker too often; the run can then be resumed from its folder.
-    Raises the errors of `plan`, RenderError and ModelError of a worker, and ClusterError if there is no run folder
-    yet."""
+    Raises the errors of `plan`, those of a worker, and ClusterError if there is no run folder yet."""
     with ExitStack() as stack:
         parts = Parts(run, stack)
         if parts.log is not None and not parts.pending:
             log.log(RESULT, "Nothing to do: every question of %s is finished", parts.log.folder)
             return report(parts.log)
-        here = workers or Workers()
+        crew = workers or Workers()
         try:
-            stopped = _answered(parts, no_node_for_s, here)
+            stopped = _answered(parts, no_node_for_s, crew)
         except KeyboardInterrupt:
             with ignored_interrupts():
-                here.close()
+                crew.close()
                 if parts.log is None:
                     raise
-                return parts.unfinished(130, logging.INFO, "Interrupted; finished turns are on disk. To resume:")
+                return parts.unfinished(130, logging.INFO, "Interrupted")
         except ClusterError as error:
-            here.close()
+            crew.close()
             if parts.log is None:
                 raise
-            return parts.unfinished(2, logging.ERROR, f"{error}; finished turns are on disk. To resume:")
+            return parts.unfinished(2, logging.ERROR, in_words(error))
         finally:
             if workers is None:
-                here.close()
+                crew.close()
         assert parts.log is not None
         if stopped or parts.pending:
-            why = f"Parts stopped by an unexpected error: {', '.join(map(str, stopped)) or 'unknown'}"
-            return parts.unfinished(3, logging.ERROR, f"{why}; finished turns are on disk. To resume:")
+            names = ", ".join(map(str, stopped)) or "unknown"
+            return parts.unfinished(3, logging.ERROR, f"Parts stopped by an unexpected error: {names}")
         return report(parts.log)
 
 
 def _answered(parts: "Parts", no_node_for_s: float, workers: Workers) -> list[Part]:
-    """The parts that an unexpected error stopped, after a second try of all that is left if a cluster is lost."""
     root = Path(parts.run.settings["log_root"])
     try:
         root.mkdir(parents=True, exist_ok=True)
         probe = parts.stack.enter_context(tempfile.NamedTemporaryFile(dir=root, prefix=".visible_"))  # noqa: SIM115
     except OSError as error:
-        raise RunError(f"--log-root {root}: cannot write there ({error.strerror})") from None
+        raise RunError(f"cannot write to {root} ({error.strerror})", setting="log_root") from None
     try:
         return parts.answer_on(workers.of(parts.run, no_node_for_s), Path(probe.name))
     except ClusterLost as error:
@@ -137,7 +133,7 @@ class Parts:
         """The number of answers to come."""
         assert self.log is not None
         samples = self.run.questions.samples
-        return sum(len(pending_samples(self.log, each.id, samples)) for each in self.run.questions.here)
+        return sum(len(pending_samples(self.log, question.id, samples)) for question in self.run.questions.here)
 
     def answer_on(self, workers: Cluster | Processes, probe: Path) -> list[Part]:
         """Let workers answer all pending parts; returns those that an unexpected error stopped."""
@@ -145,17 +141,16 @@ class Parts:
             self.log = self._begun(workers, probe)
         run_log = self.log
         stopped = list[Part]()
-        left = self._divided(workers.workers)
+        left = self._divided(run_log, workers.workers)
         retries = self.run.retry_failed
         bar = self.run.settings["log_level"] != "result"
         rows = [*run_log.rows, *_unmerged(run_log, retries)]
         log.info("%s, %d at a time", counted(len(left), "part"), min(workers.workers, len(left)))
         root = run_log.folder / PARTS_FOLDER
-        questions = run_log.folder / QUESTIONS_FILE
-        calls = {part: (values_of_part(self.run, str(part), root, questions), probe, retries) for part in left}
-        episodes = self.run.questions.episodes
-        benchmark = self.run.questions.benchmark
-        with Progress(episodes, rows, bar, benchmark=benchmark) as progress:
+        file = run_log.folder / QUESTIONS_FILE
+        calls = {part: (values_of_part(self.run, str(part), root, file), probe, retries) for part in left}
+        questions = self.run.questions
+        with Progress(questions.episodes, rows, bar, benchmark=questions.benchmark) as progress:
             watch = Watch(run_log, progress, retries)
             for ended in workers.outcomes("answer", calls):
                 watch()
@@ -169,7 +164,7 @@ class Parts:
                         log.error("Part %s was stopped by an unexpected error: see run.log in %s", part, where)
                         stopped.append(part)
                     else:
-                        self._take(part)
+                        self._take(run_log, part)
                         log.info("Part %s is finished; parts left: %d", part, len(left))
         return stopped
 
@@ -177,12 +172,12 @@ class Parts:
         """The new folder of the run. This machine may have no GPU, and this process must not use one, so a worker
         resolves each "auto"."""
         calls = workers.outcomes("resolve", {None: ({**self.run.settings, **self.run.of_worker}, probe)})
-        (found,) = (each for ended in calls for each in ended.values())
-        if isinstance(found, Exception):
-            raise found
-        if found == DIED:
+        (resolved,) = (value for ended in calls for value in ended.values())
+        if isinstance(resolved, Exception):
+            raise resolved
+        if resolved == DIED:
             raise ClusterError("no worker can be started")
-        run_log = begin_folder(as_asked(self.run, found), self.run.questions)
+        run_log = begin_folder(as_asked(self.run, resolved), self.run.questions)
         self.stack.callback(run_log.close)
         self._log_to_folder(run_log)
         return run_log
@@ -191,48 +186,46 @@ class Parts:
         self.stack.enter_context(log_to_file(run_log.folder / "run.log"))
         log.info("Run folder: %s", run_log.folder)
 
-    def _divided(self, workers: int) -> list[Part]:
+    def _divided(self, run_log: RunWriter, workers: int) -> list[Part]:
         """The parts: as many as the run was begun with, else one for each worker. What this run has answered itself is
         taken out of their queue."""
-        assert self.log is not None
-        folder = self.log.folder / PARTS_FOLDER
-        asked = self.run.questions
+        folder = run_log.folder / PARTS_FOLDER
+        questions = self.run.questions
         folder.mkdir(exist_ok=True)
-        chunks = chunks_of(asked.here)
-        readers = [RunReader(part) for part in parts_of_run(self.log.folder)]
+        chunks = chunks_of(questions.here)
+        readers = [RunReader(part) for part in parts_of_run(run_log.folder)]
         if any(reader.facts.config["shard"] for reader in readers):
-            raise RunError(f"{self.log.folder} has parts of fixed scenes: resume it with --gpus none --no-ray")
+            raise RunError(f"{run_log.folder} has parts of fixed scenes: resume it with --gpus none --no-ray")
         begun = (reader.facts.part for reader in readers)
         of = next((part.of for part in begun if part), 0) or min(len(chunks), workers)
-        taken = (int(each.name) for each in (folder / QUEUE_FOLDER).glob("[0-9]*/*"))  # perhaps before it had a folder
+        taken = (int(file.name) for file in (folder / QUEUE_FOLDER).glob("[0-9]*/*"))  # perhaps before it had a folder
         of = max(of, *taken, 0)
         if of < workers:
-            few = counted(len(asked.here), "question")
+            few = counted(len(questions.here), "question")
             log.warning("%s: %d of %d workers have something to answer", few, of, workers)
-        queue = ChunkQueue(folder / QUEUE_FOLDER, asked.here, of)
+        queue = ChunkQueue(folder / QUEUE_FOLDER, questions.here, of)
         queue.give_back(0)
         for number, chunk in enumerate(chunks):
-            if not any(pending_samples(self.log, each.id, asked.samples) for each in chunk):
+            if not any(pending_samples(run_log, question.id, questions.samples) for question in chunk):
                 queue.claim(number, 0)
         return [Part(number, of) for number in range(1, of + 1)]
 
-    def _take(self, part: Part) -> None:
-        """Merge a finished part into the run, unless nothing was left for it; logs a warning if its worker lacked scans
-        that are on this machine."""
-        assert self.log is not None
-        if (folder := find_part(self.log.folder / PARTS_FOLDER, part.number, part.of)) is None:
+    def _take(self, run_log: RunWriter, part: Part) -> None:
+        """Merge a finished part into the run, unless nothing was left for it; warn of scans that its worker lacks."""
+        folder = find_part(run_log.folder / PARTS_FOLDER, part.number, part.of)
+        if folder is None:
             return
-        found = FoundPart.read(folder)
-        take_part(self.log, found, self.kinds)
-        self.log.add_sessions(sessions_of(folder))
-        lacking = {row.id for row in found.rows.values() if row.failed_part == "scan"}
-        questions = [each for each in self.run.questions.here if each.id in lacking]
+        finished = FoundPart.read(folder)
+        take_part(run_log, finished, self.kinds)
+        run_log.add_sessions(sessions_of(folder))
+        lacking = {row.id for row in finished.rows.values() if row.failed_part == "scan"}
+        questions = [question for question in self.run.questions.here if question.id in lacking]
         missing = missing_scans(questions, self.run.world.scan_root, self.run.world.layouts)
-        if unseen := sum(each.scene not in missing for each in questions):
+        if unseen := sum(question.scene not in missing for question in questions):
             log.warning(
                 "Part %s: %s lacks scans that this machine has (questions: %d): make --scan-root the same folder on "
                 "all machines, then resume with --retry-failed",
-                part, found.facts.last_host, unseen,
+                part, finished.facts.last_host, unseen,
             )  # fmt: skip
 
     def unfinished(self, status: int, level: int, why: str) -> Outcome:
@@ -240,11 +233,11 @@ class Parts:
         assert self.log is not None
         done = {(row.id, row.sample) for row in self.log.rows}
         for folder in parts_of_run(self.log.folder):
-            found = FoundPart.read(folder)
-            if found.unfinished or not done.issuperset(found.rows):
-                take_part(self.log, found, self.kinds)
+            part = FoundPart.read(folder)
+            if part.unfinished or not done.issuperset(part.rows):
+                take_part(self.log, part, self.kinds)
         self.log.export(None)
-        log.log(max(level, RESULT), "%s", why)
+        log.log(max(level, RESULT), "%s; finished turns are on disk. To resume:", why)
         log.log(RESULT, "%s", self.log.resume_command)
         return Outcome(status, self.log.rows, self.log.folder)
 
@@ -257,8 +250,7 @@ def _unmerged(run_log: RunWriter, retries: bool) -> list[ResultRow]:
 
 class Watch:
     """Follows the workers through their run folders: updates the progress bar, and logs failures, lost workers and
-    versions. A run that `retries` failed questions requeues those of a part when a worker resumes it.
-    """
+    versions. A run that `retries` failed questions requeues those of a part when a worker resumes it."""
 
     def __init__(self, run_log: RunWriter, progress: Progress, retries: bool):
         self._retries = retries
@@ -274,16 +266,18 @@ class Watch:
     def __call__(self) -> None:
         """Count the newly finished questions of all parts."""
         for reader in map(RunReader, parts_of_run(self.run_log.folder)):
-            if self._sizes.get(reader.folder) == (sizes := reader.sizes):
+            sizes = reader.sizes
+            if self._sizes.get(reader.folder) == sizes:
                 continue
-            self._sizes[reader.folder], facts = sizes, reader.facts
+            self._sizes[reader.folder] = sizes
+            facts = reader.facts
             if len(facts.resumed) > self._resumed.setdefault(reader.folder, 0):
                 log.warning("The worker of %s was lost; another one has resumed it", facts.part)
                 self._resumed[reader.folder] = len(facts.resumed)
-            others = facts.last_host, ", ".join(changed_versions(self._versions, facts.last_versions))
-            if others[1] and others not in self._others:
-                log.warning("Workers on %s run with %s: the answers come from both versions", *others)
-                self._others.add(others)
+            versions = ", ".join(changed_versions(self._versions, facts.last_versions))
+            if versions and (facts.last_host, versions) not in self._others:
+                log.warning("Workers on %s run with %s: the answers come from both versions", facts.last_host, versions)
+                self._others.add((facts.last_host, versions))
             to_retry = self._retries and len(facts.resumed) < self._resumed[reader.folder]
             for row in reader.rows:
                 if row.failed and to_retry:

@@ -1,8 +1,5 @@
-"""What a worker does: it answers a part of a run, on whichever machine it is.
-
-A part is an ordinary run with a folder of its own. Losing a worker costs only its current turn: another one resumes the
-folder.
-"""
+"""What a worker does: it answers a part of a run, on whichever machine it is. A part is an ordinary run with a folder.
+Losing a worker costs only its current turn: another one resumes the folder."""
 
 import gc
 import socket
@@ -76,8 +73,10 @@ def answer(values: Mapping[str, Any], probe: Path, retry_failed: bool) -> int:
                 chunks = ChunkQueue(root / QUEUE_FOLDER, spec.questions.here, part.of)
                 done = {(row.id, row.sample) for row in RunReader(folder).rows if not row.failed} if folder else set()
                 samples = range(1, spec.questions.samples + 1)
-                first = [each for each in chunks.taken_by(part.number) if {(each.id, n) for n in samples} - done]
-                if not (first := first or chunks.take(part.number, spec.schedule.batch_size)):
+                taken = chunks.taken_by(part.number)
+                pending = [question for question in taken if {(question.id, n) for n in samples} - done]
+                first = pending or chunks.take(part.number, spec.schedule.batch_size)
+                if not first:
                     return 0
                 queue = Queue(first, partial(chunks.take, part.number))
                 opened = _kept.opened_for(spec)
@@ -89,13 +88,14 @@ def answer(values: Mapping[str, Any], probe: Path, retry_failed: bool) -> int:
 
 
 def require_visible(probe: Path, within_s: float = VISIBLE_WITHIN_S) -> None:
-    """Raise RunError if this machine does not see a new file below --log-root within `within_s` seconds."""
+    """Raise RunError if this machine does not see a new file within `within_s` seconds."""
     deadline = time.monotonic() + within_s
     while not probe.exists():
         if time.monotonic() > deadline:
             raise RunError(
-                f"--log-root {probe.parent} is not the same folder on {socket.gethostname()}, where a worker runs: use "
-                "a file system that all machines of the cluster share"
+                f"{probe.parent} is not the same folder on {socket.gethostname()}, where a worker runs: use a file "
+                "system that all machines of the cluster share",
+                setting="log_root",
             )
         time.sleep(POLL_S)
 

@@ -15,13 +15,13 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from roomscout.base.errors import ConfigError
 from roomscout.base.interrupts import ignored_interrupts, raise_at_interrupts
 from roomscout.base.text import counted
 from roomscout.cluster.parts import CALLS, POLL_S
 from roomscout.cluster.watched import WatchedProcess
 from roomscout.edge.types import ALL_GPUS
 from roomscout.models.gpus import visible_gpus
+from roomscout.runs import RunError
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,8 @@ class Processes:
                 del self._busy[key]
                 if not worker.is_alive:
                     worker.close()
-                self._idle.insert(0, worker if worker.is_alive else Worker(worker.gpus, self._threads))
+                    worker = Worker(worker.gpus, self._threads)
+                self._idle.insert(0, worker)
 
     def close(self) -> None:
         """End all workers; finished turns are on disk."""
@@ -93,36 +94,30 @@ class Processes:
 
 def devices_of(gpus: Sequence[str], device: str, gpus_each: int) -> list[str | None]:
     """CUDA_VISIBLE_DEVICES of each worker of --gpus, None on a CPU. Numbers count the GPUs that this process sees, as
-    PyTorch does. Raises ConfigError for too few, and for one twice."""
-    asked = f"--gpus {','.join(gpus)}"
+    PyTorch does. Raises RunError for too few, and for one twice."""
     if device == "cpu":
         if ALL_GPUS in gpus:
-            raise ConfigError(f"{asked} with --device cpu: say how many processes by as many numbers, such as 0,1")
+            raise RunError("on the CPU, say how many processes by as many numbers, such as 0,1", setting="gpus")
         return [None] * len(gpus)
     visible = visible_gpus()
     if not visible:
-        raise ConfigError(
-            f"{asked}: PyTorch sees no GPU on this machine; leave it out, or add --device cpu for processes on the CPU"
-        )
-    chosen = visible if ALL_GPUS in gpus else [_visible(gpu, visible, asked) for gpu in gpus]
+        raise RunError("PyTorch sees no GPU; leave it out, or add --device cpu for processes on a CPU", setting="gpus")
+    chosen = visible if ALL_GPUS in gpus else [_visible(gpu, visible) for gpu in gpus]
     if len(set(chosen)) < len(chosen):
-        raise ConfigError(f"{asked} names a GPU twice, by its number and its UUID: leave one out")
+        raise RunError("a GPU is named twice, by its number and its UUID: leave one out", setting="gpus")
     if len(chosen) % gpus_each:
-        raise ConfigError(
-            f"{asked}: each process takes {gpus_each} GPUs with --tensor-parallel-size {gpus_each}, and {len(chosen)} "
-            "cannot be divided among them: name a multiple"
-        )
+        why = f"each process takes {gpus_each} GPUs (--tensor-parallel-size), which {len(chosen)} is not a multiple of"
+        raise RunError(why, setting="gpus")
     return [",".join(chosen[first : first + gpus_each]) for first in range(0, len(chosen), gpus_each)]
 
 
-def _visible(gpu: str, visible: Sequence[str], asked: str) -> str:
-    """The name of one GPU of --gpus in CUDA_VISIBLE_DEVICES; raises ConfigError if this process does not see it."""
+def _visible(gpu: str, visible: Sequence[str]) -> str:
     if gpu.isdecimal() and int(gpu) < len(visible):
         return visible[int(gpu)]
     if not gpu.isdecimal() and (gpu in visible or "CUDA_VISIBLE_DEVICES" not in os.environ):
         return gpu
     mask = ", of those in CUDA_VISIBLE_DEVICES" if "CUDA_VISIBLE_DEVICES" in os.environ else ""
-    raise ConfigError(f"{asked}: there is no GPU {gpu}: this process sees {counted(len(visible), 'GPU')}{mask}")
+    raise RunError(f"there is no GPU {gpu}: this process sees {counted(len(visible), 'GPU')}{mask}", setting="gpus")
 
 
 def main(connection: Connection) -> None:

@@ -4,11 +4,10 @@ import logging
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from roomscout.base.errors import ConfigError
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.cluster.watched import WatchedProcess
 from roomscout.runs import RunError
@@ -19,10 +18,8 @@ CONNECT_WITHIN_S = 10.0
 START_WITHIN_S = 100.0
 """How long Ray may take to start or join a cluster. Some 5 seconds are usual."""
 NO_NODE_FOR_S = 45.0
-"""How long a cluster may be without a live node for a worker.
-
-Ray takes up to 65 seconds to declare a node dead. Together this stays below two minutes.
-"""
+"""How long a cluster may be without a live node for a worker. Ray takes up to 65 seconds to declare a node dead:
+together this stays below two minutes."""
 DISCONNECT_WITHIN_S = 5.0
 """How long Ray may take to disconnect before its processes are ended."""
 
@@ -55,10 +52,8 @@ class Cluster:
 
     def outcomes(self, call: str, arguments: Mapping[Any, tuple[Any, ...]]) -> Iterator[dict[Any, Any]]:
         """Make a call of `parts` on a worker for each key; yields values and errors as calls end, and once a second."""
-        try:
+        with suppress(OSError):  # it ended: `message` says so
             self._process.connection.send((call, arguments, self._replicas))
-        except OSError:
-            raise ended(self._process) from None
         left = len(arguments)
         while left:
             done = message(self._process, self._no_node_for_s)
@@ -70,32 +65,27 @@ class Cluster:
 
 
 def message(process: WatchedProcess, within_s: float) -> Any:
-    """The next message of Ray's process; None if there is none within so many seconds."""
+    """The next message of Ray's process; None if there is none within so many seconds. Raises ClusterLost, which quotes
+    the last line that it printed, if it has ended."""
     try:
         return process.connection.recv() if process.connection.poll(within_s) else None
     except (EOFError, OSError):
-        raise ended(process) from None
-
-
-def ended(process: WatchedProcess) -> ClusterLost:
-    """The error of a Ray process that has ended; quotes the last line that it printed."""
-    return ClusterLost(f"Ray ended unexpectedly{process.last_line()}")
+        raise ClusterLost(f"Ray ended unexpectedly{process.last_line()}") from None
 
 
 @contextmanager
-def ray_cluster(
-    replicas: int | Literal["auto"], gpus_each: int, no_node_for_s: float = NO_NODE_FOR_S
-) -> Iterator[Cluster]:
+def ray_cluster(replicas: int | Literal["auto"], gpus_each: int, no_node_for_s: float) -> Iterator[Cluster]:
     """The cluster that RAY_ADDRESS names, or one that is started on this machine for the duration of the `with` block.
     Ray runs in a process of its own (see `ray_driver`), so nothing here waits for Ray without a limit: without a live
     node for a worker, for `no_node_for_s` seconds. All workers end with the block. A cluster on this machine ends even
-    if this process is killed. Raises ConfigError or ClusterError."""
+    if this process is killed. Raises RunError: ClusterError if Ray cannot start or join it."""
     address = os.environ.get("RAY_ADDRESS", "")
     if not address:
         log.info("RAY: starting a cluster on this machine")
     elif address != "auto":
         require_listening(address)
-    cpus = max(os.cpu_count() or 1, 1 if replicas == "auto" else replicas)
+    fewest = 1 if replicas == "auto" else replicas
+    cpus = max(os.cpu_count() or 1, fewest)
     process = WatchedProcess("roomscout.cluster.ray_driver", address, str(cpus))
     try:
         try:
@@ -104,7 +94,8 @@ def ray_cluster(
             nodes = str(error)
         if isinstance(nodes, str):
             where = f"join the Ray cluster at {address}" if address else "start a cluster on this machine"
-            raise ClusterError(f"--ray: Ray could not {where} ({nodes}); check the package with `ray start --head`")
+            why = f"Ray could not {where} ({nodes}); check the package with `ray start --head`"
+            raise ClusterError(why, setting="ray")
         yield Cluster(process, replicas_of(nodes, replicas, gpus_each), no_node_for_s)
     finally:
         with ignored_interrupts():
@@ -113,33 +104,35 @@ def ray_cluster(
 
 def replicas_of(nodes: Sequence[Mapping[str, Any]], replicas: int | Literal["auto"], gpus_each: int) -> Replicas:
     """By default as many replicas as the cluster's GPUs allow, or one per machine if no GPU is needed or available. A
-    replica has `gpus_each` GPUs of one machine if the cluster has GPUs. Raises ConfigError if there are too few."""
-    resources = [node["Resources"] for node in nodes if node["Alive"]]
-    cpus = [int(each.get("CPU", 0)) for each in resources]
-    gpus = [int(each.get("GPU", 0)) for each in resources]
+    replica has `gpus_each` GPUs of one machine if the cluster has GPUs. Raises RunError if there are too few."""
+    machines = [node["Resources"] for node in nodes if node["Alive"]]
+    cpus = [int(machine.get("CPU", 0)) for machine in machines]
+    gpus = [int(machine.get("GPU", 0)) for machine in machines]
     wanted = None if replicas == "auto" else replicas
     if any(gpus) and gpus_each:
-        fitting = [each // gpus_each for each in gpus]
+        fitting = [number // gpus_each for number in gpus]
         count = wanted or sum(fitting)
         if not 0 < count <= sum(fitting):
-            machines = " + ".join(str(each) for each in gpus if each)
-            needs = f"{gpus_each} on the same machine (--tensor-parallel-size)"
-            raise ConfigError(f"--replicas {replicas}: the cluster has {machines} GPUs, and each replica needs {needs}")
-        return Replicas(count, gpus_each, max(1, min(c // f for c, f in zip(cpus, fitting, strict=True) if f)))
-    count = wanted or sum(each > 0 for each in cpus)
-    shares = [share for share in range(1, max(cpus) + 1) if sum(each // share for each in cpus) >= count]
+            there = " + ".join(str(number) for number in gpus if number)
+            needs = f"each of {replicas} needs {gpus_each} on the same machine (--tensor-parallel-size)"
+            raise RunError(f"the cluster has {there} GPUs, and {needs}", setting="replicas")
+        shares = [cores // places for cores, places in zip(cpus, fitting, strict=True) if places]
+        return Replicas(count, gpus_each, max(1, min(shares)))
+    count = wanted or sum(cores > 0 for cores in cpus)
+    shares = [share for share in range(1, max(cpus) + 1) if sum(cores // share for cores in cpus) >= count]
     if not shares:
-        raise ConfigError(f"--replicas {count}: the cluster has {sum(cpus)} CPU cores, and each replica needs one")
+        raise RunError(f"the cluster has {sum(cpus)} CPU cores, and each of {count} needs one", setting="replicas")
     return Replicas(count, 0, max(shares))
 
 
 def require_listening(address: str) -> None:
-    """Raise ConfigError unless a server listens at HOST:PORT; Ray would wait many minutes."""
+    """Raise RunError unless a server listens at HOST:PORT; Ray would wait many minutes."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_WITHIN_S).close()
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--ray: no Ray cluster can be reached at RAY_ADDRESS {address} ({error}): start one with ray start "
-            "--head, and give its HOST:PORT"
+        raise RunError(
+            f"no Ray cluster can be reached at RAY_ADDRESS {address} ({error}): start one with ray start --head, and "
+            "give its HOST:PORT",
+            setting="ray",
         ) from None

@@ -32,13 +32,15 @@ def main(connection: Connection, address: str, cpus: int) -> None:
     """Connect to the cluster, and serve calls until the other end of the connection is closed."""
     # Workers look for modules in the folder of this file name, if it is on this process's path.
     sys.argv[0] = str(IMPORTED_FROM / "ray_driver")
-    here = {} if address else {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    options = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if not address:
+        options |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
         import ray
 
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+        ray.init(address or "local", **options)
     except Exception as error:
-        connection.send(one_line(error) or type(error).__name__)
+        connection.send(" ".join(str(error).split()) or type(error).__name__)
         raise
     try:
         connection.send(ray.nodes())
@@ -55,9 +57,9 @@ class Worker:
     def begin(self) -> None:
         """Nothing: that this has ended shows that it has found a place."""
 
-    def make(self, call: str, given: tuple[Any, ...]) -> Any:
+    def make(self, call: str, arguments: tuple[Any, ...]) -> Any:
         """The value of a call of `parts`."""
-        return CALLS[call](*given)
+        return CALLS[call](*arguments)
 
 
 def serve(ray: Any, connection: Connection, pool: dict[Any, Any]) -> None:
@@ -65,28 +67,28 @@ def serve(ray: Any, connection: Connection, pool: dict[Any, Any]) -> None:
     raises EOFError when the other end is closed."""
     call, arguments, replicas = connection.recv()
     limits = {"max_restarts": -1, "max_task_retries": MOST_LOSSES}
-    actor = ray.remote(num_cpus=replicas.cpus, num_gpus=replicas.gpus, **limits)(Worker)
+    worker = ray.remote(num_cpus=replicas.cpus, num_gpus=replicas.gpus, **limits)(Worker)
     for _ in range(min(replicas.count, len(arguments)) - len(pool)):
-        made = actor.remote()
-        pool[made] = made.begin.remote()
-    here = ray.remote(num_cpus=0)(lambda: None)
+        actor = worker.remote()
+        pool[actor] = actor.begin.remote()
+    ping = ray.remote(num_cpus=0)(lambda: None)
     calls = zip(cycle(pool), arguments.items(), strict=False)
-    busy = {each.make.remote(call, given): (key, each) for each, (key, given) in calls}
+    busy = {actor.make.remote(call, values): (key, actor) for actor, (key, values) in calls}
     most_nodes = 0
     while busy:
         done, _ = ray.wait(list(busy), timeout=POLL_S)
         outcomes = {busy.pop(reference)[0]: outcome(ray, reference) for reference in done}
-        if any(isinstance(each, ClusterError) for each in outcomes.values()):
-            ray.get(here.remote())  # raises if Ray has ended on this machine, where no worker can be called
+        if any(isinstance(value, ClusterError) for value in outcomes.values()):
+            ray.get(ping.remote())  # raises if Ray has ended on this machine, where no worker can be called
         if connection.poll():  # nothing is sent while calls are in progress
             raise EOFError
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         most_nodes = max(most_nodes, len(alive))
         begun = ray.wait(list(pool.values()), num_returns=len(pool), timeout=0)[0]
         if busy and (len(begun) < len(pool) or len(alive) < most_nodes):  # some actor may need the place of an idle one
-            for each in pool.keys() - {each for _, each in busy.values()}:
-                ray.kill(each)
-                del pool[each]
+            for actor in pool.keys() - {actor for _, actor in busy.values()}:
+                ray.kill(actor)
+                del pool[actor]
         if outcomes or any(has.get("CPU", 0) >= replicas.cpus and has.get("GPU", 0) >= replicas.gpus for has in alive):
             connection.send(outcomes)
 
@@ -99,12 +101,8 @@ def outcome(ray: Any, reference: Any) -> Any:
         error.cause.add_note(str(error))
         return error.cause
     except ray.exceptions.RayError as error:
-        return ClusterError(f"its worker was lost more than {MOST_LOSSES} times ({one_line(error)})")
-
-
-def one_line(error: Exception) -> str:
-    """An error's message without line breaks."""
-    return " ".join(str(error).split())
+        why = " ".join(str(error).split())
+        return ClusterError(f"its worker was lost more than {MOST_LOSSES} times ({why})")
 
 
 if __name__ == "__main__":

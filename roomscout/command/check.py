@@ -19,7 +19,7 @@ from roomscout.rendering.scene import SceneError, load_scene
 
 log = logging.getLogger(__name__)
 
-TAKES = ("batch", "demo")
+TAKES = ("demo",)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from roomscout.edge.resolve import absolute, resolve
 
 log = logging.getLogger(__name__)
 
-TAKES = ("batch", "demo", "ply", "question", "options", "ground_truth")
+TAKES = ("demo", "ply", "question", "options", "ground_truth")
 
 
 def main(arguments: Sequence[str]) -> int:

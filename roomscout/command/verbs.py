@@ -258,7 +258,7 @@ def overview() -> str:
     """One screen: the verbs by group with a line each, where more help is, and examples."""
     width = 2 + max(map(len, VERBS))
     columns = max(shutil.get_terminal_size().columns, width + 40)
-    lines = [ABOUT]
+    lines = []
     for group, title in GROUPS.items():
         lines += ["", f"{title}:"]
         for name, verb in VERBS.items():
@@ -268,7 +268,7 @@ def overview() -> str:
     command = f"python {SCRIPT.name}" if Path(sys.argv[0]).name == SCRIPT.name else "roomscout"
     examples = [f"  {command}{example.removeprefix('roomscout')}" for example in EXAMPLES]
     more = f"More: {command} help VERB; docs/README.md; python {SCRIPT.name} --help lists all flags."
-    return "\n".join([*lines, "", "Examples:", *examples, "", more])
+    return "\n".join([ABOUT, *lines, "", "Examples:", *examples, "", more])
 
 
 def show_all_flags() -> int:
@@ -276,7 +276,7 @@ def show_all_flags() -> int:
     from roomscout.command.words import WORDS, show_help
 
     sections = ("QuestionSettings", *RUN_SECTIONS[1:])
-    show_help("", "roomscout VERB", f"{ABOUT}\n\n{CHOOSE}\n\n{overview()}", sections, tuple(WORDS))
+    show_help("", "roomscout VERB", f"{CHOOSE}\n\n{overview()}", sections, tuple(WORDS))
     return 0
 
 

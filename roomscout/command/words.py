@@ -52,7 +52,8 @@ WORDS = {
 
 OF_FILE = {
     **dict.fromkeys(("eval", "play"), ("batch",)),
-    **{"ask": ("ply",), "resume": ("continue_from",), "plan": ("plan",), "check": ("check_data",), "demo": ("demo",)},
+    **{"plan": ("plan", "batch"), "check": ("check_data", "batch")},
+    **{"ask": ("ply",), "resume": ("continue_from",), "demo": ("demo",)},
 }
 """What a file of settings may say beside what a verb takes, since the verb says it."""
 

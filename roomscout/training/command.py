@@ -14,9 +14,7 @@ TRAININGS = {
     "grpo": ("roomscout.training.grpo:main", "a vision-language model by the score of its own episodes"),
 }
 """What can be trained: the function that takes the other arguments, which is imported when it is used, and a phrase."""
-
-
-TUNING_LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "trl", "peft", "matplotlib")
+LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "trl", "peft", "matplotlib")
 
 
 @refusing(TuningError)
@@ -24,12 +22,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run a training; returns its exit status."""
     name, *others = arguments or ["--help"]
     if name in TRAININGS:
-        require(f"roomscout train {name}", *TUNING_LIBRARIES, error=TuningError)
+        require(f"roomscout train {name}", *LIBRARIES, error=TuningError)
         module, _, function = TRAININGS[name][0].partition(":")
         return int(getattr(importlib.import_module(module), function)(others))
     parser = parser_of("train", "Train a model; `roomscout train WHAT --help` has the flags of each.")
     parser.usage = "roomscout train WHAT [FLAGS]"
-    parser.epilog = "what: " + "; ".join(f"{each}, {does}" for each, (_, does) in TRAININGS.items())
+    parser.epilog = "what: " + "; ".join(f"{what}, {does}" for what, (_, does) in TRAININGS.items())
     if name in ("-h", "--help"):
         parser.print_help()
         return 0 if arguments else 2

@@ -24,8 +24,8 @@ CURVES = ("reward", "score", "entropy", "completions/mean_length")
 
 def environment_of(options: argparse.Namespace) -> tuple[RoomEnv, int]:
     """The environment that the flags describe, and how many questions it has; raises what RoomEnv raises."""
-    given = dict(each.partition("=")[::2] for each in options.env)
-    settings = {name: yaml.safe_load(value) for name, value in given.items()}
+    texts = dict(setting.partition("=")[::2] for setting in options.env)
+    settings = {name: yaml.safe_load(value) for name, value in texts.items()}
     endless = not {"questions", "benchmark"} & set(settings)
     env = RoomEnv(endless=endless, model=options.model, **settings)
     return env, options.rooms if endless else len(env.questions)
@@ -86,23 +86,13 @@ def _parser() -> argparse.ArgumentParser:
         "scan_root=FOLDER, benchmark=NAME, steps=4, datasets=[simple], rewards={unreadable_cost: 0.1}",
     )  # fmt: skip
     parser.add_argument("--rooms", type=int, default=1000, metavar="N", help="number of endless rooms (%(default)s)")
-    parser.add_argument(
-        "--generations", type=int, default=8, metavar="G", help="episodes per question, compared (%(default)s)"
-    )
-    parser.add_argument(
-        "--questions-per-step", type=int, default=1, metavar="N", help="questions per optimizer step (%(default)s)"
-    )
-    parser.add_argument(
-        "--batch-size", type=int, default=1, metavar="N", help="episodes per backward pass (%(default)s)"
-    )
-    parser.add_argument(
-        "--temperature", type=float, default=1.0, metavar="FLOAT", help="sampling temperature (%(default)s)"
-    )
+    parser.add_argument("--generations", type=int, default=8, metavar="G", help="episodes per question (%(default)s)")
+    parser.add_argument("--questions-per-step", type=int, default=1, metavar="N", help="of the optimizer (%(default)s)")
+    parser.add_argument("--batch-size", type=int, default=1, metavar="N", help="episodes per backward (%(default)s)")
+    parser.add_argument("--temperature", type=float, default=1.0, metavar="FLOAT", help="of sampling (%(default)s)")
     parser.add_argument(
         "--beta", type=float, default=0.0, metavar="FLOAT", help="weight of the KL to the initial model (%(default)s)"
     )
-    parser.add_argument(
-        "--max-new-tokens", type=int, metavar="N", help="longest reply (the checkpoint's own, else 512)"
-    )
+    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="longest reply (the checkpoint's, else 512)")
     add_tuning(parser, learning_rate=1e-5)
     return parser

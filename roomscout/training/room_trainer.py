@@ -31,14 +31,16 @@ class Episode:
         """Begin with the question of this number; `name` seeds what is sampled."""
         self.env.reset(number)
         self.env.state.conversation.id += name
-        self.rewards, self.truncated, self.failed = {}, (), False
+        self.rewards = {}
+        self.truncated = ()
+        self.failed = False
 
 
 def play(episodes: Sequence[Episode], backend: TransformersBackend) -> None:
     """Play begun episodes to their ends, all turns in batches."""
     going = list(episodes)
     while going:
-        replies = backend.generate([each.env.state.conversation for each in going], ACTION)
+        replies = backend.generate([episode.env.state.conversation for episode in going], ACTION)
         for episode, reply in zip(tuple(going), replies, strict=True):
             conversation = episode.env.state.conversation
             if reply.finish_reason == "length":
@@ -72,27 +74,28 @@ class RoomTrainer(GRPOTrainer):
         while len(self._episodes) < len(prompts):
             self._episodes.append(Episode(self._episodes[0].env.another()))
         episodes = self._episodes[: len(prompts)]
-        for row, (episode, prompt) in enumerate(zip(episodes, prompts, strict=True)):
-            name = f" {self.state.global_step} {self.accelerator.process_index} {row}"
+        for place, (episode, prompt) in enumerate(zip(episodes, prompts, strict=True)):
+            name = f" {self.state.global_step} {self.accelerator.process_index} {place}"
             episode.begin(int(prompt[-1]["content"]), name)
         model = self.accelerator.unwrap_model(self.model)
-        model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        if hasattr(model, "get_base_model"):
+            model = model.get_base_model()
         encoder = learning_encoder(self.processing_class, model.config)
         options = ModelOptions(
             max_new_tokens=self._longest_reply, temperature=self.temperature, seed=self.args.seed, logprobs=True
         )
         play(episodes, TransformersBackend(model, self.processing_class, options))
-        end = self._tokenizer.eos_token_id
-        found = [_spoken(encoder, each, end) for each in episodes]
-        views = [[Image.fromarray(turn.view) for turn in each.turns] for each in found]
-        texts = [[{"role": "assistant", "content": _replies(each)}] for each in episodes]
+        rows = [_spoken(encoder, episode, self._tokenizer.eos_token_id) for episode in episodes]
+        views = [[Image.fromarray(turn.view) for turn in row.turns] for row in rows]
+        replies = ["\n".join(turn.reply.text for turn in episode.env.state.turns) for episode in episodes]
+        texts = [[{"role": "assistant", "content": reply}] for reply in replies]
         fields = {
-            "room_reward": [None if each.failed else sum(each.rewards.values()) for each in episodes],
-            "room_score": [each.env.state.score() or 0.0 for each in episodes],
+            "room_reward": [None if episode.failed else sum(episode.rewards.values()) for episode in episodes],
+            "room_score": [episode.env.state.score() or 0.0 for episode in episodes],
         }
-        prompt_ids = [each.ids[: each.first].tolist() for each in found]
-        ids = [each.ids[each.first :].tolist() for each in found]
-        masks = [each.spoken[each.first :].long().tolist() for each in found]
+        prompt_ids = [row.ids[: row.first].tolist() for row in rows]
+        ids = [row.ids[row.first :].tolist() for row in rows]
+        masks = [row.spoken[row.first :].long().tolist() for row in rows]
         return prompt_ids, ids, masks, texts, None, fields, views, views
 
 
@@ -109,7 +112,3 @@ def _spoken(encoder: ConversationEncoder, episode: Episode, end_token: int) -> S
     if conversation.messages[-1].role == "user":  # a view could not be drawn: the reply has no turn
         conversation.append(Message("assistant", ""))
     return encoded_episode(encoder, conversation, end_token, episode.truncated)
-
-
-def _replies(episode: Episode) -> str:
-    return "\n".join(turn.reply.text for turn in episode.env.state.turns)

@@ -32,11 +32,11 @@ def chosen(trajectories: Sequence[Trajectory], min_score: float, best_of: int) -
     """The conversations to learn from: answered by a model, scored from `min_score` (0: also unscored), the `best_of`
     best samples of each question, 0 for all; equal scores keep the earlier one."""
     kept: dict[tuple[str, str], list[Trajectory]] = {}
-    for each in trajectories:
-        if each.status == "answered" and (each.score or 0) >= min_score and each.recorded():
-            kept.setdefault((each.question.scene_name, each.question.id), []).append(each)
-    best = [sorted(each, key=lambda one: -(one.score or 0)) for each in kept.values()]
-    return [one for each in best for one in each[: best_of or None]]
+    for answer in trajectories:
+        if answer.status == "answered" and (answer.score or 0) >= min_score and answer.recorded():
+            kept.setdefault((answer.question.scene_name, answer.question.id), []).append(answer)
+    best = [sorted(samples, key=lambda answer: -(answer.score or 0)) for samples in kept.values()]
+    return [answer for samples in best for answer in samples[: best_of or None]]
 
 
 class Collator:
@@ -53,31 +53,31 @@ class Collator:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """The model's inputs and labels (rows, columns) for rows that name their conversation, padded on the right."""
         encoded = [self._encoded(self._conversations[row["conversation"]]) for row in rows]
-        columns = max(len(each["input_ids"]) for each in encoded)
+        columns = max(len(row["input_ids"]) for row in encoded)
         fills = {"input_ids": self._pad, "labels": IGNORED, "attention_mask": 0}
         batch = {
-            name: torch.stack([pad(each[name], (0, columns - len(each[name])), value=fill) for each in encoded])
+            name: torch.stack([pad(row[name], (0, columns - len(row[name])), value=fill) for row in encoded])
             for name, fill in fills.items()
         }
-        places = [pad(each["position_ids"], (0, columns - each["position_ids"].shape[1])) for each in encoded]
+        places = [pad(row["position_ids"], (0, columns - row["position_ids"].shape[1])) for row in encoded]
         batch["position_ids"] = torch.stack(places, dim=1) if len(places[0]) > 1 else torch.cat(places)
         images = set(encoded[0]) - {*fills, "position_ids"}
-        return batch | {name: torch.cat([each[name] for each in encoded]) for name in images}
+        return batch | {name: torch.cat([row[name] for row in encoded]) for name in images}
 
     def _encoded(self, trajectory: Trajectory) -> dict[str, torch.Tensor]:
         conversation = Conversation(trajectory.question.id)
-        for each in trajectory.messages:
-            images = each["images"]
-            made = Message.of_views(each["text"], *images) if images else Message(each["role"], each["text"])
-            conversation.append(made)
+        for row in trajectory.messages:
+            images = row["images"]
+            message = Message.of_views(row["text"], *images) if images else Message(row["role"], row["text"])
+            conversation.append(message)
         episode = encoded_episode(self._encoder, conversation, self._end)
-        images = [self._encoder.image_inputs(turn) for turn in episode.turns]
+        views = [self._encoder.image_inputs(turn) for turn in episode.turns]
         return {
             "input_ids": episode.ids,
             "labels": episode.ids.masked_fill(~episode.spoken, IGNORED),
             "attention_mask": episode.spoken.new_ones(len(episode.ids)).long(),
             "position_ids": episode.positions,
-            **{name: torch.cat([each[name] for each in images]) for name in images[0]},
+            **{name: torch.cat([view[name] for view in views]) for name in views[0]},
         }
 
 
@@ -87,20 +87,20 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     require_ready(options)
     folders = [named_run(run, options.log_root.expanduser()) for run in options.runs]
-    found = [each for folder in folders for each in load_trajectories(folder, options.allow_code)]
-    conversations = chosen(found, options.min_score, options.best_of_n)
+    answers = [answer for folder in folders for answer in load_trajectories(folder, options.allow_code)]
+    conversations = chosen(answers, options.min_score, options.best_of_n)
     if not conversations:
         raise TuningError(
-            f"none of {counted(len(found), 'answer')} has a conversation with a score of {options.min_score:g} or "
+            f"none of {counted(len(answers), 'answer')} has a conversation with a score of {options.min_score:g} or "
             "more: lower --min-score, or name other runs"
         )
-    for each in conversations:
-        if any(message["role"] == "user" and not image_files(message) for message in each.recorded()):
+    for conversation in conversations:
+        if any(message["role"] == "user" and not image_files(message) for message in conversation.recorded()):
             raise TuningError(
-                f"the conversation of question {each.question.id} shows only some of the views that its replies were "
-                "about (--keep-views), so that no row can have them all: name other runs"
+                f"the conversation of question {conversation.question.id} shows only some of the views that its "
+                "replies were about (--keep-views), so that no row can have them all: name other runs"
             )
-    print(f"{counted(len(conversations), 'conversation')} of {len(found)}, from {counted(len(folders), 'run')}")
+    print(f"{counted(len(conversations), 'conversation')} of {len(answers)}, from {counted(len(folders), 'run')}")
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
@@ -124,9 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         "train sft", "Train a model on the conversations of finished runs; only its replies are learned."
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folders, or names below --log-root")
-    parser.add_argument(
-        "--min-score", type=float, default=1.0, metavar="0-1", help="least score of an answer (%(default)s)"
-    )
+    parser.add_argument("--min-score", type=float, default=1.0, metavar="0-1", help="of an answer (%(default)s)")
     parser.add_argument(
         "--best-of-n", type=int, default=1, metavar="N",
         help="keep the N best samples of each question, 0 for all (%(default)s)",

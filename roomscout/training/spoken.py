@@ -24,14 +24,13 @@ def learning_encoder(processor: "ProcessorMixin", config: "PreTrainedConfig") ->
 
 @dataclass(frozen=True, eq=False)
 class Spoken:
-    """An episode as in evaluation: `ids` (L,), `positions` (axes, L), and its turns, with one image each. `spoken` (L,)
-    marks the replies, each with its end token; ids before `first` are the prompt of the first reply."""
+    """An episode as in evaluation."""
 
-    ids: torch.Tensor
-    positions: torch.Tensor
-    spoken: torch.Tensor
-    first: int
-    turns: list[EncodedTurn]
+    ids: torch.Tensor  # (L,)
+    positions: torch.Tensor  # (axes, L)
+    spoken: torch.Tensor  # (L,) bool: the replies, each with its end token
+    first: int  # ids before this one are the prompt of the first reply
+    turns: list[EncodedTurn]  # with one image each
 
 
 def encoded_episode(
@@ -40,19 +39,20 @@ def encoded_episode(
     """The ids of a conversation that ends with a reply, which the encoder forgets. Replies enter as generated, or as
     their texts; the end tokens of `truncated` ones, from 0, are not spoken."""
     *before, last = conversation.messages
-    asked = Conversation(conversation.id, before)
-    encoded = encoder.encode(asked)
-    encoder.release(asked.key)
+    prompt = Conversation(conversation.id, before)
+    encoded = encoder.encode(prompt)
+    encoder.release(prompt.key)
     spoken: list[bool] = []
-    first, replies = 0, 0
+    first = 0
+    replies = 0
     for number, turn in enumerate(encoded.turns):
         said = 0
         if number and turn.messages:  # it begins with the reply before it, whose end token comes next
             said = len(turn.messages[0].tokens or encoder.reply_ids(turn.messages[0].text))
             first = first or len(spoken)
             spoken += [*[True] * said, replies not in truncated]
-            said = said + 1
-            replies = replies + 1
+            said += 1
+            replies += 1
         spoken += [False] * (len(turn.ids) - said)
     reply = list(last.tokens) or encoder.reply_ids(last.text)
     first = first or len(spoken)

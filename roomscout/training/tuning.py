@@ -44,17 +44,11 @@ def add_tuning(parser: argparse.ArgumentParser, learning_rate: float) -> None:
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FOLDER", help="where the adapter or the checkpoint goes"
     )
-    parser.add_argument(
-        "--lora-rank", type=int, default=16, metavar="R", help="rank of LoRA; 0 trains all weights (%(default)s)"
-    )
+    parser.add_argument("--lora-rank", type=int, default=16, metavar="R", help="0 trains all weights (%(default)s)")
     parser.add_argument("--epochs", type=float, default=1.0, metavar="N", help="passes over the data (%(default)s)")
-    parser.add_argument(
-        "--steps", type=int, default=-1, metavar="N", help="number of optimizer steps, instead of --epochs"
-    )
+    parser.add_argument("--steps", type=int, default=-1, metavar="N", help="optimizer steps, instead of --epochs")
     parser.add_argument("--learning-rate", type=float, default=learning_rate, metavar="FLOAT", help="(%(default)s)")
-    parser.add_argument(
-        "--save-steps", type=int, default=50, metavar="N", help="steps between checkpoints (%(default)s)"
-    )
+    parser.add_argument("--save-steps", type=int, default=50, metavar="N", help="steps between saves (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="random seed of training (%(default)s)")
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --output")
     parser.add_argument(
@@ -84,7 +78,8 @@ def load_parts(options: argparse.Namespace) -> Parts:
     from roomscout.models.transformers.loading import load_checkpoint
 
     local = os.environ.get("LOCAL_RANK", "0")  # of torchrun and accelerate: one process per GPU
-    device = resolve_device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
+    name = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    device = resolve_device(name)
     model, processor = load_checkpoint(checkpoint_of(options.model), resolve_dtype("auto", device), device)
     lora = None
     if options.lora_rank:
@@ -133,10 +128,10 @@ def plot(history: Sequence[Mapping[str, float]], curves: Sequence[str], file: Pa
     """Plot logged values over steps, one panel each; a value that was never logged has none."""
     from matplotlib.figure import Figure
 
-    shown = [name for name in curves if any(name in each for each in history)]
-    figure = Figure(figsize=(5 * len(shown), 4), layout="constrained")
-    for axes, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        points = [(each["step"], each[name]) for each in history if name in each]
+    logged = [name for name in curves if any(name in step for step in history)]
+    figure = Figure(figsize=(5 * len(logged), 4), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(logged), squeeze=False)[0], logged, strict=True):
+        points = [(step["step"], step[name]) for step in history if name in step]
         axes.plot(*zip(*points, strict=True), marker=".")
         axes.set_xlabel("step")
         axes.set_ylabel(name)

@@ -19,6 +19,7 @@ from roomscout.cluster.processes import devices_of
 from roomscout.data.questions import Question, load_questions
 from roomscout.data.scans import scene_order
 from roomscout.edge.dividing import divide
+from roomscout.runs import RunError
 from roomscout.runs.reader import RunReader
 
 TWO = ("--gpus", "0,1", "--device", "cpu")
@@ -169,3 +170,6 @@ def test_each_process_has_its_gpus_of_those_that_are_visible(mask, gpus, each, d
     if mask is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
     assert devices_of(gpus, "auto", each) == devices
+    with pytest.raises(RunError, match=r"^there is no GPU 9: this process sees 4 GPUs") as refused:
+        devices_of(("9",), "auto", 1)
+    assert refused.value.setting == "gpus"

@@ -35,7 +35,8 @@ class AnyText(gym.spaces.Text):
 
 def observation_space_of(messages: Sequence[Message]) -> gym.spaces.Dict:
     """The space of observations of an environment whose episodes begin with these messages."""
-    boxes = {name: gym.spaces.Box(0, 255, each.shape, np.uint8) for name, each in _images_of(messages[-1:]).items()}
+    images = _images_of(messages[-1:])
+    boxes = {name: gym.spaces.Box(0, 255, image.shape, np.uint8) for name, image in images.items()}
     return gym.spaces.Dict({**boxes, "text": AnyText()})
 
 
@@ -45,7 +46,7 @@ Named = dict[str, Any]
 
 def observation_of(messages: Sequence[Message], space: gym.spaces.Dict) -> Named:
     """The observation that messages make."""
-    views = {name: np.zeros(each.shape, np.uint8) for name, each in space.items() if isinstance(each, gym.spaces.Box)}
+    views = {name: np.zeros(box.shape, np.uint8) for name, box in space.items() if isinstance(box, gym.spaces.Box)}
     views |= {name: image for name, image in _images_of(messages).items() if name in views}
     return {**views, "text": "\n\n".join(message.text for message in messages) or ENDED}
 
@@ -117,8 +118,9 @@ class RoomGymVector(gym.vector.VectorEnv):
         rewards = np.array([step.reward for step in steps], np.float64)
         self._ended = ends.any(axis=1)
         infos = [_info(step) for step in steps]
-        for place, info in zip(again, self._begin(again) if again else [], strict=True):
-            infos[place] = info
+        if again:
+            for place, info in zip(again, self._begin(again), strict=True):
+                infos[place] = info
         return self._batched(), rewards, ends[:, 0], ends[:, 1], self._infos(infos)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -131,18 +133,19 @@ class RoomGymVector(gym.vector.VectorEnv):
         for place, messages in zip(places, begun, strict=True):
             self._new[place] = messages
             self._ended[place] = self.envs.failures[place] is not None
-        return [
-            {"failed": failure}
-            if (failure := self.envs.failures[place])
-            else {"question": self.envs.envs[place].state.question.id}
-            for place in places
-        ]
+        infos: list[Named] = []
+        for place in places:
+            if self.envs.failures[place]:
+                infos.append({"failed": self.envs.failures[place]})
+            else:
+                infos.append({"question": self.envs.envs[place].state.question.id})
+        return infos
 
     def _batched(self) -> Named:
         """The observations of all episodes: arrays of n views, and a tuple of n texts."""
-        each = [observation_of(messages, self.single_observation_space) for messages in self._new]
-        views = {name: np.stack([observation[name] for observation in each]) for name in each[0] if name != "text"}
-        return {**views, "text": tuple(observation["text"] for observation in each)}
+        rows = [observation_of(messages, self.single_observation_space) for messages in self._new]
+        views = {name: np.stack([row[name] for row in rows]) for name in rows[0] if name != "text"}
+        return {**views, "text": tuple(row["text"] for row in rows)}
 
     def _infos(self, infos: Sequence[Named]) -> Named:
         merged: Named = {}
