@@ -23,14 +23,10 @@ from roomscout.runs.reader import RunReader
 class Opened:
     """What turns need, which several runs may share; as a context manager, it is closed at the end of the block."""
 
-    renderer: Renderer | None
-    """Draws the views; None for films."""
-    library: SceneLibrary | FilmLibrary
-    """The scans or films of the questions."""
-    policy: Policy | None
-    """Who decides; None if the caller has the replies."""
-    resources: ExitStack = field(default_factory=ExitStack)
-    """Closes all of it."""
+    renderer: Renderer | None  # draws the views; None for films
+    library: SceneLibrary | FilmLibrary  # the scans or films of the questions
+    policy: Policy | None  # who decides; None if the caller has the replies
+    resources: ExitStack = field(default_factory=ExitStack)  # closes all of it
 
     def close(self) -> None:
         """Release the model, the scans and the renderer. Can be called twice."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from roomscout.agent.budget import Budget
 from roomscout.agent.console import log_to_file
@@ -118,7 +118,8 @@ class Session:
         spec = self.spec
         record = spec.record
         if record.folder is not None and self.journal is None:
-            self.log = opened_again(record, self.stack)
+            command = resume_command(record.resume_words, record.folder, record.resume_flags)
+            self.log = opened_again(record.folder, command, record.retry_failed, self.stack)
             require_same_scans(self.log, spec.questions, spec.world)
             if not self.is_pending:
                 log.log(RESULT, "Nothing to do: every question of %s is finished", record.folder)
@@ -193,7 +194,8 @@ class Session:
         stopped = "The budget of %g is spent (%s so far): %s not begun or not finished; finished turns are on disk. "
         log.error(stopped + "To resume:", budget.amount, in_money(budget.spent), left)
         record = self.spec.record
-        log.log(RESULT, "%s", resume_command(record, run_log.folder, [*record.resume_flags, *record.more_budget]))
+        flags = [*record.resume_flags, *record.more_budget]
+        log.log(RESULT, "%s", resume_command(record.resume_words, run_log.folder, flags))
         self.outcome = Outcome(3, run_log.rows, run_log.folder)
 
 
@@ -206,33 +208,11 @@ def report(run_log: RunWriter, facts: SessionFacts | None = None) -> Outcome:
     return Outcome(1 if any(row.failed for row in rows) or summary.errors else 0, rows, run_log.folder)
 
 
-class Resumable(Protocol):
-    """What says which run resumes, and how the next process would."""
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the run."""
-
-    @property
-    def retry_failed(self) -> bool:
-        """Whether failed questions are pending again."""
-
-    @property
-    def resume_words(self) -> Sequence[str]:
-        """The command that resumes a run, before the folder."""
-
-    @property
-    def resume_flags(self) -> Sequence[str]:
-        """The flags that give what has changed since the run began."""
-
-
-def opened_again(record: Resumable, stack: ExitStack) -> RunWriter:
-    """The folder of a run to resume, which `stack` closes; failed questions may be pending again."""
-    folder = record.folder
-    assert folder is not None, "a run that resumes has a folder"
-    run_log = RunWriter(folder, resume_command(record, folder, record.resume_flags))
+def opened_again(folder: Path, command: str, retry_failed: bool, stack: ExitStack) -> RunWriter:
+    """The folder of a run that this command resumes, which `stack` closes; failed questions may be pending again."""
+    run_log = RunWriter(folder, command)
     stack.callback(run_log.close)
-    if record.retry_failed:
+    if retry_failed:
         log.info("Retrying %s", counted(run_log.reopen_failed(), "failed question"))
     return run_log
 
@@ -258,16 +238,16 @@ def require_same_scans(run: RunWriter, questions: QuestionSpec, world: WorldSpec
                 )
 
 
-def resume_command(record: Resumable, folder: Path, flags: Sequence[str]) -> str:
-    """The command that resumes a run from any folder, with these flags."""
-    return shlex.join([*record.resume_words, str(folder.resolve()), *flags])
+def resume_command(words: Sequence[str], folder: Path, flags: Sequence[str]) -> str:
+    """The command that resumes a run from any folder, with these flags after its `words`."""
+    return shlex.join([*words, str(folder.resolve()), *flags])
 
 
 def begin_folder(record: RecordSpec, questions: QuestionSpec) -> RunWriter:
     """Create the folder of a new run with its questions and run.json."""
     numbers = (record.part.number, record.part.of) if record.part else None
     folder = new_run_folder(record.log_root, not questions.is_one, numbers, record.name)
-    run_log = RunWriter(folder, resume_command(record, folder, []))
+    run_log = RunWriter(folder, resume_command(record.resume_words, folder, []))
     prompts = record.prompts
     facts = RunFacts(
         schema=SCHEMA,

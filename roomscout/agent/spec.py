@@ -25,16 +25,11 @@ from roomscout.runs.records import PartRecord
 class QuestionSpec:
     """What is asked."""
 
-    asked: Selection
-    """All questions of the run, and where they are from."""
-    here: Sequence[Question]
-    """Those of this part."""
-    samples: int
-    """How many answers each gets."""
-    benchmark: Benchmark
-    """What scores them."""
-    is_one: bool
-    """Whether it is one question about a scan file."""
+    asked: Selection  # all questions of the run, and where they are from
+    here: Sequence[Question]  # those of this part
+    samples: int  # how many answers each gets
+    benchmark: Benchmark  # what scores them
+    is_one: bool  # whether it is one question about a scan file
 
     @property
     def episodes(self) -> int:
@@ -55,28 +50,17 @@ MakeLibrary = Callable[["WorldSpec", Renderer], SceneLibrary]
 class WorldSpec:
     """Where the scans are, and how views of them are drawn; or the films of which frames are shown."""
 
-    scan_root: Path
-    """The folder of the scans."""
-    ply: Path | None
-    """The scan file of all questions, if they are about one."""
-    layouts: Layouts
-    """The paths of the scans of each dataset, below `scan_root`."""
-    up_axis: UpAxis
-    """The axis that points up in scan files."""
-    scale: float
-    """Metres per unit of scan files."""
-    camera: CameraSettings
-    """The camera, and the images of a turn."""
-    renderer: str
-    """The name of the renderer; empty with films, which need none."""
-    cuda_device: int | None
-    """The CUDA ordinal of the GPU that draws, if one does."""
-    films: FilmSettings | None
-    """The frames of videos that are shown in place of views."""
-    makes_scans: bool
-    """Whether the benchmark makes its scans when the run begins."""
-    make_library: MakeLibrary | None = None
-    """Makes the library of scenes that are no files, such as endless rooms."""
+    scan_root: Path  # the folder of the scans
+    ply: Path | None  # the scan file of all questions, if they are about one
+    layouts: Layouts  # the paths of the scans of each dataset, below `scan_root`
+    up_axis: UpAxis  # the axis that points up in scan files
+    scale: float  # metres per unit of scan files
+    camera: CameraSettings  # the camera, and the images of a turn
+    renderer: str  # the name of the renderer; empty with films, which need none
+    cuda_device: int | None  # the CUDA ordinal of the GPU that draws, if one does
+    films: FilmSettings | None  # the frames of videos that are shown in place of views
+    makes_scans: bool  # whether the benchmark makes its scans when the run begins
+    make_library: MakeLibrary | None = None  # makes the library of scenes that are no files, such as endless rooms
 
     def missing(self, questions: Sequence[Question]) -> dict[tuple[str, str], str]:
         """Why scenes of these questions have no scan, or no video, by dataset and name."""
@@ -89,97 +73,60 @@ class WorldSpec:
 class EngineSpec:
     """What decides."""
 
-    name: str
-    """The name of the model or of the policy."""
+    name: str  # the name of the model or of the policy
     policy: Policy | None = None
     """A policy; else the model with the options of its engine, or without options whoever replies to the messages."""
-    options: ModelOptions | None = None
-    """How the model is loaded and replies."""
-    server: ServerOptions | None = None
-    """The servers that have it."""
-    vllm: VllmOptions | None = None
-    """The vLLM server to start for it."""
-    constrained: bool = False
-    """Whether replies are constrained to actions."""
-    device: str = "auto"
-    """The device of the model, whose memory and load are sampled."""
+    options: ModelOptions | None = None  # how the model is loaded and replies
+    server: ServerOptions | None = None  # the servers that have it
+    vllm: VllmOptions | None = None  # the vLLM server to start for it
+    constrained: bool = False  # whether replies are constrained to actions
+    device: str = "auto"  # the device of the model, whose memory and load are sampled
 
 
 @dataclass(frozen=True)
 class ScheduleSpec:
     """Turns per question, and which questions take theirs together, as `Scheduler` takes them."""
 
-    steps: int
-    """The most moves of a question."""
-    batch_size: int
-    """The most questions at a time."""
-    max_batched_turns: int
-    """The number of turns in lockstep batches."""
-    refill: bool
-    """Whether a waiting question replaces each finished one."""
-    concurrency: int | None
-    """Questions at a time after the batched turns; None for a whole batch."""
-    anytime: bool
-    """Whether each turn is also asked for an answer as if it were the last."""
+    steps: int  # the most moves of a question
+    batch_size: int  # the most questions at a time
+    max_batched_turns: int  # the number of turns in lockstep batches
+    refill: bool  # whether a waiting question replaces each finished one
+    concurrency: int | None  # questions at a time after the batched turns; None for a whole batch
+    anytime: bool  # whether each turn is also asked for an answer as if it were the last
 
 
 @dataclass(frozen=True)
 class RecordSpec:
     """What run.json says of the run, where its folder goes, and the words that resume it."""
 
-    folder: Path | None
-    """The folder of a run to resume."""
-    log_root: Path
-    """Where the folder of a new run goes."""
-    name: str | None
-    """Its name, if it has one."""
-    settings: dict[str, Any]
-    """All settings, as JSON values."""
-    flags: Sequence[str]
-    """Those that are not at their defaults, as flags."""
-    resume_words: Sequence[str]
-    """The command that resumes a run, before the folder."""
-    resume_flags: Sequence[str]
-    """The flags that give what `changed`."""
-    more_budget: Sequence[str]
-    """The flags that give twice the budget."""
-    conditions: Mapping[str, Any]
-    """Under what conditions answers are given."""
-    answerer: Mapping[str, Any]
-    """What gives them."""
-    scoring: Mapping[str, Any]
-    """How they are scored."""
-    changed: Mapping[str, Any]
-    """The settings that are others than when the run began."""
-    part: PartRecord | None
-    """Which part of a divided run this is."""
-    prompts: Prompts | None
-    """What a model reads."""
-    revision: str | None
-    """The revision of a hub checkpoint."""
-    price: Price | None
-    """What tokens cost."""
-    budget: float | None
-    """What the run may cost."""
-    retry_failed: bool
-    """Whether failed questions are pending again."""
+    folder: Path | None  # the folder of a run to resume
+    log_root: Path  # where the folder of a new run goes
+    name: str | None  # its name, if it has one
+    settings: dict[str, Any]  # all settings, as JSON values
+    flags: Sequence[str]  # those that are not at their defaults, as flags
+    resume_words: Sequence[str]  # the command that resumes a run, before the folder
+    resume_flags: Sequence[str]  # the flags that give what `changed`
+    more_budget: Sequence[str]  # the flags that give twice the budget
+    conditions: Mapping[str, Any]  # under what conditions answers are given
+    answerer: Mapping[str, Any]  # what gives them
+    scoring: Mapping[str, Any]  # how they are scored
+    changed: Mapping[str, Any]  # the settings that are others than when the run began
+    part: PartRecord | None  # which part of a divided run this is
+    prompts: Prompts | None  # what a model reads
+    revision: str | None  # the revision of a hub checkpoint
+    price: Price | None  # what tokens cost
+    budget: float | None  # what the run may cost
+    retry_failed: bool  # whether failed questions are pending again
 
 
 @dataclass(frozen=True)
 class RunSpec:
     """A run that may begin or resume, as `edge.plan.plan` returns it."""
 
-    questions: QuestionSpec
-    """What is asked."""
-    world: WorldSpec
-    """Where."""
-    rules: Rules
-    """What is read, and what counts."""
-    engine: EngineSpec
-    """What decides."""
-    schedule: ScheduleSpec
-    """In which order."""
-    record: RecordSpec
-    """What is written."""
-    gpus: int = 1
-    """Over how many GPUs vLLM splits the model."""
+    questions: QuestionSpec  # what is asked
+    world: WorldSpec  # where
+    rules: Rules  # what is read, and what counts
+    engine: EngineSpec  # what decides
+    schedule: ScheduleSpec  # in which order
+    record: RecordSpec  # what is written
+    gpus: int = 1  # over how many GPUs vLLM splits the model

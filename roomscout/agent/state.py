@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.actions.space import ActionSpace
@@ -59,53 +59,21 @@ class Failure(NamedTuple):
 class Rules:
     """What a model reads and how it replies, who moves the camera, and which moves and answers count."""
 
-    prompts: Prompts = field(default_factory=Prompts)
-    """Every word that a model reads about a scan."""
-    form: ReplyFormat = field(default_factory=ReplyFormat)
-    """When a reply is complete, and what constrains it."""
+    prompts: Prompts = field(default_factory=Prompts)  # every word that a model reads about a scan
+    form: ReplyFormat = field(default_factory=ReplyFormat)  # when a reply is complete, and what constrains it
     mover: "Mover | None" = None
     """Moves the camera in place of the policy, whose answer counts in the last turn alone; None if the policy does."""
     at_once: bool = False
     """Whether a policy that does not move sees all views in the last turn, instead of each as it comes."""
-    min_turns: int = 0
-    """The first turn in which an answer of a policy that moves counts."""
-    translation: bool = True
-    """Whether the camera may move; else it only turns, whoever moves it."""
-    space: ActionSpace = METRIC
-    """The actions as which replies are read."""
+    min_turns: int = 0  # the first turn in which an answer of a policy that moves counts
+    translation: bool = True  # whether the camera may move; else it only turns, whoever moves it
+    space: ActionSpace = METRIC  # the actions as which replies are read
     video: VideoProtocol | None = None
     """The protocol by which frames of a video are shown in place of a camera's views: see `VideoFrames`."""
-    boxes: str = ""
-    """Which boxes are told: "boxes" of all objects, "boxes-seen" of those in view so far, or none."""
-    native: bool = False
-    """Whether the frames of a video are shown as one video, instead of images."""
+    boxes: str = ""  # which boxes are told: "boxes" of all objects, "boxes-seen" of those in view so far, or none
+    native: bool = False  # whether the frames of a video are shown as one video, instead of images
     keep_views: int | None = None
     """With the images of the first turn, how many turns keep theirs, the last ones; None for all."""
-
-
-class Medium(Protocol):
-    """What a question shows, and how replies to it are read: views of a scan, or frames of a video."""
-
-    def reset(self, state: "QuestionState", library: SceneLibrary | FilmLibrary, first: Turn | None) -> None:
-        """Begin at turn 0, or at a recorded one; raises ScanNotFound, SceneError, RenderError or VideoError."""
-
-    def messages(self, state: "QuestionState") -> Conversation:
-        """The conversation that ends with the current turn's message, to which a model replies."""
-
-    def recall(self, state: "QuestionState") -> None:
-        """Rebuild the conversation from turns that were recorded before a resume, unless it comes at once."""
-
-    def read(self, state: "QuestionState", reply: Reply, last_turn: bool) -> Decision:
-        """The decision in a reply; raises AnswerKindError or ActionSpaceError."""
-
-    def shown(self, state: "QuestionState") -> dict[str, Any]:
-        """What a turn records of what the model saw, by the fields of Turn."""
-
-    def recorded_messages(self, state: "QuestionState") -> list[RecordedMessage]:
-        """The conversation as sent, with the names of the files of its images; raises PolicyError."""
-
-    def close(self) -> None:
-        """Release what is shown."""
 
 
 @dataclass
@@ -116,32 +84,19 @@ class QuestionState:
     see `apply_rules` and `take_turn`.
     """
 
-    number: int
-    """The question's position in the question list, from 1."""
-    question: Question
-    """What is asked."""
-    steps: int
-    """How many moves are allowed, so that turns are 0 to `steps`."""
-    sample: int = 1
-    """Which of the question's answers this is, from 1."""
-    rules: Rules = Rules()
-    """The rules of the run."""
-    env: ExplorationEnv | None = None
-    """The scan and the camera, from `begin` to `close`."""
-    observations: list[Observation] = field(default_factory=list)
-    """What the camera saw before each turn."""
-    turns: list[Turn] = field(default_factory=list)
-    """The finished turns."""
-    status: Status = Status.WAITING
-    """How far the question is."""
-    error: Failure | None = None
-    """Why it failed, if it did."""
-    path: "Sequence[Move]" = ()
-    """The moves of a mover that knows them as the question begins."""
-    not_shown: str = ""
-    """What such a path does not show well of what the question needs."""
-    medium: Medium = field(init=False)
-    """Views of the scan, or frames of a video."""
+    number: int  # the question's position in the question list, from 1
+    question: Question  # what is asked
+    steps: int  # how many moves are allowed, so that turns are 0 to `steps`
+    sample: int = 1  # which of the question's answers this is, from 1
+    rules: Rules = Rules()  # the rules of the run
+    env: ExplorationEnv | None = None  # the scan and the camera, from `begin` to `close`
+    observations: list[Observation] = field(default_factory=list)  # what the camera saw before each turn
+    turns: list[Turn] = field(default_factory=list)  # the finished turns
+    status: Status = Status.WAITING  # how far the question is
+    error: Failure | None = None  # why it failed, if it did
+    path: "Sequence[Move]" = ()  # the moves of a mover that knows them as the question begins
+    not_shown: str = ""  # what such a path does not show well of what the question needs
+    medium: ScanViews | VideoFrames = field(init=False)  # views of the scan, or frames of a video
     conversation: Conversation = field(init=False)
     """All messages with all images so far; empty without a model. Its id differs between samples, as does randomness
     that is seeded by it."""

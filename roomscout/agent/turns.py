@@ -55,26 +55,19 @@ POLICY_CALLERS = (__name__, policy_errors.__module__, "contextlib")
 class Run:
     """What all turns of a run share."""
 
-    library: SceneLibrary | FilmLibrary
-    """The scans and their views, or the films."""
-    policy: Policy
-    """Who decides."""
-    log: Journal
-    """Where turns and results go."""
-    pool: Executor
-    """The threads that render."""
+    library: SceneLibrary | FilmLibrary  # the scans and their views, or the films
+    policy: Policy  # who decides
+    log: Journal  # where turns and results go
+    pool: Executor  # the threads that render
     anytime: bool = False
     """Whether each turn that does not end its question also records what would be answered if it did."""
     turn_begins: Callable[[QuestionState], None] = lambda state: None
     """Called before each question of a batch takes a turn, again if the turn is taken again after an error."""
     turn_taken: Callable[[], None] = lambda: None
     """Called after each turn, also for those that a resumed question has taken before."""
-    budget: Budget | None = None
-    """Counts what turns cost; None without a price."""
-    clock: EngineClock = field(default_factory=EngineClock)
-    """Measures how long an engine waits that takes batches."""
-    prefetcher: Prefetcher | None = None
-    """Prepares the questions that begin next."""
+    budget: Budget | None = None  # counts what turns cost; None without a price
+    clock: EngineClock = field(default_factory=EngineClock)  # measures how long an engine waits that takes batches
+    prefetcher: Prefetcher | None = None  # prepares the questions that begin next
 
 
 @contextmanager

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class ScanViews:
-    """See `Medium`: each turn shows the view of the camera."""
+    """What a question shows, how replies to it are read and what is recorded of it: in each turn the camera's view. See
+    also `VideoFrames`, which does the same for videos."""
 
     def reset(self, state: "QuestionState", library: SceneLibrary | FilmLibrary, first: Turn | None) -> None:
         """Begin at view 0 of the scene, or at a recorded turn 0; raises ScanNotFound, SceneError or RenderError."""

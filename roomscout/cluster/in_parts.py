@@ -11,7 +11,7 @@ from typing import Any
 from roomscout.agent.console import log_to_file
 from roomscout.agent.loop import log_failure
 from roomscout.agent.progress import Progress
-from roomscout.agent.session import Outcome, begin_folder, opened_again, report, require_same_scans
+from roomscout.agent.session import Outcome, begin_folder, opened_again, report, require_same_scans, resume_command
 from roomscout.base.interrupts import ignored_interrupts
 from roomscout.base.text import RESULT, counted
 from roomscout.base.wording import in_words
@@ -21,6 +21,8 @@ from roomscout.cluster.ray_cluster import NO_NODE_FOR_S, Cluster, ClusterError, 
 from roomscout.data.parts import Part
 from roomscout.data.scans import missing_scans
 from roomscout.edge.dividing import DividedRun, as_asked, values_of_part
+from roomscout.edge.record import resume_words
+from roomscout.edge.settings import flags_of
 from roomscout.runs import RunError
 from roomscout.runs.journal import pending_samples
 from roomscout.runs.merge import FoundPart, kinds_by_id, sessions_of, take_part
@@ -123,7 +125,8 @@ class Parts:
         self.log: RunWriter | None = None
         self.kinds = kinds_by_id(run.questions.here)
         if run.folder is not None:
-            self.log = opened_again(run, stack)
+            command = resume_command(resume_words(), run.folder, flags_of(run.changed))
+            self.log = opened_again(run.folder, command, run.retry_failed, stack)
             require_same_scans(self.log, run.questions, run.world)
             self.log.note_resumption(dict(run.changed), None, self.log.facts.price)
             self._log_to_folder(self.log)

@@ -20,21 +20,15 @@ from roomscout.base.text import did_you_mean, either
 class Verb:
     """One verb of the command."""
 
-    does: str
-    """What it does, in a sentence."""
-    examples: tuple[str, str]
-    """Two commands."""
-    takes: str = "[FLAGS]"
-    """What follows it."""
-    target: str = ""
-    """The "module:function" that takes its arguments and returns the exit status."""
-    group: str = ""
-    """One of GROUPS, under which it is listed."""
+    does: str  # what it does, in a sentence
+    examples: tuple[str, str]  # two commands
+    takes: str = "[FLAGS]"  # what follows it
+    target: str = ""  # the "module:function" that takes its arguments and returns the exit status
+    group: str = ""  # one of GROUPS, under which it is listed
     sections: tuple[str, ...] = ()
     """The classes of edge/sections.py whose settings its help shows, the main ones first; none for a verb that has a
     parser of its own."""
-    parts: bool = False
-    """Whether its first argument names a command."""
+    parts: bool = False  # whether its first argument names a command
 
     def load(self) -> Callable[[Sequence[str]], int]:
         """What carries it out, and returns the exit status; imports its module."""

@@ -23,8 +23,7 @@ class Word:
     """An argument of verbs that is no setting, written as a flag."""
 
     help: str
-    metavar: str = ""
-    """What it takes; nothing if empty: it is there or not."""
+    metavar: str = ""  # what it takes; nothing if empty: it is there or not
     several: bool = False
     is_path: bool = False
 

@@ -45,18 +45,12 @@ NAMES_OF_REASONERS = re.compile(r"(?<!non)(?<!non[-_])think|reason|q[wv]q|\br1\b
 class Basis:
     """What all parts of a spec follow from."""
 
-    settings: Settings
-    """The settings, without an "auto" that model, benchmark or policy decide."""
-    policy: Policy | None
-    """Who decides; None for the model that the settings name."""
-    checkpoint: str | None
-    """The checkpoint that the run loads on this machine, if any."""
-    questions: QuestionSpec
-    """What is asked."""
-    video: VideoProtocol | None
-    """How frames of videos are shown, if they are shown in place of views."""
-    request: Request
-    """What was asked for."""
+    settings: Settings  # the settings, without an "auto" that model, benchmark or policy decide
+    policy: Policy | None  # who decides; None for the model that the settings name
+    checkpoint: str | None  # the checkpoint that the run loads on this machine, if any
+    questions: QuestionSpec  # what is asked
+    video: VideoProtocol | None  # how frames of videos are shown, if they are shown in place of views
+    request: Request  # what was asked for
 
     @property
     def model(self) -> ModelPolicy | None:

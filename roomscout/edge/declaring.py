@@ -45,22 +45,16 @@ class Setting:
     """What is known of a setting beside its type, default and help."""
 
     role: Role
-    values: str = ""
-    """How the help shows its values."""
-    rules: Rules = Rules()
-    """What it needs and excludes if it has another value than its default."""
-    when: Mapping[str, Rules] = field(default_factory=dict)
-    """The same for single values."""
+    values: str = ""  # how the help shows its values
+    rules: Rules = Rules()  # what it needs and excludes if it has another value than its default
+    when: Mapping[str, Rules] = field(default_factory=dict)  # the same for single values
     engines: tuple[EngineName, ...] = ()
     """The engines that use it, and without which it is refused; empty if it goes with all."""
     study: Literal["cell", "call", "never"] = "cell"
     """Whether a study passes it to its runs, takes it for one call, or refuses it."""
-    for_many: bool = False
-    """Whether it is about many questions, and refused for one about a scan file."""
-    resolved: bool = False
-    """Whether its "auto" or "checkpoint" is resolved when a run begins, and saved as resolved."""
-    choices: Callable[[], Iterable[str]] | None = None
-    """What {choices} stands for in its help."""
+    for_many: bool = False  # whether it is about many questions, and refused for one about a scan file
+    resolved: bool = False  # whether its "auto" or "checkpoint" is resolved when a run begins, and saved as resolved
+    choices: Callable[[], Iterable[str]] | None = None  # what {choices} stands for in its help
 
 
 def setting(

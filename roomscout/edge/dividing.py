@@ -17,7 +17,7 @@ from roomscout.edge.request import NEW_RUN, Request
 from roomscout.edge.resolve import resolve
 from roomscout.edge.resuming import changed_since, saved_settings
 from roomscout.edge.sections import FILTERS
-from roomscout.edge.settings import Settings, flags_giving, flags_of
+from roomscout.edge.settings import Settings, flags_giving
 from roomscout.edge.world import require_scans, world_of
 from roomscout.envs.scan_report import report_scans
 from roomscout.runs.reader import RunReader
@@ -28,32 +28,14 @@ from roomscout.runs.records import PartRecord
 class DividedRun:
     """A run that workers answer in parts."""
 
-    questions: QuestionSpec
-    """What is asked."""
-    world: WorldSpec
-    """Where the scans are; each worker chooses its renderer."""
-    folder: Path | None
-    """The folder of a run to resume."""
-    retry_failed: bool
-    """Whether its failed questions are asked again."""
-    settings: Mapping[str, Any]
-    """The settings as JSON values."""
-    of_worker: Mapping[str, Any]
-    """Those that are others for a worker."""
-    changed: Mapping[str, Any]
-    """Those that are others than when the run in `folder` began."""
-    gpus_each: int
-    """The GPUs of each worker."""
-
-    @property
-    def resume_words(self) -> list[str]:
-        """The words of a command that resumes a run, before its folder."""
-        return resume_words()
-
-    @property
-    def resume_flags(self) -> list[str]:
-        """The flags that give what `changed`."""
-        return flags_of(self.changed)
+    questions: QuestionSpec  # what is asked
+    world: WorldSpec  # where the scans are; each worker chooses its renderer
+    folder: Path | None  # the folder of a run to resume
+    retry_failed: bool  # whether its failed questions are asked again
+    settings: Mapping[str, Any]  # the settings as JSON values
+    of_worker: Mapping[str, Any]  # those that are others for a worker
+    changed: Mapping[str, Any]  # those that are others than when the run in `folder` began
+    gpus_each: int  # the GPUs of each worker
 
 
 def divide(settings: Settings, request: Request = NEW_RUN) -> DividedRun:
