@@ -23,9 +23,9 @@ NOWHERE = CameraPose(0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass
 class VideoFrames:
-    """The same as `ScanViews` for frames of a video: one turn, which has no observation. Its message shows the frames of
-    the `film`, images or with `native` one video, and the record has a small image of them. There is no film before the
-    question begins."""
+    """The same as `ScanViews` for frames of a video: one turn, which has no observation. Its message shows the frames
+    of the `film`, images or with `native` one video, and the record has a small image of them. There is no film before
+    the question begins."""
 
     protocol: VideoProtocol
     native: bool
