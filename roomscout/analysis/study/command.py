@@ -55,25 +55,29 @@ def main(arguments: Sequence[str], command: MainCommand) -> int:
     )
     parser.add_argument("preset", metavar="PRESET", help=f"{', '.join(PRESETS)}")
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of the study")
-    given = parser.parse_args(arguments[:2])
+    options = parser.parse_args(arguments[:2])
     flags = arguments[2:]
     log_to_stream(sys.stdout)
-    folder = given.folder.expanduser().absolute()
+    folder = options.folder.expanduser().absolute()
     try:
-        if given.preset not in PRESETS:
-            raise RunError(f"there is no study {given.preset}; use {either(PRESETS)}")
-        asked = command.read(flags, folder)
-        study = open_study(folder, given.preset, asked, command)
-        with only_one(study, asked.part):
-            if (status := run_cells(study, asked, command)) > 1:
+        if options.preset not in PRESETS:
+            raise RunError(f"there is no study {options.preset}; use {either(PRESETS)}")
+        changes = command.read(flags, folder)
+        study = open_study(folder, options.preset, changes, command)
+        with only_one(study, changes.part):
+            status = run_cells(study, changes, command)
+            if status > 1:
                 return status
-            with only_one_writes(study, asked.part):
-                if (runs := finished_runs(study, asked, command)) is None:
+            with only_one_writes(study, changes.part):
+                runs = finished_runs(study, changes, command)
+                if runs is None:
                     return status
                 results = results_of(study.preset, runs)
+                about_model = results.cells[0].answers.about
+                title = f"Study of {study.name}: {about_model['policy'] or about_model['model']}"
                 write_text(folder / CSV, csv_of(results))
-                write_text(folder / TABLE, markdown_of(results, _title(study.name, results)))
-                write_text(folder / PAGE, _page(results, _title(study.name, results), folder))
+                write_text(folder / TABLE, markdown_of(results, title))
+                write_text(folder / PAGE, _page(results, title, folder))
     except KeyboardInterrupt:
         log.warning("Interrupted; to resume, run the same command again.")
         return 130
@@ -82,22 +86,16 @@ def main(arguments: Sequence[str], command: MainCommand) -> int:
     return status
 
 
-def _title(name: str, results: Results) -> str:
-    asked = results.cells[0].answers.about
-    return f"Study of {name}: {asked['policy'] or asked['model']}"
-
-
 def _page(results: Results, title: str, folder: Path) -> str:
     tables = tables_of(results)
     cells = tables["Cells"]
-    reports = [each.answers.report for each in results.cells]
-    linked = [
-        [
-            Markup('<a href="{}">{}</a>').format(quote(os.path.relpath(report, folder)), row[0]) if report else row[0],
-            *row[1:],
-        ]
-        for row, report in zip(cells.rows, reports, strict=True)
-    ]
+    linked = []
+    for row, result in zip(cells.rows, results.cells, strict=True):
+        name = row[0]
+        if result.answers.report:
+            address = quote(os.path.relpath(result.answers.report, folder))
+            name = Markup('<a href="{}">{}</a>').format(address, name)
+        linked.append([name, *row[1:]])
     return (
         templates("roomscout.analysis.study")
         .get_template("study.html.j2")
