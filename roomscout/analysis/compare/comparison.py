@@ -22,7 +22,7 @@ PASSING = 0.5
 class Flip:
     """A question whose score crossed PASSING."""
 
-    key: QuestionKey
+    key: QuestionKey  # of the question
     before: float  # the mean score of its answers in the first run
     after: float  # and in the second one
     first: ResultRow  # its first row in the first run
@@ -33,11 +33,11 @@ class Flip:
 class Pair:
     """A run against the first one. Differences are in percentage points, over the questions that both finished."""
 
-    first: Answers
-    second: Answers
+    first: Answers  # run A
+    second: Answers  # that it is compared with
     letter: str  # the short name of the second run
     differs: Differing  # the conditions that are unlike
-    tasks: tuple[Difference, ...]
+    tasks: tuple[Difference, ...]  # and types that are not part of one
     overall: Difference | None  # None if it is not scored
     gained: tuple[Flip, ...]  # questions that rose above PASSING, the largest changes first
     lost: tuple[Flip, ...]  # those that fell below it
@@ -66,7 +66,7 @@ class Pair:
 class Comparison:
     """Runs compared with the first one."""
 
-    runs: tuple[Answers, ...]
+    runs: tuple[Answers, ...]  # in the order of the command
     pairs: tuple[Pair, ...]  # of the first run and each other
     questions: int  # that all runs have
     scenes: int  # of these questions

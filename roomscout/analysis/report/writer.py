@@ -172,10 +172,10 @@ def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, st
             | ({"more": [[name, _embedded_image(path)] for name, path in turn["more"]]} if "more" in turn else {})
             for turn in page["turns"]
         ]
-        shown = page["map"]
-        if shown and shown["image"]:
-            shown = shown | {"image": f"#{Path(shown['image']).stem}"}
-        yield name, script_json(page | {"turns": turns, "map": shown})
+        plan = page["map"]
+        if plan and plan["image"]:
+            plan = plan | {"image": f"#{Path(plan['image']).stem}"}
+        yield name, script_json(page | {"turns": turns, "map": plan})
 
 
 def _embedded_image(path: str | None) -> str | None:
@@ -196,10 +196,11 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
     """What the template shows of a run, apart from the addresses of its assets."""
     facts = facts_in_words(run)
     summary = run.summary
-    outcomes, sights = ({getattr(entry, name) for entry in entries} for name in ("outcome", "sight"))
+    outcomes = {entry.outcome for entry in entries}
+    sights = {entry.sight for entry in entries}
     sessions = summary.sessions
-    cost = total([entry.cost for entry in entries], sessions[-1].batch_size if sessions else None)
-    command = shlex.join(["roomscout", *run.facts.flags])
+    batch_size = sessions[-1].batch_size if sessions else None
+    cost = total([entry.cost for entry in entries], batch_size)
     return {
         "title": title_of(run.facts, run.benchmark, summary.asked.overall),
         "about": about_in_words(run),
@@ -209,7 +210,7 @@ def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] =
         "episodes": run.facts.episodes,
         "facts": facts[:MAIN_FACTS],
         "more_facts": facts[MAIN_FACTS:],
-        "command": command,
+        "command": shlex.join(["roomscout", *run.facts.flags]),
         "lead": lead_of(run),
         "scores": score_table(summary),
         "datasets": dataset_table(summary),

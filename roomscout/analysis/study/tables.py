@@ -52,7 +52,7 @@ class CellResult:
 class Results:
     """The results of a study. All scores are over the questions that every cell finished."""
 
-    preset: Preset
+    preset: Preset  # what is compared
     cells: tuple[CellResult, ...]  # in their order
     label: str  # what the overall is, in words
     questions: int  # that every cell finished
@@ -215,7 +215,8 @@ def _cell_table(results: Results) -> Table:
             cells = [*scored, *difference, p_in_words(score.p_holm)]
         row = [result.cell.name, *cells, decimal(result.moves)]
         if results.knows_sight:
-            row.append("-" if result.never_saw is None else f"{result.never_saw:.1f} %")
+            share = "-" if result.never_saw is None else f"{result.never_saw:.1f} %"
+            row.append(share)
         if any_failed:
             row.append(str(result.failed))
         rows.append(row)
@@ -234,12 +235,11 @@ def turn_table(results: Results) -> Table:
         if result.by_turn and anytime is not None:
             early = anytime.too_early
             late = anytime.too_late
-            row = [result.cell.name, *map(in_words, result.by_turn)]
-            row += ["-"] * (results.turns - len(result.by_turn))
-            row.append(f"{early.below_full} of {early.with_moves_left}" if early else "-")
-            row.append(f"{late.as_good_earlier} of {late.above_zero}")
-            row.append(f"{anytime.better_earlier} of {anytime.answers}")
-            rows.append(row)
+            scores = [*map(in_words, result.by_turn), *["-"] * (results.turns - len(result.by_turn))]
+            too_early = f"{early.below_full} of {early.with_moves_left}" if early else "-"
+            too_late = f"{late.as_good_earlier} of {late.above_zero}"
+            better = f"{anytime.better_earlier} of {anytime.answers}"
+            rows.append([result.cell.name, *scores, too_early, too_late, better])
     turns = [f"turn {turn}" for turn in range(results.turns)]
     return Table(["overall", *turns, "too early", "too late", "better earlier"], rows)
 
