@@ -20,7 +20,6 @@ from roomscout.runs.allow_code import load_code_of
 from roomscout.runs.prices import in_money, read_price
 from roomscout.runs.reader import RunReader, named_run, run_folders
 from roomscout.runs.records import RunFacts, Versions
-from roomscout.runs.summary import Summary
 from roomscout.scoring.intervals import INTERVAL
 
 SUFFIXES = (".md", ".csv")
@@ -37,22 +36,16 @@ def standing_of(folder: Path, prices: Path | None = None) -> RunAnswers:
         raise RunError(f"{folder} is not scored yet: score it with roomscout rescore {folder} --judge MODEL")
     if summary is None or summary.asked.label is None or summary.asked.overall is None:
         raise RunError(f"{folder} has no overall: finish the run with roomscout resume, or leave it out")
-    # without the rows: a board of many runs would keep all their answers in memory
-    return replace(run, rows=(), money=_money_of(facts, summary, prices))
-
-
-def _money_of(facts: RunFacts, summary: Summary, prices: Path | None) -> float | None:
-    """What an answer of a run took, by its own price or that in a file; None if neither is known."""
     cost = summary.cost
-    answers = summary.types["all"].questions
-    if cost is None:
-        return None
-    if prices is None or not facts.asks_model:
-        return None if cost.money is None else cost.money / answers
-    try:
-        return read_price(prices, facts.config["model"]).of(*cost.tokens) / answers
-    except ValueError as error:
-        raise RunError(str(error)) from None
+    money = cost.money if cost else None
+    if cost and prices is not None and facts.asks_model:
+        try:
+            money = read_price(prices, facts.config["model"]).of(*cost.tokens)
+        except ValueError as error:
+            raise RunError(str(error)) from None
+    if money is not None:
+        money /= summary.types["all"].questions
+    return replace(run, rows=(), money=money)  # the rows of many runs would take much memory
 
 
 def tables_of(runs: Iterable[RunAnswers], even_if: Container[str] = ()) -> list[list[RunAnswers]]:

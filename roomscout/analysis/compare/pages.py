@@ -196,8 +196,10 @@ def json_of(comparison: Comparison) -> dict[str, Any]:
                 "scenes": pair.scenes,
                 "overall_label": str(pair.label),
                 "uneven_scenes": pair.uneven,
-                "failed": _by_run(pair.failed),
-                "overall_with_failed_as_wrong": _by_run(pair.as_wrong) if pair.as_wrong else None,
+                "failed": dict(zip(("first", "second"), pair.failed, strict=True)),
+                "overall_with_failed_as_wrong": (
+                    dict(zip(("first", "second"), pair.as_wrong, strict=True)) if pair.as_wrong else None
+                ),
                 "differs": {name: list(values) for name, values in pair.differs.items()},
                 "tasks": [_json_of_difference(score, pair) for score in pair.tasks],
                 "overall": _json_of_difference(pair.overall, pair) if pair.overall else None,
@@ -207,10 +209,6 @@ def json_of(comparison: Comparison) -> dict[str, Any]:
             for pair in comparison.pairs
         ],
     }
-
-
-def _by_run(values: Sequence[float]) -> dict[str, float]:
-    return dict(zip(("first", "second"), values, strict=True))
 
 
 def _json_of_difference(score: Difference, pair: Pair) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
     scenes = list(dict.fromkeys(entry.scene for entry in entries))
     outcomes = list(OUTCOMES)
     sights = list(SIGHTS)
-    type_at, scene_at = ({name: place for place, name in enumerate(names)} for names in (types, scenes))
+    type_at = {name: place for place, name in enumerate(types)}
+    scene_at = {name: place for place, name in enumerate(scenes)}
     people = sorted({entry.person for entry in entries} - {""})
     return {
         "types": types,
@@ -78,9 +79,14 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
 def page_of(answer: AnswerContents, run: RunContents, plans: FloorPlans, link: Link) -> dict[str, Any]:
     """The page of an answer. `link` gives the address of an image file. "replay" is for the address of its replay."""
     missing: list[str] = []
+    sight = answer.sight
     plan, drawn, named = _map(answer, run.facts, plans, missing)
     unseen = unseen_of(answer, named)
-    turns = [turn_values(turn, answer, link, missing) | _in_view(turn, answer.sight) for turn in answer.turns]
+    turns = [turn_values(turn, answer, link, missing) | _in_view(turn, sight) for turn in answer.turns]
+    in_view = ""
+    if sight is not None and sight.verdict is not None:
+        in_view = sight.verdict.replace("_", " ") + (f": {sight.in_words}" if sight.objects else "")
+    replay = ["roomscout", "replay", str(run.folder), str(answer.episode)]
     in_scan = answer.turns and run.facts.frames is None
     if drawn:
         drawn |= {
@@ -94,11 +100,9 @@ def page_of(answer: AnswerContents, run: RunContents, plans: FloorPlans, link: L
         "cost": _cost(answer, run.facts.price),
         "folder": str(run.folder_of(answer.episode)),
         "replay": None,
-        "replay_command": (
-            shlex.join(["roomscout", "replay", str(run.folder), str(answer.episode)]) if in_scan else ""
-        ),
+        "replay_command": shlex.join(replay) if in_scan else "",
         "map": drawn,
-        "sight": _sight_in_words(answer.sight),
+        "sight": in_view,
         "turns": turns,
         "missing": missing,
     }
@@ -247,14 +251,6 @@ def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:
         name = f"{len(pixels)} × {seen.category}" if len(pixels) > 1 else seen.category
         objects.append([name, sum(pixels), sum(pixels) >= sight.enough])
     return {"objects": objects, "surface": round(100 * sight.surface[turn.turn])}
-
-
-def _sight_in_words(sight: Sight | None) -> str:
-    """What was in view of the objects that the question needs, such as "never saw: 2 of 7 picture never in view"."""
-    if sight is None or sight.verdict is None:
-        return ""
-    words = sight.verdict.replace("_", " ")
-    return f"{words}: {sight.in_words}" if sight.objects else words
 
 
 def _read_in(turn: Turn, answer: AnswerContents) -> str:

@@ -13,20 +13,10 @@ from markupsafe import Markup
 
 from roomscout.analysis.outputs import write_text
 from roomscout.analysis.report.writer import style_of, templates
+from roomscout.analysis.study import tables
 from roomscout.analysis.study.cells import MainCommand, finished_runs, only_one, only_one_writes, open_study, run_cells
 from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import PRESETS
-from roomscout.analysis.study.tables import (
-    Results,
-    about,
-    conditions_of_cells,
-    csv_of,
-    lines_of,
-    markdown_of,
-    notes_of,
-    results_of,
-    tables_of,
-)
 from roomscout.base.text import either, log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmark import BenchmarkError
@@ -72,23 +62,23 @@ def main(arguments: Sequence[str], command: MainCommand) -> int:
                 runs = finished_runs(study, changes, command)
                 if runs is None:
                     return status
-                results = results_of(study.preset, runs)
+                results = tables.results_of(study.preset, runs)
                 about_model = results.cells[0].answers.about
                 title = f"Study of {study.name}: {about_model['policy'] or about_model['model']}"
-                write_text(folder / CSV, csv_of(results))
-                write_text(folder / TABLE, markdown_of(results, title))
+                write_text(folder / CSV, tables.csv_of(results))
+                write_text(folder / TABLE, tables.markdown_of(results, title))
                 write_text(folder / PAGE, _page(results, title, folder))
     except KeyboardInterrupt:
         log.warning("Interrupted; to resume, run the same command again.")
         return 130
-    for line in [*lines_of(results), f"Written: {folder / PAGE}, {TABLE} and {CSV} beside it"]:
+    for line in [*tables.lines_of(results), f"Written: {folder / PAGE}, {TABLE} and {CSV} beside it"]:
         log.info("%s", line)
     return status
 
 
-def _page(results: Results, title: str, folder: Path) -> str:
-    tables = tables_of(results)
-    cells = tables["Cells"]
+def _page(results: tables.Results, title: str, folder: Path) -> str:
+    parts = tables.tables_of(results)
+    cells = parts["Cells"]
     linked = []
     for row, result in zip(cells.rows, results.cells, strict=True):
         name = row[0]
@@ -102,10 +92,10 @@ def _page(results: Results, title: str, folder: Path) -> str:
         .render(
             style=style_of("palette.css", "report.css"),
             title=title,
-            about=f"{results.preset.does} {about(results)}.",
+            about=f"{results.preset.does} {tables.about(results)}.",
             plot=plot_of(results),
-            tables=tables | {"Cells": replace(cells, rows=linked)},
-            notes=notes_of(results),
-            protocols=conditions_of_cells(results),
+            tables=parts | {"Cells": replace(cells, rows=linked)},
+            notes=tables.notes_of(results),
+            protocols=tables.conditions_of_cells(results),
         )
     )
