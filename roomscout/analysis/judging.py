@@ -54,7 +54,7 @@ def judge_run(
     reader = RunReader(folder)
     run = RunWriter(folder)
     try:
-        questions = {each.id: each for each in reader.questions}
+        questions = {question.id: question for question in reader.questions}
         recorded = reader.recorded_rows
         judged = {
             (row.id, row.answer): question
@@ -64,22 +64,22 @@ def judge_run(
         if not judged:
             raise RunError("--judge: no answer of this run needs a judge; leave it out")
         marks = reader.marks
-        asked = prompts_sha256()
-        of_others = marks is not None and (marks.judge, marks.prompts_sha256) != (judge, asked)
+        prompts = prompts_sha256()
+        of_others = marks is not None and (marks.judge, marks.prompts_sha256) != (judge, prompts)
         if marks is not None and of_others and not replace_marks:
-            prompts = " with other prompts" if marks.judge == judge else ""
+            how = " with other prompts" if marks.judge == judge else ""
             raise RunError(
-                f"{folder / MARKS_FILE} has the marks of {marks.judge}{prompts}, and a run has those of one judge: add "
+                f"{folder / MARKS_FILE} has the marks of {marks.judge}{how}, and a run has those of one judge: add "
                 "--replace-marks to drop them, or judge a copy of the folder"
             )
-        known = {} if marks is None or of_others else marks.by_answer
-        answers = {key: each for key, each in judged.items() if key[1] is not None}
-        missing = {key: each for key, each in answers.items() if key not in known}
-        found = ask([prompt_of(question, str(answer)) for (_, answer), question in missing.items()], mark_of)
+        kept = {} if marks is None or of_others else marks.by_answer
+        answers = {key: question for key, question in judged.items() if key[1] is not None}
+        missing = {key: question for key, question in answers.items() if key not in kept}
+        new_marks = ask([prompt_of(question, str(answer)) for (_, answer), question in missing.items()], mark_of)
         marked = 0
-        for done, ((id, answer), (mark, tokens)) in enumerate(zip(missing, found, strict=True), start=1):
+        for done, ((id, answer), (mark, tokens)) in enumerate(zip(missing, new_marks, strict=True), start=1):
             if mark is not None:
-                line = Mark(id, str(answer), mark, judge, asked, tokens)
+                line = Mark(id, str(answer), mark, judge, prompts, tokens)
                 run.save(MARKS_FILE, [line]) if of_others and not marked else run.mark(line)
                 marked += 1
             if done % REPORTED_EVERY == 0:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from roomscout.base.files import replacing
+from roomscout.base.text import in_markdown
 from roomscout.runs import RunError
 
 
@@ -52,3 +53,8 @@ def write_text(path: Path, text: str) -> None:
         raise RunError(f"{path.parent} cannot be made ({error.strerror or error})") from None
     with writing(path) as draft:
         draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def markdown_text(lines: Iterable[str]) -> str:
+    """Lines of Markdown as the text of a file, in which outside text cannot be markup."""
+    return "".join(f"{in_markdown(line)}\n" for line in lines)

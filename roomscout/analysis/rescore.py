@@ -74,7 +74,7 @@ def main(
     options = parser.parse_intermixed_args(arguments)
     if options.judge is None:
         about_judge = ("judge_url", "judge_key_env", "replace_marks")
-        if unused := [each for each in about_judge if getattr(options, each) != parser.get_default(each)]:
+        if unused := [name for name in about_judge if getattr(options, name) != parser.get_default(name)]:
             parser.error(f"--{unused[0].replace('_', '-')} is about a judge: add --judge MODEL, or leave it out")
     log_to_stream(sys.stdout)
     reader = RunReader(chosen_run(options).absolute())
@@ -87,15 +87,15 @@ def main(
         when_judged(reader.folder)
     if open_judge is not None and options.judge is not None:
         ask = open_judge(options.judge, options.judge_url, options.judge_key_env)
-        rows = [each.row for each in parsed]
+        rows = [answer.row for answer in parsed]
         log.info("%s", judge_run(reader.folder, options.judge, ask, rows, options.replace_marks, options.prices))
         when_judged(reader.folder)
-    found = rescored(reader, parsed)
-    lines = [*changes(found), "", *totals(found, reader.benchmark, reader.facts.episodes - len(found))]
+    answers = rescored(reader, parsed)
+    lines = [*changes(answers), "", *totals(answers, reader.benchmark, reader.facts.episodes - len(answers))]
     if out is not None:
         more = (*(f"recorded_{name}" for name in COMPARED), "note")
         with writing(out) as draft:
-            table = as_csv([each.to_csv() for each in found], more)
+            table = as_csv([answer.to_csv() for answer in answers], more)
             draft.write_text(table, encoding="utf-8", errors="backslashreplace", newline="")
     for line in lines:
         log.info("%s", line)
@@ -125,7 +125,7 @@ def price_run(reader: RunReader, prices: Path) -> str:
 def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
     """The finished answers of a run, in their order, parsed again; their scores are those recorded. Raises RunError."""
     facts = reader.facts
-    questions = {each.id: each for each in reader.questions}
+    questions = {question.id: question for question in reader.questions}
     rows = reader.rows
     own_moves = facts.model_moves and facts.frames is None
     counted_from = facts.setting("min_turns") if own_moves else None
@@ -139,15 +139,15 @@ def reparsed(reader: RunReader, parse: Parser) -> list[Rescored]:
 
 def rescored(reader: RunReader, parsed: Sequence[Rescored]) -> list[Rescored]:
     """Parsed answers with their scores, those in free text by the marks of the run's judge; raises RunError."""
-    questions = {each.id: each for each in reader.questions}
+    questions = {question.id: question for question in reader.questions}
     marks = reader.marks
-    found = []
-    for each in parsed:
-        question = questions[each.row.id]
-        answer = each.row.answer
-        row = replace(each.row, score=question.score(answer), scores=question.more_scores(answer))
-        found.append(replace(each, row=row if marks is None else marks.scored(row)))
-    return found
+    answers = []
+    for answer in parsed:
+        question = questions[answer.row.id]
+        text = answer.row.answer
+        row = replace(answer.row, score=question.score(text), scores=question.more_scores(text))
+        answers.append(replace(answer, row=row if marks is None else marks.scored(row)))
+    return answers
 
 
 def _parsed(
@@ -158,7 +158,8 @@ def _parsed(
     replies. If today's parser takes another action, later views would be others: a note says so."""
     if row.failed or not any(turn.reply.text or turn.reply.prompt_tokens for turn in turns):
         return Rescored(row, row)
-    note, errors = "", 0
+    note = ""
+    errors = 0
     for turn in turns:
         asked_nothing = not turn.reply.text and not turn.reply.prompt_tokens and turn.parse_error is None
         if not turn.is_final and asked_nothing:
@@ -173,8 +174,9 @@ def _parsed(
             if not turn.is_final:
                 note = f"ends at turn {turn.turn} instead of {turns[-1].turn}"
             return Rescored(row, _with_answer(row, question, answer, turn, errors), note)
-        asked = turn.requested or turn.action
-        if not note and not turn.is_final and counted_from is not None and parsed.action.unanswered != asked.unanswered:
+        recorded = turn.requested or turn.action
+        same = parsed.action.unanswered == recorded.unanswered
+        if not note and not turn.is_final and counted_from is not None and not same:
             note = f"acts differently at turn {turn.turn}, so a new run would see other views"
     note = f"does not end at turn {turns[-1].turn}, so a new run would take more turns"
     return Rescored(row, _with_answer(row, question, None, turns[-1], errors), note)
@@ -191,28 +193,29 @@ def _with_answer(row: ResultRow, question: Question, answer: str | None, last: T
     )
 
 
-def changes(found: Sequence[Rescored]) -> list[str]:
+def changes(answers: Sequence[Rescored]) -> list[str]:
     """How many answers change, then a line for each of them, and one for each note on an answer that does not."""
-    changed = [each for each in found if each.changed]
-    noted = [each for each in found if each.note and not each.changed]
-    better = sum((each.row.score or 0.0) > (each.recorded.score or 0.0) for each in changed)
-    worse = sum((each.row.score or 0.0) < (each.recorded.score or 0.0) for each in changed)
-    lines = [f"{len(changed)} of {len(found)} answers change: {better} score more, {worse} less"]
-    for each in [*changed, *noted][:MOST_LISTED]:
-        pairs = [(name, getattr(each.recorded, name), getattr(each.row, name)) for name in COMPARED]
-        words = ", ".join(f"{name} {_shown(then)} -> {_shown(now)}" for name, then, now in pairs if then != now)
-        row = each.row
-        note = each.note and f"; {each.note}"
+    changed = [answer for answer in answers if answer.changed]
+    noted = [answer for answer in answers if answer.note and not answer.changed]
+    gains = [(answer.row.score or 0.0) - (answer.recorded.score or 0.0) for answer in changed]
+    better = sum(gain > 0 for gain in gains)
+    worse = sum(gain < 0 for gain in gains)
+    lines = [f"{len(changed)} of {len(answers)} answers change: {better} score more, {worse} less"]
+    for answer in [*changed, *noted][:MOST_LISTED]:
+        row = answer.row
+        pairs = [(name, getattr(answer.recorded, name), getattr(row, name)) for name in COMPARED]
+        words = ", ".join(f"{name} {_in_words(then)} -> {_in_words(now)}" for name, then, now in pairs if then != now)
+        note = answer.note and f"; {answer.note}"
         lines.append(f"  {row.episode}, {row.question_type}: {words or 'unchanged'}{note}")
     if (more := len(changed) + len(noted) - MOST_LISTED) > 0:
         lines.append(f"  and {more} more: --out FILE has all")
     return lines
 
 
-def totals(found: Sequence[Rescored], benchmark: Benchmark, pending: int) -> list[str]:
+def totals(answers: Sequence[Rescored], benchmark: Benchmark, pending: int) -> list[str]:
     """A table of percent per type and task and overall, as recorded and rescored; raises BenchmarkError."""
-    then = _percents([each.recorded for each in found], benchmark, pending)
-    now = _percents([each.row for each in found], benchmark, pending)
+    then = _percents([answer.recorded for answer in answers], benchmark, pending)
+    now = _percents([answer.row for answer in answers], benchmark, pending)
     rows = [[name, decimal(then.get(name)), decimal(now.get(name))] for name in {**then, **now}]
     return Table(["percent", "recorded", "rescored"], rows).lines()
 
@@ -224,7 +227,7 @@ def _percents(rows: Sequence[ResultRow], benchmark: Benchmark, pending: int) -> 
     return types | scores.asked.tasks | ({str(scores.asked.label): scores.asked.overall} if scores.asked.label else {})
 
 
-def _shown(value: str | float | None) -> str:
+def _in_words(value: str | float | None) -> str:
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else value

@@ -39,7 +39,8 @@ def chosen_run(given: argparse.Namespace) -> Path:
         folder = newest_run(log_root)
         sys.stderr.write(escaped(f"The newest run: {folder}") + "\n")
     if given.allow_code:
-        load_code_of([folder] if (folder / "run.json").exists() else run_folders(folder))
+        runs = [folder] if (folder / "run.json").exists() else run_folders(folder)
+        load_code_of(runs)
     return folder
 
 

@@ -93,4 +93,4 @@ def _details(row: ResultRow, kind: AnswerKind | None, sight: Sight | None) -> li
 
 
 def _in_words(answer: str, text: str, kind: AnswerKind | None) -> str:
-    return f"{answer} ({text})" if text else with_unit(answer, kind.unit if kind else "")
+    return f"{answer} ({text})" if text else with_unit(answer, kind.unit) if kind else answer

@@ -15,8 +15,10 @@ from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.runs import RunError
 from roomscout.runs.baselines import with_blind
 from roomscout.runs.reader import RunReader
+from roomscout.runs.records import RunFacts
 from roomscout.runs.summary import Summary
 from roomscout.scoring.rows import ResultRow
+from roomscout.scoring.scores import Edges, TypeScores
 
 LMMS_EVAL_TASK_KEYS = ("vsibench_overall", "vsibench_score")
 """The metrics under which lmms-eval's task vsibench keeps a question with its score, newest first."""
@@ -27,49 +29,93 @@ LMMS_EVAL_SCORES = ("accuracy", "MRA:.5:.95:.05")
 class QuestionKey(NamedTuple):
     """What makes two questions of two runs the same one."""
 
-    id: str
-    dataset: str
-    scene_name: str
-    question_type: str
-    question: str
-    ground_truth: str
+    id: str  # unique in its source
+    dataset: str  # from which its scene is, such as "scannet"
+    scene_name: str  # within the dataset
+    question_type: str  # a name of the benchmark's types
+    question: str  # the text, without options
+    ground_truth: str  # "None" without one
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The scored answers of a run or of another tool's file; `rows` have what `path` has. `conditions` is None if not
-    recorded. `about` names the settings of what answered, and "controls" in words; `summary` is empty without a
-    summary.json."""
+    """The scored answers of a run or of another tool's file."""
 
-    name: str
-    title: str
-    path: Path
-    benchmark: Benchmark
-    rows: tuple[ResultRow, ...]
-    pending: int
-    conditions: Conditions | None
-    about: Mapping[str, Any]
-    protocol: str
-    summary: Summary
-    report: Path | None = None
+    name: str  # of the folder or the file
+    title: str  # of the run, or what answered and under which controls
+    path: Path  # as it was named
+    benchmark: Benchmark  # whose rules give the overall
+    rows: tuple[ResultRow, ...]  # what `path` has, in its order
+    pending: int  # how many answers have no row yet
+    conditions: Conditions  # empty if they are not recorded
+    about: Mapping[str, Any]  # the settings of what answered, by name, and its "controls" in words
+    protocol: str  # how the questions were asked, in words
+    summary: Summary  # without scores if there is no summary.json
 
     @cached_property
     def by_question(self) -> dict[QuestionKey, list[ResultRow]]:
         """The scored rows of each question, in their order."""
-        found: dict[QuestionKey, list[ResultRow]] = {}
+        rows: dict[QuestionKey, list[ResultRow]] = {}
         for row in self.rows:
             if row.score is not None:
-                found.setdefault(key_of(row), []).append(row)
-        return found
+                rows.setdefault(key_of(row), []).append(row)
+        return rows
 
     @cached_property
     def failed(self) -> frozenset[QuestionKey]:
         """The scored questions of which an answer ended in an error of the scan, the renderer or the model."""
         return frozenset(key for key, rows in self.by_question.items() if any(row.failed for row in rows))
 
+    @cached_property
+    def report(self) -> Path | None:
+        """The page of the run's report; None if it has none."""
+        page = self.path / REPORT_FILE
+        return page if page.is_file() else None
+
     def without(self, questions: Container[QuestionKey]) -> "Answers":
         """These answers without those to some `questions`."""
         return replace(self, rows=tuple(row for row in self.rows if key_of(row) not in questions))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunAnswers(Answers):
+    """The answers of a run folder, whose summary says what one of them takes; None where that is not recorded."""
+
+    facts: RunFacts
+    money: float | None = None
+    """What an answer cost."""
+
+    @property
+    def all_types(self) -> TypeScores:
+        """The counts over all questions, of which the failed ones score 0."""
+        return self.summary.types["all"]
+
+    @property
+    def finished_only(self) -> float | None:
+        """The overall over the questions that did not fail; None if none remains."""
+        return self.summary.finished.overall if self.summary.finished else self.summary.asked.overall
+
+    @property
+    def interval(self) -> Edges | None:
+        """The interval of the overall."""
+        return self.summary.interval("overall")
+
+    @property
+    def tokens(self) -> float | None:
+        """The tokens that the model computed for an answer, without reused ones."""
+        cost = self.summary.cost
+        return (cost.prefilled_tokens + cost.generated_tokens) / self.all_types.questions if cost else None
+
+    @property
+    def seconds(self) -> float | None:
+        """The wall time of all processes of the run, divided by its answers."""
+        sessions = self.summary.sessions
+        return sum(session.seconds for session in sessions) / self.all_types.questions if sessions else None
+
+    def overall_of(self, dataset: str) -> float | None:
+        """The overall of a dataset."""
+        scores = self.summary.datasets.get(dataset)
+        return scores.overall if scores else None
 
 
 def key_of(row: ResultRow) -> QuestionKey:
@@ -79,30 +125,35 @@ def key_of(row: ResultRow) -> QuestionKey:
 
 def read_answers(paths: Iterable[Path]) -> list[Answers]:
     """Read run folders, and .jsonl files as those of lmms-eval, under unique names; raises RunError naming the file."""
-    found = [read_lmms_eval(path) if path.suffix == ".jsonl" else read_run(path) for path in paths]
-    if len({each.path.resolve() for each in found}) < len(found):
+    runs: list[Answers] = []
+    for path in paths:
+        if path.suffix == ".jsonl":
+            runs.append(read_lmms_eval(path))
+        else:
+            reader = RunReader(path)
+            run = read_run(reader)
+            runs.append(replace(run, summary=with_blind(run.summary, reader)))
+    if len({run.path.resolve() for run in runs}) < len(runs):
         raise RunError("the same run is named twice: name each once")
-    return found
+    return runs
 
 
-def read_run(folder: Path) -> Answers:
-    """Read a run folder; raises RunError."""
-    reader = RunReader(folder)
+def read_run(reader: RunReader) -> RunAnswers:
+    """Read the answers of a run folder; raises RunError."""
     facts = reader.facts
     rows = tuple(reader.rows)
-    report = folder / REPORT_FILE
-    return Answers(
-        folder.resolve().name,
+    return RunAnswers(
+        reader.folder.resolve().name,
         short_title(facts),
-        folder,
+        reader.folder,
         reader.benchmark,
         rows,
         facts.episodes - len(rows),
         conditions_of(reader),
         facts.answerer | {"controls": ", ".join(controls_of(facts))},
         facts.protocol,
-        with_blind(reader.summary or Summary(pending=facts.episodes), reader),
-        report if report.is_file() else None,
+        reader.summary or Summary(pending=facts.episodes),
+        facts=facts,
     )
 
 
@@ -127,40 +178,32 @@ def read_lmms_eval(path: Path) -> Answers:
     if not rows:
         raise RunError(f"{path} has no lines: name a file of samples that lmms-eval wrote with --log_samples")
     model = path.resolve().parent.name
-    about = {"model": model, "engine": "lmms-eval", "controls": ""}
-    benchmark = find_benchmark(DEFAULT)
     return Answers(
         path.stem,
         f"{model} (lmms-eval)",
         path,
-        benchmark,
+        find_benchmark(DEFAULT),
         tuple(rows),
-        0,
-        None,
-        about,
-        "lmms-eval, on video frames",
-        Summary(pending=0),
+        pending=0,
+        conditions={},
+        about={"model": model, "engine": "lmms-eval", "controls": ""},
+        protocol="lmms-eval, on video frames",
+        summary=Summary(pending=0),
     )
 
 
 def _row_of_sample(number: int, sample: Mapping[str, Any]) -> ResultRow:
-    asked = next((sample[key] for key in LMMS_EVAL_TASK_KEYS if key in sample), None)
-    if asked is None:
+    question = next((sample[key] for key in LMMS_EVAL_TASK_KEYS if key in sample), None)
+    if question is None:
         raise KeyError(LMMS_EVAL_TASK_KEYS[0])
-    score = next((asked[key] for key in LMMS_EVAL_SCORES if key in asked), None)
+    score = next((question[key] for key in LMMS_EVAL_SCORES if key in question), None)
     if not isinstance(score, int | float) or not 0 <= score <= 1:
         raise ValueError(f"its score is {score!r}, not between 0 and 1")
-    names = ("id", "dataset", "scene_name", "question_type", "question", "ground_truth")
-    id, dataset, scene_name, question_type, question, truth = (str(asked[name]) for name in names)
+    texts: dict[str, Any] = {name: str(question[name]) for name in QuestionKey._fields}
     return ResultRow(
         number=number,
-        id=id,
-        dataset=dataset,
-        scene_name=scene_name,
-        question_type=question_type,
-        question=question,
-        ground_truth=truth,
-        answer=str(asked["prediction"]),
+        **texts,
+        answer=str(question["prediction"]),
         score=float(score),
         status="answered",
         failed_part=None,

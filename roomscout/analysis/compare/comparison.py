@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from roomscout.analysis.compare.answers import Answers, QuestionKey
 from roomscout.analysis.compare.conditions import PROTOCOL, QUESTIONS, SCANS, Differing, differing, in_words
+from roomscout.data.benchmark import Benchmark
 from roomscout.runs import RunError
 from roomscout.scoring.intervals import Difference, differences, holm, uneven_scenes
 from roomscout.scoring.rows import ResultRow, scores_of
@@ -19,64 +20,69 @@ PASSING = 0.5
 
 @dataclass(frozen=True)
 class Flip:
-    """A question whose score crossed PASSING, with the mean score and the first row of both runs."""
+    """A question whose score crossed PASSING."""
 
-    key: QuestionKey
-    before: float
-    after: float
-    first: ResultRow
-    second: ResultRow
+    key: QuestionKey  # of the question
+    before: float  # the mean score of its answers in the first run
+    after: float  # and in the second one
+    first: ResultRow  # its first row in the first run
+    second: ResultRow  # and in the second one
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A run against the first one: differences in percentage points over `questions` that both finished, about
-    `scenes`, with Holm's `adjusted` p-values for all tasks of all pairs, and for the overalls, by name. `failed` counts
-    questions that ended in an error, by run, and `as_wrong` has the overalls if these score 0. `uneven` says why
-    intervals are too narrow, `differs` which conditions are unlike."""
+    """A run against the first one. Differences are in percentage points, over the questions that both finished."""
 
-    first: Answers
-    second: Answers
-    differs: Differing
-    tasks: tuple[Difference, ...]
-    overall: Difference | None
-    adjusted: Mapping[str, float]
-    gained: tuple[Flip, ...]
-    lost: tuple[Flip, ...]
-    questions: int
-    scenes: int
-    label: Label
-    failed: tuple[int, int]
-    as_wrong: tuple[float, float] | None
-    uneven: str
+    first: Answers  # run A
+    second: Answers  # that it is compared with
+    letter: str  # the short name of the second run
+    differs: Differing  # the conditions that are unlike
+    tasks: tuple[Difference, ...]  # and types that are not part of one
+    overall: Difference | None  # None if it is not scored
+    gained: tuple[Flip, ...]  # questions that rose above PASSING, the largest changes first
+    lost: tuple[Flip, ...]  # those that fell below it
+    questions: int  # that are compared
+    scenes: int  # of these questions
+    label: Label  # of the overall
+    failed: tuple[int, int]  # how many questions ended in an error, by run
+    as_wrong: tuple[float, float] | None  # the overalls if these score 0; None if none failed
+    uneven: str  # why intervals are too narrow; empty if they are not
+    adjusted: Mapping[str, float] = field(default_factory=dict)  # Holm's p-values, by the name of a task or "overall"
 
     @property
     def partial(self) -> str:
         """The overall in words if it does not cover all tasks of the benchmark; else empty."""
-        benchmark = self.first.benchmark
-        known = {each.task for each in benchmark.types}
-        tasks = [each.name for each in self.tasks if each.name in known] or [each.name for each in self.tasks]
-        words = self.label.in_words(tasks, benchmark)
-        return "" if words == str(self.label) else words
+        types = {kind.task for kind in self.first.benchmark.types}
+        names = [score.name for score in self.tasks]
+        return partial_in_words(self.label, [name for name in names if name in types] or names, self.first.benchmark)
 
     @property
     def differences(self) -> tuple[Difference, ...]:
         """The tasks, then the overall."""
-        return (*self.tasks, *([self.overall] if self.overall else []))
+        return self.tasks if self.overall is None else (*self.tasks, self.overall)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs compared with the first one, which all have `questions` questions about `scenes` scenes. `left_out` counts
-    the questions that only some of the runs have. `failed_as_wrong` says that failed questions count as wrong answers;
-    else each pair leaves out those that failed in one of its runs."""
+    """Runs compared with the first one."""
 
-    runs: tuple[Answers, ...]
-    pairs: tuple[Pair, ...]
-    questions: int
-    scenes: int
-    left_out: int
-    failed_as_wrong: bool = False
+    runs: tuple[Answers, ...]  # in the order of the command
+    pairs: tuple[Pair, ...]  # of the first run and each other
+    questions: int  # that all runs have
+    scenes: int  # of these questions
+    left_out: int  # how many questions only some of the runs have
+    failed_as_wrong: bool  # else each pair leaves out the questions that failed in one of its runs
+
+
+def letter_of(place: int) -> str:
+    """The short name of a run by its place: A, B, C."""
+    return chr(ord("A") + place) if place < 26 else f"run {place + 1}"
+
+
+def partial_in_words(label: Label, tasks: Sequence[str], benchmark: Benchmark) -> str:
+    """An overall in words if it does not cover all tasks of the benchmark; else empty."""
+    words = label.in_words(tasks, benchmark)
+    return "" if words == str(label) else words
 
 
 def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wrong: bool = False) -> Comparison:
@@ -90,38 +96,57 @@ def compare(runs: Sequence[Answers], even_if: Iterable[str] = (), failed_as_wron
     remains.
     """
     may_differ = {name.lstrip("-").replace("-", "_") for name in even_if}
-    may_differ |= {SCANS} if QUESTIONS in may_differ else set()
+    if QUESTIONS in may_differ:
+        may_differ.add(SCANS)
     first, *others = runs
-    differs = [_conditions(first, other, may_differ) for other in others]
+    differing_in = [_conditions(first, other, may_differ) for other in others]
     common = _common_questions(runs, may_differ)
-    kept = [common if failed_as_wrong else _finished(first, other, common) for other in others]
-    found = [
-        differences(_rows(first, asked), _rows(other, asked), first.benchmark)
-        for other, asked in zip(others, kept, strict=True)
-    ]
-    some_types = {each.name for each in first.benchmark.types if each.task != each.name}  # of tasks with several
-    tasks = [tuple(each for each in pair if each.name not in {"overall", *some_types}) for pair in found]
-    overalls = [next((each for each in pair if each.name == "overall"), None) for pair in found]
-    adjusted = _adjusted(tasks, overalls)
     pairs = []
     for place, other in enumerate(others):
-        asked = kept[place]
-        flips = _flips(first, other, kept[place])
-        of_benchmark = Counter(key.dataset for key in asked if key.question_type in first.benchmark.by_name)
-        label = label_of(dict.fromkeys(key.question_type for key in asked), first.benchmark, of_benchmark)
-        failed = [len(run.failed.intersection(common)) for run in (first, other)]
-        before, after = (rounded(aggregate(_rows(run, common), first.benchmark)["overall"]) for run in (first, other))
-        as_wrong = (before, after) if any(failed) else None
-        pairs.append(
-            Pair(
-                first, other, differs[place], tasks[place], overalls[place], adjusted[place], *flips,
-                len(asked), _scenes(first, asked), label, (failed[0], failed[1]), as_wrong,
-                uneven_scenes(_rows(first, asked), first.benchmark),
-            )
-        )  # fmt: skip
-    every = set().union(*(each.by_question for each in runs))
+        questions = common if failed_as_wrong else _finished(first, other, common)
+        pairs.append(_pair(first, other, letter_of(place + 1), differing_in[place], common, questions))
+    every = set().union(*(run.by_question for run in runs))
+    left_out = len(every) - len(common)
     return Comparison(
-        tuple(runs), tuple(pairs), len(common), _scenes(first, common), len(every) - len(common), failed_as_wrong
+        tuple(runs), tuple(_adjusted(pairs)), len(common), _scenes(first, common), left_out, failed_as_wrong
+    )
+
+
+def _pair(
+    first: Answers,
+    other: Answers,
+    letter: str,
+    differs: Differing,
+    common: Sequence[QuestionKey],
+    questions: Sequence[QuestionKey],
+) -> Pair:
+    """Compare two runs over `questions`; failures are counted among the `common` questions of all runs."""
+    benchmark = first.benchmark
+    rows = _rows(first, questions)
+    scores = differences(rows, _rows(other, questions), benchmark)
+    types = {kind.name for kind in benchmark.types if kind.task != kind.name}  # of tasks with several types
+    of_benchmark = Counter(key.dataset for key in questions if key.question_type in benchmark.by_name)
+    flips = _flips(first, other, questions)
+    failed = (len(first.failed.intersection(common)), len(other.failed.intersection(common)))
+    as_wrong = None
+    if any(failed):
+        overalls = [rounded(aggregate(_rows(run, common), benchmark)["overall"]) for run in (first, other)]
+        as_wrong = (overalls[0], overalls[1])
+    return Pair(
+        first,
+        other,
+        letter,
+        differs,
+        tasks=tuple(score for score in scores if score.name not in {"overall", *types}),
+        overall=next((score for score in scores if score.name == "overall"), None),
+        gained=tuple(flip for flip in flips if flip.after > flip.before),
+        lost=tuple(flip for flip in flips if flip.after < flip.before),
+        questions=len(questions),
+        scenes=_scenes(first, questions),
+        label=label_of(dict.fromkeys(key.question_type for key in questions), benchmark, of_benchmark),
+        failed=failed,
+        as_wrong=as_wrong,
+        uneven=uneven_scenes(rows, benchmark),
     )
 
 
@@ -141,41 +166,43 @@ def _finished(first: Answers, other: Answers, common: Sequence[QuestionKey]) -> 
     return kept
 
 
-def _scenes(first: Answers, asked: Iterable[QuestionKey]) -> int:
-    return len({first.benchmark.room_of(key.dataset, key.scene_name) for key in asked})
+def _scenes(first: Answers, questions: Iterable[QuestionKey]) -> int:
+    return len({first.benchmark.room_of(key.dataset, key.scene_name) for key in questions})
 
 
 def _conditions(first: Answers, other: Answers, may_differ: set[str]) -> Differing:
     """The conditions in which a run differs from the first; raises RunError unless they may differ."""
-    if first.conditions is None or other.conditions is None:
+    if not first.conditions or not other.conditions:
         if PROTOCOL not in may_differ:
-            unknown = first if first.conditions is None else other
+            unknown = other if first.conditions else first
             raise RunError(
                 f"{unknown.path} is the file of another tool, which answered under other conditions: add --even-if "
                 f"{PROTOCOL} to compare all the same"
             )
         return {PROTOCOL: (first.protocol, other.protocol)}
-    found = differing(first.conditions, other.conditions)
-    refused = {} if PROTOCOL in may_differ else {name: each for name, each in found.items() if name not in may_differ}
+    differs = differing(first.conditions, other.conditions)
+    if PROTOCOL in may_differ:
+        return differs
+    refused = {name: values for name, values in differs.items() if name not in may_differ}
     if refused:
         raise RunError(
             f"{first.path} and {other.path} differ in {in_words(refused)}, so their scores are not comparable; to "
             f"compare all the same, add --even-if {' '.join(refused)}"
         )
-    return found
+    return differs
 
 
 def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[QuestionKey]:
     """The questions that all runs have scored, in the order of the first; raises RunError unless that is all of them,
     or they may differ."""
     first = runs[0]
-    common = [key for key in first.by_question if all(key in each.by_question for each in runs)]
+    common = [key for key in first.by_question if all(key in run.by_question for run in runs)]
     if QUESTIONS not in may_differ:
         how = f"add --even-if {QUESTIONS} to compare those that all have"
-        for each in runs:
-            if each.pending:
+        for run in runs:
+            if run.pending:
                 raise RunError(
-                    f"{each.path} has {each.pending:,} pending answers: finish it with roomscout resume, or {how}"
+                    f"{run.path} has {run.pending:,} pending answers: finish it with roomscout resume, or {how}"
                 )
         for other in runs[1:]:
             if first.by_question.keys() != other.by_question.keys():
@@ -186,37 +213,40 @@ def _common_questions(runs: Sequence[Answers], may_differ: set[str]) -> list[Que
                     + (f"; {how}" if shared else "")
                 )
     if not common:
-        raise RunError(f"{', '.join(str(each.path) for each in runs)} have no scored question in common")
+        raise RunError(f"{', '.join(str(run.path) for run in runs)} have no scored question in common")
     return common
 
 
-def _rows(run: Answers, asked: Iterable[QuestionKey]) -> list[ResultRow]:
+def _rows(run: Answers, questions: Iterable[QuestionKey]) -> list[ResultRow]:
     """A row for each question, with the mean score of its answers: a question weighs the same in both runs."""
-    return [replace(rows[0], score=fmean(scores_of(rows))) for rows in (run.by_question[key] for key in asked)]
+    answers = (run.by_question[key] for key in questions)
+    return [replace(rows[0], score=fmean(scores_of(rows))) for rows in answers]
 
 
-def _adjusted(tasks: Sequence[Sequence[Difference]], overalls: Sequence[Difference | None]) -> list[dict[str, float]]:
-    """Adjusted p-values by name, for each pair. All tasks of all pairs are one family, the overalls another."""
-    places = [(pair, each) for pair, of_pair in enumerate(tasks) for each in of_pair]
-    families = [places, [(pair, each) for pair, each in enumerate(overalls) if each is not None]]
-    found: list[dict[str, float]] = [{} for _ in tasks]
-    for family in families:
-        for (pair, each), value in zip(family, holm([each.p_value for _, each in family]), strict=True):
-            found[pair][each.name] = value
-    return found
+def _adjusted(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs with adjusted p-values. All tasks of all pairs are one family, the overalls another."""
+    tasks = [(place, score) for place, pair in enumerate(pairs) for score in pair.tasks]
+    overalls = [(place, pair.overall) for place, pair in enumerate(pairs) if pair.overall is not None]
+    adjusted: list[dict[str, float]] = [{} for _ in pairs]
+    for family in (tasks, overalls):
+        p_values = holm([score.p_value for _, score in family])
+        for (place, score), p_value in zip(family, p_values, strict=True):
+            adjusted[place][score.name] = p_value
+    return [replace(pair, adjusted=of_pair) for pair, of_pair in zip(pairs, adjusted, strict=True)]
 
 
-def _flips(first: Answers, second: Answers, common: Iterable[QuestionKey]) -> tuple[tuple[Flip, ...], tuple[Flip, ...]]:
-    """The questions whose score rose above PASSING, and those whose score fell below it; largest changes first."""
-    gained: list[Flip] = []
-    lost: list[Flip] = []
-    for key in common:
-        rows = first.by_question[key], second.by_question[key]
-        before, after = (fmean(scores_of(of_run)) for of_run in rows)
+def _flips(first: Answers, second: Answers, questions: Iterable[QuestionKey]) -> list[Flip]:
+    """The questions whose score crossed PASSING; largest changes first."""
+    flips = []
+    for key in questions:
+        rows = first.by_question[key]
+        others = second.by_question[key]
+        before = fmean(scores_of(rows))
+        after = fmean(scores_of(others))
         if (before >= PASSING) != (after >= PASSING):
-            (gained if after > before else lost).append(Flip(key, before, after, rows[0][0], rows[1][0]))
+            flips.append(Flip(key, before, after, rows[0], others[0]))
 
-    def by_size(flip: Flip) -> float:
-        return -abs(flip.after - flip.before)
+    def change(flip: Flip) -> float:
+        return abs(flip.after - flip.before)
 
-    return tuple(sorted(gained, key=by_size)), tuple(sorted(lost, key=by_size))
+    return sorted(flips, key=change, reverse=True)

@@ -17,27 +17,28 @@ Differing = Mapping[str, tuple[Any, Any]]
 
 def known_names(names: Iterable[str], runs: Iterable[Conditions]) -> set[str]:
     """The names of --even-if as names of the runs' conditions, with the hashes of files; raises RunError."""
-    known = [*dict.fromkeys(name for each in runs for name in each), QUESTIONS, PROTOCOL]
-    found = set[str]()
+    allowed = [*dict.fromkeys(name for conditions in runs for name in conditions), QUESTIONS, PROTOCOL]
+    may_differ = set[str]()
     for name in names:
         wanted = name.lstrip("-").replace("-", "_")
-        if wanted not in known:
-            fix = did_you_mean(wanted, known, f"it takes {', '.join(known)}")
+        if wanted not in allowed:
+            fix = did_you_mean(wanted, allowed, f"it takes {', '.join(allowed)}")
             raise RunError(f"--even-if {name}: there is no such setting; {fix}")
-        found |= {wanted, f"{wanted}_sha256"}
-    return found
+        may_differ |= {wanted, f"{wanted}_sha256"}
+    return may_differ
 
 
 def conditions_of(reader: RunReader) -> Conditions:
     """The conditions of a run, and how its answers are scored, but not which questions it asks. "judge" is who marked
     the answers in free text, and with which prompts, absent if nobody did; "scans" the hash of all scans."""
-    facts = reader.facts
-    marks = reader.marks
+    conditions = reader.facts.conditions | reader.facts.scoring
+    if (marks := reader.marks) is not None:
+        conditions["judge"] = f"{marks.judge} {marks.prompts_sha256}"
     summary = reader.summary
-    judge = {} if marks is None else {"judge": f"{marks.judge} {marks.prompts_sha256}"}
-    known = summary.provenance if summary else None
-    scans = {SCANS: f"{known.scans} of {known.scans_sha256[:SHORT]}"} if known and known.scans_sha256 else {}
-    return facts.conditions | facts.scoring | judge | scans
+    provenance = summary.provenance if summary else None
+    if provenance and provenance.scans_sha256:
+        conditions[SCANS] = f"{provenance.scans} of {provenance.scans_sha256[:SHORT]}"
+    return conditions
 
 
 def differing(first: Conditions, second: Conditions) -> Differing:
@@ -55,15 +56,15 @@ def _alike(name: str, first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def in_words(found: Differing) -> str:
+def in_words(differs: Differing) -> str:
     """What differs, such as "steps (8, 0), renderer (raycast, blind)"."""
-    return ", ".join(
-        f"{name} ({value_in_words(values[0])}, {value_in_words(values[1])})" for name, values in found.items()
-    )
+    return ", ".join(f"{name} ({value_in_words(one)}, {value_in_words(two)})" for name, (one, two) in differs.items())
 
 
 def value_in_words(value: Any) -> str:
     """A setting as text: "none" for None and for an empty list."""
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) or "none"
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roomscout.analysis.report.contents import AnswerContents, RunContents
+from roomscout.analysis.report.contents import RunContents
 from roomscout.runs import RunError
 
 TAG = "<image>"
@@ -28,7 +28,9 @@ def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> t
     images, but those that failed or lack images; returns how many, and remarks. Raises RunError if none is left."""
     if run.facts.frames is not None:
         raise RunError(f"{run.folder} showed frames of videos, of which it has small images alone: export another run")
-    written, remarks, without = 0, [], 0
+    written = 0
+    remarks = []
+    without = 0
     with out.open("w", encoding="utf-8", errors="backslashreplace") as file:  # surrogates as JSON escapes
         for answer in run.finished():
             assert answer.row is not None, "a finished answer has a result"
@@ -45,7 +47,12 @@ def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> t
                     for message, paths in zip(answer.messages, images, strict=True)
                 ],
                 "images": [str(path) for paths in images for path in paths],
-                **_facts(answer),
+                "id": answer.question.id,
+                "sample": answer.episode.sample,
+                "question_type": answer.question.question_type,
+                "scene_name": answer.question.scene_name,
+                "status": answer.row.status,
+                "score": answer.row.score,
             }
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             written += 1
@@ -56,19 +63,6 @@ def _write(content: Callable[[str, int], Any], run: RunContents, out: Path) -> t
     if without:
         remarks.append(f"{without} answers are left out: failed, or without a conversation")
     return written, remarks
-
-
-def _facts(answer: AnswerContents) -> dict[str, Any]:
-    """The columns to filter by."""
-    assert answer.row is not None, "a finished answer has a result"
-    return {
-        "id": answer.question.id,
-        "sample": answer.episode.sample,
-        "question_type": answer.question.question_type,
-        "scene_name": answer.question.scene_name,
-        "status": answer.row.status,
-        "score": answer.row.score,
-    }
 
 
 def _as_text(text: str, images: int) -> str:

@@ -42,15 +42,14 @@ SCRIPTS = ("room.js", "replay.js")
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay shows: an answer, its scan, the camera of its views, and the boxes of the `objects` that it needs.
-    `missing` says what could not be read, a sentence each; making the page appends to it."""
+    """What a replay shows."""
 
-    run: RunContents
-    answer: AnswerContents
-    scene: Scene
-    intrinsics: Intrinsics
-    objects: tuple[ObjectBox, ...]
-    missing: list[str]
+    run: RunContents  # of which the answer is
+    answer: AnswerContents  # with at least one turn
+    scene: Scene  # the scan
+    intrinsics: Intrinsics  # the camera of its views
+    objects: tuple[ObjectBox, ...]  # the known boxes of what the question names
+    missing: list[str]  # what could not be read, a sentence each; making the page appends to it
 
     @property
     def title(self) -> str:
@@ -79,7 +78,7 @@ def page_values(replay: Replay) -> dict[str, Any]:
     views = _jpegs(turns)
     unseen = unseen_of(replay.answer, replay.objects)
     length_m = FRUSTUM_SHARE * float(max(replay.scene.bounds.extent))
-    shown = [
+    values = [
         turn_values(turn, replay.answer, views.get, missing)
         | {"place": _frustum(turn.pose, replay.intrinsics, length_m), "goal": _goal(turn)}
         for turn in turns
@@ -93,7 +92,7 @@ def page_values(replay: Replay) -> dict[str, Any]:
     return {
         "title": replay.title,
         "question": answer_values(replay.answer),
-        "turns": shown,
+        "turns": values,
         "run": "" if replay.run.folder.name == replay.run.facts.name else replay.run.folder.name,
         "objects": _objects(replay.objects, unseen),
         "objects_in_words": counted_names(replay.objects),

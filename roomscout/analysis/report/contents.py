@@ -42,39 +42,36 @@ LARGEST_SHOWN = 1e15
 
 @dataclass(frozen=True)
 class Entry:
-    """An answer without its turns: what the table and the plots show. `numbers` are the answer and the truth if both
-    are numbers that a plot can show, in `unit`. `cost` is its share of the run's seconds and tokens. `sight` is what
-    was in view, a key of SIGHTS; None if that is not known."""
+    """An answer without its turns: what the table and the plots show."""
 
-    name: str
-    question_type: str
-    scene: str
-    question: str
-    outcome: str
-    score: float | None
-    answer: str
-    truth: str
-    numbers: tuple[float, float] | None
-    unit: str
-    turns: int
-    distance_m: float
-    cost: Cost
-    sight: str | None
-    person: str = ""
+    name: str  # of its folder, such as q012
+    question_type: str  # a name of the benchmark's types
+    scene: str  # the name of the scene
+    question: str  # the text, without options
+    outcome: str  # a key of OUTCOMES
+    score: float | None  # from 0 to 1; None if it is not scored
+    answer: str  # in words; empty without one
+    truth: str  # in words; empty without one
+    numbers: tuple[float, float] | None  # answer and truth, if both are numbers that a plot can show
+    unit: str  # of the numbers; empty without one
+    turns: int  # that it took
+    distance_m: float  # that the camera moved
+    cost: Cost  # its share of the run's seconds and tokens
+    sight: str | None  # what was in view, a key of SIGHTS; None if that is not known
+    person: str = ""  # to whom it was dealt; empty without people
 
 
 @dataclass(frozen=True)
 class AnswerContents:
-    """What is recorded of an answer: `row` once it is finished, `sight` if it is known what was in view, and in a run
-    of several people the `person` to whom it was dealt."""
+    """What is recorded of an answer."""
 
-    episode: EpisodeId
-    question: Question
-    row: ResultRow | None
-    turns: tuple[Turn, ...]
-    messages: tuple[RecordedMessage, ...]
-    sight: Sight | None = None
-    person: str = ""
+    episode: EpisodeId  # which answer to which question it is
+    question: Question  # with its truth
+    row: ResultRow | None  # None before it is finished
+    turns: tuple[Turn, ...]  # with the views; empty before it begins
+    messages: tuple[RecordedMessage, ...]  # the conversation; empty without a model
+    sight: Sight | None = None  # what was in view; None if that is not known
+    person: str = ""  # to whom it was dealt, in a run of several people
 
     @property
     def outcome(self) -> str:
@@ -85,7 +82,9 @@ class AnswerContents:
             return self.row.status
         if self.row.score is None:
             return "unscored" if self.row.ground_truth is None else "awaiting"
-        return "right" if self.row.score == 1 else "partly" if self.row.score else "wrong"
+        if self.row.score == 1:
+            return "right"
+        return "partly" if self.row.score else "wrong"
 
     def named(self, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:
         """Those of a scan's boxes whose objects the question or its options name."""
@@ -103,7 +102,7 @@ class AnswerContents:
             question=question.question,
             outcome=self.outcome,
             score=row.score if row else None,
-            answer=self.in_words(row.answer if row else None),
+            answer=self.in_words(row.answer) if row else "",
             truth=self.in_words(question.ground_truth),
             numbers=self._numbers,
             unit=question.kind.unit,
@@ -132,24 +131,23 @@ class AnswerContents:
             numbers = float(answer), float(truth)
         except ValueError:
             return None
-        return numbers if all(abs(each) < LARGEST_SHOWN for each in numbers) else None
+        return numbers if all(abs(number) < LARGEST_SHOWN for number in numbers) else None
 
 
 @dataclass(frozen=True)
 class RunContents:
-    """A run, read for a report. `questions` are by number, also those of other parts. `begun` has the answers with a
-    turn and who reads each; on Ray, `rows` and `begun` include those of `parts` that are not `final` in the run."""
+    """A run, read for a report; on Ray, with what its parts have and it has not yet."""
 
-    reader: RunReader
-    parts: tuple[RunReader, ...]
-    final: frozenset[EpisodeId]
-    facts: RunFacts
-    benchmark: Benchmark
-    questions: dict[int, Question]
-    rows: dict[EpisodeId, ResultRow]
-    begun: dict[EpisodeId, RunReader]
-    summary: Summary
-    sights: dict[EpisodeId, Sight]
+    reader: RunReader  # of the run folder
+    parts: tuple[RunReader, ...]  # of what the workers of a run in progress write
+    final: frozenset[EpisodeId]  # the finished answers of the run itself that did not fail
+    facts: RunFacts  # what run.json says
+    benchmark: Benchmark  # of the questions
+    questions: dict[int, Question]  # by number, also those of other parts
+    rows: dict[EpisodeId, ResultRow]  # of the finished answers
+    begun: dict[EpisodeId, RunReader]  # the answers with a turn, and who reads each
+    summary: Summary  # of these rows
+    sights: dict[EpisodeId, Sight]  # what was in view, where that is known
 
     @classmethod
     def read(cls, folder: Path, earlier: Self | None = None) -> Self:
@@ -164,13 +162,14 @@ class RunContents:
             parts = tuple(map(RunReader, parts_of_run(folder)))
         for part in parts:
             rows |= {row.episode: row for row in part.rows if row.episode not in final}
+        questions = earlier.questions if earlier else dict(enumerate(reader.questions, start=1))
         return cls(
             reader,
             parts,
             final,
             facts,
             reader.benchmark,
-            earlier.questions if earlier else dict(enumerate(reader.questions, start=1)),
+            questions,
             rows,
             _begun(reader, parts, final),
             _summary(reader, rows),
@@ -206,8 +205,8 @@ class RunContents:
             text = (self.folder / "run.log").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
-        found = dict.fromkeys(LOGGED_WARNING.findall(text))
-        return sorted(found, key=lambda line: "up axis" not in line.replace("-", " "))
+        lines = dict.fromkeys(LOGGED_WARNING.findall(text))
+        return sorted(lines, key=lambda line: "up axis" not in line.replace("-", " "))
 
     @property
     def pending(self) -> int:
@@ -217,11 +216,11 @@ class RunContents:
     @cached_property
     def episodes(self) -> list[EpisodeId]:
         """All answers of the run in their order; of a part, only those that it has begun."""
-        asked: set[EpisodeId] = set()
+        episodes = {*self.begun, *self.rows}
         if self.facts.part is None:
             samples = range(1, self.facts.samples + 1)
-            asked = {EpisodeId(number, sample) for number in self.questions for sample in samples}
-        return sorted(asked | self.begun.keys() | self.rows.keys())
+            episodes |= {EpisodeId(number, sample) for number in self.questions for sample in samples}
+        return sorted(episodes)
 
     def finished(self) -> Iterator[AnswerContents]:
         """The answers that have a result, in their order; reads one at a time."""
@@ -245,17 +244,13 @@ class RunContents:
             last = EpisodeId(len(self.questions))
             raise RunError(f"{self.folder} has no {episode}: its questions are q001 to {last}{further}")
         reader = self.reader_of(episode)
-        sight = self.sights.get(episode)
         turns = tuple(reader.turns(episode))
-        return AnswerContents(
-            episode,
-            question,
-            self.rows.get(episode),
-            turns,
-            tuple(reader.messages(episode)),
-            sight if sight is not None and len(sight.surface) == len(turns) else None,
-            self.people.get(episode, ""),
-        )
+        messages = tuple(reader.messages(episode))
+        sight = self.sights.get(episode)
+        if sight is not None and len(sight.surface) != len(turns):
+            sight = None
+        person = self.people.get(episode, "")
+        return AnswerContents(episode, question, self.rows.get(episode), turns, messages, sight, person)
 
 
 def _begun(reader: RunReader, parts: Sequence[RunReader], final: frozenset[EpisodeId]) -> dict[EpisodeId, RunReader]:
@@ -275,14 +270,14 @@ def _summary(reader: RunReader, rows: dict[EpisodeId, ResultRow]) -> Summary:
     written = written or Summary(pending=pending)
     of_rows = list(rows.values())
     try:
-        found = summarize(of_rows, benchmark, pending, str(facts.part or "").replace(" ", "_"))
+        scores = summarize(of_rows, benchmark, pending, str(facts.part or "").replace(" ", "_"))
         return replace(
             written,
             pending=pending,
-            asked=found.asked,
-            with_scan=found.with_scan,
-            finished=found.finished,
-            types=found.types,
+            asked=scores.asked,
+            with_scan=scores.with_scan,
+            finished=scores.finished,
+            types=scores.types,
             intervals=intervals_of(of_rows, benchmark),
             datasets=scores_by_dataset(of_rows, benchmark),
         )

@@ -42,14 +42,15 @@ class PlanArea:
     @classmethod
     def around(cls, points: Sequence[tuple[float, float]]) -> "PlanArea":
         """An empty plan with some room around the given points, (x, y) in metres, of which there must be one."""
-        lower, upper = (
-            [edge(values) + margin for values in zip(*points, strict=True)]
-            for edge, margin in ((min, -_AROUND_PATH_M), (max, _AROUND_PATH_M))
-        )
-        sides = [high - low for low, high in zip(lower, upper, strict=True)]
-        metres_per_pixel = max(sides) / LONGEST_PX
-        width, height = (max(1, round(side / metres_per_pixel)) for side in sides)
-        return cls(width, height, (lower[0], lower[1]), metres_per_pixel)
+        xs, ys = zip(*points, strict=True)
+        left = min(xs) - _AROUND_PATH_M
+        lower = min(ys) - _AROUND_PATH_M
+        width_m = max(xs) + _AROUND_PATH_M - left
+        height_m = max(ys) + _AROUND_PATH_M - lower
+        metres_per_pixel = max(width_m, height_m) / LONGEST_PX
+        width = max(1, round(width_m / metres_per_pixel))
+        height = max(1, round(height_m / metres_per_pixel))
+        return cls(width, height, (left, lower), metres_per_pixel)
 
 
 class FloorPlans:
@@ -91,15 +92,8 @@ class FloorPlans:
 
     def _key(self, scan: ScanRecord) -> str:
         """A name that changes with the scan and with how it is drawn."""
-        how = (
-            scan.sha256,
-            *scan.frame.over(self._up_axis, self._scale),
-            LONGEST_PX,
-            CUT_M,
-            CUT_SHARE,
-            PLAN_MARGIN_M,
-            MOST_CUT,
-        )
+        frame = scan.frame.over(self._up_axis, self._scale)
+        how = (scan.sha256, *frame, LONGEST_PX, CUT_M, CUT_SHARE, PLAN_MARGIN_M, MOST_CUT)
         return hashlib.sha256(repr(how).encode()).hexdigest()[:16]
 
     def boxes(self, scan: ScanRecord, scene: str) -> tuple[ObjectBox, ...]:
@@ -132,11 +126,11 @@ def map_of(
     return {
         "width": place.width,
         "height": place.height,
-        "metre": _tenth(1 / place.metres_per_pixel),
-        "hfov": _tenth(hfov_deg),
+        "metre": round(1 / place.metres_per_pixel, 1),
+        "hfov": round(hfov_deg, 1),
         "path": [_pixel(place, *point) for point in points],
         "poses": [
-            [turn.turn, *_pixel(place, turn.pose.x_m, turn.pose.y_m), _tenth(turn.pose.heading_deg)] for turn in turns
+            [turn.turn, *_pixel(place, turn.pose.x_m, turn.pose.y_m), round(turn.pose.heading_deg, 1)] for turn in turns
         ],
         "stops": [_stop(turn, place) for turn in turns if turn.stopped],
         "boxes": [[box.category, [_pixel(place, *corner) for corner in box.footprint]] for box in boxes],
@@ -153,8 +147,4 @@ def _stop(turn: Turn, place: PlanArea) -> list[Any]:
 
 
 def _pixel(place: PlanArea, x_m: float, y_m: float) -> list[float]:
-    return [_tenth(value) for value in place.pixel(x_m, y_m)]
-
-
-def _tenth(value: float) -> float:
-    return round(value, 1)
+    return [round(value, 1) for value in place.pixel(x_m, y_m)]

@@ -30,14 +30,14 @@ def script(function: str, *values: Any) -> str:
 def script_json(value: Any) -> str:
     """A value as compact JSON in ASCII that cannot end a script element or begin a comment in one. All texts in it are
     escaped for display."""
-    return json.dumps(_shown(value), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return json.dumps(_escaped(value), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _shown(value: Any) -> Any:
+def _escaped(value: Any) -> Any:
     if isinstance(value, dict):
-        return {escaped(name): _shown(each) for name, each in value.items()}
+        return {escaped(name): _escaped(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_shown(each) for each in value]
+        return [_escaped(part) for part in value]
     return escaped_text(value) if isinstance(value, str) else value
 
 
@@ -47,7 +47,8 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
     scenes = list(dict.fromkeys(entry.scene for entry in entries))
     outcomes = list(OUTCOMES)
     sights = list(SIGHTS)
-    type_at, scene_at = ({name: place for place, name in enumerate(names)} for names in (types, scenes))
+    type_at = {name: place for place, name in enumerate(types)}
+    scene_at = {name: place for place, name in enumerate(scenes)}
     people = sorted({entry.person for entry in entries} - {""})
     return {
         "types": types,
@@ -78,9 +79,14 @@ def index_of(entries: Sequence[Entry]) -> dict[str, Any]:
 def page_of(answer: AnswerContents, run: RunContents, plans: FloorPlans, link: Link) -> dict[str, Any]:
     """The page of an answer. `link` gives the address of an image file. "replay" is for the address of its replay."""
     missing: list[str] = []
+    sight = answer.sight
     plan, drawn, named = _map(answer, run.facts, plans, missing)
     unseen = unseen_of(answer, named)
-    turns = [turn_values(turn, answer, link, missing) | _in_view(turn, answer.sight) for turn in answer.turns]
+    turns = [turn_values(turn, answer, link, missing) | _in_view(turn, sight) for turn in answer.turns]
+    in_view = ""
+    if sight is not None and sight.verdict is not None:
+        in_view = sight.verdict.replace("_", " ") + (f": {sight.in_words}" if sight.objects else "")
+    replay = ["roomscout", "replay", str(run.folder), str(answer.episode)]
     in_scan = answer.turns and run.facts.frames is None
     if drawn:
         drawn |= {
@@ -94,11 +100,9 @@ def page_of(answer: AnswerContents, run: RunContents, plans: FloorPlans, link: L
         "cost": _cost(answer, run.facts.price),
         "folder": str(run.folder_of(answer.episode)),
         "replay": None,
-        "replay_command": (
-            shlex.join(["roomscout", "replay", str(run.folder), str(answer.episode)]) if in_scan else ""
-        ),
+        "replay_command": shlex.join(replay) if in_scan else "",
         "map": drawn,
-        "sight": _sight_in_words(answer.sight),
+        "sight": in_view,
         "turns": turns,
         "missing": missing,
     }
@@ -111,14 +115,13 @@ def replay_file(run: Path, name: str) -> Path:
 
 def _cost(answer: AnswerContents, price: Price | None) -> str:
     """The tokens of an answer, and what they cost; empty without a model."""
-    found = of_answer(answer.turns, price)
-    computed = found.prefilled_tokens
-    cached = found.reused_tokens
-    written = found.generated_tokens
-    if not computed + cached + written:
+    cost = of_answer(answer.turns, price)
+    read = cost.prefilled_tokens + cost.reused_tokens
+    written = cost.generated_tokens
+    if not read + written:
         return ""
-    money = "" if found.money is None else f"{in_money(found.money)}: "
-    return f"{money}{computed + cached:,} tokens read ({cached:,} cached), {written:,} written"
+    money = "" if cost.money is None else f"{in_money(cost.money)}: "
+    return f"{money}{read:,} tokens read ({cost.reused_tokens:,} cached), {written:,} written"
 
 
 def answer_values(answer: AnswerContents) -> dict[str, Any]:
@@ -147,7 +150,7 @@ def answer_values(answer: AnswerContents) -> dict[str, Any]:
         "failed": (row and row.failed_part) or "",
         "distance": round(entry.distance_m, 2),
         "seconds": round(entry.cost.worked_seconds, 2),
-        "system": "\n\n".join(each["text"] for each in answer.messages if each["role"] == "system"),
+        "system": "\n\n".join(message["text"] for message in answer.messages if message["role"] == "system"),
     }
 
 
@@ -161,7 +164,8 @@ def _map(
     """The file of the floor plan if there is one, the map, and the objects on it."""
     if not answer.turns or any(turn.frames for turn in answer.turns):
         return None, None, []
-    path = place = None
+    path = None
+    place = None
     named: list[ObjectBox] = []
     if (scan := answer.turns[0].scan) is None:
         missing.append("The map has no floor plan: the run does not record which scan it used.")
@@ -181,13 +185,13 @@ def unseen_of(answer: AnswerContents, named: Sequence[ObjectBox]) -> list[Object
     """Those of the `named` boxes whose objects no view showed; none if that is not known, or of other boxes."""
     if answer.sight is None:
         return []
-    found = []
-    needed = needed_for(answer.question.question, answer.question.options, named)
-    for each, seen in zip(needed, answer.sight.objects, strict=False):
-        if each.category != seen.category or len(each.boxes) != len(seen.pixels):
+    unseen = []
+    needs = needed_for(answer.question.question, answer.question.options, named)
+    for needed, seen in zip(needs, answer.sight.objects, strict=False):
+        if needed.category != seen.category or len(needed.boxes) != len(seen.pixels):
             return []
-        found += [box for box, pixels in zip(each.boxes, seen.pixels, strict=True) if not any(pixels)]
-    return found
+        unseen += [box for box, pixels in zip(needed.boxes, seen.pixels, strict=True) if not any(pixels)]
+    return unseen
 
 
 def counted_names(boxes: Sequence[ObjectBox]) -> str:
@@ -232,7 +236,7 @@ def turn_values(turn: Turn, answer: AnswerContents, link: Link, missing: list[st
 
 def forced_in_words(forced: ForcedAnswer, answer: AnswerContents) -> str:
     """A forced answer with its score, such as "A. chair, score 1.00"."""
-    option = next((each for each in answer.question.options if _is_option(forced.answer, each)), None)
+    option = next((text for text in answer.question.options if _is_option(forced.answer, text)), None)
     score = "" if forced.score is None else f", score {forced.score:.2f}"
     return (option or answer.in_words(forced.answer) or "no answer") + score
 
@@ -241,28 +245,18 @@ def _in_view(turn: Turn, sight: Sight | None) -> dict[str, Any]:
     """The needed objects in a turn's view with their pixels, if those are enough, and the percent of surface seen."""
     if sight is None:
         return {"objects": [], "surface": None}
-    pixels = [(each.category, each.at(turn.turn)) for each in sight.objects]
-    return {
-        "objects": [
-            [f"{len(each)} × {name}" if len(each) > 1 else name, sum(each), sum(each) >= sight.enough]
-            for name, each in pixels
-        ],
-        "surface": round(100 * sight.surface[turn.turn]),
-    }
-
-
-def _sight_in_words(sight: Sight | None) -> str:
-    """What was in view of the objects that the question needs, such as "never saw: 2 of 7 picture never in view"."""
-    if sight is None or sight.verdict is None:
-        return ""
-    words = sight.verdict.replace("_", " ")
-    return f"{words}: {sight.in_words}" if sight.objects else words
+    objects = []
+    for seen in sight.objects:
+        pixels = seen.at(turn.turn)
+        name = f"{len(pixels)} × {seen.category}" if len(pixels) > 1 else seen.category
+        objects.append([name, sum(pixels), sum(pixels) >= sight.enough])
+    return {"objects": objects, "surface": round(100 * sight.surface[turn.turn])}
 
 
 def _read_in(turn: Turn, answer: AnswerContents) -> str:
     """The text that the model read with a turn's images; with all views at once, that of the last ones."""
     last = next(shot.path.name for shot in reversed(turn.shots) if not shot.name.startswith(PICTURE))
-    users = [each for each in answer.messages if each["role"] == "user"]
+    users = [message for message in answer.messages if message["role"] == "user"]
     if turn.turn < len(users) and "text_in_its_turn" in users[turn.turn]:  # it shows its images no longer
         return str(users[turn.turn]["text_in_its_turn"])
-    return next((each["text"] for each in users if last in (*image_files(each)[-1:], each.get("frames"))), "")
+    return next((user["text"] for user in users if last in (*image_files(user)[-1:], user.get("frames"))), "")

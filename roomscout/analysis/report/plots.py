@@ -36,7 +36,7 @@ def plots_of(entries: Sequence[Entry], summary: Summary) -> list[Plot]:
         return []
     ended = [entry for entry in finished if entry.outcome != "failed"]
     cost = total([entry.cost for entry in entries])
-    found = [
+    plots = [
         _score_per_type(summary),
         _turns_used(ended),
         _score_if_last(summary.anytime),
@@ -60,11 +60,11 @@ def plots_of(entries: Sequence[Entry], summary: Summary) -> list[Plot]:
             f"Summed over {counted(cost.turns, 'turn')}.",
         ),
     ]
-    return [plot for plot in found if plot is not None]
+    return [plot for plot in plots if plot is not None]
 
 
 def _score_per_type(summary: Summary) -> Plot | None:
-    types = [(name, each) for name, each in summary.types.items() if each.percent is not None]
+    types = [(name, counts) for name, counts in summary.types.items() if counts.percent is not None]
     if not types:
         return None
     left = 214
@@ -117,10 +117,8 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
         left = across(turn - 0.4)
         width = across(turn + 0.4) - across(turn - 0.4)
         drawing.rect(left, up(answered), width, up(0) - up(answered), "bar", f"{turn} turns: {answered} answered")
-        drawing.rect(
-            left, up(len(of_turn)), width, up(answered) - up(len(of_turn)), "bar exhausted",
-            f"{turn} turns: {len(of_turn) - answered} exhausted",
-        )  # fmt: skip
+        about = f"{turn} turns: {len(of_turn) - answered} exhausted"
+        drawing.rect(left, up(len(of_turn)), width, up(answered) - up(len(of_turn)), "bar exhausted", about)
     steps_axis(drawing, across, _named(range(1, longest + 1)), up(0), "turns")
     exhausted = sum(entry.outcome == "exhausted" for entry in entries)
     note = f"n = {len(entries)}, mean {fmean(entry.turns for entry in entries):.1f}"
@@ -128,23 +126,26 @@ def _turns_used(entries: Sequence[Entry]) -> Plot | None:
     return Plot("Turns used", drawing, note)
 
 
-def _score_if_last(found: Anytime | None) -> Plot | None:
-    known = [(each, each.percent) for each in (found.by_turn if found else ()) if each.percent is not None]
-    if found is None or len(known) < max(2, len(found.by_turn)):
+def _score_if_last(anytime: Anytime | None) -> Plot | None:
+    by_turn = anytime.by_turn if anytime else ()
+    scores = [(score, score.percent) for score in by_turn if score.percent is not None]
+    if anytime is None or len(scores) < max(2, len(by_turn)):
         return None
     drawing = Drawing(WIDTH, HEIGHT, "The overall if each turn were the last")
-    across = Scale(-0.5, len(known) - 0.5, LEFT, WIDTH - RIGHT)
+    across = Scale(-0.5, len(scores) - 0.5, LEFT, WIDTH - RIGHT)
     up = Scale(0, 100, HEIGHT - BOTTOM, TOP)
     y_axis(drawing, up, ticks(0, 100, 5), LEFT, WIDTH - RIGHT, "overall (%)")
     points = []
-    for each, percent in known:
-        about = f"turn {each.turn}: {percent:.1f} %, {each.forced} forced answers"
-        points.append((across(each.turn), Dot("", percent, each.interval, about)))
+    for score, percent in scores:
+        about = f"turn {score.turn}: {percent:.1f} %, {score.forced} forced answers"
+        points.append((across(score.turn), Dot("", percent, score.interval, about)))
     drawing.curve(up, points, "whisker", "dot")
-    steps_axis(drawing, across, _named(range(len(known))), up(0), "turn")
-    note = f"n = {found.answers} answers. After each turn, the answer that the model gives when it has to; a question "
+    steps_axis(drawing, across, _named(range(len(scores))), up(0), "turn")
+    note = (
+        f"n = {anytime.answers} answers. After each turn, the answer that the model gives when it has to; a question "
+    )
     note += "that has ended keeps its own. The last point is the overall of the run."
-    if any(each.interval for each, _ in known):
+    if any(score.interval for score, _ in scores):
         note += " Lines are 95 % intervals over scenes."
     return Plot("Overall if each turn were the last", drawing, note)
 
@@ -157,7 +158,7 @@ def _distance(metres: Sequence[float]) -> Plot | None:
     steps = ticks(0, longest, MOST_BINS)
     width = steps[1] - steps[0]
     bins = int(longest / width) + 1
-    counts = Counter(min(int(each / width + 1e-9), bins - 1) for each in metres)
+    counts = Counter(min(int(distance / width + 1e-9), bins - 1) for distance in metres)
     drawing = Drawing(WIDTH, HEIGHT, "Histogram: distance moved per question")
     across = Scale(0, bins * width, LEFT, WIDTH - RIGHT)
     up = _upwards(max(counts.values()))
@@ -201,10 +202,9 @@ def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:
         answer, truth = entry.numbers
         outside = not 0 <= answer <= high
         beyond += outside
-        drawing.circle(
-            across(truth), up(min(max(answer, 0), high)), 4, "dot outside" if outside else "dot",
-            f"{entry.name}: answer {number(answer)}, truth {number(truth)}",
-        )  # fmt: skip
+        css = "dot outside" if outside else "dot"
+        about = f"{entry.name}: answer {number(answer)}, truth {number(truth)}"
+        drawing.circle(across(truth), up(min(max(answer, 0), high)), 4, css, about)
     note = f"n = {len(numbers)}; the line is a perfect answer."
     if beyond:
         note += f" {counted(beyond, 'answer')} beyond the axis, drawn hollow at its edge."

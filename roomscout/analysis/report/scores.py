@@ -33,15 +33,20 @@ def score_table(summary: Summary) -> Table | None:
     intervals = [summary.interval(name) for name in (*tasks, "overall")]
     if any(intervals):
         heads.append(INTERVAL)
-        rows.append([interval_in_words(each) if each else "" for each in intervals])
+        rows.append([interval_in_words(interval) if interval else "" for interval in intervals])
     if lacks_scans(summary):
         heads.append("With scan")
         rows.append([*(_percent(with_scan.tasks.get(task)) for task in tasks), _percent(with_scan.overall)])
-    for key, name in BASELINES.items():
-        if (baseline := summary.baselines.get(key)) is not None:
-            heads.append(name)
-            rows.append([*(_percent(baseline.tasks.get(task)) for task in tasks), _percent(baseline.overall)])
+    for key, name in _baselines(summary).items():
+        baseline = summary.baselines[key]
+        heads.append(name)
+        rows.append([*(_percent(baseline.tasks.get(task)) for task in tasks), _percent(baseline.overall)])
     return Table(heads, list(zip(*rows, strict=True)))
+
+
+def _baselines(summary: Summary) -> dict[str, str]:
+    """The known baselines, with their names in words."""
+    return {key: name for key, name in BASELINES.items() if key in summary.baselines}
 
 
 def lacks_scans(summary: Summary) -> bool:
@@ -51,14 +56,15 @@ def lacks_scans(summary: Summary) -> bool:
 
 def dataset_table(summary: Summary) -> Table | None:
     """The scores of each dataset; None unless there are several."""
-    found = summary.datasets.values()
-    if not found:
+    datasets = summary.datasets.values()
+    if not datasets:
         return None
-    rows = [[task, *(_percent(each.tasks.get(task)) for each in found)] for task in summary.asked.tasks]
-    rows.append(["Overall", *(_percent(each.overall) for each in found)])
-    if any(each.interval for each in found):
-        rows.append([INTERVAL, *(interval_in_words(each.interval) if each.interval else "" for each in found)])
-    rows.append(["Scored answers", *(str(each.scored) for each in found)])
+    rows = [[task, *(_percent(scores.tasks.get(task)) for scores in datasets)] for task in summary.asked.tasks]
+    rows.append(["Overall", *(_percent(scores.overall) for scores in datasets)])
+    intervals = [scores.interval for scores in datasets]
+    if any(intervals):
+        rows.append([INTERVAL, *(interval_in_words(interval) if interval else "" for interval in intervals)])
+    rows.append(["Scored answers", *(str(scores.scored) for scores in datasets)])
     return Table(["Task, score (%)", *summary.datasets], rows)
 
 
@@ -66,19 +72,14 @@ def sight_table(summary: Summary) -> Table | None:
     """The answers by what was in view, by type; None if that is not known."""
     if summary.sight is None or not summary.sight.types:
         return None
-    shown = [name for name in SIGHTS if name in summary.sight.types["all"]]
+    verdicts = [name for name in SIGHTS if name in summary.sight.types["all"]]
     cell = Markup("{} <small>{} below full score, mean {:.1f} %</small>")
-    rows = [
-        [
-            name,
-            *(
-                cell.format(each.answers, each.below_full, each.percent) if (each := groups.get(verdict)) else ""
-                for verdict in shown
-            ),
-        ]
-        for name, groups in summary.sight.types.items()
-    ]
-    return Table(["Type", *(name.replace("_", " ") for name in shown)], rows)
+    rows = []
+    for name, groups in summary.sight.types.items():
+        of_type = [groups.get(verdict) for verdict in verdicts]
+        cells = [cell.format(group.answers, group.below_full, group.percent) if group else "" for group in of_type]
+        rows.append([name, *cells])
+    return Table(["Type", *(name.replace("_", " ") for name in verdicts)], rows)
 
 
 def _percent(value: float | None) -> str:
@@ -91,8 +92,8 @@ def lead_of(run: RunContents) -> dict[str, Any] | None:
     if asked.label is None or asked.overall is None:
         return None
     interval = run.summary.interval("overall")
-    known = {key: run.summary.baselines[key].overall for key in BASELINES if key in run.summary.baselines}
-    beside = [(BASELINES[key], percent) for key, percent in known.items() if percent is not None]
+    overalls = [(name, run.summary.baselines[key].overall) for key, name in _baselines(run.summary).items()]
+    beside = [(name, percent) for name, percent in overalls if percent is not None]
     verdicts = [_against(asked.overall, interval, name, percent) for name, percent in beside]
     if words := failed_in_words(run.summary):
         verdicts.append(f"{words}.")
@@ -117,13 +118,13 @@ def _against(overall: float, interval: Edges | None, name: str, percent: float) 
     return ""
 
 
-def hardware_in_words(found: Hardware | None) -> list[tuple[str, str]]:
+def hardware_in_words(hardware: Hardware | None) -> list[tuple[str, str]]:
     """What the hardware did, as pairs of a name and a text."""
-    if found is None:
+    if hardware is None:
         return []
-    batch = found.mean_batch or 0
-    gpus = found.gpus
-    full = f", {100 * found.batch_fill:.0f} % of the batch size" if found.batch_fill else ""
+    batch = hardware.mean_batch or 0
+    gpus = hardware.gpus
+    full = f", {100 * hardware.batch_fill:.0f} % of the batch size" if hardware.batch_fill else ""
     on_gpu = []
     if gpus and gpus.utilisation_percent:
         on_gpu.append(f"busy {gpus.utilisation_percent.mean:.0f} % of the time")
@@ -132,10 +133,10 @@ def hardware_in_words(found: Hardware | None) -> list[tuple[str, str]]:
     if gpus and gpus.power_w:
         on_gpu.append(f"{gpus.power_w.mean:.0f} W on average, at most {gpus.power_w.max:.0f} W")
     facts = [
-        ("Time", found.bottleneck),
-        ("A turn", f"median {found.turn_seconds.median:.2f} s, 95 % within {found.turn_seconds.p95:.2f} s"),
+        ("Time", hardware.bottleneck),
+        ("A turn", f"median {hardware.turn_seconds.median:.2f} s, 95 % within {hardware.turn_seconds.p95:.2f} s"),
         ("Batches", f"{batch:.1f} questions a call on average{full}" if batch > 1 else ""),
-        ("Tokens", f"{found.tokens_per_second:,.0f} generated per second" if found.tokens_per_second else ""),
+        ("Tokens", f"{hardware.tokens_per_second:,.0f} generated per second" if hardware.tokens_per_second else ""),
         ((gpus and ", ".join(filter(None, gpus.names))) or "GPU", "; ".join(on_gpu)),
     ]
     return [(name, text) for name, text in facts if text]
@@ -146,11 +147,15 @@ def about_in_words(run: RunContents) -> str:
     facts = run.facts
     cost = run.summary.cost
     named = [answering(facts), asked_in_words(facts, run.benchmark)] if facts.name else []
-    ends = [] if run.folder.name == facts.name else [run.folder.name]
-    ends += [] if cost is None or cost.money is None else [f"cost {in_money(cost.money)}"]
     judge = run.summary.judge
-    ends += [] if judge is None or judge.money is None else [f"judge {in_money(judge.money)}"]
-    return " · ".join([*named, counted(facts.questions, "question"), facts.started[:16].replace("T", " "), *ends])
+    parts = [*named, counted(facts.questions, "question"), facts.started[:16].replace("T", " ")]
+    if run.folder.name != facts.name:
+        parts.append(run.folder.name)
+    if cost is not None and cost.money is not None:
+        parts.append(f"cost {in_money(cost.money)}")
+    if judge is not None and judge.money is not None:
+        parts.append(f"judge {in_money(judge.money)}")
+    return " · ".join(parts)
 
 
 def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
@@ -171,7 +176,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     decoding = f"temperature {sampling:g}, seed {setting('seed')}" if sampling else "greedy"
     decoding = ", ".join([decoding, *facts.config.get("generation", ())])
     judge = summary.judge
-    found = [
+    facts_of_run = [
         ("Model", str(setting("model"))),
         ("Checkpoint", f"revision {commit}" if (commit := versions.model_revision) else ""),
         ("Engine", _engine(run)),
@@ -185,14 +190,14 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
         ("Protocol", facts.protocol),
         ("Prompts", f"{facts.prompts.sha256[:12]} (SHA-256)" if facts.prompts else ""),
         ("Started", facts.started[:19].replace("T", " ") + f" on {facts.host}"),
-        ("Resumed", "; ".join(each.at[:19].replace("T", " ") for each in facts.resumed)),
+        ("Resumed", "; ".join(resumption.at[:19].replace("T", " ") for resumption in facts.resumed)),
         ("Revision", versions.git_revision or "not recorded"),
         ("Versions", ", ".join([f"Python {versions.python}", *packages])),
         ("Identified by", str(summary.provenance or "")),
         ("Fingerprint", f"{facts.questions_sha256[:12]} (SHA-256 of the questions)"),
         ("Folder", str(run.folder)),
     ]
-    return [(name, text) for name, text in found if text]
+    return [(name, text) for name, text in facts_of_run if text]
 
 
 def _seen(run: RunContents) -> list[tuple[str, str]]:
@@ -219,9 +224,11 @@ def _seen(run: RunContents) -> list[tuple[str, str]]:
 def _cost_in_words(run: RunContents) -> str:
     if (cost := run.summary.cost) is None:
         return ""
-    tasks = [f"{name} {in_money(each.money)}" for name, each in cost.tasks.items() if each.money is not None]
-    lines = [line.removeprefix("Cost: ") for line in money_lines(run.summary, len(run.rows), run.facts.price)]
-    return "; ".join([*lines, *([f"by task: {', '.join(tasks)}"] if tasks else [])])
+    parts = [line.removeprefix("Cost: ") for line in money_lines(run.summary, len(run.rows), run.facts.price)]
+    tasks = [f"{name} {in_money(of_task.money)}" for name, of_task in cost.tasks.items() if of_task.money is not None]
+    if tasks:
+        parts.append(f"by task: {', '.join(tasks)}")
+    return "; ".join(parts)
 
 
 def _source_of_benchmark(run: RunContents) -> str:
@@ -256,49 +263,49 @@ def cautions(run: RunContents) -> list[str]:
     summary = run.summary
     asked = run.summary.asked
     benchmark = run.benchmark
-    found = list[str]()
+    sentences = list[str]()
     if facts.is_blind:
-        found.append("The model saw grey views only: this run is a baseline, and no result of a model that sees.")
+        sentences.append("The model saw grey views only: this run is a baseline, and no result of a model that sees.")
     if facts.part:
-        found.append(
+        sentences.append(
             f"This is {facts.part} of a run: its questions are not those of the benchmark. Merge all parts first."
         )
     if run.pending:
-        found.append(
+        sentences.append(
             f"{run.pending:,} of {facts.episodes:,} answers are pending: the scores cover only what is finished, and "
             "questions that finish early may be easier."
         )
     if command := judge_command(run):
         awaiting = f"{asked.awaiting_judge:,} answers in free text are not scored yet"
-        found.append(f"{awaiting}: a judge scores them, with {command}")
+        sentences.append(f"{awaiting}: a judge scores them, with {command}")
     if failed_in_words(summary):
-        found.append(
+        sentences.append(
             "An error of the scan, the renderer or the server ended the failed questions: it says nothing of the model."
         )
     if asked.label is not None:
-        found.append(f"The overall is {asked.label}: it is comparable only with overalls of that name.")
+        sentences.append(f"The overall is {asked.label}: it is comparable only with overalls of that name.")
         if asked.label.partial:
             lacks = "questions" if asked.label.some else "tasks"
-            found[-1] += f" It does not cover all {lacks} of the benchmark, so it is not a benchmark result."
+            sentences[-1] += f" It does not cover all {lacks} of the benchmark, so it is not a benchmark result."
     if benchmark.scored_as:
-        found.append(
+        sentences.append(
             f"The questions are those of {benchmark.title}. They are scored by the rules of {benchmark.scored_as}, and "
             "are not a result of it."
         )
-    found.append(
+    sentences.append(
         "Compare only with runs of the same questions (fingerprint) and of the same protocol; both are under Setup."
     )
     if (intervals := summary.intervals) is not None:
-        found += [f"Intervals have a level of {intervals.level} % ({intervals.method})."] if intervals.percent else []
-        found += [f"{capitalized(line)}." for line in no_interval_lines(summary)]
+        if intervals.percent:
+            sentences.append(f"Intervals have a level of {intervals.level} % ({intervals.method}).")
+        sentences += [f"{capitalized(line)}." for line in no_interval_lines(summary)]
     if asked.label is not None and lacks_scans(summary):
-        found.append("Questions without a scan score 0. The column “With scan” leaves them out.")
-    known = [(name, summary.baselines[key].source) for key, name in BASELINES.items() if key in summary.baselines]
-    if known:
-        found.append(f"Baselines: {'; '.join(f'{name}: {source}' for name, source in known)}.")
+        sentences.append("Questions without a scan score 0. The column “With scan” leaves them out.")
+    if sources := [f"{name}: {summary.baselines[key].source}" for key, name in _baselines(summary).items()]:
+        sentences.append(f"Baselines: {'; '.join(sources)}.")
     if facts.samples > 1:
-        found.append(f"Each question was answered {facts.samples} times, and each answer counts like a question.")
+        sentences.append(f"Each question was answered {facts.samples} times, and each answer counts like a question.")
     if facts.resumed:
-        found.append("The run was resumed; the revision and the versions shown are those that ran last.")
+        sentences.append("The run was resumed; the revision and the versions shown are those that ran last.")
     lines = part_lines(facts.setting, summary, benchmark) + reference_lines(summary, benchmark, facts.frames)
-    return [*found, *(f"{capitalized(line)}." for line in lines)]
+    return [*sentences, *(f"{capitalized(line)}." for line in lines)]

@@ -29,39 +29,34 @@ class Sharing:
 
     def __init__(self, reader: RunReader):
         facts = reader.facts
-        given = list(_texts_in(reader.facts.config))
+        texts = list(_texts_in(reader.facts.config))
         paths = {str(reader.folder.absolute()), str(reader.folder.resolve())}
-        paths |= {text for text in given if PurePath(text).is_absolute()}
-        paths |= {scan.file for each in reader.begun if (scan := reader.scan(each)) is not None}
+        paths |= {text for text in texts if PurePath(text).is_absolute()}
+        paths |= {scan.file for scan in map(reader.scan, reader.begun) if scan is not None}
         paths |= {str(parent) for path in paths for parent in PurePath(path).parents if len(parent.parts) > 2}
         self._names = {form: _called(PurePath(path)) for path in paths for form in _forms(path)}
         self._known = re.compile(_any_of(self._names) + r"(?![\w-])")
-        tops = {PurePath(path).parts[1] for path in paths} | {each.name for each in os.scandir("/") if each.is_dir()}
+        tops = {PurePath(path).parts[1] for path in paths} | {entry.name for entry in os.scandir("/") if entry.is_dir()}
         self._path = re.compile(rf"(?<![\w./+=-])(?:file://)?/{_any_of(tops)}(?:/[\w.@%+~-]+)+")
         keys = {os.environ.get(str(value), "") for name, value in facts.config.items() if name.endswith("key_env")}
-        self._keys = {each for each in keys if len(each) >= SHORTEST_KEY}
-        hosts = {
-            socket.gethostname(),
-            facts.host,
-            *(each.host for each in facts.resumed),
-            *(each.host for each in facts.merged),
-        }
-        hosts.add(str(facts.setting("address")).rpartition(":")[0])
-        hosts |= {urlsplit(text).hostname or "" for text in given if "://" in text and _is_private(text)}
-        self._hosts = {each for each in hosts if each and each not in LOCAL}
+        self._keys = {key for key in keys if len(key) >= SHORTEST_KEY}
+        hosts = {socket.gethostname(), facts.host, str(facts.setting("address")).rpartition(":")[0]}
+        hosts |= {other.host for other in (*facts.resumed, *facts.merged)}
+        hosts |= {urlsplit(text).hostname or "" for text in texts if "://" in text and _is_private(text)}
+        self._hosts = {host for host in hosts if host and host not in LOCAL}
 
     def text(self, text: str) -> str:
         """The text of a page or a file, without them. Data in base64 stays as it is."""
         text = str(text)  # parts of a template escape what is added to them
-        places = [(0, 0), *(found.span() for found in BLOB.finditer(text)), (len(text), len(text))]
+        places = [(0, 0), *(match.span() for match in BLOB.finditer(text)), (len(text), len(text))]
         parts = [self._words(text[end:begin]) + text[begin:after] for (_, end), (begin, after) in pairwise(places)]
         return "".join(parts)
 
     def _words(self, text: str) -> str:
         for key in self._keys:
             text = text.replace(key, "[key]")
-        text = self._known.sub(lambda found: self._names[found[0]], KEY.sub("[key]", text))
-        text = self._path.sub(lambda found: found[0].rsplit("/", 1)[1], HOMES.sub("~", text))
+        text = self._known.sub(lambda match: self._names[match[0]], KEY.sub("[key]", text))
+        text = self._path.sub(lambda match: match[0].rsplit("/", 1)[1], HOMES.sub("~", text))
         for host in self._hosts:
             where = r"\b" if re.search(r"[\d.-]", host) else r"(?:(?<=//)|(?<= on )|(?<=@))"  # a plain word may mean it
             text = re.sub(rf"{where}{re.escape(host)}\b", "host", text)
@@ -87,12 +82,12 @@ def _forms(path: str) -> set[str]:
 
 
 def _any_of(texts: Collection[str]) -> str:
-    return f"({'|'.join(re.escape(each) for each in sorted(texts, key=len, reverse=True))})"
+    return f"({'|'.join(map(re.escape, sorted(texts, key=len, reverse=True)))})"
 
 
 def _texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts_in(each)
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(part)
     elif isinstance(value, str):
         yield value

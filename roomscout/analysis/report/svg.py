@@ -77,10 +77,10 @@ class Drawing:
         """A line through dots, each at its x in pixels, with their intervals upright."""
         for (x, one), (next_x, other) in pairwise(points):
             self.line(x, up(one.value), next_x, up(other.value), line)
-        for x, each in points:
-            if each.interval:
-                self.line(x, up(each.interval[0]), x, up(each.interval[1]), "axis")
-            each.draw(self, x, up(each.value), css)
+        for x, dot in points:
+            if dot.interval:
+                self.line(x, up(dot.interval[0]), x, up(dot.interval[1]), "axis")
+            dot.draw(self, x, up(dot.value), css)
 
     def text(self, x: float, y: float, text: str, css: str = "", turned: bool = False) -> None:
         """A text; `css` has its anchor ("start", "middle" or "end"). With `turned`, it reads upwards."""
@@ -88,12 +88,12 @@ class Drawing:
         self._parts.append(f'<text x="{x:g}" y="{y:g}" class="{css}"{turn}>{escape(escaped(text))}</text>')
 
     def _add(self, element: str, css: str, about: str, **values: float | str) -> None:
-        given = " ".join(
+        attributes = " ".join(
             f'{name}="{value:.6g}"' if isinstance(value, float | int) else f'{name}="{value}"'
             for name, value in values.items()
         )
         title = f"<title>{escape(escaped(about))}</title>" if about else ""
-        self._parts.append(f'<{element} class="{css}" {given}>{title}</{element}>')
+        self._parts.append(f'<{element} class="{css}" {attributes}>{title}</{element}>')
 
     @property
     def svg(self) -> str:
@@ -129,13 +129,13 @@ def steps_axis(drawing: Drawing, scale: Scale, steps: Iterable[tuple[float, str]
 
 @dataclass(frozen=True)
 class Dot:
-    """A value of a plot with its interval, if it has one. `about` is shown over it, by default its name and both."""
+    """A value of a plot with its interval, if it has one."""
 
-    name: str
-    value: float
-    interval: tuple[float, float] | None
-    about: str = ""
-    radius: float = 5
+    name: str  # of its row
+    value: float  # on the scale of the plot
+    interval: tuple[float, float] | None  # its edges on the same scale; None without one
+    about: str = ""  # what is shown over it, by default its name, its value and its interval
+    radius: float = 5  # in pixels
 
     @property
     def in_words(self) -> str:
@@ -163,10 +163,10 @@ def dot_plot(
     scale = Scale(*edges, left, width - 20)
     x_axis(drawing, scale, ticks(*edges), top - 4, bottom, axis)
     drawing.line(scale(mark[0]), top - 4, scale(mark[0]), bottom, mark[1])
-    for row, each in enumerate(dots):
+    for row, dot in enumerate(dots):
         middle = top + row_height * (row + 0.5)
-        drawing.text(left - 8, middle + 4, each.name, "name end")
-        if each.interval:
-            drawing.whisker(scale, each.interval, middle)
-        each.draw(drawing, scale(each.value), middle)
+        drawing.text(left - 8, middle + 4, dot.name, "name end")
+        if dot.interval:
+            drawing.whisker(scale, dot.interval, middle)
+        dot.draw(drawing, scale(dot.value), middle)
     return drawing.svg

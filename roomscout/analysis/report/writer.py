@@ -15,21 +15,11 @@ from typing import Any
 from urllib.parse import quote
 
 from roomscout.analysis.outputs import require_outside_runs
+from roomscout.analysis.report import scores
 from roomscout.analysis.report.contents import OUTCOMES, Entry, RunContents
 from roomscout.analysis.report.maps import FloorPlans
 from roomscout.analysis.report.pages import Link, index_of, page_of, replay_file, script, script_json
 from roomscout.analysis.report.plots import plots_of
-from roomscout.analysis.report.scores import (
-    about_in_words,
-    cautions,
-    dataset_table,
-    facts_in_words,
-    hardware_in_words,
-    judge_command,
-    lead_of,
-    score_table,
-    sight_table,
-)
 from roomscout.analysis.report.sharing import Sharing
 from roomscout.analysis.titles import controls_of, title_of
 from roomscout.base.files import replace_bytes, replace_text, replacing
@@ -172,10 +162,10 @@ def _embedded(pages: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, st
             | ({"more": [[name, _embedded_image(path)] for name, path in turn["more"]]} if "more" in turn else {})
             for turn in page["turns"]
         ]
-        shown = page["map"]
-        if shown and shown["image"]:
-            shown = shown | {"image": f"#{Path(shown['image']).stem}"}
-        yield name, script_json(page | {"turns": turns, "map": shown})
+        plan = page["map"]
+        if plan and plan["image"]:
+            plan = plan | {"image": f"#{Path(plan['image']).stem}"}
+        yield name, script_json(page | {"turns": turns, "map": plan})
 
 
 def _embedded_image(path: str | None) -> str | None:
@@ -194,40 +184,41 @@ def _data_address(path: Path, kind: str) -> str | None:
 
 def page_values(run: RunContents, entries: list[Entry], missing: Sequence[str] = ()) -> dict[str, Any]:
     """What the template shows of a run, apart from the addresses of its assets."""
-    facts = facts_in_words(run)
+    facts = scores.facts_in_words(run)
     summary = run.summary
-    outcomes, sights = ({getattr(entry, name) for entry in entries} for name in ("outcome", "sight"))
+    outcomes = {entry.outcome for entry in entries}
+    sights = {entry.sight for entry in entries}
     sessions = summary.sessions
-    cost = total([entry.cost for entry in entries], sessions[-1].batch_size if sessions else None)
-    command = shlex.join(["roomscout", *run.facts.flags])
+    batch_size = sessions[-1].batch_size if sessions else None
+    cost = total([entry.cost for entry in entries], batch_size)
     return {
         "title": title_of(run.facts, run.benchmark, summary.asked.overall),
-        "about": about_in_words(run),
+        "about": scores.about_in_words(run),
         "controls": controls_of(run.facts),
         "part": str(run.facts.part or ""),
         "pending": run.pending,
         "episodes": run.facts.episodes,
         "facts": facts[:MAIN_FACTS],
         "more_facts": facts[MAIN_FACTS:],
-        "command": command,
-        "lead": lead_of(run),
-        "scores": score_table(summary),
-        "datasets": dataset_table(summary),
-        "by_sight": sight_table(summary),
+        "command": shlex.join(["roomscout", *run.facts.flags]),
+        "lead": scores.lead_of(run),
+        "scores": scores.score_table(summary),
+        "datasets": scores.dataset_table(summary),
+        "by_sight": scores.sight_table(summary),
         "enough_pixels": summary.sight and summary.sight.enough_pixels,
         "surface_percent": summary.sight and f"{summary.sight.surface_percent:.1f} %",
         "warnings": [capitalized(line) for line in (*summary.warnings, *summary.errors)],
-        "judge_command": judge_command(run),
+        "judge_command": scores.judge_command(run),
         "no_truth": bool(run.rows) and all(row.ground_truth is None for row in run.rows.values()),
         "below": sum(entry.score is not None and entry.score < 1 for entry in entries),
-        "cautions": cautions(run),
+        "cautions": scores.cautions(run),
         "missing": missing,
         "logged": [line for line in run.logged if capitalized(line) not in map(capitalized, summary.warnings)],
         "agreement": agreement_lines(replace(summary, annotators={})),
         "people": people_table(summary),
         "by_machine": not run.facts.by_people,
         "hardware": (
-            [] if run.facts.by_people else hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples))
+            [] if run.facts.by_people else scores.hardware_in_words(hardware_of(cost, sessions, run.reader.gpu_samples))
         ),
         "plots": plots_of(entries, summary),
         "outcomes": {name: meaning for name, meaning in OUTCOMES.items() if name in outcomes},

@@ -45,10 +45,10 @@ Stamp = tuple[int, int] | None
 def stamp_of(path: Path) -> Stamp:
     """What changes when a file is appended to or replaced."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def stamps_of(folder: Path, names: Iterable[str] = FILES) -> dict[Path, Stamp]:
@@ -59,8 +59,9 @@ def stamps_of(folder: Path, names: Iterable[str] = FILES) -> dict[Path, Stamp]:
 
 def turn_stamps(run: RunContents) -> dict[Path, Stamp]:
     """The stamps of the journals of the answers that have begun and not finished."""
-    unfinished = [(episode, reader) for episode, reader in run.begun.items() if episode not in run.rows]
-    return {path: stamp_of(path) for path in (journal_path(reader.folder, each) for each, reader in unfinished)}
+    unfinished = {episode: reader for episode, reader in run.begun.items() if episode not in run.rows}
+    journals = [journal_path(reader.folder, episode) for episode, reader in unfinished.items()]
+    return {path: stamp_of(path) for path in journals}
 
 
 @dataclass(frozen=True)
@@ -74,21 +75,21 @@ class Progress:
     def of(cls, folder: Path, answers: int, pending: int, journals: Iterable[Path]) -> "Progress":
         """The progress of a run of so many answers, of which some are pending; `journals` are those in progress."""
         done = answers - pending
-        asked = counted(answers, "answer")
+        of_all = counted(answers, "answer")
         if pending == 0:
-            return cls("finished", f"Finished: {asked}.")
+            return cls("finished", f"Finished: {of_all}.")
         stamps = [*stamps_of(folder, (*FILES, "run.log")).values(), *map(stamp_of, journals)]
         written = max(stamp[1] for stamp in stamps if stamp is not None) / 1e9
         if time.time() - written < QUIET_S:
-            return cls("running", f"In progress: {done:,} of {asked}.")
+            return cls("running", f"In progress: {done:,} of {of_all}.")
         at = datetime.fromtimestamp(written).strftime("%Y-%m-%d %H:%M")
         why = "the run was stopped, or a turn is taking long"
-        return cls("quiet", f"{done:,} of {asked}. Nothing written since {at}: {why}.")
+        return cls("quiet", f"{done:,} of {of_all}. Nothing written since {at}: {why}.")
 
 
 def asset(name: str) -> Page | None:
     """A file that the pages load; None if they load none of this name."""
-    files = {Path(known).name: assets() / known for known in (*STYLES, *SCRIPTS)}
+    files = {Path(file).name: assets() / file for file in (*STYLES, *SCRIPTS)}
     files["live.js"] = resources.files("roomscout.analysis.serve") / "assets" / "live.js"
     kind = JAVASCRIPT if name.endswith(".js") else "text/css; charset=utf-8"
     return Page(files[name].read_bytes(), kind) if name in files else None
@@ -156,7 +157,7 @@ class LiveRun(Site):
             except (SceneError, ScanNotFound) as error:
                 raise RunError(str(error)) from None
         match path:
-            case ["views", each, file] if each == name and VIEW_FILE.fullmatch(file):
+            case ["views", folder, file] if folder == name and VIEW_FILE.fullmatch(file):
                 view = SavedShot(file, run.folder_of(episode) / file).file
                 return Page(view.read_bytes(), PNG) if view else None
         return None
@@ -221,7 +222,8 @@ class LiveRun(Site):
             return
         stamps = stamps_of(self._folder)
         changed = stamps != self._stamps
-        run = self._run = RunContents.read(self._folder, self._run) if changed else self._run.with_begun()
+        run = RunContents.read(self._folder, self._run) if changed else self._run.with_begun()
+        self._run = run
         turns = turn_stamps(run)
         version = self._version + 1
         for episode in run.episodes:

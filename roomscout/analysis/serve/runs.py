@@ -25,20 +25,20 @@ MOST_OPENED = 4
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run in the list. `trouble` says why it cannot be read; only `name` and `address` are then known."""
+    """A run in the list."""
 
-    name: str
-    address: str
-    trouble: str = ""
-    title: str = ""
-    about: str = ""
-    badges: tuple[str, ...] = ()
-    started: str = ""
-    fingerprint: str = ""
-    overall: str = ""
-    interval: str = ""
-    label: str = ""
-    progress: Progress | None = None
+    name: str  # of its folder
+    address: str  # of its report
+    trouble: str = ""  # why it cannot be read; only the fields above are then known
+    title: str = ""  # its name, or what answered which questions
+    about: str = ""  # see `about_in_words`
+    badges: tuple[str, ...] = ()  # its controls, and which part of a run it is
+    started: str = ""  # day and minute
+    fingerprint: str = ""  # of its questions, shortened
+    overall: str = ""  # in percent; empty if nothing is scored
+    interval: str = ""  # of the overall; empty without one
+    label: str = ""  # what the overall is
+    progress: Progress | None = None  # as it is now
 
 
 class RunList(Site):
@@ -61,15 +61,15 @@ class RunList(Site):
         """See `Site`. No address is a path on the disk."""
         match path:
             case [""]:
-                found = self.runs()
-                values = {"title": self._folder.name, "runs": found, "live": _version(found)}
+                runs = self.runs()
+                values = {"title": self._folder.name, "runs": runs, "live": _version(runs)}
                 return Page(_template().render(**values, styles=style_addresses()).encode())
             case ["state.json"]:
                 return Page.of_json(self._changes(query.get("since", [""])[0]))
             case ["assets", file]:
                 return asset(file)
             case ["runs", name, *rest]:
-                folder = next((each for each in run_folders(self._folder) if each.name == name), None)
+                folder = next((run for run in run_folders(self._folder) if run.name == name), None)
                 if folder is None:
                     return None
                 return self._report(folder).page(rest, query) if rest else Page(moved=f"{_address_of(folder)}/")
@@ -78,17 +78,17 @@ class RunList(Site):
     def runs(self) -> list[ListedRun]:
         """The runs as they are now."""
         with self._lock:
-            found = [self._listed(folder) for folder in run_folders(self._folder)]
-        return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
+            runs = [self._listed(folder) for folder in run_folders(self._folder)]
+        return sorted(runs, key=lambda run: (run.started, run.name), reverse=True)
 
     def _changes(self, since: str) -> dict[str, Any]:
         """The list, if it is not that of a version; see `LiveRun.changes`."""
-        found = self.runs()
-        version = _version(found)
+        runs = self.runs()
+        version = _version(runs)
         page = _template()
         news: dict[str, Any] = {"version": version, "state": "", "words": ""}
         if version != since:
-            news["blocks"] = {"runs": "".join(page.blocks["runs"](page.new_context({"runs": found})))}
+            news["blocks"] = {"runs": "".join(page.blocks["runs"](page.new_context({"runs": runs})))}
         return news
 
     def _listed(self, folder: Path) -> ListedRun:
@@ -135,8 +135,8 @@ def _address_of(folder: Path) -> str:
     return quote(bytes(Path(folder.name)), safe="")
 
 
-def _version(found: list[ListedRun]) -> str:
-    return hashlib.sha256(repr([asdict(run) for run in found]).encode()).hexdigest()[:16]
+def _version(runs: list[ListedRun]) -> str:
+    return hashlib.sha256(repr([asdict(run) for run in runs]).encode()).hexdigest()[:16]
 
 
 def _template() -> Any:

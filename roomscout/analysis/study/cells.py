@@ -90,8 +90,8 @@ class Study:
         if self.preset.takes_moves_of and cell.moves_of != GIVEN:
             changed["moves_of"] = None
         if cell.moves_of and cell.moves_of != GIVEN:
-            shown = next(each for each in self.preset.cells if each.name == cell.moves_of)
-            changed["moves_of"] = str(self.run_of(shown) or self.place_of(shown))
+            other = next(other for other in self.preset.cells if other.name == cell.moves_of)
+            changed["moves_of"] = str(self.run_of(other) or self.place_of(other))
         return {**self.settings, **changed}
 
 
@@ -104,7 +104,7 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
     if (folder / "run.json").exists():
         raise RunError(f"{folder} is a run folder: name another folder for the study")
     decided = preset.sets - ({"moves_of"} if preset.takes_moves_of else set())
-    if taken := [flag(each) for each in given.settings if each in decided]:
+    if taken := [flag(name) for name in given.settings if name in decided]:
         raise RunError(f"the study {name} sets {', '.join(taken)} itself: leave that out")
     if begun is not None:
         _require_same(begun, folder, name, given, command)
@@ -113,10 +113,10 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
         raise RunError(f"{name} also shows the model another's path: add --moves-of RUN, a run over the same questions")
     if given.part is not None and any(cell.moves_of not in ("", GIVEN) for cell in preset.cells):
         raise RunError(f"{name} repeats the moves of whole runs: leave out --shard")
-    asked = command.questions_sha256(settings)
-    if begun is not None and begun["questions_sha256"] != asked:
+    questions_sha256 = command.questions_sha256(settings)
+    if begun is not None and begun["questions_sha256"] != questions_sha256:
         raise RunError(f"{folder} was begun with other questions: name those, or another folder for a new study")
-    study = Study(folder, name, settings, asked)
+    study = Study(folder, name, settings, questions_sha256)
     for cell in preset.cells:
         try:
             command.completed(study.settings_of(cell))
@@ -124,17 +124,17 @@ def open_study(folder: Path, name: str, given: Given, command: MainCommand) -> S
             raise RunError(f"{name}, cell {cell.name}: {error}") from None
     _require_same_division(study, given.part)
     if begun is None:
-        record = {"schema": SCHEMA, "preset": name, "settings": settings, "questions_sha256": asked}
+        record = {"schema": SCHEMA, "preset": name, "settings": settings, "questions_sha256": questions_sha256}
         write_text(path, json.dumps(record, indent=2) + "\n")
     return study
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json_in(path.read_text(encoding="utf-8"))
-        if found["schema"] != SCHEMA:
+        values = json_in(path.read_text(encoding="utf-8"))
+        if values["schema"] != SCHEMA:
             raise RunError(f"{path} is of another version: name another folder for a new study")
-        return {name: found[name] for name in ("preset", "settings", "questions_sha256")}
+        return {name: values[name] for name in ("preset", "settings", "questions_sha256")}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -145,13 +145,13 @@ def _require_same(begun: Mapping[str, Any], folder: Path, name: str, given: Give
     """Raise RunError naming the first difference if a study was begun with another preset or other settings."""
     if begun["preset"] != name:
         raise RunError(f"{folder} is a study of {begun['preset']}, not {name}: name another folder")
-    for each in command.answer_settings:
-        before = begun["settings"].get(each)
-        now = given.settings.get(each, begun["settings"].get(each))
+    for setting in command.answer_settings:
+        before = begun["settings"].get(setting)
+        now = given.settings.get(setting, before)
         if before != now:
             raise RunError(
-                f"{folder} was begun with {flag(each)} {value_in_words(before)}, not {value_in_words(now)}: leave that "
-                "out to resume the study, or name another folder for a new one"
+                f"{folder} was begun with {flag(setting)} {value_in_words(before)}, not {value_in_words(now)}: leave "
+                "that out to resume the study, or name another folder for a new one"
             )
 
 
@@ -200,7 +200,8 @@ def done_file(run: Path) -> Path:
 def run_cells(study: Study, given: Given, command: MainCommand) -> int:
     """Run what is missing of each cell. Returns 0, 1 if a question failed, or the exit status of the run that stopped;
     raises KeyboardInterrupt after the running cell has saved its answers."""
-    worst, cells = 0, study.preset.cells
+    worst = 0
+    cells = study.preset.cells
     for number, cell in enumerate(cells, start=1):
         run = study.run_of(cell, given.part)
         which = f"Cell {number} of {len(cells)}, {cell.name}"
@@ -214,7 +215,8 @@ def run_cells(study: Study, given: Given, command: MainCommand) -> int:
                     worst = max(worst, int(failed))
                     continue
             words += ["--continue", str(run), *(["--retry-failed"] if given.retry_failed else [])]
-        log.info("%s: %s", which, "begins" if run is None else f"resumes {run}")
+        what = "begins" if run is None else f"resumes {run}"
+        log.info("%s: %s", which, what)
         status = command.start(words)
         if status not in (0, 1):
             log.error("%s: stopped with exit status %d; to resume, run the same command again", which, status)

@@ -13,20 +13,10 @@ from markupsafe import Markup
 
 from roomscout.analysis.outputs import write_text
 from roomscout.analysis.report.writer import style_of, templates
+from roomscout.analysis.study import tables
 from roomscout.analysis.study.cells import MainCommand, finished_runs, only_one, only_one_writes, open_study, run_cells
 from roomscout.analysis.study.plots import plot_of
 from roomscout.analysis.study.presets import PRESETS
-from roomscout.analysis.study.tables import (
-    Results,
-    about,
-    conditions_of_cells,
-    csv_of,
-    lines_of,
-    markdown_of,
-    notes_of,
-    results_of,
-    tables_of,
-)
 from roomscout.base.text import either, log_to_stream
 from roomscout.base.verbs import parser_of, refusing
 from roomscout.data.benchmark import BenchmarkError
@@ -55,59 +45,57 @@ def main(arguments: Sequence[str], command: MainCommand) -> int:
     )
     parser.add_argument("preset", metavar="PRESET", help=f"{', '.join(PRESETS)}")
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder of the study")
-    given = parser.parse_args(arguments[:2])
+    options = parser.parse_args(arguments[:2])
     flags = arguments[2:]
     log_to_stream(sys.stdout)
-    folder = given.folder.expanduser().absolute()
+    folder = options.folder.expanduser().absolute()
     try:
-        if given.preset not in PRESETS:
-            raise RunError(f"there is no study {given.preset}; use {either(PRESETS)}")
-        asked = command.read(flags, folder)
-        study = open_study(folder, given.preset, asked, command)
-        with only_one(study, asked.part):
-            if (status := run_cells(study, asked, command)) > 1:
+        if options.preset not in PRESETS:
+            raise RunError(f"there is no study {options.preset}; use {either(PRESETS)}")
+        changes = command.read(flags, folder)
+        study = open_study(folder, options.preset, changes, command)
+        with only_one(study, changes.part):
+            status = run_cells(study, changes, command)
+            if status > 1:
                 return status
-            with only_one_writes(study, asked.part):
-                if (runs := finished_runs(study, asked, command)) is None:
+            with only_one_writes(study, changes.part):
+                runs = finished_runs(study, changes, command)
+                if runs is None:
                     return status
-                results = results_of(study.preset, runs)
-                write_text(folder / CSV, csv_of(results))
-                write_text(folder / TABLE, markdown_of(results, _title(study.name, results)))
-                write_text(folder / PAGE, _page(results, _title(study.name, results), folder))
+                results = tables.results_of(study.preset, runs)
+                about_model = results.cells[0].answers.about
+                title = f"Study of {study.name}: {about_model['policy'] or about_model['model']}"
+                write_text(folder / CSV, tables.csv_of(results))
+                write_text(folder / TABLE, tables.markdown_of(results, title))
+                write_text(folder / PAGE, _page(results, title, folder))
     except KeyboardInterrupt:
         log.warning("Interrupted; to resume, run the same command again.")
         return 130
-    for line in [*lines_of(results), f"Written: {folder / PAGE}, {TABLE} and {CSV} beside it"]:
+    for line in [*tables.lines_of(results), f"Written: {folder / PAGE}, {TABLE} and {CSV} beside it"]:
         log.info("%s", line)
     return status
 
 
-def _title(name: str, results: Results) -> str:
-    asked = results.cells[0].answers.about
-    return f"Study of {name}: {asked['policy'] or asked['model']}"
-
-
-def _page(results: Results, title: str, folder: Path) -> str:
-    tables = tables_of(results)
-    cells = tables["Cells"]
-    reports = [each.answers.report for each in results.cells]
-    linked = [
-        [
-            Markup('<a href="{}">{}</a>').format(quote(os.path.relpath(report, folder)), row[0]) if report else row[0],
-            *row[1:],
-        ]
-        for row, report in zip(cells.rows, reports, strict=True)
-    ]
+def _page(results: tables.Results, title: str, folder: Path) -> str:
+    parts = tables.tables_of(results)
+    cells = parts["Cells"]
+    linked = []
+    for row, result in zip(cells.rows, results.cells, strict=True):
+        name = row[0]
+        if result.answers.report:
+            address = quote(os.path.relpath(result.answers.report, folder))
+            name = Markup('<a href="{}">{}</a>').format(address, name)
+        linked.append([name, *row[1:]])
     return (
         templates("roomscout.analysis.study")
         .get_template("study.html.j2")
         .render(
             style=style_of("palette.css", "report.css"),
             title=title,
-            about=f"{results.preset.does} {about(results)}.",
+            about=f"{results.preset.does} {tables.about(results)}.",
             plot=plot_of(results),
-            tables=tables | {"Cells": replace(cells, rows=linked)},
-            notes=notes_of(results),
-            protocols=conditions_of_cells(results),
+            tables=parts | {"Cells": replace(cells, rows=linked)},
+            notes=tables.notes_of(results),
+            protocols=tables.conditions_of_cells(results),
         )
     )

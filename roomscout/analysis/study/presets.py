@@ -9,15 +9,13 @@ GIVEN = "the run that --moves-of names"
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a study: the settings, by name, in which it differs from what the user gives. `moves_of` is the name
-    of the cell whose moves it repeats, or GIVEN. `moves` and `series` place the cell in a curve of the score by the
-    number of moves; a cell without a series is a point of every one."""
+    """One run of a study."""
 
-    name: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    moves_of: str = ""
-    moves: int | None = None
-    series: str = ""
+    name: str  # of the cell, in tables and plots
+    settings: Mapping[str, Any] = field(default_factory=dict)  # that differ from what the user gives, by name
+    moves_of: str = ""  # the name of the cell whose moves it repeats, or GIVEN
+    moves: int | None = None  # its place in a curve of the score by the number of moves; None without one
+    series: str = ""  # the curve; a cell without one is a point of all curves
 
     @property
     def folder(self) -> str:
@@ -27,16 +25,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Preset:
-    """A comparison: what it answers, and its cells. All are compared with the first one. `steps` name what each of
-    the first cells, which are a ladder, lacks to the next one, and the last of them to 100 percent."""
+    """A comparison of cells."""
 
-    does: str
-    cells: tuple[Cell, ...]
-    shared: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of all cells that have no others."""
+    does: str  # the question that it answers
+    cells: tuple[Cell, ...]  # of which all are compared with the first one
+    shared: Mapping[str, Any] = field(default_factory=dict)  # settings of all cells that have no others
     steps: tuple[str, ...] = ()
-    also: str = ""
-    """What else differs between the cells, beside what the comparison is about."""
+    """What each of the first cells, which are a ladder, lacks to the next one, and the last of them to 100 percent."""
+    also: str = ""  # what else differs between the cells, beside what the comparison is about
 
     @property
     def sets(self) -> set[str]:

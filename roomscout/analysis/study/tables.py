@@ -8,11 +8,11 @@ from pathlib import Path
 from roomscout.analysis.compare.answers import Answers, QuestionKey, read_answers
 from roomscout.analysis.compare.comparison import Comparison, compare
 from roomscout.analysis.compare.conditions import PROTOCOL
+from roomscout.analysis.outputs import markdown_text
 from roomscout.analysis.study.presets import Cell, Preset
 from roomscout.base.tables import Table, decimal, interval_in_words, p_in_words, with_interval
-from roomscout.base.text import counted, escaped, in_markdown
+from roomscout.base.text import counted, escaped
 from roomscout.runs import RunError
-from roomscout.runs.anytime import Anytime
 from roomscout.runs.sights import SightSplit
 from roomscout.scoring.intervals import INTERVAL, Difference, Estimate, estimates
 
@@ -32,16 +32,15 @@ class Score:
 
 @dataclass(frozen=True)
 class CellResult:
-    """The scores of a cell by task, with the overall last. `moves` and `never_saw` are None if they are unknown.
-    `by_turn` has the overall by turn, if each were the last (--anytime); empty if it is not known."""
+    """The scores of a cell and what else its run tells."""
 
-    cell: Cell
-    answers: Answers
-    scores: Mapping[str, Score]
-    moves: float | None
-    never_saw: float | None
-    failed: int
-    by_turn: tuple[Estimate, ...] = ()
+    cell: Cell  # how its run differs from the others
+    answers: Answers  # without those to questions that failed in any cell
+    scores: Mapping[str, Score]  # by task, with the overall last
+    moves: float | None  # the mean number of moves of an answer; None if it is unknown
+    never_saw: float | None  # see `never_saw`
+    failed: int  # how many of its questions failed
+    by_turn: tuple[Estimate, ...] = ()  # the overall by turn, if each were the last; empty if it is not known
 
     @property
     def overall(self) -> Score | None:
@@ -51,16 +50,15 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Results:
-    """The cells of a study in their order. All scores are over `questions` questions that every cell finished.
-    `left_out` counts those that failed in a cell. `losses` are those of a ladder, else empty."""
+    """The results of a study. All scores are over the questions that every cell finished."""
 
-    preset: Preset
-    cells: tuple[CellResult, ...]
-    label: str
-    questions: int
-    scenes: int
-    left_out: int
-    losses: Losses = field(default_factory=dict)
+    preset: Preset  # what is compared
+    cells: tuple[CellResult, ...]  # in their order
+    label: str  # what the overall is, in words
+    questions: int  # that every cell finished
+    scenes: int  # of these questions
+    left_out: int  # how many questions failed in a cell
+    losses: Losses = field(default_factory=dict)  # of a ladder, else empty
 
     @property
     def tasks(self) -> list[str]:
@@ -70,85 +68,83 @@ class Results:
     @property
     def knows_sight(self) -> bool:
         """Whether any cell knows what was in view."""
-        return any(each.never_saw is not None for each in self.cells)
+        return any(cell.never_saw is not None for cell in self.cells)
 
     @property
     def turns(self) -> int:
         """The largest number of turns of a cell that has the overall by turn; 0 if none has it."""
-        return max(len(each.by_turn) for each in self.cells)
+        return max(len(cell.by_turn) for cell in self.cells)
 
 
 def results_of(preset: Preset, runs: Sequence[Path]) -> Results:
     """The results of finished runs, one for each cell; raises RunError if they cannot be compared."""
-    named = [replace(answers, name=cell.name) for cell, answers in zip(preset.cells, read_answers(runs), strict=True)]
-    failed = frozenset[QuestionKey]().union(*(each.failed for each in named))
-    named = [each.without(failed) for each in named]
-    for each in named:
-        if not each.by_question:
+    answered = read_answers(runs)
+    failed = frozenset[QuestionKey]().union(*(answers.failed for answers in answered))
+    named = [
+        replace(answers.without(failed), name=cell.name) for cell, answers in zip(preset.cells, answered, strict=True)
+    ]
+    for answers in named:
+        if not answers.by_question:
             raise RunError(
-                f"{each.path}: no question is finished in every cell; the same command with --retry-failed asks those "
-                "again that failed"
+                f"{answers.path}: no question is finished in every cell; the same command with --retry-failed asks "
+                "those again that failed"
             )
-    found = compare(named, (PROTOCOL,))
-    cells = tuple(
-        _cell_result(cell, place, answers, found)
-        for place, (cell, answers) in enumerate(zip(preset.cells, named, strict=True))
-    )
-    overall = found.pairs[0].partial or str(found.pairs[0].label)
+    comparison = compare(named, (PROTOCOL,))
+    cells = tuple(_cell_result(cell, place, comparison) for place, cell in enumerate(preset.cells))
+    first = comparison.pairs[0]
     losses = losses_of(preset.steps, named[: len(preset.steps)]) if preset.steps else {}
-    return Results(preset, cells, overall, found.questions, found.scenes, len(failed), losses)
+    label = first.partial or str(first.label)
+    return Results(preset, cells, label, comparison.questions, comparison.scenes, len(failed), losses)
 
 
 def losses_of(steps: Sequence[str], runs: Sequence[Answers]) -> Losses:
     """The losses of a ladder's runs, which must have the same questions; intervals are paired by scene."""
     pairs = [compare(neighbours, (PROTOCOL,)).pairs[0] for neighbours in pairwise(runs)]
-    last = {each.name: each for each in estimates(runs[-1].rows, runs[-1].benchmark)}
-    found: dict[str, tuple[Estimate, ...]] = {}
+    last = {score.name: score for score in estimates(runs[-1].rows, runs[-1].benchmark)}
+    losses: dict[str, tuple[Estimate, ...]] = {}
     for place, score in enumerate(pairs[0].differences):
         rest = last[score.name]
         interval = (100 - rest.interval[1], 100 - rest.interval[0]) if rest.interval else None
         gained = [pair.differences[place] for pair in pairs]
         all_steps = [*gained, Estimate("", 100 - rest.percent, rest.scenes, interval)]
-        found[score.name] = tuple(replace(each, name=step) for each, step in zip(all_steps, steps, strict=True))
-    return found
+        losses[score.name] = tuple(replace(loss, name=step) for loss, step in zip(all_steps, steps, strict=True))
+    return losses
 
 
 def most_in(of_score: Sequence[Estimate]) -> str:
     """The step that loses most, if its interval and that of the next one do not overlap."""
-    first, second = sorted(of_score, key=lambda each: -each.percent)[:2]
+    first, second = sorted(of_score, key=lambda loss: -loss.percent)[:2]
     apart = first.interval and second.interval and first.interval[0] > second.interval[1]
     return first.name if apart else "not separable"
 
 
-def _cell_result(cell: Cell, place: int, answers: Answers, found: Comparison) -> CellResult:
-    pair = found.pairs[place - 1] if place else None
-    names = [each.name for each in found.pairs[0].differences]
-    known = {each.name: each for each in estimates(answers.rows, answers.benchmark)}
-    gained = {each.name: each for each in pair.differences} if pair else {}
+def _cell_result(cell: Cell, place: int, comparison: Comparison) -> CellResult:
+    answers = comparison.runs[place]
+    pair = comparison.pairs[place - 1] if place else None
+    names = [score.name for score in comparison.pairs[0].differences]
+    scores = {score.name: score for score in estimates(answers.rows, answers.benchmark)}
+    gained = {score.name: score for score in pair.differences} if pair else {}
     adjusted = pair.adjusted if pair else {}
-    summary = answers.summary
-    everything = summary.types["all"]
+    everything = answers.summary.types["all"]
+    turns = answers.summary.anytime.by_turn if answers.summary.anytime else ()
+    if any(turn.percent is None for turn in turns):
+        turns = ()
+    scenes = scores[OVERALL].scenes if OVERALL in scores else 0
     return CellResult(
         cell,
         answers,
-        {name: Score(known[name], gained.get(name), adjusted.get(name)) for name in names},
-        None if everything.mean_turns is None else everything.mean_turns - 1,
-        never_saw(summary.sight),
-        everything.failed,
-        _by_turn(summary.anytime, known[OVERALL].scenes if OVERALL in known else 0),
+        {name: Score(scores[name], gained.get(name), adjusted.get(name)) for name in names},
+        moves=None if everything.mean_turns is None else everything.mean_turns - 1,
+        never_saw=never_saw(answers.summary.sight),
+        failed=everything.failed,
+        by_turn=tuple(Estimate(f"turn {turn.turn}", turn.percent or 0.0, scenes, turn.interval) for turn in turns),
     )
 
 
-def _by_turn(found: Anytime | None, scenes: int) -> tuple[Estimate, ...]:
-    if found is None or any(each.percent is None for each in found.by_turn):
-        return ()
-    return tuple(Estimate(f"turn {each.turn}", each.percent or 0.0, scenes, each.interval) for each in found.by_turn)
-
-
-def never_saw(found: SightSplit | None) -> float | None:
+def never_saw(split: SightSplit | None) -> float | None:
     """The percentage of answers that never saw an object, of those to questions that need one with a known box."""
-    groups = found.types.get("all", {}) if found else {}
-    need_one = sum(each.answers for verdict, each in groups.items() if verdict != "no_object")
+    groups = split.types.get("all", {}) if split else {}
+    need_one = sum(group.answers for verdict, group in groups.items() if verdict != "no_object")
     if not need_one:
         return None
     return 100 * groups["never_saw"].answers / need_one if "never_saw" in groups else 0.0
@@ -158,29 +154,32 @@ def csv_of(results: Results) -> str:
     """All scores as CSV, a row for each cell and task, with the mean number of moves, the percentage of answers that
     never saw an object, and failures in the rows of the overall, and what each cell of a ladder lacks to the next."""
     rows = []
-    for place, each in enumerate(results.cells):
-        for task, score in each.scores.items():
+    for place, result in enumerate(results.cells):
+        for task, score in result.scores.items():
             gain = score.difference
             row = {
-                **{"cell": each.cell.name, "task": task},
+                **{"cell": result.cell.name, "task": task},
                 **_cells(score.estimate, "percent", "low", "high"),
                 **_cells(gain, "difference", "difference_low", "difference_high"),
-                **{"p": _rounded(gain.p_value if gain else None), "p_holm": _rounded(score.p_holm)},
+                "p": _rounded(gain.p_value) if gain else "",
+                "p_holm": _rounded(score.p_holm),
                 "scenes": score.estimate.scenes,
                 **dict.fromkeys(("moves", "never_saw", "failed"), ""),
             }
             if task == OVERALL:
-                row |= {"moves": _rounded(each.moves), "never_saw": _rounded(each.never_saw), "failed": each.failed}
+                row["moves"] = _rounded(result.moves)
+                row["never_saw"] = _rounded(result.never_saw)
+                row["failed"] = result.failed
             for loss in results.losses.get(task, ())[place : place + 1]:
                 row |= {"step": loss.name, **_cells(loss, "loss", "loss_low", "loss_high")}
             rows.append(row)
     return Table.of(rows).csv()
 
 
-def _cells(of: Estimate | None, *names: str) -> dict[str, str]:
-    """The percent and both edges of the interval, under these names."""
-    low, high = of.interval if of and of.interval else (None, None)
-    return dict(zip(names, map(_rounded, (of.percent if of else None, low, high)), strict=True))
+def _cells(score: Estimate | None, *names: str) -> dict[str, str]:
+    """The percent and both edges of the interval, under these names; empty texts for what there is not."""
+    values = [] if score is None else [score.percent, *(score.interval or ())]
+    return dict.fromkeys(names, "") | dict(zip(names, map(_rounded, values), strict=False))
 
 
 def _rounded(value: float | None) -> str:
@@ -194,31 +193,36 @@ def in_words(estimate: Estimate) -> str:
 
 def tables_of(results: Results) -> dict[str, Table]:
     """The tables of a study by their headings: cells, by turn and steps if it has them, and tasks."""
-    found = {"Cells": _cell_table(results)}
+    tables = {"Cells": _cell_table(results)}
     if results.turns:
-        found["By turn"] = turn_table(results)
+        tables["By turn"] = turn_table(results)
     if results.losses:
-        found["Steps"] = loss_table(results)
-    rows = [[task, *(in_words(each.scores[task].estimate) for each in results.cells)] for task in results.tasks]
-    return found | {"Tasks": Table(["percent", *(each.cell.name for each in results.cells)], rows)}
+        tables["Steps"] = loss_table(results)
+    rows = [[task, *(in_words(result.scores[task].estimate) for result in results.cells)] for task in results.tasks]
+    return tables | {"Tasks": Table(["percent", *(result.cell.name for result in results.cells)], rows)}
 
 
 def _cell_table(results: Results) -> Table:
-    any_failed = any(each.failed for each in results.cells)
+    any_failed = any(result.failed for result in results.cells)
     rows = []
-    for each in results.cells:
-        score = each.overall
+    for result in results.cells:
+        score = result.overall
         cells = ["-"] * 5
         if score is not None:
             gain = score.difference
             difference = [f"{gain.percent:+.1f}", interval_in_words(gain.interval, "+.1f")] if gain else ["-", "-"]
             scored = f"{score.estimate.percent:.1f}", interval_in_words(score.estimate.interval)
             cells = [*scored, *difference, p_in_words(score.p_holm)]
-        seen = ["-" if each.never_saw is None else f"{each.never_saw:.1f} %"] if results.knows_sight else []
-        failed = [str(each.failed)] if any_failed else []
-        rows.append([each.cell.name, *cells, decimal(each.moves), *seen, *failed])
+        row = [result.cell.name, *cells, decimal(result.moves)]
+        if results.knows_sight:
+            share = "-" if result.never_saw is None else f"{result.never_saw:.1f} %"
+            row.append(share)
+        if any_failed:
+            row.append(str(result.failed))
+        rows.append(row)
     heads = ["cell", "overall", INTERVAL, f"minus {results.cells[0].cell.name}", INTERVAL, "p (Holm)", "mean moves"]
-    heads += (["never saw"] if results.knows_sight else []) + (["failed"] if any_failed else [])
+    heads += ["never saw"] if results.knows_sight else []
+    heads += ["failed"] if any_failed else []
     return Table(heads, rows)
 
 
@@ -226,18 +230,16 @@ def turn_table(results: Results) -> Table:
     """The overall by turn, if each were the last, of each cell that has it. The last columns count the answers that
     came too early or too late, of those that could, and the worsened ones."""
     rows = []
-    for each in results.cells:
-        if each.by_turn and (found := each.answers.summary.anytime) is not None:
-            early = found.too_early
-            late = found.too_late
-            rows.append(
-                [
-                    each.cell.name, *map(in_words, each.by_turn), *["-"] * (results.turns - len(each.by_turn)),
-                    f"{early.below_full} of {early.with_moves_left}" if early else "-",
-                    f"{late.as_good_earlier} of {late.above_zero}",
-                    f"{found.better_earlier} of {found.answers}",
-                ]
-            )  # fmt: skip
+    for result in results.cells:
+        anytime = result.answers.summary.anytime
+        if result.by_turn and anytime is not None:
+            early = anytime.too_early
+            late = anytime.too_late
+            scores = [*map(in_words, result.by_turn), *["-"] * (results.turns - len(result.by_turn))]
+            too_early = f"{early.below_full} of {early.with_moves_left}" if early else "-"
+            too_late = f"{late.as_good_earlier} of {late.above_zero}"
+            better = f"{anytime.better_earlier} of {anytime.answers}"
+            rows.append([result.cell.name, *scores, too_early, too_late, better])
     turns = [f"turn {turn}" for turn in range(results.turns)]
     return Table(["overall", *turns, "too early", "too late", "better earlier"], rows)
 
@@ -254,7 +256,7 @@ def loss_table(results: Results) -> Table:
 
 def conditions_of_cells(results: Results) -> list[tuple[str, str]]:
     """The protocol of the cells in pairs of a name and a text: what all have in common once, then the rest of each."""
-    parts = {each.cell.name: each.answers.protocol.split(", ") for each in results.cells}
+    parts = {result.cell.name: result.answers.protocol.split(", ") for result in results.cells}
     first, *others = parts.values()
     common = [part for part in first if all(part in other for other in others)]
     own = {name: ", ".join(part for part in of_cell if part not in common) for name, of_cell in parts.items()}
@@ -277,12 +279,8 @@ def notes_of(results: Results) -> list[str]:
         )
         if results.turns:
             notes.append("In the table by turn, failed questions score 0.")
-    if missing := dict.fromkeys(
-        each.estimate.missing
-        for result in results.cells
-        for each in result.scores.values()
-        if each.estimate.missing and not each.estimate.interval
-    ):
+    scores = [score.estimate for result in results.cells for score in result.scores.values()]
+    if missing := dict.fromkeys(score.missing for score in scores if score.missing and not score.interval):
         notes.append(f"Some scores have no interval: {'; '.join(missing)}.")
     if results.knows_sight:
         notes.append(
@@ -310,7 +308,7 @@ def markdown_of(results: Results, title: str) -> str:
     for table in tables_of(results).values():
         lines += [*table.markdown(), ""]
     lines += [f"- {note}" for note in notes_of(results)]
-    return "".join(f"{in_markdown(line)}\n" for line in lines)
+    return markdown_text(lines)
 
 
 def about(results: Results) -> str:
