@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roomscout.base.wording import flag
 from roomscout.data.benchmarks import DEFAULT, benchmark_names, find_benchmark
 from roomscout.rendering.camera import Intrinsics
-from roomscout.runs.movers import GIVEN_PATH, MOVERS
+from roomscout.runs.movers import GIVEN_PATH, MOVERS, who_moves
 
 if TYPE_CHECKING:
     from roomscout.runs.records import RunFacts
@@ -110,9 +110,11 @@ def _replies(facts: "RunFacts") -> str:
 
 
 def _camera(facts: "RunFacts") -> str:
-    if moves_of := facts.setting("moves_of"):
+    moves_of = facts.setting("moves_of")
+    who = who_moves(facts.setting("moves"), moves_of, facts.setting("given"))
+    if who == "recorded":
         return f"camera moved in the scan as in run {moves_of.rpartition('/')[2]}"
-    moved = GIVEN_PATH if "path" in facts.setting("given") else MOVERS.get(facts.setting("moves"))
+    moved = GIVEN_PATH if who == "given path" else MOVERS.get(who)
     words = moved.words if moved else "free camera{turning} in the scan"
     return words.format(turning="" if facts.setting("translation") else " that only turns")
 

@@ -1,6 +1,6 @@
 """Who may move the camera in place of the model (`--moves`, `--given path`): all that is known of each mover."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 
@@ -36,3 +36,11 @@ GIVEN_PATH = MoverEntry(
 )
 """The mover of --given path, which knows what a question needs."""
 TURNS_ONLY = frozenset(name for name, entry in MOVERS.items() if entry.turns_only)
+
+
+def who_moves(moves: str, moves_of: object, given: Collection[str]) -> str:
+    """Who moves the camera under these settings: "model", a name of MOVERS, "recorded" (as in another run) or "given
+    path"."""
+    if moves_of is not None:
+        return "recorded"
+    return "given path" if "path" in given else moves

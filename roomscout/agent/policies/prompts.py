@@ -1,6 +1,6 @@
 """Every word that a model reads, as a value: `Prompts` holds templates, which `messages` fills in.
 
-A checkpoint may bring its own in prompts.yaml, and `--prompts FILE` names others. Templates use Python's format syntax.
+A checkpoint may bring its own in prompts.yaml, and the setting `prompts` names others. Templates use Python's format syntax.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_args
 from roomscout.agent.actions import find_space
 from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.actions.space import ActionSpace
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import SettingError
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import ADVICE_NEEDS, Benchmark, wrong_needs
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
@@ -291,73 +291,79 @@ class Prompts:
         return re.search(r"\{[xy][01]?[:}]", self.position or self.extent) is not None
 
     def under(self, controls: Controls) -> "Prompts":
-        """What a model reads in a run with these controls."""
-        tell = controls.tell
-        see = controls.see
-        space = find_space(controls.actions)
-        prompts = self._for_mover(controls, space)
+        """What a model reads in a run with these controls; raises SettingError if the prompts, or the action space,
+        have no words for them."""
         variants = self.variants
-        if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
-            count = variants.count if controls.translation else variants.count_turning
-            early = variants.rule_early.replace("{first}", str(controls.min_turns))
-            rule = early if controls.min_turns else variants.rule
-            if not controls.model_moves:
-                count = variants.count_watching
-                rule = variants.rule_watching
-            prompts = replace(prompts, remaining_turns=f"{count} {rule}" if "turns" in tell else rule)
-        told = {name: name in tell for name in get_args(TellName)}
-        given = told | {"translation": controls.model_moves and controls.translation, "moves": controls.model_moves}
-        lacking = {name for name in ADVICE_NEEDS if not given[name]}
-        advice = dict(prompts.advice)
-        untold = {tuple(names.split()): more for names, more in variants.advice_untold.items()}
+        stand_ins = _stand_ins(controls)
+        texts = {name: getattr(variants, variant, "") for name, variant in stand_ins.items()}
+        for name, variant in stand_ins.items():
+            if variant in ("rule_early", "not_counted_early"):
+                texts[name] = texts[name].replace("{first}", str(controls.min_turns))
+        remaining_turns = self.remaining_turns
+        tells_turns = "turns" in controls.tell
+        if "count" in texts or "rule" in texts or not tells_turns:
+            count = texts.get("count", variants.count)
+            rule = texts.get("rule", variants.rule)
+            remaining_turns = f"{count} {rule}" if tells_turns else rule
+        space = find_space(controls.actions)
+        outcome = {name: text for name, text in texts.items() if hasattr(self.outcome, name)}
+        if space.pitches:
+            outcome["looks"] = LOOKS
+        if space.measures:
+            outcome["measured"] = MEASURED
+        system = self._system(stand_ins.get("system", "system"), controls, space)
+        boxes = {"boxes": ("boxes", "box"), "boxes-seen": _GIVEN[1:], "": ()}[controls.boxes]
+        return replace(
+            self,
+            system=" ".join([system, *self._more(controls, space)]),
+            outcome=replace(self.outcome, **outcome),
+            extent=self.extent if "extent" in controls.tell else "",
+            position=self.position if "pose" in controls.tell else "",
+            remaining_turns=remaining_turns,
+            last_turn=texts.get("last_turn", self.last_turn),
+            advice=self._advice(controls),
+            view=texts.get("view", self.view),
+            hidden="" if controls.keep_views is None else variants.hidden,
+            **{name: getattr(variants, name) for name in boxes},
+        )
+
+    def _system(self, name: str, controls: Controls, space: ActionSpace) -> str:
+        """The system template of this name, in the words of an action space."""
+        if space.measures and not controls.model_moves:
+            why = f"the action space {space.name} needs a model that moves the camera"
+            raise SettingError(why, setting="actions")
+        text = self.system if name == "system" else getattr(self.variants, name)
+        form = _FORMS[name] if text == _SYSTEMS[name] else text
+        if space is not METRIC and "{actions}" not in form:
+            raise SettingError(
+                f"the prompts describe the actions of {METRIC.name}, not of {space.name}, in their template {name}: "
+                f"write {{actions}} there instead, or take the actions of {METRIC.name}",
+                setting="actions",
+            )
+        return _in_space(name, form, space)
+
+    def _more(self, controls: Controls, space: ActionSpace) -> list[str]:
+        """What the system prompt adds on the images."""
+        names = [name for name in controls.see if name != VIEW]
+        more = [find_modality(name).sentence.replace("{", "{{").replace("}", "}}") for name in names]
+        if "marks" in controls.see and space.marked and controls.moves != "none" and not controls.at_once:
+            more.append(space.marked)
+        turns = controls.keep_views
+        if turns is not None:
+            more.append(self.variants.kept.replace("{turns}", "turn" if turns == 1 else f"{turns} turns"))
+        return more
+
+    def _advice(self, controls: Controls) -> dict[str, str]:
+        """The advice by type that needs nothing that the run lacks."""
+        has = {name: name in controls.tell for name in get_args(TellName)}
+        has |= {"translation": controls.model_moves and controls.translation, "moves": controls.model_moves}
+        lacking = {name for name in ADVICE_NEEDS if not has[name]}
+        advice = dict(self.advice)
+        untold = {tuple(names.split()): texts for names, texts in self.variants.advice_untold.items()}
         for needs in sorted(untold, key=lambda needs: (len(needs), sorted(map(ADVICE_NEEDS.index, needs)))):
             if lacking.issuperset(needs):
                 advice |= untold[needs]
-        position = prompts.position if told["pose"] else ""
-        extent = prompts.extent if told["extent"] else ""
-        more = [find_modality(name).sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
-        if "marks" in see and space.marked and controls.moves != "none" and not controls.at_once:
-            more.append(space.marked)
-        hidden = ""
-        if (kept := controls.keep_views) is not None:
-            more.append(variants.kept.replace("{turns}", "turn" if kept == 1 else f"{kept} turns"))
-            hidden = variants.hidden
-        system = " ".join([prompts.system, *more])
-        used = {"boxes": ("boxes", "box"), "boxes-seen": _GIVEN[1:], "": ()}[controls.boxes]
-        boxes = {name: getattr(variants, name) for name in used}
-        return replace(prompts, system=system, advice=advice, position=position, extent=extent, hidden=hidden, **boxes)
-
-    def _for_mover(self, controls: Controls, space: ActionSpace) -> "Prompts":
-        """These prompts in the words for who moves the camera, and how; raises ConfigError if they have no such."""
-        variants = self.variants
-        outcome = self.outcome
-        view = self.view
-        if controls.model_moves:
-            if controls.min_turns:
-                not_counted = variants.not_counted_early.replace("{first}", str(controls.min_turns))
-                outcome = replace(outcome, not_counted=not_counted)
-            name = "system" if controls.translation else "turning"
-        else:
-            view = variants.view if controls.at_once else ""
-            outcome = replace(outcome, unreadable=variants.unreadable, clamped="", not_counted=variants.not_counted)
-            name = "at_once" if controls.at_once else "one_view" if controls.moves == "none" else "watching"
-        last = self.last_turn if name == "system" else getattr(variants, f"last_{name}")
-        if space.pitches:
-            outcome = replace(outcome, looks=LOOKS)
-        if space.measures:
-            if not controls.model_moves:
-                others = "leave out --moves, --moves-of and --given path"
-                raise ConfigError(f"--actions {space.name} needs a model that moves the camera: {others}")
-            outcome = replace(outcome, measured=MEASURED)
-        own: str = self.system if name == "system" else getattr(variants, name)
-        form = _FORMS[name] if own == _SYSTEMS[name] else own
-        if space is not METRIC and "{actions}" not in form:
-            raise ConfigError(
-                f"--actions {space.name}: the prompts describe the actions of {METRIC.name} in their template {name}: "
-                f"write {{actions}} there instead, or leave out --actions"
-            )
-        system = _in_space(name, form, space)
-        return replace(self, system=system, last_turn=last, outcome=outcome, view=view)
+        return advice
 
     def with_advice_of(self, benchmark: Benchmark) -> "Prompts":
         """These prompts with the benchmark's advice for the types that they have none for."""
@@ -372,6 +378,34 @@ class Prompts:
             untold.setdefault(lacking, {}).update(texts)
         variants = replace(self.variants, advice_untold=untold)
         return replace(self, advice={**advice, **self.advice}, variants=variants)
+
+
+def _stand_ins(controls: Controls) -> dict[str, str]:
+    """The one table of variants: by a field of Prompts or OutcomePrompts, or a part of `remaining_turns`, the field of
+    Variants that stands in for it; empty for no text. Of the rows that apply, the last one that has a field counts."""
+    watches = not controls.model_moves
+    rows = (
+        (
+            controls.model_moves and not controls.translation,
+            {"system": "turning", "last_turn": "last_turning", "count": "count_turning"},
+        ),
+        (
+            controls.model_moves and controls.min_turns > 0,
+            {"rule": "rule_early", "not_counted": "not_counted_early"},
+        ),
+        (
+            watches,
+            {"system": "watching", "last_turn": "last_watching", "count": "count_watching", "rule": "rule_watching"}
+            | {"unreadable": "unreadable", "not_counted": "not_counted", "clamped": "", "view": ""},
+        ),
+        (watches and controls.moves == "none", {"system": "one_view", "last_turn": "last_one_view"}),
+        (watches and controls.at_once, {"system": "at_once", "last_turn": "last_at_once", "view": "view"}),
+    )
+    stand_ins = {}
+    for applies, variants in rows:
+        if applies:
+            stand_ins |= variants
+    return stand_ins
 
 
 _SAME_PLACEHOLDERS = {
@@ -422,11 +456,11 @@ def _check(record: Prompts | OutcomePrompts | Variants, prefix: str) -> None:
 
 
 def model_prompts(file: Path | None, model: str) -> Prompts:
-    """The prompts in a file, else of the checkpoint, else the default; raises ConfigError for an unusable file."""
+    """The prompts in a file, else of the checkpoint, else the default; raises SettingError for an unusable file."""
     try:
         return load_prompts(file) if file else checkpoint_prompts(model)
     except ValueError as error:
-        raise ConfigError(f"--prompts {error}" if file else str(error)) from None
+        raise SettingError(str(error), setting="prompts" if file else None) from None
 
 
 def checkpoint_prompts(model: str) -> Prompts:
