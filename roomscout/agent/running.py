@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from roomscout import SCRIPT
 from roomscout.agent.console import log_to_file
 from roomscout.agent.loop import answer_questions
-from roomscout.agent.play.policy import HumanPolicy
 from roomscout.agent.policies import Policy, PolicyError
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.replies import action_format
@@ -281,8 +280,8 @@ def load(spec: RunSpec, stack: ExitStack) -> Loaded:
         backend = make_backend(engine.name, engine.options, engine.server, engine.vllm)
         policy = ModelPolicy(backend, action_format(engine.constrained), spec.rules.prompts)
         stack.callback(policy.close)
-    elif isinstance(policy, HumanPolicy):
-        stack.enter_context(policy.serving())
+    else:
+        stack.enter_context(policy.open())
     if world.makes_scans:
         make_scans(spec.questions, world)
     return Loaded(policy, library, renderer.name if renderer is not None else None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import SettingError
 from roomscout.envs.actions import CameraMove
 from roomscout.rendering.camera import CameraPose, Intrinsics
 
@@ -97,9 +97,9 @@ class ActionSpace:
 
     @property
     def at_place(self) -> "ActionSpace":
-        """`turning`; raises ConfigError if this has none."""
+        """`turning`; raises SettingError if this has none."""
         if self.turning is None:
-            raise ConfigError(f"--no-translation: the action space {self.name} always moves the camera")
+            raise SettingError(f"the action space {self.name} always moves the camera", setting="translation")
         return self.turning
 
     @property

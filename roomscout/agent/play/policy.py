@@ -16,7 +16,7 @@ from roomscout.agent.console import print_to_console
 from roomscout.agent.play.page import PlaySite, can_practise, controls_of, turn_shown
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import SettingError
 from roomscout.base.shots import Shot
 from roomscout.base.web import HOSTS, PortError, own_address, server_on
 from roomscout.data.question import AnswerKindError
@@ -26,7 +26,7 @@ from roomscout.runs.records import EpisodeId
 from roomscout.scoring.agreement import dealt
 
 HUMAN = "human"
-"""What --policy calls it."""
+"""The name of the policy in settings."""
 GAP_S = 5.0
 """The most seconds that count between two requests of a page in use: one that asks later was closed or idle."""
 
@@ -92,13 +92,13 @@ class HumanPolicy(Policy):
         return self._links.get(token) if self.needs_link else self.annotators[0]
 
     @contextmanager
-    def serving(self) -> Iterator[None]:
-        """Serve the page inside this block, and print its addresses; raises ConfigError if the port cannot be used."""
+    def open(self) -> Iterator[None]:
+        """Serve the page inside this block, and print its addresses; raises SettingError if the port cannot be used."""
         links = self._links if self.needs_link else {}
         try:
             server = server_on(self._port, PlaySite(self, self._instructions), self._host, links)
         except PortError as error:
-            raise ConfigError(str(error)) from None
+            raise SettingError(str(error), setting="address") from None
         thread = Thread(target=server.serve_forever, args=(0.1,), name="page")
         thread.start()
         try:
@@ -239,10 +239,11 @@ class HumanPolicy(Policy):
 
 
 def _read(instructions: Path) -> str:
-    """A Markdown file as HTML, without the HTML that it may have; raises ConfigError."""
+    """A Markdown file as HTML, without the HTML that it may have; raises SettingError."""
     from markdown_it import MarkdownIt
 
     try:
         return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(instructions.read_text("utf-8")))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--instructions {instructions} cannot be read as a text file ({error})") from None
+        why = f"{instructions} cannot be read as a text file ({error})"
+        raise SettingError(why, setting="instructions") from None

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -81,12 +82,12 @@ class Policy(Protocol):
         return None
 
     def answer_now(self, states: "Sequence[QuestionState]") -> list[Decision] | None:
-        """What each question would be answered if the current turn were its last, in order (--anytime). Called after
+        """What each question would be answered if the current turn were its last, in order. Called after
         `decide`, with those of its questions that go on; changes nothing of them. None if it cannot tell."""
         return None
 
     def moves(self, question: "Question", sample: int, most: int) -> int:
-        """How many moves this episode has; by default `most`, the run's --steps."""
+        """How many moves this episode has; by default `most`, those that the run allows."""
         return most
 
     def expect(self, states: "Sequence[QuestionState]") -> None:
@@ -112,6 +113,10 @@ class Policy(Protocol):
     def peak_memory_bytes(self) -> int:
         """The peak device memory so far; 0 without a device."""
         return 0
+
+    def open(self) -> AbstractContextManager[None]:
+        """A block during which the policy may be asked; by default nothing happens."""
+        return nullcontext()
 
     def close(self) -> None:
         """Abort pending decisions, which then raise ModelError, and release everything. May be called repeatedly."""
