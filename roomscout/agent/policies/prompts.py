@@ -85,7 +85,7 @@ _SCALE = "(0 is level, negative looks down)"
 
 
 def _in_space(name: str, form: str, space: ActionSpace) -> str:
-    """The system template of one of _FORMS, in the words of an action space; raises ConfigError if it has no such."""
+    """The system template of one of _FORMS, in the words of an action space; raises SettingError if it has no such."""
     used = space.at_place if name == "turning" else space
     lines = {"watching": used.while_watching, "one_view": used.while_still, "at_once": used.while_still}
     composed = form.replace("{actions}", lines.get(name, used.lines))
@@ -113,59 +113,48 @@ _LATER_OUTCOMES = ("not_counted", "measured", "looks")
 
 @dataclass(frozen=True)
 class Variants:
-    """Templates that replace others in a run with controls (`Controls`), so that all that a model reads is true.
-
-    - `watching`, `one_view`, `at_once` and `turning`: `system` if the model does not move the camera, if it sees the
-      first view only, if it sees all views in one message, and with --no-translation.
-    - `count` and `rule`, each with `_watching` and `_turning` or `_early` (--min-turns, `first` is its turn): the two
-      parts of `remaining_turns`. A run that does not tell the turns has no count.
-    - `last_watching`, `last_one_view`, `last_at_once` and `last_turning`: `last_turn`.
-    - `unreadable`, `not_counted`, `not_counted_early`: the outcome of a reply that did not turn the camera, or counted
-      for nothing before its turn.
-    - `view`: in one message with all views, what precedes the outcome and the position of each.
-    - `boxes` or `boxes_seen`, `no_boxes` and `box` (--given): the text of the `objects`, that of no new ones, a line.
-    - `kept` and `hidden` (--keep-views): what the system prompt says of it, and the note in place of images.
-    - `advice_untold`: advice by what a run lacks of ADVICE_NEEDS, such as "pose" or "pose moves". Of those that apply,
-      the one that names the most counts, else the last in that order.
-    """
+    """Templates that stand in for others in a run with controls (`Controls`), so that all that a model reads is true.
+    `_stand_ins` says when; the parts `count` and `rule` together stand in for `remaining_turns`."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    watching: str = _SYSTEMS["watching"]
-    one_view: str = _SYSTEMS["one_view"]
-    at_once: str = _SYSTEMS["at_once"]
-    turning: str = _SYSTEMS["turning"]
-    count: str = "Turn {turn}: {moves} left."
-    count_watching: str = "Turn {turn}, views to come: {left}."
-    count_turning: str = "Turn {turn}, turns of the camera left: {left}."
-    rule: str = "Answer as soon as you are sure."
-    rule_watching: str = "Answer when you see the last view."
-    rule_early: str = "Answer as soon as you are sure, but not before turn {first}."
-    last_watching: str = 'This is the last view. Give your best answer now, with "done": true.'
-    last_one_view: str = 'This is the only view. Give your best answer now, with "done": true.'
-    last_at_once: str = 'These are all views. Give your best answer now, with "done": true.'
-    last_turning: str = (
-        'This is the last turn: you cannot turn the camera again. Give your best answer now, with "done": true.'
-    )
-    unreadable: str = "Your reply could not be used: {error}."
+    watching: str = _SYSTEMS["watching"]  # the system template if the model does not move the camera,
+    one_view: str = _SYSTEMS["one_view"]  # if it sees the first view only,
+    at_once: str = _SYSTEMS["at_once"]  # if it sees all views in one message,
+    turning: str = _SYSTEMS["turning"]  # and if it moves the camera, which only turns
+    count: str = "Turn {turn}: {moves} left."  # left out if the prompts do not tell the turns
+    count_watching: str = "Turn {turn}, views to come: {left}."  # if the model does not move the camera
+    count_turning: str = "Turn {turn}, turns of the camera left: {left}."  # if the camera only turns
+    rule: str = "Answer as soon as you are sure."  # when to answer
+    rule_watching: str = "Answer when you see the last view."  # if the model does not move the camera
+    rule_early: str = "Answer as soon as you are sure, but not before turn {first}."  # if no earlier answer counts
+    last_watching: str = 'This is the last view. Give your best answer now, with "done": true.'  # as `watching`
+    last_one_view: str = 'This is the only view. Give your best answer now, with "done": true.'  # as `one_view`
+    last_at_once: str = 'These are all views. Give your best answer now, with "done": true.'  # as `at_once`
+    last_turning: str = 'This is the last turn: you cannot turn the camera again. Give your best answer now, with "done": true.'  # as `turning`
+    unreadable: str = "Your reply could not be used: {error}."  # the outcome of a reply that did not turn the camera
     not_counted: str = "Your answer was recorded, but only the answer to the last view counts."
+    """The outcome of an answer before the last view."""
     not_counted_early: str = "Your answer was recorded, but no answer before turn {first} counts."
-    view: str = "View {number}:"
-    boxes: str = f"All objects in the room, {_BOXES}"
-    boxes_seen: str = f"Objects that have come into view, {_BOXES}"
-    no_boxes: str = "No new object has come into view."
+    """The outcome of an answer before the first turn whose answer counts."""
+    view: str = "View {number}:"  # precedes the outcome and the position of each view, if all are in one message
+    boxes: str = f"All objects in the room, {_BOXES}"  # all boxes, in turn 0
+    boxes_seen: str = f"Objects that have come into view, {_BOXES}"  # the new ones of a turn, if boxes in view are told
+    no_boxes: str = "No new object has come into view."  # in place of `boxes_seen`
     box: str = (
         "- {name}: centre {x:z.2f}, {y:z.2f}, {height:z.2f}; size {length:.2f} x {width:.2f} x {tall:.2f}; "
         "heading {heading}"
-    )
+    )  # a line of `objects`
     kept: str = (
         "The conversation shows the images of the first turn and of the last {turns}; each turn between them is "
         "replaced by a note without its images."
-    )
-    hidden: str = "Turn {number}, whose images are no longer shown:"
+    )  # what the system prompt adds if not all views are kept
+    hidden: str = "Turn {number}, whose images are no longer shown:"  # the note in place of the images of a turn
     advice_untold: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: {"moves": {ANY_TYPE: "Pay attention to everything that the question needs."}}
     )
+    """Advice by what a run lacks of ADVICE_NEEDS, such as "pose" or "pose moves". Of those that apply, the one that
+    names the most counts, else the last in that order."""
 
 
 @dataclass(frozen=True)
@@ -174,38 +163,34 @@ class OutcomePrompts:
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    unreadable: str = "Your reply could not be used: {error}. The camera turned a little instead."
+    unreadable: str = "Your reply could not be used: {error}. The camera turned a little instead."  # with why
     truncated: str = "it was truncated after {tokens} tokens, so think less and end with the JSON object"
     """Appended to the error of a reply that reached the token limit."""
-    clamped: str = "Limited to the allowed range: {values}."
-    turned: str = "Turned {degrees:g} degrees {side}."
-    not_turned: str = "Did not turn."
-    moved: str = "Moved {moved_m:.2f} m."
-    blocked: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, then blocked by a surface."
-    clipped: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, to the edge of the scan."
-    not_moved: str = "Did not move."
-    not_counted: str = ""
-    """Comes first, after an answer that did not count."""
-    measured: str = ""
-    """Precedes `turned`, where the model can measure."""
-    looks: str = ""
-    """Follows `turned`, where the model can change the pitch."""
+    clamped: str = "Limited to the allowed range: {values}."  # for numbers outside their range
+    turned: str = "Turned {degrees:g} degrees {side}."  # left or right
+    not_turned: str = "Did not turn."  # in place of `turned`
+    moved: str = "Moved {moved_m:.2f} m."  # as far as asked for
+    blocked: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, then blocked by a surface."  # in place of `moved`
+    clipped: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, to the edge of the scan."  # in place of `moved`
+    not_moved: str = "Did not move."  # in place of `moved`, where no move was asked for
+    not_counted: str = ""  # comes first, after an answer that did not count
+    measured: str = ""  # precedes `turned`, where the model can measure
+    looks: str = ""  # follows `turned`, where the model can change the pitch
 
 
 @dataclass(frozen=True)
 class Controls:
-    """Who moves the camera ("model", a name of MOVERS, "recorded" or "given path"), what prompts reveal (`tell`), which
-    images a turn has (`see`), and which `boxes` the model reads: "boxes", "boxes-seen" or none."""
+    """The settings of a run on which its prompts depend."""
 
-    moves: str = "model"
-    at_once: bool = False
-    min_turns: int = 0
-    translation: bool = True
-    actions: str = METRIC.name
-    boxes: str = ""
-    keep_views: int | None = None
-    tell: tuple[str, ...] = ("pose", "turns")
-    see: tuple[str, ...] = (VIEW,)
+    moves: str = "model"  # who moves the camera, as `who_moves` says
+    at_once: bool = False  # whether all views are in one message
+    min_turns: int = 0  # the first turn whose answer counts, if the model moves the camera
+    translation: bool = True  # whether the camera may leave its place
+    actions: str = METRIC.name  # the action space
+    boxes: str = ""  # which boxes the model reads: "boxes" (all), "boxes-seen" or none
+    keep_views: int | None = None  # how many last views are shown beside the first; None for all
+    tell: tuple[str, ...] = ("pose", "turns")  # what the prompts reveal
+    see: tuple[str, ...] = (VIEW,)  # the images of a turn
 
     @property
     def model_moves(self) -> bool:
@@ -217,45 +202,40 @@ class Controls:
 class Prompts:
     """The templates of all prompts; raises ValueError, naming the field, for a template that cannot be filled in.
 
-    - `system`: the actions and the reply format, with the form of the answer and the advice for the question's type.
-    - `opening` and, if the question has options, `options`: the first part of turn 0; `outcome`: that of later turns.
-    - `extent` and `position`: the room's size, and where the camera is. Placeholders that begin with `start_` count
-      from where the camera starts (x 0, y 0, heading 0), whatever the scan's coordinates are. Those without are in the
-      scan's coordinates, which often give away the room's size, since many scans have a corner at 0, 0. Questions whose
-      answers are places in the scan read its coordinates in both, and `floor`, else empty, says where its floor is.
-    - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
-    - `boxes` in turn 0, `boxes_seen` or `no_boxes` in every turn, `box`, `view` and `hidden`: see Variants; else empty.
-    - `picture`: begins turn 0 with a sentence on each picture of the question, by the `number` of its image.
-    - `advice` by question type, instead of the benchmark's; "default" is for types without any.
-    - `variants`: what replaces these in a run with controls. `under` applies them; they are not part of the hash.
-
+    Placeholders that begin with `start_` count from where the camera starts (x 0, y 0, heading 0), whatever the scan's
+    coordinates are. Those without are in the scan's coordinates, which often give away the room's size, since many scans
+    have a corner at 0, 0. Questions whose answers are places in the scan read its coordinates in both.
     An empty template leaves out what it would say.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    system: str = _SYSTEMS["system"]
-    opening: str = "Question: {question}"
-    options: str = "Options:\n{options}"
-    outcome: OutcomePrompts = OutcomePrompts()
+    system: str = _SYSTEMS["system"]  # the actions, the reply format, the form of the answer and the advice
+    opening: str = "Question: {question}"  # the first part of turn 0
+    options: str = "Options:\n{options}"  # follows `opening`, if the question has options
+    outcome: OutcomePrompts = OutcomePrompts()  # the first part of later turns
     extent: str = "The room spans x {start_x0:z.1f} to {start_x1:z.1f} m and y {start_y0:z.1f} to {start_y1:z.1f} m."
+    """The room's size."""
     position: str = (
         "The camera is at x {start_x:z.1f} m, y {start_y:z.1f} m, {height:z.1f} m above the floor{floor}, heading "
         "{start_heading} degrees (0 faces +x, 90 faces +y)."
     )
-    remaining_turns: str = "Turn {turn}: {moves} left. Answer as soon as you are sure."
+    """Where the camera is; `floor`, else empty, says where the floor is for answers in the scan's coordinates."""
+    remaining_turns: str = "Turn {turn}: {moves} left. Answer as soon as you are sure."  # the last part of a turn
     last_turn: str = 'This is the last turn: you cannot move again. Give your best answer now, with "done": true.'
+    """In place of `remaining_turns`."""
     advice: Mapping[str, str] = field(
         default_factory=lambda: {ANY_TYPE: "Look around until you have seen everything that the question needs."}
     )
-    view: str = ""
-    boxes: str = ""
-    boxes_seen: str = ""
-    no_boxes: str = ""
-    box: str = ""
-    hidden: str = ""
-    picture: str = _PICTURE
-    variants: Variants = field(default=Variants(), compare=False, repr=False)
+    """By question type, instead of the benchmark's; "default" is for types without any."""
+    view: str = ""  # this and the next five: see Variants
+    boxes: str = ""  # in turn 0
+    boxes_seen: str = ""  # in every turn, or in its place `no_boxes`
+    no_boxes: str = ""  # if a turn has no new box
+    box: str = ""  # a line of `boxes` or `boxes_seen`
+    hidden: str = ""  # in place of the images of an earlier turn
+    picture: str = _PICTURE  # begins turn 0 with each picture of the question, by the `number` of its image
+    variants: Variants = field(default=Variants(), compare=False, repr=False)  # not part of the hash; see `under`
 
     def __post_init__(self) -> None:
         for prefix, record in (("", self), ("outcome.", self.outcome), ("variants.", self.variants)):
