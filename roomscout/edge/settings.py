@@ -14,6 +14,7 @@ from roomscout.data.parts import Part
 from roomscout.edge import sections as of
 from roomscout.edge.declaring import Role, Section, Setting, alternatives
 from roomscout.edge.types import NO_GPUS
+from roomscout.runs.movers import who_moves
 
 CONVERSION = ConfigDict(coerce_numbers_to_str=True, allow_inf_nan=False)
 """How pydantic converts values."""
@@ -57,10 +58,8 @@ class Settings(
 
     @property
     def who_moves(self) -> str:
-        """Who moves the camera: "model", a name of MOVERS, "recorded" or "given path"."""
-        if self.moves_of is not None:
-            return "recorded"
-        return "given path" if "path" in self.given else self.moves
+        """Who moves the camera: see `roomscout.runs.movers.who_moves`."""
+        return who_moves(self.moves, self.moves_of, self.given)
 
     @property
     def on_video(self) -> bool:

@@ -1,6 +1,6 @@
 """Who may move the camera in place of the model, as the settings moves and given say: all that is known of each."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 
@@ -22,3 +22,11 @@ MOVERS: Mapping[str, MoverEntry] = {
 GIVEN_PATH = MoverEntry("roomscout.agent.policies.movers:ShowNeeded", "given path")
 """The mover along a given path, which knows what a question needs."""
 TURNS_ONLY = frozenset(name for name, entry in MOVERS.items() if entry.turns_only)
+
+
+def who_moves(moves: str, moves_of: object, given: Collection[str]) -> str:
+    """Who moves the camera under these settings: "model", a name of MOVERS, "recorded" (as in another run) or "given
+    path"."""
+    if moves_of is not None:
+        return "recorded"
+    return "given path" if "path" in given else moves

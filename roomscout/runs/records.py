@@ -28,6 +28,7 @@ from roomscout.rendering.camera import CameraPose, Intrinsics
 from roomscout.rendering.motion import MoveOutcome
 from roomscout.runs import RunError
 from roomscout.runs.conditions import protocol_of
+from roomscout.runs.movers import who_moves
 from roomscout.runs.prices import Price
 from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.rows import EpisodeId as EpisodeId
@@ -429,7 +430,7 @@ class RunFacts(Record):
     def model_moves(self) -> bool:
         """Whether the model moves the camera."""
         config = self.config
-        return config["moves"] == "model" and config["moves_of"] is None and "path" not in config["given"]
+        return who_moves(config["moves"], config["moves_of"], config["given"]) == "model"
 
     @property
     def asks_model(self) -> bool:

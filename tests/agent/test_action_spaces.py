@@ -15,7 +15,7 @@ from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.policies.prompts import Controls, Prompts, checkpoint_prompts
 from roomscout.agent.policies.replies import parse_action
 from roomscout.analysis.rescore import main as rescore
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import ConfigError, SettingError
 from roomscout.envs.actions import CameraMove
 from roomscout.models.conversation import Conversation
 from roomscout.runs.reader import RunReader
@@ -157,8 +157,9 @@ def test_the_grammar_takes_only_known_steps(actions: str, accepted: bool):
 
 
 def test_the_explorer_keeps_its_own_actions():
-    with pytest.raises(ConfigError, match=r"--actions discrete: the prompts .* in their template system"):
+    with pytest.raises(SettingError, match=r"^the prompts .* in their template system: .*") as refusal:
         checkpoint_prompts("embedded").under(Controls(actions="discrete", tell=()))
+    assert refusal.value.setting == "actions"
 
 
 COMPASS = '''

@@ -202,7 +202,7 @@ class TestMovesOf:
 
     @pytest.mark.parametrize(
         ("changes", "why"),
-        [({"focal": 80.0}, "other settings: add --focal 75$"), ({"num_questions": 8}, "has not asked question")],
+        [({"focal": 80.0}, "other settings: focal 75$"), ({"num_questions": 8}, "has not asked question")],
     )
     def test_other_views_and_other_questions_are_refused(
         self, rooms: RoomScans, explored: Path, tmp_path: Path, changes: dict[str, Any], why: str

@@ -422,7 +422,7 @@ def test_a_question_goes_on_at_its_turn_after_the_server_was_killed(few: RoomSca
 
 def test_beyond_this_computer_the_page_needs_the_token_that_is_printed(capsys: pytest.CaptureFixture[str]):
     policy = HumanPolicy(("anna",), "0.0.0.0", 0, 1)
-    with policy.serving():
+    with policy.open():
         printed = re.search(r"anna: open http://[\d.]+:(\d+)/\?token=(\S+)", capsys.readouterr().out)
         assert printed is not None
         session = Session(int(printed[1]), Path())

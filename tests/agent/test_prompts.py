@@ -275,7 +275,7 @@ def test_prompts_that_cannot_be_used_are_refused_before_anything_starts(
 ):
     (tmp_path / "mine.yaml").write_text(text)
     config = rooms.config(tmp_path / "runs", model="embedded", prompts=tmp_path / "mine.yaml")
-    with pytest.raises(ConfigError, match=f"^--prompts .*{words}"):
+    with pytest.raises(ConfigError, match=f"^--prompts: .*{words}"):
         run_settings(config)
     assert not (tmp_path / "runs").exists()
 

@@ -1,10 +1,10 @@
-"""Action spaces, by which a model says how to move the camera: each module here has those of one kind (--actions)."""
+"""Action spaces, by which a model says how to move the camera: each module here has those of one kind."""
 
 import importlib
 from functools import cache
 from typing import TYPE_CHECKING
 
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import SettingError
 from roomscout.base.loading import NotLoadable, load_attribute
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ SPACES = {
 
 @cache
 def find_space(name: str) -> "ActionSpace":
-    """The space that --actions names, one here or a user's as path/to/file.py:NAME; raises ConfigError."""
+    """The space of a name, one here or a user's as path/to/file.py:NAME; raises SettingError."""
     if name in SPACES:
         module, _, attribute = SPACES[name].partition(":")
         return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
     try:
-        found = load_attribute(name)
+        space = load_attribute(name)
     except NotLoadable as error:
         why = error if ":" in name else f"there is {', '.join(sorted(SPACES))}, or your own as FILE.py:NAME"
-        raise ConfigError(f"--actions {name}: {why}") from error
+        raise SettingError(f"the action space {name} cannot be loaded: {why}", setting="actions") from error
     from roomscout.agent.actions.space import ActionSpace
 
-    if not isinstance(found, ActionSpace):
-        raise ConfigError(f"--actions {name}: {type(found).__name__} is not an ActionSpace")
-    return found
+    if not isinstance(space, ActionSpace):
+        raise SettingError(f"{name} is not an ActionSpace but of the type {type(space).__name__}", setting="actions")
+    return space

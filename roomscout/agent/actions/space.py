@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import SettingError
 from roomscout.envs.actions import CameraMove
 from roomscout.rendering.camera import CameraPose, Intrinsics
 
@@ -66,29 +66,20 @@ class Key:
 
 @dataclass(frozen=True)
 class ActionSpace:
-    """A way to move the camera by a JSON object, which also has the keys `answer` and `done`.
+    """A way to move the camera by a JSON object, which also has the keys `answer` and `done`."""
 
-    - `lines`: a part of the system prompt with a line for each key. Like all of it, a template: {{ is a brace.
-    - `read`: the move that an object asks for where the camera is; raises ValueError in words for the model, which
-      come after "Your reply could not be used: ". The object may lack any key, and have any value in it.
-    - `turning`: the same space without what moves the camera from its place (--no-translation), if it can be used so.
-    - `watching`: what stands for `lines` where the model's moves are recorded and not carried out.
-    - `fallback`: the small turn after a reply that cannot be read.
-    - `pitches`: whether moves may change the camera's pitch.
-    - `marked`: what the prompt adds where the images have numbered marks (--see marks).
-    - `measures`: whether a reply may use tools, whose results the next message tells.
-    """
-
-    name: str
-    keys: Mapping[str, Key]
-    lines: str
+    name: str  # as errors and the protocol name it
+    keys: Mapping[str, Key]  # in the prompt's order
+    lines: str  # a part of the system prompt, a line for each key; like all of it, a template: {{ is a brace
     read: Callable[[Fields, Place], tuple[CameraMove, Sequence[str]] | Read]
-    turning: "ActionSpace | None" = None
-    watching: str = ""
-    fallback: CameraMove = LOOK_AROUND
-    pitches: bool = False
-    marked: str = ""
-    measures: bool = False
+    """The move that an object asks for where the camera is; raises ValueError in words for the model, which come after
+    "Your reply could not be used: ". The object may lack any key, and have any value in it."""
+    turning: "ActionSpace | None" = None  # the same without what moves the camera from its place, if it can be used so
+    watching: str = ""  # what stands for `lines` where the model's moves are recorded and not carried out
+    fallback: CameraMove = LOOK_AROUND  # the small turn after a reply that cannot be read
+    pitches: bool = False  # whether moves may change the camera's pitch
+    marked: str = ""  # what the prompt adds where the images have numbered marks
+    measures: bool = False  # whether a reply may use tools, whose results the next message tells
 
     @property
     def all_keys(self) -> tuple[str, ...]:
@@ -97,9 +88,9 @@ class ActionSpace:
 
     @property
     def at_place(self) -> "ActionSpace":
-        """`turning`; raises ConfigError if this has none."""
+        """`turning`; raises SettingError if this has none."""
         if self.turning is None:
-            raise ConfigError(f"--no-translation: the action space {self.name} always moves the camera")
+            raise SettingError(f"the action space {self.name} always moves the camera", setting="translation")
         return self.turning
 
     @property

@@ -16,7 +16,7 @@ from roomscout.agent.console import print_to_console
 from roomscout.agent.play.page import PlaySite, can_practise, controls_of, turn_shown
 from roomscout.agent.policies import Decision, Policy
 from roomscout.agent.state import QuestionState
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import SettingError
 from roomscout.base.shots import Shot
 from roomscout.base.web import HOSTS, PortError, own_address, server_on
 from roomscout.data.question import AnswerKindError
@@ -26,30 +26,30 @@ from roomscout.runs.records import EpisodeId
 from roomscout.scoring.agreement import dealt
 
 HUMAN = "human"
-"""What --policy calls it."""
+"""The name of the policy in settings."""
 GAP_S = 5.0
 """The most seconds that count between two requests of a page in use: one that asks later was closed or idle."""
 
 
 @dataclass
 class Asked:
-    """A turn that waits for a reply. `seconds` are those for which its page was open and in use."""
+    """A turn that waits for a reply."""
 
-    state: QuestionState
-    turn: dict[str, Any]
-    shots: list[Shot]
-    replied: Event = field(default_factory=Event)
-    outcome: Decision | AnswerKindError | ActionSpaceError | None = None
-    seconds: float = 0.0
-    seen_at: float | None = None
+    state: QuestionState  # the episode
+    turn: dict[str, Any]  # what the page shows, as JSON values
+    shots: list[Shot]  # the images that it shows, by their number
+    replied: Event = field(default_factory=Event)  # set once there is a reply, or none will come
+    outcome: Decision | AnswerKindError | ActionSpaceError | None = None  # what was made of the reply
+    seconds: float = 0.0  # for which the page was open and in use
+    seen_at: float | None = None  # when the page was last in use, by time.monotonic()
 
     @classmethod
     def of(cls, state: QuestionState) -> Self:
         """The turn of an episode, with controls if the person decides a move in it."""
-        asked = cls(state, *turn_shown(state))
+        turn, shots = turn_shown(state)
         moves = state.rules.mover is None and not state.is_last_turn
-        asked.turn |= controls_of(state) if moves else {"fields": [], "shortcuts": []}
-        return asked
+        turn |= controls_of(state) if moves else {"fields": [], "shortcuts": []}
+        return cls(state, turn, shots)
 
     def see(self) -> None:
         """Count the time since the page was last in use, now that it is."""
@@ -93,12 +93,12 @@ class HumanPolicy(Policy):
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Serve the page inside this block, and print its addresses; raises ConfigError if the port cannot be used."""
+        """Serve the page inside this block, and print its addresses; raises SettingError if the port cannot be used."""
         links = self._links if self.needs_link else {}
         try:
             server = server_on(self._port, PlaySite(self, self._instructions), self._host, links)
         except PortError as error:
-            raise ConfigError(str(error)) from None
+            raise SettingError(str(error), setting="address") from None
         thread = Thread(target=server.serve_forever, args=(0.1,), name="page")
         thread.start()
         try:
@@ -137,7 +137,7 @@ class HumanPolicy(Policy):
         """Go on to the person's next question."""
         name, _ = self.lane(state)
         self._left[name] -= 1
-        self._begun[name] = [each for each in self._begun[name] if each != state.episode]
+        self._begun[name] = [episode for episode in self._begun[name] if episode != state.episode]
 
     def close(self) -> None:
         """Stop waiting for people."""
@@ -167,12 +167,15 @@ class HumanPolicy(Policy):
 
     def current(self, name: str) -> tuple[Asked | None, int | None]:
         """The turn that waits for a person's reply, if any, and how many questions are left, None before the start."""
-        asked = next((self._asked.get(each) for each in self._begun[name][:1]), None)
-        return (None if asked is None or asked.replied.is_set() else asked), self._left.get(name)
+        begun = self._begun[name]
+        turn = self._asked.get(begun[0]) if begun else None
+        if turn is not None and turn.replied.is_set():
+            turn = None
+        return turn, self._left.get(name)
 
     def place(self, name: str) -> tuple[int, int]:
         """Which of a person's questions is asked now, from 1, and how many they have in all."""
-        every = sum(each == name for each in self._dealt.values())
+        every = Counter(self._dealt.values())[name]
         return every - self._left[name] + 1, every
 
     def practice(self, name: str, begin: bool = False) -> Asked | None:
@@ -180,14 +183,14 @@ class HumanPolicy(Policy):
         from roomscout.agent.play.practice import practice_like  # makes a room, which other runs never do
 
         with self._lock:
-            asked = self.current(name)[0]
-            known = self._practice.get(name)
-            if (begin or known is None) and asked is not None and can_practise(asked.state):
+            turn, _ = self.current(name)
+            is_new = begin or name not in self._practice
+            if is_new and turn is not None and can_practise(turn.state):
                 try:
-                    self._practice[name] = known = Asked.of(practice_like(asked.state))
+                    self._practice[name] = Asked.of(practice_like(turn.state))
                 except RenderError:
                     return None
-            return known
+            return self._practice.get(name)
 
     def reply(self, asked: Asked, values: dict[str, Any], answer: object) -> str | None:
         """Take a reply: a move, or the answer if it is not None. Returns why it cannot be read, or nothing; None if the
@@ -239,10 +242,11 @@ class HumanPolicy(Policy):
 
 
 def _read(instructions: Path) -> str:
-    """A Markdown file as HTML, without the HTML that it may have; raises ConfigError."""
+    """A Markdown file as HTML, without the HTML that it may have; raises SettingError."""
     from markdown_it import MarkdownIt
 
     try:
         return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(instructions.read_text("utf-8")))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--instructions {instructions} cannot be read as a text file ({error})") from None
+        why = f"{instructions} cannot be read as a text file ({error})"
+        raise SettingError(why, setting="instructions") from None

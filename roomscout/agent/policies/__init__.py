@@ -23,21 +23,17 @@ NO_REPLY = Reply("")
 
 @dataclass(frozen=True)
 class Decision:
-    """A question's action in this turn and, from a model, the reply that it was parsed from. `clamped` names each value
-    outside its range as "name value -> limit". `error` says why a reply could not be parsed; the action is then a small
-    rotation. `fields` has what a model wrote, for any action space but the default one, `points` are the pixels whose
-    surface its reading needed, and `uses` the tools that it used. `requested` is what the policy asked for where a
-    control decided otherwise, and `outcome` is the action's outcome where it is known, as in a repeated move."""
+    """A question's action in this turn."""
 
-    action: "CameraAction"
-    reply: Reply = NO_REPLY
-    clamped: tuple[str, ...] = ()
-    error: str | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    requested: "CameraAction | None" = None
-    outcome: "MoveOutcome | None" = None
-    points: "tuple[SeenPoint, ...]" = ()
-    uses: "tuple[ToolUse, ...]" = ()
+    action: "CameraAction"  # after a reply that could not be parsed, a small rotation
+    reply: Reply = NO_REPLY  # what the action was parsed from, if a model wrote it
+    clamped: tuple[str, ...] = ()  # each value outside its range, as "name value -> limit"
+    error: str | None = None  # why a reply could not be parsed
+    fields: Mapping[str, Any] = field(default_factory=dict)  # what a model wrote, but for the default action space
+    requested: "CameraAction | None" = None  # what the policy asked for, where a control decided otherwise
+    outcome: "MoveOutcome | None" = None  # of the action, where it is known, as in a repeated move
+    points: "tuple[SeenPoint, ...]" = ()  # the pixels whose surface the reading of the reply needed
+    uses: "tuple[ToolUse, ...]" = ()  # the tools that a model used
 
 
 class PolicyError(Exception):
@@ -82,12 +78,12 @@ class Policy(Protocol):
         return None
 
     def answer_now(self, states: "Sequence[QuestionState]") -> list[Decision] | None:
-        """What each question would be answered if the current turn were its last, in order (--anytime). Called after
+        """What each question would be answered if the current turn were its last, in order. Called after
         `decide`, with those of its questions that go on; changes nothing of them. None if it cannot tell."""
         return None
 
     def moves(self, question: "Question", sample: int, most: int) -> int:
-        """How many moves this episode has; by default `most`, the run's --steps."""
+        """How many moves this episode has; by default `most`, those that the run allows."""
         return most
 
     def open(self) -> AbstractContextManager[None]:
@@ -117,6 +113,10 @@ class Policy(Protocol):
     def peak_memory_bytes(self) -> int:
         """The peak device memory so far; 0 without a device."""
         return 0
+
+    def open(self) -> AbstractContextManager[None]:
+        """A block during which the policy may be asked; by default nothing happens."""
+        return nullcontext()
 
     def close(self) -> None:
         """Abort pending decisions, which then raise ModelError, and release everything. May be called repeatedly."""

@@ -58,7 +58,7 @@ class ModelPolicy(Policy):
             self._warned = rules  # once a run
             log.warning(
                 "%s: a reply reached its limit of %d tokens inside a thought, before any action: a higher "
-                "--max-new-tokens, in a new run, leaves room for both",
+                "limit, in a new run, leaves room for both",
                 self.name, reply.generated_tokens,
             )  # fmt: skip
         return decision

@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from roomscout.agent.state import QuestionState
-from roomscout.base.errors import ConfigError
-from roomscout.base.wording import flag
+from roomscout.base.errors import SettingError
 from roomscout.data.boxes import Needed, needed_for
 from roomscout.data.questions import Question
 from roomscout.envs.actions import HEIGHT_LIMIT_M, MOVE_LIMIT_M, ROTATION_LIMIT_DEG, CameraAction
@@ -317,25 +316,32 @@ class NeededObjects:
         return ", ".join(each.in_words for each in found if each.most_pixels < enough)
 
 
+def _in_words(name: str, value: object) -> str:
+    """A setting of a run, such as "up_axis y"."""
+    if isinstance(value, list):
+        return f"{name} {' '.join(map(str, value))}"
+    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+
+
 class RecordedMoves(Mover):
-    """Takes each question along the poses that it had in the run of a folder, as recorded there (`--moves-of`). Sample
-    k of a question repeats sample k, or the last one that the run has."""
+    """Takes each question along the poses that it had in the run of a folder, as recorded there. Sample k of
+    a question repeats sample k, or the last one that the run has."""
 
     def __init__(
         self, folder: Path, views: Mapping[str, Any], questions: Sequence[Question], samples: int, steps: int
     ) -> None:
         """The moves for `questions`, as many times as `samples`, at most `steps` of each; `views` are the settings that
-        decide views. Raises RunError for a damaged folder, ConfigError for no run, other views or an unfinished
+        decide views. Raises RunError for a damaged folder, SettingError for no run, other views or an unfinished
         question."""
         if not (folder / "run.json").is_file():
-            raise ConfigError(f"--moves-of {folder}: this is not a run folder, it has no run.json")
+            raise SettingError(f"{folder} is not a run folder: it has no run.json", setting="moves_of")
         reader = RunReader(folder)
         facts = reader.facts
         recorded = reader.questions
-        if other := {name: facts.setting(name) for name, value in views.items() if value != facts.setting(name)}:
-            texts = {name: " ".join(map(str, each)) if isinstance(each, list) else each for name, each in other.items()}
-            theirs = " ".join(flag(name, each) for name, each in texts.items())
-            raise ConfigError(f"--moves-of {folder} has drawn its views with other settings: add {theirs}")
+        others = [name for name, value in views.items() if value != facts.setting(name)]
+        if others:
+            theirs = ", ".join(_in_words(name, facts.setting(name)) for name in others)
+            raise SettingError(f"{folder} has drawn its views with other settings: {theirs}", setting="moves_of")
         self._folder = folder
         self._samples = facts.samples
         self._numbers = {question.id: number for number, question in enumerate(recorded, start=1)}
@@ -343,16 +349,14 @@ class RecordedMoves(Mover):
         asked = {(each.id, each.scene, each.question) for each in recorded}
         for question in questions:
             if (question.id, question.scene, question.question) not in asked:
-                raise ConfigError(f"--moves-of {folder} has not asked question {question.id}: ask its questions")
+                raise SettingError(f"{folder} has not asked question {question.id}: ask its own", setting="moves_of")
             rows = [self._rows.get(self._episode(question, sample)) for sample in range(1, samples + 1)]
             if not all(row and not row.failed for row in rows):
-                raise ConfigError(
-                    f"--moves-of {folder} has not answered question {question.id}: resume it with "
-                    f"--continue {folder} --retry-failed, or leave the question out"
-                )
+                why = f"{folder} has not answered question {question.id}: resume that run and retry what failed in it"
+                raise SettingError(f"{why}, or leave the question out", setting="moves_of")
         most = max((self._made(each, 1) for each in questions), default=0)
         if most > steps:
-            log.info("--steps %d repeats only the first %d of up to %d moves of %s", steps, steps, most, folder)
+            log.info("the run repeats only the first %d of up to %d moves of %s", steps, most, folder)
 
     def _episode(self, question: Question, sample: int) -> EpisodeId:
         return EpisodeId(self._numbers[question.id], min(sample, self._samples))
@@ -371,8 +375,8 @@ class RecordedMoves(Mover):
         file = state.environment.library.scan_file(state.question)
         other_scan = scan is not None and file is not None and scan.sha256 != file.sha256
         if other_scan or turns[0].pose != state.observations[0].pose:
-            raise SceneError(
-                f"--moves-of {self._folder} has seen {state.question.scene_name} in another scan than "
-                f"{file.path if file else 'this one'}: use the scan {scan.file if scan else 'of that run'}"
-            )
+            seen = f"{self._folder} has seen {state.question.scene_name} in another scan"
+            this = file.path if file else "this one"
+            theirs = scan.file if scan else "of that run"
+            raise SceneError(f"{seen} than {this}: use the scan {theirs}", setting="moves_of")
         state.path = [Move(turn.action.unanswered, turn.move) for turn in turns]

@@ -1,6 +1,6 @@
 """Every word that a model reads, as a value: `Prompts` holds templates, which `messages` fills in.
 
-A checkpoint may bring its own in prompts.yaml, and `--prompts FILE` names others. Templates use Python's format syntax.
+A checkpoint may bring its own in prompts.yaml, and the setting `prompts` names others. Templates use Python's format syntax.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_args
 from roomscout.agent.actions import find_space
 from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.actions.space import ActionSpace
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import SettingError
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import ADVICE_NEEDS, Benchmark, wrong_needs
 from roomscout.models import EMBEDDED, EXPLORER, PROMPTS_FILE
@@ -85,7 +85,7 @@ _SCALE = "(0 is level, negative looks down)"
 
 
 def _in_space(name: str, form: str, space: ActionSpace) -> str:
-    """The system template of one of _FORMS, in the words of an action space; raises ConfigError if it has no such."""
+    """The system template of one of _FORMS, in the words of an action space; raises SettingError if it has no such."""
     used = space.at_place if name == "turning" else space
     lines = {"watching": used.while_watching, "one_view": used.while_still, "at_once": used.while_still}
     composed = form.replace("{actions}", lines.get(name, used.lines))
@@ -113,59 +113,48 @@ _LATER_OUTCOMES = ("not_counted", "measured", "looks")
 
 @dataclass(frozen=True)
 class Variants:
-    """Templates that replace others in a run with controls (`Controls`), so that all that a model reads is true.
-
-    - `watching`, `one_view`, `at_once` and `turning`: `system` if the model does not move the camera, if it sees the
-      first view only, if it sees all views in one message, and with --no-translation.
-    - `count` and `rule`, each with `_watching` and `_turning` or `_early` (--min-turns, `first` is its turn): the two
-      parts of `remaining_turns`. A run that does not tell the turns has no count.
-    - `last_watching`, `last_one_view`, `last_at_once` and `last_turning`: `last_turn`.
-    - `unreadable`, `not_counted`, `not_counted_early`: the outcome of a reply that did not turn the camera, or counted
-      for nothing before its turn.
-    - `view`: in one message with all views, what precedes the outcome and the position of each.
-    - `boxes` or `boxes_seen`, `no_boxes` and `box` (--given): the text of the `objects`, that of no new ones, a line.
-    - `kept` and `hidden` (--keep-views): what the system prompt says of it, and the note in place of images.
-    - `advice_untold`: advice by what a run lacks of ADVICE_NEEDS, such as "pose" or "pose moves". Of those that apply,
-      the one that names the most counts, else the last in that order.
-    """
+    """Templates that stand in for others in a run with controls (`Controls`), so that all that a model reads is true.
+    `_stand_ins` says when; the parts `count` and `rule` together stand in for `remaining_turns`."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    watching: str = _SYSTEMS["watching"]
-    one_view: str = _SYSTEMS["one_view"]
-    at_once: str = _SYSTEMS["at_once"]
-    turning: str = _SYSTEMS["turning"]
-    count: str = "Turn {turn}: {moves} left."
-    count_watching: str = "Turn {turn}, views to come: {left}."
-    count_turning: str = "Turn {turn}, turns of the camera left: {left}."
-    rule: str = "Answer as soon as you are sure."
-    rule_watching: str = "Answer when you see the last view."
-    rule_early: str = "Answer as soon as you are sure, but not before turn {first}."
-    last_watching: str = 'This is the last view. Give your best answer now, with "done": true.'
-    last_one_view: str = 'This is the only view. Give your best answer now, with "done": true.'
-    last_at_once: str = 'These are all views. Give your best answer now, with "done": true.'
-    last_turning: str = (
-        'This is the last turn: you cannot turn the camera again. Give your best answer now, with "done": true.'
-    )
-    unreadable: str = "Your reply could not be used: {error}."
+    watching: str = _SYSTEMS["watching"]  # the system template if the model does not move the camera,
+    one_view: str = _SYSTEMS["one_view"]  # if it sees the first view only,
+    at_once: str = _SYSTEMS["at_once"]  # if it sees all views in one message,
+    turning: str = _SYSTEMS["turning"]  # and if it moves the camera, which only turns
+    count: str = "Turn {turn}: {moves} left."  # left out if the prompts do not tell the turns
+    count_watching: str = "Turn {turn}, views to come: {left}."  # if the model does not move the camera
+    count_turning: str = "Turn {turn}, turns of the camera left: {left}."  # if the camera only turns
+    rule: str = "Answer as soon as you are sure."  # when to answer
+    rule_watching: str = "Answer when you see the last view."  # if the model does not move the camera
+    rule_early: str = "Answer as soon as you are sure, but not before turn {first}."  # if no earlier answer counts
+    last_watching: str = 'This is the last view. Give your best answer now, with "done": true.'  # as `watching`
+    last_one_view: str = 'This is the only view. Give your best answer now, with "done": true.'  # as `one_view`
+    last_at_once: str = 'These are all views. Give your best answer now, with "done": true.'  # as `at_once`
+    last_turning: str = 'This is the last turn: you cannot turn the camera again. Give your best answer now, with "done": true.'  # as `turning`
+    unreadable: str = "Your reply could not be used: {error}."  # the outcome of a reply that did not turn the camera
     not_counted: str = "Your answer was recorded, but only the answer to the last view counts."
+    """The outcome of an answer before the last view."""
     not_counted_early: str = "Your answer was recorded, but no answer before turn {first} counts."
-    view: str = "View {number}:"
-    boxes: str = f"All objects in the room, {_BOXES}"
-    boxes_seen: str = f"Objects that have come into view, {_BOXES}"
-    no_boxes: str = "No new object has come into view."
+    """The outcome of an answer before the first turn whose answer counts."""
+    view: str = "View {number}:"  # precedes the outcome and the position of each view, if all are in one message
+    boxes: str = f"All objects in the room, {_BOXES}"  # all boxes, in turn 0
+    boxes_seen: str = f"Objects that have come into view, {_BOXES}"  # the new ones of a turn, if boxes in view are told
+    no_boxes: str = "No new object has come into view."  # in place of `boxes_seen`
     box: str = (
         "- {name}: centre {x:z.2f}, {y:z.2f}, {height:z.2f}; size {length:.2f} x {width:.2f} x {tall:.2f}; "
         "heading {heading}"
-    )
+    )  # a line of `objects`
     kept: str = (
         "The conversation shows the images of the first turn and of the last {turns}; each turn between them is "
         "replaced by a note without its images."
-    )
-    hidden: str = "Turn {number}, whose images are no longer shown:"
+    )  # what the system prompt adds if not all views are kept
+    hidden: str = "Turn {number}, whose images are no longer shown:"  # the note in place of the images of a turn
     advice_untold: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: {"moves": {ANY_TYPE: "Pay attention to everything that the question needs."}}
     )
+    """Advice by what a run lacks of ADVICE_NEEDS, such as "pose" or "pose moves". Of those that apply, the one that
+    names the most counts, else the last in that order."""
 
 
 @dataclass(frozen=True)
@@ -174,38 +163,34 @@ class OutcomePrompts:
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    unreadable: str = "Your reply could not be used: {error}. The camera turned a little instead."
+    unreadable: str = "Your reply could not be used: {error}. The camera turned a little instead."  # with why
     truncated: str = "it was truncated after {tokens} tokens, so think less and end with the JSON object"
     """Appended to the error of a reply that reached the token limit."""
-    clamped: str = "Limited to the allowed range: {values}."
-    turned: str = "Turned {degrees:g} degrees {side}."
-    not_turned: str = "Did not turn."
-    moved: str = "Moved {moved_m:.2f} m."
-    blocked: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, then blocked by a surface."
-    clipped: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, to the edge of the scan."
-    not_moved: str = "Did not move."
-    not_counted: str = ""
-    """Comes first, after an answer that did not count."""
-    measured: str = ""
-    """Precedes `turned`, where the model can measure."""
-    looks: str = ""
-    """Follows `turned`, where the model can change the pitch."""
+    clamped: str = "Limited to the allowed range: {values}."  # for numbers outside their range
+    turned: str = "Turned {degrees:g} degrees {side}."  # left or right
+    not_turned: str = "Did not turn."  # in place of `turned`
+    moved: str = "Moved {moved_m:.2f} m."  # as far as asked for
+    blocked: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, then blocked by a surface."  # in place of `moved`
+    clipped: str = "Moved {moved_m:.2f} of {requested_m:.2f} m, to the edge of the scan."  # in place of `moved`
+    not_moved: str = "Did not move."  # in place of `moved`, where no move was asked for
+    not_counted: str = ""  # comes first, after an answer that did not count
+    measured: str = ""  # precedes `turned`, where the model can measure
+    looks: str = ""  # follows `turned`, where the model can change the pitch
 
 
 @dataclass(frozen=True)
 class Controls:
-    """Who moves the camera ("model", a name of MOVERS, "recorded" or "given path"), what prompts reveal (`tell`), which
-    images a turn has (`see`), and which `boxes` the model reads: "boxes", "boxes-seen" or none."""
+    """The settings of a run on which its prompts depend."""
 
-    moves: str = "model"
-    at_once: bool = False
-    min_turns: int = 0
-    translation: bool = True
-    actions: str = METRIC.name
-    boxes: str = ""
-    keep_views: int | None = None
-    tell: tuple[str, ...] = ("pose", "turns")
-    see: tuple[str, ...] = (VIEW,)
+    moves: str = "model"  # who moves the camera, as `who_moves` says
+    at_once: bool = False  # whether all views are in one message
+    min_turns: int = 0  # the first turn whose answer counts, if the model moves the camera
+    translation: bool = True  # whether the camera may leave its place
+    actions: str = METRIC.name  # the action space
+    boxes: str = ""  # which boxes the model reads: "boxes" (all), "boxes-seen" or none
+    keep_views: int | None = None  # how many last views are shown beside the first; None for all
+    tell: tuple[str, ...] = ("pose", "turns")  # what the prompts reveal
+    see: tuple[str, ...] = (VIEW,)  # the images of a turn
 
     @property
     def model_moves(self) -> bool:
@@ -217,45 +202,40 @@ class Controls:
 class Prompts:
     """The templates of all prompts; raises ValueError, naming the field, for a template that cannot be filled in.
 
-    - `system`: the actions and the reply format, with the form of the answer and the advice for the question's type.
-    - `opening` and, if the question has options, `options`: the first part of turn 0; `outcome`: that of later turns.
-    - `extent` and `position`: the room's size, and where the camera is. Placeholders that begin with `start_` count
-      from where the camera starts (x 0, y 0, heading 0), whatever the scan's coordinates are. Those without are in the
-      scan's coordinates, which often give away the room's size, since many scans have a corner at 0, 0. Questions whose
-      answers are places in the scan read its coordinates in both, and `floor`, else empty, says where its floor is.
-    - `remaining_turns`, or in the last turn `last_turn`: the last part of every turn.
-    - `boxes` in turn 0, `boxes_seen` or `no_boxes` in every turn, `box`, `view` and `hidden`: see Variants; else empty.
-    - `picture`: begins turn 0 with a sentence on each picture of the question, by the `number` of its image.
-    - `advice` by question type, instead of the benchmark's; "default" is for types without any.
-    - `variants`: what replaces these in a run with controls. `under` applies them; they are not part of the hash.
-
+    Placeholders that begin with `start_` count from where the camera starts (x 0, y 0, heading 0), whatever the scan's
+    coordinates are. Those without are in the scan's coordinates, which often give away the room's size, since many scans
+    have a corner at 0, 0. Questions whose answers are places in the scan read its coordinates in both.
     An empty template leaves out what it would say.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    system: str = _SYSTEMS["system"]
-    opening: str = "Question: {question}"
-    options: str = "Options:\n{options}"
-    outcome: OutcomePrompts = OutcomePrompts()
+    system: str = _SYSTEMS["system"]  # the actions, the reply format, the form of the answer and the advice
+    opening: str = "Question: {question}"  # the first part of turn 0
+    options: str = "Options:\n{options}"  # follows `opening`, if the question has options
+    outcome: OutcomePrompts = OutcomePrompts()  # the first part of later turns
     extent: str = "The room spans x {start_x0:z.1f} to {start_x1:z.1f} m and y {start_y0:z.1f} to {start_y1:z.1f} m."
+    """The room's size."""
     position: str = (
         "The camera is at x {start_x:z.1f} m, y {start_y:z.1f} m, {height:z.1f} m above the floor{floor}, heading "
         "{start_heading} degrees (0 faces +x, 90 faces +y)."
     )
-    remaining_turns: str = "Turn {turn}: {moves} left. Answer as soon as you are sure."
+    """Where the camera is; `floor`, else empty, says where the floor is for answers in the scan's coordinates."""
+    remaining_turns: str = "Turn {turn}: {moves} left. Answer as soon as you are sure."  # the last part of a turn
     last_turn: str = 'This is the last turn: you cannot move again. Give your best answer now, with "done": true.'
+    """In place of `remaining_turns`."""
     advice: Mapping[str, str] = field(
         default_factory=lambda: {ANY_TYPE: "Look around until you have seen everything that the question needs."}
     )
-    view: str = ""
-    boxes: str = ""
-    boxes_seen: str = ""
-    no_boxes: str = ""
-    box: str = ""
-    hidden: str = ""
-    picture: str = _PICTURE
-    variants: Variants = field(default=Variants(), compare=False, repr=False)
+    """By question type, instead of the benchmark's; "default" is for types without any."""
+    view: str = ""  # this and the next five: see Variants
+    boxes: str = ""  # in turn 0
+    boxes_seen: str = ""  # in every turn, or in its place `no_boxes`
+    no_boxes: str = ""  # if a turn has no new box
+    box: str = ""  # a line of `boxes` or `boxes_seen`
+    hidden: str = ""  # in place of the images of an earlier turn
+    picture: str = _PICTURE  # begins turn 0 with each picture of the question, by the `number` of its image
+    variants: Variants = field(default=Variants(), compare=False, repr=False)  # not part of the hash; see `under`
 
     def __post_init__(self) -> None:
         for prefix, record in (("", self), ("outcome.", self.outcome), ("variants.", self.variants)):
@@ -291,73 +271,79 @@ class Prompts:
         return re.search(r"\{[xy][01]?[:}]", self.position or self.extent) is not None
 
     def under(self, controls: Controls) -> "Prompts":
-        """What a model reads in a run with these controls."""
-        tell = controls.tell
-        see = controls.see
-        space = find_space(controls.actions)
-        prompts = self._for_mover(controls, space)
+        """What a model reads in a run with these controls; raises SettingError if the prompts, or the action space,
+        have no words for them."""
         variants = self.variants
-        if controls.min_turns or not controls.model_moves or not controls.translation or "turns" not in tell:
-            count = variants.count if controls.translation else variants.count_turning
-            early = variants.rule_early.replace("{first}", str(controls.min_turns))
-            rule = early if controls.min_turns else variants.rule
-            if not controls.model_moves:
-                count = variants.count_watching
-                rule = variants.rule_watching
-            prompts = replace(prompts, remaining_turns=f"{count} {rule}" if "turns" in tell else rule)
-        told = {name: name in tell for name in get_args(TellName)}
-        given = told | {"translation": controls.model_moves and controls.translation, "moves": controls.model_moves}
-        lacking = {name for name in ADVICE_NEEDS if not given[name]}
-        advice = dict(prompts.advice)
-        untold = {tuple(names.split()): more for names, more in variants.advice_untold.items()}
+        stand_ins = _stand_ins(controls)
+        texts = {name: getattr(variants, variant, "") for name, variant in stand_ins.items()}
+        for name, variant in stand_ins.items():
+            if variant in ("rule_early", "not_counted_early"):
+                texts[name] = texts[name].replace("{first}", str(controls.min_turns))
+        remaining_turns = self.remaining_turns
+        tells_turns = "turns" in controls.tell
+        if "count" in texts or "rule" in texts or not tells_turns:
+            count = texts.get("count", variants.count)
+            rule = texts.get("rule", variants.rule)
+            remaining_turns = f"{count} {rule}" if tells_turns else rule
+        space = find_space(controls.actions)
+        outcome = {name: text for name, text in texts.items() if hasattr(self.outcome, name)}
+        if space.pitches:
+            outcome["looks"] = LOOKS
+        if space.measures:
+            outcome["measured"] = MEASURED
+        system = self._system(stand_ins.get("system", "system"), controls, space)
+        boxes = {"boxes": ("boxes", "box"), "boxes-seen": _GIVEN[1:], "": ()}[controls.boxes]
+        return replace(
+            self,
+            system=" ".join([system, *self._more(controls, space)]),
+            outcome=replace(self.outcome, **outcome),
+            extent=self.extent if "extent" in controls.tell else "",
+            position=self.position if "pose" in controls.tell else "",
+            remaining_turns=remaining_turns,
+            last_turn=texts.get("last_turn", self.last_turn),
+            advice=self._advice(controls),
+            view=texts.get("view", self.view),
+            hidden="" if controls.keep_views is None else variants.hidden,
+            **{name: getattr(variants, name) for name in boxes},
+        )
+
+    def _system(self, name: str, controls: Controls, space: ActionSpace) -> str:
+        """The system template of this name, in the words of an action space."""
+        if space.measures and not controls.model_moves:
+            why = f"the action space {space.name} needs a model that moves the camera"
+            raise SettingError(why, setting="actions")
+        text = self.system if name == "system" else getattr(self.variants, name)
+        form = _FORMS[name] if text == _SYSTEMS[name] else text
+        if space is not METRIC and "{actions}" not in form:
+            raise SettingError(
+                f"the prompts describe the actions of {METRIC.name}, not of {space.name}, in their template {name}: "
+                f"write {{actions}} there instead, or take the actions of {METRIC.name}",
+                setting="actions",
+            )
+        return _in_space(name, form, space)
+
+    def _more(self, controls: Controls, space: ActionSpace) -> list[str]:
+        """What the system prompt adds on the images."""
+        names = [name for name in controls.see if name != VIEW]
+        more = [find_modality(name).sentence.replace("{", "{{").replace("}", "}}") for name in names]
+        if "marks" in controls.see and space.marked and controls.moves != "none" and not controls.at_once:
+            more.append(space.marked)
+        turns = controls.keep_views
+        if turns is not None:
+            more.append(self.variants.kept.replace("{turns}", "turn" if turns == 1 else f"{turns} turns"))
+        return more
+
+    def _advice(self, controls: Controls) -> dict[str, str]:
+        """The advice by type that needs nothing that the run lacks."""
+        has = {name: name in controls.tell for name in get_args(TellName)}
+        has |= {"translation": controls.model_moves and controls.translation, "moves": controls.model_moves}
+        lacking = {name for name in ADVICE_NEEDS if not has[name]}
+        advice = dict(self.advice)
+        untold = {tuple(names.split()): texts for names, texts in self.variants.advice_untold.items()}
         for needs in sorted(untold, key=lambda needs: (len(needs), sorted(map(ADVICE_NEEDS.index, needs)))):
             if lacking.issuperset(needs):
                 advice |= untold[needs]
-        position = prompts.position if told["pose"] else ""
-        extent = prompts.extent if told["extent"] else ""
-        more = [find_modality(name).sentence.replace("{", "{{").replace("}", "}}") for name in see if name != VIEW]
-        if "marks" in see and space.marked and controls.moves != "none" and not controls.at_once:
-            more.append(space.marked)
-        hidden = ""
-        if (kept := controls.keep_views) is not None:
-            more.append(variants.kept.replace("{turns}", "turn" if kept == 1 else f"{kept} turns"))
-            hidden = variants.hidden
-        system = " ".join([prompts.system, *more])
-        used = {"boxes": ("boxes", "box"), "boxes-seen": _GIVEN[1:], "": ()}[controls.boxes]
-        boxes = {name: getattr(variants, name) for name in used}
-        return replace(prompts, system=system, advice=advice, position=position, extent=extent, hidden=hidden, **boxes)
-
-    def _for_mover(self, controls: Controls, space: ActionSpace) -> "Prompts":
-        """These prompts in the words for who moves the camera, and how; raises ConfigError if they have no such."""
-        variants = self.variants
-        outcome = self.outcome
-        view = self.view
-        if controls.model_moves:
-            if controls.min_turns:
-                not_counted = variants.not_counted_early.replace("{first}", str(controls.min_turns))
-                outcome = replace(outcome, not_counted=not_counted)
-            name = "system" if controls.translation else "turning"
-        else:
-            view = variants.view if controls.at_once else ""
-            outcome = replace(outcome, unreadable=variants.unreadable, clamped="", not_counted=variants.not_counted)
-            name = "at_once" if controls.at_once else "one_view" if controls.moves == "none" else "watching"
-        last = self.last_turn if name == "system" else getattr(variants, f"last_{name}")
-        if space.pitches:
-            outcome = replace(outcome, looks=LOOKS)
-        if space.measures:
-            if not controls.model_moves:
-                others = "leave out --moves, --moves-of and --given path"
-                raise ConfigError(f"--actions {space.name} needs a model that moves the camera: {others}")
-            outcome = replace(outcome, measured=MEASURED)
-        own: str = self.system if name == "system" else getattr(variants, name)
-        form = _FORMS[name] if own == _SYSTEMS[name] else own
-        if space is not METRIC and "{actions}" not in form:
-            raise ConfigError(
-                f"--actions {space.name}: the prompts describe the actions of {METRIC.name} in their template {name}: "
-                f"write {{actions}} there instead, or leave out --actions"
-            )
-        system = _in_space(name, form, space)
-        return replace(self, system=system, last_turn=last, outcome=outcome, view=view)
+        return advice
 
     def with_advice_of(self, benchmark: Benchmark) -> "Prompts":
         """These prompts with the benchmark's advice for the types that they have none for."""
@@ -372,6 +358,34 @@ class Prompts:
             untold.setdefault(lacking, {}).update(texts)
         variants = replace(self.variants, advice_untold=untold)
         return replace(self, advice={**advice, **self.advice}, variants=variants)
+
+
+def _stand_ins(controls: Controls) -> dict[str, str]:
+    """The one table of variants: by a field of Prompts or OutcomePrompts, or a part of `remaining_turns`, the field of
+    Variants that stands in for it; empty for no text. Of the rows that apply, the last one that has a field counts."""
+    watches = not controls.model_moves
+    rows = (
+        (
+            controls.model_moves and not controls.translation,
+            {"system": "turning", "last_turn": "last_turning", "count": "count_turning"},
+        ),
+        (
+            controls.model_moves and controls.min_turns > 0,
+            {"rule": "rule_early", "not_counted": "not_counted_early"},
+        ),
+        (
+            watches,
+            {"system": "watching", "last_turn": "last_watching", "count": "count_watching", "rule": "rule_watching"}
+            | {"unreadable": "unreadable", "not_counted": "not_counted", "clamped": "", "view": ""},
+        ),
+        (watches and controls.moves == "none", {"system": "one_view", "last_turn": "last_one_view"}),
+        (watches and controls.at_once, {"system": "at_once", "last_turn": "last_at_once", "view": "view"}),
+    )
+    stand_ins = {}
+    for applies, variants in rows:
+        if applies:
+            stand_ins |= variants
+    return stand_ins
 
 
 _SAME_PLACEHOLDERS = {
@@ -422,11 +436,11 @@ def _check(record: Prompts | OutcomePrompts | Variants, prefix: str) -> None:
 
 
 def model_prompts(file: Path | None, model: str) -> Prompts:
-    """The prompts in a file, else of the checkpoint, else the default; raises ConfigError for an unusable file."""
+    """The prompts in a file, else of the checkpoint, else the default; raises SettingError for an unusable file."""
     try:
         return load_prompts(file) if file else checkpoint_prompts(model)
     except ValueError as error:
-        raise ConfigError(f"--prompts {error}" if file else str(error)) from None
+        raise SettingError(str(error), setting="prompts" if file else None) from None
 
 
 def checkpoint_prompts(model: str) -> Prompts:

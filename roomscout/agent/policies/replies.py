@@ -14,7 +14,7 @@ from roomscout.agent.actions.metric import METRIC
 from roomscout.agent.actions.space import ActionSpace, ActionSpaceError, Read, shown
 from roomscout.agent.policies import Decision
 from roomscout.agent.policies.lenient_json import last_object, object_spans, with_any
-from roomscout.base.errors import ConfigError
+from roomscout.base.errors import SettingError
 from roomscout.base.loading import code_of_others
 from roomscout.data.answers import first_word
 from roomscout.data.questions import Question
@@ -189,7 +189,7 @@ def parser_of(reader: RunReader, allow_code: bool) -> Callable[[Turn, Turn, Ques
         raise RunError(f"{reader.folder} has the actions of {name}, which is code: {TRUST}")
     try:
         space = find_space(name)
-    except ConfigError as error:
+    except SettingError as error:
         raise RunError(f"{reader.folder}: {error}") from error
 
     def parse(turn: Turn, first: Turn, question: Question, last_turn: bool) -> Decision:
