@@ -65,7 +65,8 @@ class Progress:
         self._clock = clock
         self._began = clock()
         self._logged_at = -math.inf
-        self._done_before = self._logged = self.done
+        self._done_before = self.done
+        self._logged = self.done
         for row in rows:
             self._count(row)
         completed = self.done * turns_each
@@ -92,7 +93,8 @@ class Progress:
         """Count one more finished question, with the turns that it did not need."""
         self._count(row)
         self.done += 1
-        self._advance(self._turns_each - row.turns if self._turns_each > 1 else 1, score=self._beside_bar)
+        left = self._turns_each - row.turns if self._turns_each > 1 else 1
+        self._advance(left, score=self._beside_bar)
 
     def tell(self) -> None:
         """Log a line such as "120 of 5130 questions, overall 43.1 %, 812 an hour, 6:10:14 left", if that is due."""

@@ -34,13 +34,13 @@ class Scheduler:
     or longer. Questions at earlier turns, such as those of the next cohort, still fill a batch.
     """
 
-    questions: InitVar[Iterable[QuestionState]]
-    batch_size: int
-    max_batched_turns: float
-    refill: bool = False
-    concurrency: int | None = None
-    lane: Callable[[QuestionState], tuple[Hashable, int] | None] = lambda state: None
-    more: Callable[[int], Iterable[QuestionState]] | None = None
+    questions: InitVar[Iterable[QuestionState]]  # those that wait, in the order in which they begin
+    batch_size: int  # the most questions of a batch
+    max_batched_turns: float  # how many turns a cohort takes in lockstep
+    refill: bool = False  # whether a waiting question replaces each finished one
+    concurrency: int | None = None  # how many questions take their later turns together; None for a whole batch
+    lane: Callable[[QuestionState], tuple[Hashable, int] | None] = lambda state: None  # see `Policy.lane`
+    more: Callable[[int], Iterable[QuestionState]] | None = None  # gives further questions, at most so many
 
     def __post_init__(self, questions: Iterable[QuestionState]) -> None:
         self._waiting = deque(questions)
@@ -114,7 +114,8 @@ class Scheduler:
 
     def shrink(self, failed: Sequence[QuestionState]) -> int:
         """Halve batches as long as `failed`, which ran out of memory, or longer; returns the new size, at least 1."""
-        size = self._limits[_latest_turn(failed)] = max(1, len(failed) // 2)
+        size = max(1, len(failed) // 2)
+        self._limits[_latest_turn(failed)] = size
         return size
 
     def _most(self, states: Sequence[QuestionState]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roomscout.agent.budget import Budget
 from roomscout.agent.console import log_to_file
@@ -187,7 +187,8 @@ class Session:
             return
         budget = None if self.run is None else self.run.budget
         if budget is None or not budget.is_spent or not self.is_pending:
-            self.outcome = report(run_log, None if self.run is None else self.facts())
+            facts = None if self.run is None else self.facts()
+            self.outcome = report(run_log, facts)
             return
         run_log.export(self.facts())
         left = counted(self.spec.questions.episodes - len(run_log.rows), "answer")
@@ -205,7 +206,8 @@ def report(run_log: RunWriter, facts: SessionFacts | None = None) -> Outcome:
     rows = run_log.rows
     for line in closing_lines(run_log.folder, run_log.facts, summary, rows, run_log.benchmark):
         log.log(RESULT, "%s", line)
-    return Outcome(1 if any(row.failed for row in rows) or summary.errors else 0, rows, run_log.folder)
+    status = int(any(row.failed for row in rows) or bool(summary.errors))
+    return Outcome(status, rows, run_log.folder)
 
 
 def opened_again(folder: Path, command: str, retry_failed: bool, stack: ExitStack) -> RunWriter:
@@ -282,8 +284,8 @@ def _work_of(session: Session, opened: Opened, journal: Journal) -> tuple[Run, S
     policy = opened.policy
     assert policy is not None, "the policy of a run decides"
     pool = session.stack.enter_context(ThreadPoolExecutor(VIEW_THREADS, thread_name_prefix="view"))
-    more: dict[str, Any] = {"turn_begins": session.show, "budget": _budget(spec.record, journal)}
-    run = Run(opened.library, policy, journal, pool, schedule.anytime, **more)
+    budget = _budget(spec.record, journal)
+    run = Run(opened.library, policy, journal, pool, schedule.anytime, turn_begins=session.show, budget=budget)
     number = {question.id: position for position, question in enumerate(spec.questions.asked.questions, start=1)}
     moves = (policy if rules.mover is None else rules.mover).moves
 
@@ -302,7 +304,9 @@ def _work_of(session: Session, opened: Opened, journal: Journal) -> tuple[Run, S
                 return states
         return []
 
-    states = states_of(spec.questions.here if queue is None else queue.first)
+    more = None if queue is None else more_states
+    first = spec.questions.here if queue is None else queue.first
+    states = states_of(first)
     policy.expect(states)
     return run, Scheduler(
         states,
@@ -311,7 +315,7 @@ def _work_of(session: Session, opened: Opened, journal: Journal) -> tuple[Run, S
         schedule.refill or policy.concurrent,
         schedule.concurrency,
         policy.lane,
-        None if queue is None else more_states,
+        more,
     )
 
 

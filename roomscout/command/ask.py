@@ -31,9 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     given = words.read("ask", flags, TAKES)
     typed = given.words["question"]
     if not said or len(said) + (typed is not None) > 2:
-        from roomscout.command.verbs import VERBS
-
-        raise UsageError(f"ask takes a scan, and a question in quotes, then flags: {VERBS['ask'].examples[0]}")
+        raise UsageError("ask takes a scan, and a question in quotes, then flags: roomscout help ask has examples")
     scan = absolute(Path(said[0]))
     text = said[1] if len(said) > 1 else typed
     settings = resolve(given.settings, source=given.sources, one_scan=True)

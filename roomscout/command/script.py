@@ -51,7 +51,8 @@ def in_verbs(argv: Sequence[str]) -> list[str]:
 
 def _shown(name: str, given: Mapping[str, Any]) -> str:
     value = given[name]
-    return flag(name, " ".join(value) if isinstance(value, list) else value)
+    text = " ".join(value) if isinstance(value, list) else value
+    return flag(name, text)
 
 
 def _flags(name: str, given: Mapping[str, Any]) -> list[str]:
@@ -59,4 +60,5 @@ def _flags(name: str, given: Mapping[str, Any]) -> list[str]:
     value = given.get(name)
     if value is None or value is False or value == []:
         return []
-    return [flag(name), *([] if value is True else map(str, value if isinstance(value, list) else [value]))]
+    values = value if isinstance(value, list) else [value]
+    return [flag(name)] if value is True else [flag(name), *map(str, values)]

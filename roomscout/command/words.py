@@ -76,9 +76,7 @@ def read(verb: str, arguments: Sequence[str], takes: Sequence[str] = ()) -> Give
     Raises UsageError for an argument that is no flag, ConfigError for a file of settings."""
     words = [argument for argument in arguments[:1] if not argument.startswith("-")]
     if words:
-        from roomscout.command.verbs import VERBS
-
-        raise UsageError(f"{verb} takes flags, not {words[0]}, as in: {VERBS[verb].examples[1]}")
+        raise UsageError(f"{verb} takes flags, not {words[0]}: roomscout help {verb} has examples")
     parser = flags_parser(usage=f"roomscout {verb}")
     add_words(parser, takes)
     return read_flags(parser, arguments, verb, (*takes, *OF_FILE[verb]))

@@ -125,7 +125,9 @@ def _first_places(given: Sequence[Any]) -> list[int]:
     places = []
     for place, question in enumerate(given):
         known = first.setdefault(str(question.id), place) if isinstance(question, Question) else place
-        places.append(known if given[known] == question else place)  # other questions with its id are refused later
+        is_same = given[known] == question  # other questions with its id are refused later
+        place_of_first = known if is_same else place
+        places.append(place_of_first)
     return places
 
 

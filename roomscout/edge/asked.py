@@ -24,9 +24,8 @@ def questions_again(folder: Path, settings: Settings, benchmark: Benchmark, name
     is another one; raises RunError if that has other questions."""
     reader = RunReader(folder)
     file = reader.facts.config["questions"]
-    if not named and settings.questions == (None if file is None else Path(file)):
-        return reader.questions
-    whole = selected(settings, benchmark).questions
+    is_same = settings.questions == (None if file is None else Path(file))
+    whole = reader.questions if is_same and not named else selected(settings, benchmark).questions
     reader.require_questions(part_of(whole, settings.shard), whole)
     return whole
 

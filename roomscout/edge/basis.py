@@ -71,6 +71,8 @@ def basis_of(settings: Settings, policy: Policy | None, request: Request, loads:
     questions = _questions_of(settings, benchmark, request)
     if policy is None and settings.policy is not None:
         policy = _named_policy(settings, questions)
+    if policy is not None and request.folder is not None and settings.model != policy_name(policy):
+        raise ConfigError(f"the run was begun with {settings.model}, not {policy_name(policy)}: resume it with that")
     if policy is not None:
         settings = changed(settings, {"model": policy_name(policy), **policy.settings})
     if request.folder is None:
@@ -132,7 +134,8 @@ def _require_new(settings: Settings, benchmark: Benchmark) -> None:
         raise ConfigError(f"--benchmark {settings.benchmark} has its own scans: leave out --scan-root {root}")
     if settings.name is not None:
         part = settings.part
-        named_folder(settings.log_root, settings.name, (part.number, part.of) if part else None)
+        numbers = (part.number, part.of) if part else None
+        named_folder(settings.log_root, settings.name, numbers)
 
 
 def _require_answers(settings: Settings, policy: Policy | None, questions: QuestionSpec) -> None:

@@ -80,7 +80,8 @@ def _code_sha256(name: str) -> str | None:
     if not source:
         return None
     spec = None if source.endswith(".py") else find_spec(source)
-    return _sha256(Path(source if spec is None or spec.origin is None else spec.origin))
+    file = source if spec is None or spec.origin is None else spec.origin
+    return _sha256(Path(file))
 
 
 def _sha256(path: Path) -> str | None:

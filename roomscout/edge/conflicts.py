@@ -73,7 +73,8 @@ class Conflicts:
 
     def _shown(self, name: str) -> str:
         value: Any = getattr(self.settings, name)
-        return flag(name, " ".join(map(str, value)) if isinstance(value, tuple) else value)
+        words = " ".join(map(str, value)) if isinstance(value, tuple) else value
+        return flag(name, words)
 
 
 def _parts(term: str) -> tuple[str, str, str]:
@@ -83,4 +84,5 @@ def _parts(term: str) -> tuple[str, str, str]:
 
 def _typed(term: str) -> str:
     name, sign, pattern = _parts(term)
-    return flag(name, pattern if sign == "=" else None)
+    value = pattern if sign == "=" else None
+    return flag(name, value)

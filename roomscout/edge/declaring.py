@@ -44,7 +44,7 @@ class Rules:
 class Setting:
     """What is known of a setting beside its type, default and help."""
 
-    role: Role
+    role: Role  # what it decides
     values: str = ""  # how the help shows its values
     rules: Rules = Rules()  # what it needs and excludes if it has another value than its default
     when: Mapping[str, Rules] = field(default_factory=dict)  # the same for single values

@@ -101,10 +101,11 @@ def flags_parser(
             if TYPES[name] == [bool]:
                 group.add_argument(flag(name), dest=name, action=argparse.BooleanOptionalAction, help=text)
                 continue
+            convert = Path if Path in TYPES[name] else argument_text
             group.add_argument(
                 flag(name),
                 dest=name,
-                type=partial(_value, Path if Path in TYPES[name] else argument_text),
+                type=partial(_value, convert),
                 metavar=SETTINGS[name].values or None,
                 choices=_choices(name),
                 nargs="+" if name in SEVERAL else None,

@@ -49,12 +49,12 @@ for the question types of procedural rooms; rounded down so as not to underestim
 class ConversationSize:
     """The most tokens of a conversation, and its parts; with `keep_views`, of the first and that many last views."""
 
-    first_text_tokens: int
-    turn_text_tokens: int
-    image_tokens: int
-    reply_tokens: int
-    turns: int
-    keep_views: int | None = None
+    first_text_tokens: int  # of the text before the first reply
+    turn_text_tokens: int  # of the text of each later message
+    image_tokens: int  # of the images of a turn
+    reply_tokens: int  # of a reply
+    turns: int  # how many turns are taken
+    keep_views: int | None = None  # how many turns beside the first keep their images; None for all
 
     @property
     def tokens(self) -> int:
@@ -67,19 +67,17 @@ class ConversationSize:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The batch size of a run, why in words, and the sizes behind it, None without a model. `question_bytes` is what a
-    question takes of the `kv_bytes` for keys and values. The weights may not be one that `fits`, and a given batch size
-    may be one that `exceeds_memory`. vLLM splits over `tensor_parallel` GPUs."""
+    """The batch size of a run, and the sizes behind it."""
 
-    batch_size: int
-    why: str
-    model: "Footprint | None" = None
-    conversation: ConversationSize | None = None
-    kv_bytes: int | None = None
-    question_bytes: int = 0
-    fits: bool = True
-    exceeds_memory: bool = False
-    tensor_parallel: int = 1
+    batch_size: int  # how many questions take a turn together
+    why: str  # the reason, in words
+    model: "Footprint | None" = None  # the model's sizes; None without a model here
+    conversation: ConversationSize | None = None  # the longest conversation; None without a model here
+    kv_bytes: int | None = None  # the memory for keys and values
+    question_bytes: int = 0  # what a question takes of it
+    fits: bool = True  # whether the weights fit on their device
+    exceeds_memory: bool = False  # whether a given batch size is larger than what fits
+    tensor_parallel: int = 1  # over how many GPUs vLLM splits the model
 
 
 def fitting_batch(budget_bytes: int, question_bytes: int, most: int) -> int:
@@ -155,13 +153,13 @@ class Planner:
     batch size, or with as many questions as fit in memory beside the weights of the `checkpoint`. With `native`, the
     frames of a video are one input."""
 
-    settings: Settings
-    checkpoint: str
-    questions: QuestionSpec
-    prompts: Prompts
-    video: VideoProtocol | None
-    native: bool
-    previews: bool = False
+    settings: Settings  # those of the run
+    checkpoint: str  # the model's
+    questions: QuestionSpec  # what is asked
+    prompts: Prompts  # what the model reads
+    video: VideoProtocol | None  # how frames of videos are shown, if they are
+    native: bool  # whether the frames of a video are one input
+    previews: bool = False  # whether weights that are too large are only reported
 
     def plan(self) -> MemoryPlan:
         """The plan, without weights. Raises ModelError without the configuration, tokenizer or a requirement of
@@ -257,7 +255,8 @@ class Planner:
 
 def at_once(concurrency: int | Literal["auto"], questions: QuestionSpec) -> int:
     """The number of questions that a server is asked at a time."""
-    return min(CONCURRENCY if concurrency == "auto" else concurrency, questions.episodes)
+    most = CONCURRENCY if concurrency == "auto" else concurrency
+    return min(most, questions.episodes)
 
 
 def batch_words(size: int, episodes: int) -> str:

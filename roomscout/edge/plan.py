@@ -40,7 +40,8 @@ def plan(settings: Settings, policy: Policy | None = None, request: Request = NE
         rules = rules_of(basis, world)
         require_scans(basis, world)
         memory = memory_of(basis, rules)
-        log.log(logging.WARNING if memory.exceeds_memory else logging.DEBUG, "%s", memory.why)
+        level = logging.WARNING if memory.exceeds_memory else logging.DEBUG
+        log.log(level, "%s", memory.why)
         engine = engine_of(basis, memory)
         schedule = schedule_of(basis, memory)
         record = record_of(basis, world, rules)
@@ -69,7 +70,8 @@ def look_ahead(settings: Settings, request: Request) -> tuple[Basis, MemoryPlan]
             try:
                 require_scans(basis, world)
             except ScanNotFound as error:
-                log.info("%s: none yet (%s)", "Scans" if basis.video is None else "Videos", error)
+                what = "Scans" if basis.video is None else "Videos"
+                log.info("%s: none yet (%s)", what, error)
         return basis, memory_of(basis, rules)
 
 

@@ -23,7 +23,7 @@ from roomscout.edge.settings import (
 from roomscout.models.transformers.source import checkpoint_of, hub_revision
 from roomscout.runs.prices import Price, read_price
 from roomscout.runs.reader import RunReader
-from roomscout.runs.records import PartRecord
+from roomscout.runs.records import PartRecord, RunFacts
 
 OF_PART = tuple(name for name in (*ANSWER_SETTINGS, *names_of(Role.RECORD)) if name != "shard")
 """Settings that the parts of a run have in common."""
@@ -60,7 +60,7 @@ def record_of(basis: Basis, world: WorldSpec, rules: Rules) -> RecordSpec:
         part=PartRecord(part.number, part.of, len(whole), fingerprint(whole), OF_PART) if part else None,
         prompts=prompts,
         revision=revision,
-        price=_price(settings, facts.price if facts is not None else None),
+        price=_price(settings, facts),
         budget=budget,
         retry_failed=basis.request.retry_failed,
     )
@@ -89,9 +89,10 @@ def script_words() -> list[str]:
     return [sys.executable, *([str(SCRIPT)] if SCRIPT.exists() else ["-m", "roomscout"])]
 
 
-def _price(settings: Settings, recorded: Price | None) -> Price | None:
+def _price(settings: Settings, facts: RunFacts | None) -> Price | None:
     """The price of the model by --prices, whose file may be gone when a run resumes; raises ConfigError."""
     path = settings.prices
+    recorded = None if facts is None else facts.price
     if path is None or (recorded is not None and not path.exists()):
         return recorded
     return read_price(path, settings.model)

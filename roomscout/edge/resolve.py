@@ -44,9 +44,10 @@ def resolve(
     settings = _read(given, source)
     if saved is not None:
         settings = replace(saved, **{name: getattr(settings, name) for name in given})
+    if saved is not None:
+        settings = _as_begun(saved, _located(settings))
     require_no_conflict(settings, saved is not None, one_scan)
-    settings = _located(settings)
-    return settings if saved is None else _as_begun(saved, settings)
+    return settings if saved is not None else _located(settings)
 
 
 def read_saved(values: Mapping[str, Any], source: str) -> Settings:
@@ -94,7 +95,7 @@ def _read(values: Mapping[str, Any], source: Source) -> Settings:
     for name, why in problems.items():
         origin = source if isinstance(source, str) else source.get(name, "")
         is_new = origin and not any(text.startswith(origin) for text in texts)
-        texts.append(f"{origin}: {why}" if is_new else why)
+        texts += [f"{origin}: {why}"] if is_new else [why]
     raise ConfigError("; ".join(texts))
 
 

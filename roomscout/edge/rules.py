@@ -32,7 +32,8 @@ def rules_of(basis: Basis, world: WorldSpec) -> Rules:
     space = find_space(settings.actions)
     form = ReplyFormat() if basis.model is None else basis.model.reply_format
     if form.grammar is not None or (basis.policy is None and settings.constrained):
-        form = action_format(True, space if settings.translation else space.at_place)
+        allowed = space if settings.translation else space.at_place
+        form = action_format(True, allowed)
     return Rules(
         prompts=_prompts(basis),
         form=form,

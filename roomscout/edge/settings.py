@@ -149,10 +149,8 @@ def flags_of(values: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in values.items():
         if name not in ("continue_from", "log_root", "name"):
-            if isinstance(value, bool):
-                words.append(flag(name, value))
-            else:
-                words += [flag(name), *map(str, value if isinstance(value, list) else [value])]
+            parts = value if isinstance(value, list) else [value]
+            words += [flag(name, value)] if isinstance(value, bool) else [flag(name), *map(str, parts)]
     return words
 
 

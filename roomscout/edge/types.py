@@ -100,7 +100,8 @@ def _in_order(order: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
 
 def _generation(value: Any) -> Any:
     """Texts, or a mapping as texts, in one order; CHECKPOINT and other values as they are."""
-    words = _split([f"{name}={each}" for name, each in value.items()] if isinstance(value, dict) else value)
+    pairs = [f"{name}={number}" for name, number in value.items()] if isinstance(value, dict) else value
+    words = _split(pairs)
     if not isinstance(words, tuple) or words == CHECKPOINT:
         return words
     found: dict[str, Any] = dict(word.partition("=")[::2] for word in words)

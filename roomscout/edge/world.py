@@ -116,7 +116,8 @@ def require_scans(basis: Basis, world: WorldSpec) -> None:
                 raise VideoNotFound(first, setting="videos")
             what = f"{world.scan_root} has no scan of {counted(len(scenes), 'scene')} asked about"
             raise ScanNotFound(f"{what}: it takes the folder with the scans. {first}", setting="scan_root")
-        report_scans(questions, missing, "scan" if world.films is None else "video")
+        what = "scan" if world.films is None else "video"
+        report_scans(questions, missing, what)
     if basis.settings.given and required:
         _require_boxes(questions, world)
 

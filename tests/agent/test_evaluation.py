@@ -23,11 +23,12 @@ from conftest import (
     scripted,
     trajectories,
 )
-from planned import run_settings, settings_of
+from planned import changed, run_settings, settings_of
 from scripted_model import ScriptedBackend, random_policy
 from waiting import PATIENCE_S, wait_until
 
 from roomscout.agent.policies import Decision, Policy
+from roomscout.agent.policies.controls import RandomPolicy
 from roomscout.agent.policies.model import ModelPolicy
 from roomscout.agent.state import QuestionState
 from roomscout.base.errors import ConfigError
@@ -241,7 +242,7 @@ def test_a_custom_policy_is_named_and_only_the_same_one_may_resume(rooms: RoomSc
     assert [(b - a) % 360 for a, b in pairwise(headings)] == pytest.approx([30.0] * 2)
     assert reader.facts.config["model"] == reader.summary.to_json()["model"] == "TurnLeft"
     with pytest.raises(ConfigError, match=r"was begun with TurnLeft, not random"):
-        run_settings(config, reader.folder)
+        run_settings(changed(config, policy=None), reader.folder, policy=RandomPolicy())
 
 
 class Engine(ScriptedBackend):

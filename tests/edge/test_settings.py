@@ -42,7 +42,7 @@ def test_flags_win_over_the_yaml_file_and_the_file_over_the_defaults(tmp_path: P
         "question: null\n"
     )
     read = resolved("--config", str(path), "--steps", "2")
-    assert changed(read, scan_root="scans") == settings_of(
+    assert changed(read, scan_root="scans", log_root="experiment_logs") == settings_of(
         steps=2, batch_size=3, scenes=("0042", "4_2"), ids=("yes", "no", "2024-01-01"), focal=250.0
     )
 
@@ -89,10 +89,6 @@ def test_a_value_that_a_setting_does_not_take_is_refused_by_its_name(values: dic
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"question": "Where?"}, "--question Where? needs --ply"),
-        ({"demo": True}, "--batch conflicts with --demo: leave one of them out"),
-        ({"ply": "a.ply", "question": "?", "ids": ("3",)}, "--ply a.ply conflicts with --ids 3"),
-        ({"plan": True, "check_data": True}, "--check-data conflicts with --plan"),
         ({"engine": "openai"}, "--engine openai needs --base-url"),
         ({"engine": "openai", "base_url": "http://x", "generation": "checkpoint"}, "a server applies its own defaults"),
         ({"policy": "random", "generation": "top_p=1"}, "--generation top_p=1.0 conflicts with --policy random"),

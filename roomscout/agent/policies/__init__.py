@@ -114,10 +114,6 @@ class Policy(Protocol):
         """The peak device memory so far; 0 without a device."""
         return 0
 
-    def open(self) -> AbstractContextManager[None]:
-        """A block during which the policy may be asked; by default nothing happens."""
-        return nullcontext()
-
     def close(self) -> None:
         """Abort pending decisions, which then raise ModelError, and release everything. May be called repeatedly."""
         return None

@@ -206,7 +206,8 @@ class _Reader:
             else:
                 container.append(value)
             if mark:
-                self._members(value, "}" if mark == "{" else "]")
+                end = "}" if mark == "{" else "]"
+                self._members(value, end)
             if self._token(_COMMA, ",，" + closing)["mark"] == closing:
                 break
         self._open.pop()
@@ -223,7 +224,8 @@ class _Reader:
                 begun = any(container for _, container in self._open) or self._text[self.position] == '"'
             else:
                 begun = self._at_end() or _BEGUN_NUMBER.match(self._text, self.position) is not None
-            raise _NotRead(_CUT_OFF if begun else _INVALID)
+            why = _CUT_OFF if begun else _INVALID
+            raise _NotRead(why)
         if mark := token["mark"]:
             right = mark in marks
         else:

@@ -108,7 +108,7 @@ def _outcome(words: OutcomePrompts, turn: Turn) -> str:
     move = turn.move
     turned = turn.turned_deg
     side = "left" if turned >= 0 else "right"
-    lines.append(words.turned.format(degrees=abs(turned), side=side) if turned else words.not_turned)
+    lines += [words.turned.format(degrees=abs(turned), side=side)] if turned else [words.not_turned]
     if move.pose.pitch_deg != turn.pose.pitch_deg:
         pitch = move.pose.pitch_deg
         lines.append(words.looks.format(degrees=abs(pitch), side="up" if pitch >= 0 else "down"))
@@ -116,7 +116,7 @@ def _outcome(words: OutcomePrompts, turn: Turn) -> str:
         stopped = words.blocked if move.blocked else words.clipped
         lines.append(stopped.format(moved_m=move.moved_m, requested_m=move.requested_m))
     else:
-        lines.append(words.moved.format(moved_m=move.moved_m) if move.requested_m else words.not_moved)
+        lines += [words.moved.format(moved_m=move.moved_m)] if move.requested_m else [words.not_moved]
     return _joined(*lines)
 
 

@@ -102,7 +102,8 @@ class RandomMoves(Mover):
         most_deg = round(ROTATION_LIMIT_DEG)
         most_cm = round(100 * MOVE_LIMIT_M)
         ranges = (most_deg, most_cm, most_cm, round(100 * HEIGHT_LIMIT_M))
-        for _ in range(self.MOST_DRAWS if self._translation else 0):
+        draws = self.MOST_DRAWS if self._translation else 0
+        for _ in range(draws):
             turn, forward, left, up = (draw.randint(-most, most) for most in ranges)
             action = CameraAction(float(turn), forward / 100, left / 100, up / 100)
             outcome = state.environment.outcome(action)
@@ -256,15 +257,14 @@ class ShowNeeded(GreedyCoverage):
 class NeededObjects:
     """How well the views so far show the objects that a question needs. An object counts 1 if a view shows it whole and
     at the pixels that are enough to see it well, CUT of that if the edge of the view cuts it, and less for fewer
-    pixels. `best` (K,) has the most that each of the scan's `boxes` has counted, and `places` has, for each of
-    `needed`, the places of its objects there."""
+    pixels."""
 
-    scene: Scene
-    boxes: Boxes
-    needed: Sequence[Needed]
-    places: Sequence[Sequence[int]]
-    camera: Intrinsics
-    best: np.ndarray
+    scene: Scene  # the scan
+    boxes: Boxes  # those of its K objects
+    needed: Sequence[Needed]  # the categories that the question needs
+    places: Sequence[Sequence[int]]  # for each of these, the places of its objects among the boxes
+    camera: Intrinsics  # draws the views
+    best: np.ndarray  # (K,) the most that each object has counted
 
     def needed_of(self, values: np.ndarray) -> list[list[float]]:
         """For each category, the values (K,) of as many objects as are needed, largest first."""

@@ -330,7 +330,8 @@ class Prompts:
             more.append(space.marked)
         turns = controls.keep_views
         if turns is not None:
-            more.append(self.variants.kept.replace("{turns}", "turn" if turns == 1 else f"{turns} turns"))
+            words = "turn" if turns == 1 else f"{turns} turns"
+            more.append(self.variants.kept.replace("{turns}", words))
         return more
 
     def _advice(self, controls: Controls) -> dict[str, str]:
@@ -381,7 +382,7 @@ def _stand_ins(controls: Controls) -> dict[str, str]:
         (watches and controls.moves == "none", {"system": "one_view", "last_turn": "last_one_view"}),
         (watches and controls.at_once, {"system": "at_once", "last_turn": "last_at_once", "view": "view"}),
     )
-    stand_ins = {}
+    stand_ins = dict[str, str]()
     for applies, variants in rows:
         if applies:
             stand_ins |= variants

@@ -73,7 +73,8 @@ def parse_action(
             read = Read(*space.read(fields, place))
         answer = question.parse_answer(said)
         flag = fields.get("done")
-        done = _FLAGS.get("false" if flag is None else str(flag).strip().lower().rstrip("."))
+        written = "false" if flag is None else str(flag).strip().lower().rstrip(".")
+        done = _FLAGS.get(written)
         if done is None:
             raise ValueError(f"done must be true or false, not {shown(flag)}")
         if done and answer is None:
@@ -151,7 +152,8 @@ def outside_thoughts(text: str, quoting: Iterable[tuple[int, int]] = ()) -> tupl
             said = said if inside else []
             inside = False
             start = tag.end()
-    return "".join(said if inside else [*said, text[start:]]), inside
+    outside = said if inside else [*said, text[start:]]
+    return "".join(outside), inside
 
 
 @dataclass(frozen=True)

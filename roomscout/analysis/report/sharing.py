@@ -41,7 +41,7 @@ class Sharing:
         keys = {os.environ.get(str(value), "") for name, value in facts.config.items() if name.endswith("key_env")}
         self._keys = {key for key in keys if len(key) >= SHORTEST_KEY}
         hosts = {socket.gethostname(), facts.host, str(facts.setting("address")).rpartition(":")[0]}
-        hosts |= {other.host for other in (*facts.resumed, *facts.merged)}
+        hosts |= {resumption.host for resumption in facts.resumed} | {part.host for part in facts.merged}
         hosts |= {urlsplit(text).hostname or "" for text in texts if "://" in text and _is_private(text)}
         self._hosts = {host for host in hosts if host and host not in LOCAL}
 
