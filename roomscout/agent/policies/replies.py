@@ -73,8 +73,8 @@ def parse_action(
             read = Read(*space.read(fields, place))
         answer = question.parse_answer(said)
         flag = fields.get("done")
-        written = "false" if flag is None else str(flag).strip().lower().rstrip(".")
-        done = _FLAGS.get(written)
+        said_done = "false" if flag is None else str(flag).strip().lower().rstrip(".")
+        done = _FLAGS.get(said_done)
         if done is None:
             raise ValueError(f"done must be true or false, not {shown(flag)}")
         if done and answer is None:
