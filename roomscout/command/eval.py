@@ -9,17 +9,24 @@ from roomscout.command import words
 from roomscout.command.reports import complete
 from roomscout.edge.dividing import divide
 from roomscout.edge.plan import plan
+from roomscout.edge.request import NEW_RUN
 from roomscout.edge.resolve import resolve
+from roomscout.edge.resuming import resumed
+
+TAKES = ("continue_from",)
 
 
 def main(arguments: Sequence[str], verb: str = "eval", workers: Workers | None = None) -> int:
-    """Answer questions and score them, with given `workers` if a run in parts may use them; returns the exit status."""
-    given = words.read(verb, arguments)
-    settings = resolve(given.settings, source=given.sources)
+    """Answer questions and score them, in a new run or one that is continued, with given `workers` if a run in parts
+    may use them; returns the exit status."""
+    given = words.read(verb, arguments, TAKES)
+    wanted = given.words["continue_from"]
+    earlier = None if wanted is None else resumed(given, wanted, batch=True)
+    settings, request = earlier or (resolve(given.settings, source=given.sources), NEW_RUN)
     words.print_lines(settings)
     with lines_kept_for_log():
         if settings.in_parts:
-            outcome = answer_in_parts(divide(settings), workers=workers)
+            outcome = answer_in_parts(divide(settings, request), workers=workers)
         else:
-            outcome = main_vsi_bench_loop(plan(settings), settings.log_level != "result")
+            outcome = main_vsi_bench_loop(plan(settings, request=request), settings.log_level != "result")
     return complete(outcome, settings)

@@ -50,8 +50,7 @@ WORDS = {
 
 
 OF_FILE = {
-    **dict.fromkeys(("eval", "play"), ("batch",)),
-    **{"plan": ("plan", "batch"), "check": ("check_data", "batch")},
+    **{"eval": ("batch",), "play": ("batch",), "plan": ("plan", "batch"), "check": ("check_data", "batch")},
     **{"ask": ("ply",), "resume": ("continue_from",), "demo": ("demo",)},
 }
 """What a file of settings may say beside what a verb takes, since the verb says it."""

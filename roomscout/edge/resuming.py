@@ -9,8 +9,10 @@ from roomscout.base.errors import ConfigError
 from roomscout.base.wording import flag
 from roomscout.data.parts import Part
 from roomscout.edge.declaring import Role
-from roomscout.edge.resolve import read_saved
-from roomscout.edge.settings import SETTINGS, VERB_WORDS, Settings, names_of
+from roomscout.edge.flags import Given
+from roomscout.edge.request import Request
+from roomscout.edge.resolve import absolute, read_saved, resolve
+from roomscout.edge.settings import DEFAULTS, SETTINGS, VERB_WORDS, Settings, names_of
 from roomscout.runs import NEWEST, RunError
 from roomscout.runs.reader import RunReader, find_part, find_run
 
@@ -52,10 +54,20 @@ def saved_settings(folder: Path) -> Settings:
     return read_saved({name: value for name, value in values.items() if name not in VERB_WORDS}, str(file))
 
 
-def saved_scan(folder: Path) -> Path | None:
-    """The scan file that the one question of a run is about; None for a run of many."""
-    path = RunReader(folder).facts.config["ply"]
-    return None if path is None else Path(path)
+def resumed(
+    given: Given, wanted: str, batch: bool = False, retry_failed: bool = False
+) -> tuple[Settings, Request] | None:
+    """What a command line resumes, which names a run or wants the newest, and with which settings; None if a part
+    should begin that has no run yet. Raises RunError or ConfigError, also for settings that would change answers."""
+    changes = {name: value for name, value in given.settings.items() if name != "name"}
+    root = absolute(Path(changes.get("log_root", DEFAULTS["log_root"])))
+    folder = folder_to_resume(wanted, root, changes.get("shard"), given.settings.get("name"), batch)
+    if folder is None:
+        return None
+    scan = RunReader(folder).facts.config["ply"]
+    settings = resolve(changes, saved_settings(folder), given.sources, scan is not None)
+    ply = None if scan is None else Path(scan)
+    return settings, Request(ply=ply, folder=folder, questions_named="questions" in changes, retry_failed=retry_failed)
 
 
 def changed_since(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
