@@ -241,7 +241,11 @@ def _json_of_flip(flip: Flip) -> dict[str, Any]:
 
 def html_of(comparison: Comparison, out: Path) -> str:
     """The comparison as a page. Its links are relative to the folder of `out`."""
-    titles = titles_of(comparison.runs)
+    titles = [run.title for run in comparison.runs]
+    titles = [
+        f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
+        for run in comparison.runs
+    ]
     reports = [_link(run.report, out) if run.report else "" for run in comparison.runs]
     page = templates("roomscout.analysis.compare").get_template("compare.html.j2")
     return str(
@@ -259,15 +263,6 @@ def html_of(comparison: Comparison, out: Path) -> str:
             pairs=[_pair_values(pair, comparison, out) for pair in comparison.pairs],
         )
     )
-
-
-def titles_of(runs: Sequence[Answers]) -> list[str]:
-    """The titles of runs, with the name of the folder where two have the same."""
-    titles = [run.title for run in runs]
-    return [
-        f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
-        for run in runs
-    ]
 
 
 def _pair_values(pair: Pair, comparison: Comparison, out: Path) -> dict[str, Any]:

@@ -256,11 +256,8 @@ def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path
         if run is None or not done_file(run).exists()
     }
     if pending:
-        log.info(
-            "Pending: parts %s of %d. The last one to finish writes the table.",
-            ", ".join(map(str, sorted(pending))),
-            of,
-        )
+        numbers = ", ".join(map(str, sorted(pending)))
+        log.info("Pending: parts %s of %d. The last one to finish writes the table.", numbers, of)
         return None
     merged = []
     for cell in study.preset.cells:
