@@ -56,7 +56,8 @@ def log_split(folder: Path) -> None:
     reader = RunReader(folder)
     if reader.facts.is_blind or not knows_boxes(reader):
         return
-    if len(rows := reader.rows) > MANY_ANSWERS:
+    rows = reader.rows
+    if len(rows) > MANY_ANSWERS:
         log.info("Working out what was in view in %d answers; Ctrl-C skips it", len(rows))
     seen = see(reader)
     if seen.computed:

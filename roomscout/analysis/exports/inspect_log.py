@@ -119,6 +119,8 @@ def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "E
     usage = _usage(answer.turns)
     replies = [message for message in messages if isinstance(message, ChatMessageAssistant)]
     clipped = bool(answer.turns) and answer.turns[-1].reply.finish_reason == "length"
+    stop_reason = "max_tokens" if clipped else "stop"
+    choices = [ChatCompletionChoice(message=reply, stop_reason=stop_reason) for reply in replies[-1:]]
     scores = {}
     if row.score is not None:
         scores[SCORE] = Score(value=row.score, answer=row.answer, explanation=row.status)
@@ -130,13 +132,7 @@ def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "E
         choices=[escaped(option) for option in answer.question.options] or None,
         target=answer.question.ground_truth or "",
         messages=messages,
-        output=ModelOutput(
-            model=model,
-            choices=[ChatCompletionChoice(message=replies[-1], stop_reason="max_tokens" if clipped else "stop")]
-            if replies
-            else [],
-            usage=usage,
-        ),
+        output=ModelOutput(model=model, choices=choices, usage=usage),
         scores=scores or None,
         metadata={
             "dataset": answer.question.dataset,

@@ -155,7 +155,6 @@ def _score_if_last(anytime: Anytime | None) -> Plot | None:
 
 
 def _distance(metres: Sequence[float]) -> Plot | None:
-    """A histogram of the metres that each answer moved."""
     longest = max(metres, default=0)
     if longest < 0.01:
         return None

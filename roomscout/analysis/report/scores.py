@@ -174,7 +174,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     judge = summary.judge
     facts_of_run = [
         ("Model", str(setting("model"))),
-        ("Checkpoint", f"revision {commit}" if (commit := versions.model_revision) else ""),
+        ("Checkpoint", f"revision {versions.model_revision}" if versions.model_revision else ""),
         ("Engine", _engine(run)),
         ("Benchmark", run.benchmark.title),
         ("Questions", f"{facts.questions:,} from {source}{samples}"),
@@ -218,7 +218,8 @@ def _seen(run: RunContents) -> list[tuple[str, str]]:
 
 
 def _cost_in_words(run: RunContents) -> str:
-    if (cost := run.summary.cost) is None:
+    cost = run.summary.cost
+    if cost is None:
         return ""
     parts = [line.removeprefix("Cost: ") for line in money_lines(run.summary, len(run.rows), run.facts.price)]
     tasks = [f"{name} {in_money(of_task.money)}" for name, of_task in cost.tasks.items() if of_task.money is not None]
