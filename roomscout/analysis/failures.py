@@ -56,7 +56,8 @@ def log_split(folder: Path) -> None:
     reader = RunReader(folder)
     if reader.facts.is_blind or not knows_boxes(reader):
         return
-    if len(rows := reader.rows) > MANY_ANSWERS:
+    rows = reader.rows
+    if len(rows) > MANY_ANSWERS:
         log.info("Working out what was in view in %d answers; Ctrl-C skips it", len(rows))
     seen = see(reader)
     if seen.computed:
@@ -80,33 +81,28 @@ def failure_lines(
         return [*missing, "It is not known what was in view in these answers."]
     if not by_sight.types:
         return [*missing, surface_line(by_sight), "No boxes of the objects are known: see docs/data.md."]
-    known = [(row, seen.sights[row.episode]) for row in chosen if row.episode in seen.sights and not row.failed]
-    return [
-        *missing,
-        *sight_lines(by_sight),
-        "",
-        error_line(by_sight),
-        surface_line(by_sight),
-        *_listed([(row, sight) for row, sight in known if row.score is not None and row.score < 1]),
-    ]
+    below = [row for row in chosen if not row.failed and row.score is not None and row.score < 1]
+    answers = [(row, seen.sights[row.episode]) for row in below if row.episode in seen.sights]
+    lines = [*sight_lines(by_sight), "", error_line(by_sight), surface_line(by_sight)]
+    return [*missing, *lines, *_listed(answers)]
 
 
 def sight_lines(by_sight: SightSplit) -> list[str]:
     """The split as a table: by type and sight, the answers, those below full score, and percent."""
     types = by_sight.types
-    shown = [name for name in SIGHTS if name in by_sight.types["all"]]
+    verdicts = [name for name in SIGHTS if name in by_sight.types["all"]]
     rows = []
     for name, groups in types.items():
         cells = [name]
-        for verdict in shown:
+        for verdict in verdicts:
             group = groups.get(verdict)
             cells += [str(group.answers), str(group.below_full), f"{group.percent:.1f}"] if group else ["-"] * 3
         rows.append(cells)
     width = max(len("type"), *(len(escaped(name)) for name in types))
-    heading = " " * width + "".join(f"  {HEADINGS[name]:^{3 * COLUMN + 4}}" for name in shown)
-    table = Table(["type", *["answers", "below", "%"] * len(shown)], rows)
-    explained = "; ".join(f"{HEADINGS[name]}: {SIGHTS[name]}" for name in shown)
-    pixels = f"; a few are less than {by_sight.enough_pixels}" if "saw_little" in shown else ""
+    heading = " " * width + "".join(f"  {HEADINGS[name]:^{3 * COLUMN + 4}}" for name in verdicts)
+    table = Table(["type", *["answers", "below", "%"] * len(verdicts)], rows)
+    explained = "; ".join(f"{HEADINGS[name]}: {SIGHTS[name]}" for name in verdicts)
+    pixels = f"; a few are less than {by_sight.enough_pixels}" if "saw_little" in verdicts else ""
     note = f"{explained}{pixels}. below: answers that score less than 1"
     return [heading.rstrip(), *table.lines(COLUMN), "", note]
 
@@ -135,9 +131,9 @@ def surface_line(by_sight: SightSplit) -> str:
 
 def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:
     order = list(SIGHTS)
-    found = [(row, sight, sight.verdict) for row, sight in answers if sight.verdict]
-    found.sort(key=lambda each: (order.index(each[2]), each[0].score, each[0].episode))
-    if not found:
+    listed = [(row, sight, sight.verdict) for row, sight in answers if sight.verdict]
+    listed.sort(key=lambda answer: (order.index(answer[2]), answer[0].score, answer[0].episode))
+    if not listed:
         return []
     rows = [
         {
@@ -148,6 +144,6 @@ def _listed(answers: Iterable[tuple[ResultRow, Sight]]) -> list[str]:
             "surface": "-" if sight.surface_seen is None else f"{100 * sight.surface_seen:.0f} %",
             "type": row.question_type,
         }
-        for row, sight, verdict in found
+        for row, sight, verdict in listed
     ]
-    return ["", *Table.of(rows, left=range(6)).lines_with([row.question, sight.in_words] for row, sight, _ in found)]
+    return ["", *Table.of(rows, left=range(6)).lines_with([row.question, sight.in_words] for row, sight, _ in listed)]

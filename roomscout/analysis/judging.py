@@ -54,13 +54,12 @@ def judge_run(
     reader = RunReader(folder)
     run = RunWriter(folder)
     try:
-        questions = {question.id: question for question in reader.questions}
-        recorded = reader.recorded_rows
-        judged = {
-            (row.id, row.answer): question
-            for row in [*recorded, *rows]
-            if (question := questions.get(row.id)) and question.kind.needs_judge and question.ground_truth is not None
+        free = {
+            question.id: question
+            for question in reader.questions
+            if question.kind.needs_judge and question.ground_truth is not None
         }
+        judged = {(row.id, row.answer): free[row.id] for row in [*reader.recorded_rows, *rows] if row.id in free}
         if not judged:
             raise RunError("--judge: no answer of this run needs a judge; leave it out")
         marks = reader.marks

@@ -34,7 +34,6 @@ MOST_LISTED = 50
 COMPARED = ("answer", "score", "status")
 """The columns in which a rescored row may differ. The table of --out also has them as recorded."""
 
-
 Parser = Callable[[Turn, Turn, Question, bool], Decision]
 """Parses the reply of a turn, whose first turn it also gets; the flag says that the reply must answer."""
 

@@ -67,7 +67,8 @@ def see(reader: RunReader) -> Seen:
             try:
                 views = _ScanViews(scan, answers[0].row.scene_name, boxes, facts, camera)
                 for answer in answers:
-                    if (episode := answer.row.episode) not in fresh:
+                    episode = answer.row.episode
+                    if episode not in fresh:
                         fresh[episode] = _sight_of(answer, views, wanted[episode])
                         computed += 1
             except Open3DError as error:
@@ -115,7 +116,8 @@ def _by_scan(reader: RunReader) -> Iterator[tuple[ScanRecord, list[_Answer]]]:
     """The finished answers with turns, grouped by scan and read one group at a time."""
     groups: dict[tuple[str, str], tuple[ScanRecord, list[ResultRow]]] = {}
     for row in reader.rows:
-        if (scan := reader.scan(row.episode)) is not None:
+        scan = reader.scan(row.episode)
+        if scan is not None:
             groups.setdefault((scan.file, scan.sha256), (scan, []))[1].append(row)
     for scan, rows in groups.values():
         yield scan, [_Answer(row, tuple(reader.turns(row.episode))) for row in rows]

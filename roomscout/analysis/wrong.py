@@ -43,16 +43,17 @@ def report_wrong(
     of all types and scenes if none are given. Raises RunError if the run lacks one."""
     _ = reader.facts  # raises RunError for a folder that is not a run
     chosen = chosen_rows(reader.rows, types, scenes)
-    found = [
-        row for row in chosen if (row.failed if failed else row.score is not None and row.score < 1 and not row.failed)
-    ]
-    found.sort(key=lambda row: (row.score or 0.0, row.episode))
-    heading = [_heading(chosen, found, failed)]
+    if failed:
+        listed = [row for row in chosen if row.failed]
+    else:
+        listed = [row for row in chosen if row.score is not None and row.score < 1 and not row.failed]
+    listed.sort(key=lambda row: (row.score or 0.0, row.episode))
+    heading = [_heading(chosen, listed, failed)]
     awaiting = sum(row.score is None and row.ground_truth is not None for row in chosen)
     if awaiting and not failed:
         folder = shlex.quote(str(reader.folder))
         heading.append(f"Not scored yet: {awaiting}; to score them: roomscout rescore {folder} --judge MODEL")
-    if not found:
+    if not listed:
         return heading
     kinds = kinds_by_id(reader.questions)
     sights = reader.sights
@@ -64,19 +65,19 @@ def report_wrong(
             "type": row.question_type,
             "scene": f"{row.dataset} {row.scene_name}",
         }
-        for row in found
+        for row in listed
     ]
-    details = (_details(row, kinds.get(row.id), sights.get(row.episode)) for row in found)
+    details = (_details(row, kinds.get(row.id), sights.get(row.episode)) for row in listed)
     return [*heading, "", *Table.of(rows, left=range(5)).lines_with(details)]
 
 
-def _heading(chosen: Sequence[ResultRow], found: Sequence[ResultRow], failed: bool) -> str:
+def _heading(chosen: Sequence[ResultRow], listed: Sequence[ResultRow], failed: bool) -> str:
     if failed:
-        return f"Failed: {len(found)} of {len(chosen)}"
-    zero = sum(row.score == 0 for row in found)
+        return f"Failed: {len(listed)} of {len(chosen)}"
+    zero = sum(row.score == 0 for row in listed)
     scored = sum(row.score is not None and not row.failed for row in chosen)
     failures = sum(row.failed for row in chosen)
-    words = f"Wrong: {zero} of {scored}, partly right: {len(found) - zero}"
+    words = f"Wrong: {zero} of {scored}, partly right: {len(listed) - zero}"
     return words + (f"; failed: {failures}, by an error and not by an answer (--failed lists them)" if failures else "")
 
 
@@ -93,4 +94,6 @@ def _details(row: ResultRow, kind: AnswerKind | None, sight: Sight | None) -> li
 
 
 def _in_words(answer: str, text: str, kind: AnswerKind | None) -> str:
-    return f"{answer} ({text})" if text else with_unit(answer, kind.unit) if kind else answer
+    if text:
+        return f"{answer} ({text})"
+    return with_unit(answer, kind.unit) if kind else answer

@@ -240,7 +240,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     replace_unencodable(sys.stdout)
     require_writable(options.out, SUFFIXES)
-    folders = _folders(named_run(path, options.log_root.expanduser()) for path in options.runs)
+    folders: dict[Path, bool] = {}  # and whether one may lack an overall, since it was not named
+    for folder in [named_run(path, options.log_root.expanduser()) for path in options.runs]:
+        inside = [] if (folder / "run.json").exists() else run_folders(folder)
+        folders |= dict.fromkeys(inside or [folder], bool(inside))
     if options.allow_code:
         load_code_of(folders)
     runs = []
@@ -264,12 +267,3 @@ def main(arguments: Sequence[str]) -> int:
     sys.stdout.flush()
     sys.stderr.write("".join(f"{escaped(line)}\n" for line in left_out))
     return 0
-
-
-def _folders(named: Iterable[Path]) -> dict[Path, bool]:
-    """The runs that folders are or hold, once each, and whether one may lack an overall since it was not named."""
-    folders: dict[Path, bool] = {}
-    for folder in named:
-        inside = [] if (folder / "run.json").exists() else run_folders(folder)
-        folders |= dict.fromkeys(inside or [folder], bool(inside))
-    return folders

@@ -241,7 +241,11 @@ def _json_of_flip(flip: Flip) -> dict[str, Any]:
 
 def html_of(comparison: Comparison, out: Path) -> str:
     """The comparison as a page. Its links are relative to the folder of `out`."""
-    titles = titles_of(comparison.runs)
+    titles = [run.title for run in comparison.runs]
+    titles = [
+        f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
+        for run in comparison.runs
+    ]
     reports = [_link(run.report, out) if run.report else "" for run in comparison.runs]
     page = templates("roomscout.analysis.compare").get_template("compare.html.j2")
     return str(
@@ -249,6 +253,7 @@ def html_of(comparison: Comparison, out: Path) -> str:
             style=style_of("palette.css", "report.css"),
             title=" against ".join(reversed(titles)) if len(titles) == 2 else ", ".join(titles),
             about=_questions_in_words(comparison),
+            interval_in_words=interval_in_words,
             level=round(100 * LEVEL),
             passing=PASSING,
             titles=titles,
@@ -259,15 +264,6 @@ def html_of(comparison: Comparison, out: Path) -> str:
             pairs=[_pair_values(pair, comparison, out) for pair in comparison.pairs],
         )
     )
-
-
-def titles_of(runs: Sequence[Answers]) -> list[str]:
-    """The titles of runs, with the name of the folder where two have the same."""
-    titles = [run.title for run in runs]
-    return [
-        f"{run.title}, {run.name}" if titles.count(run.title) > 1 and run.name != run.title else run.title
-        for run in runs
-    ]
 
 
 def _pair_values(pair: Pair, comparison: Comparison, out: Path) -> dict[str, Any]:
@@ -282,7 +278,7 @@ def _pair_values(pair: Pair, comparison: Comparison, out: Path) -> dict[str, Any
         "of": pair,
         "differs": _differing(pair),
         "conditions": ", ".join(pair.differs),
-        "lead": _lead(pair),
+        "verdict": _verdict(pair),
         "covers": [f"{capitalized(line)}." for line in _coverage_lines(pair, comparison)],
         "table": replace(table, heads=heads, rows=rows).html("scores stack", overall=pair.overall is not None),
         "notes": [f"{capitalized(line)}." for line in _interval_lines(pair)],
@@ -306,25 +302,17 @@ def _differing(pair: Pair) -> Table:
     return Table(["What differs", "A", pair.letter], rows)
 
 
-def _lead(pair: Pair) -> dict[str, str] | None:
-    """The difference of the overalls, and which run is better if its interval and its p-value agree."""
-    overall = pair.overall
-    if overall is None:
-        return None
-    interval = overall.interval
-    p_value = pair.adjusted.get(overall.name)
-    verdict = ""
-    if interval and (interval[0] <= 0 <= interval[1]) == (p_value is None or p_value >= 0.05):
-        verdict = "The interval includes 0."  # if they disagree, a note says so
-        if interval[0] > 0 or interval[1] < 0:
-            verdict = f"{pair.letter if interval[0] > 0 else 'A'} is better."
-    return {
-        "first": f"{overall.first:.1f}",
-        "second": f"{overall.second:.1f}",
-        "difference": f"{overall.percent:+.1f}",
-        "interval": interval_in_words(interval, "+.1f") if interval else "",
-        "verdict": verdict,
-    }
+def _verdict(pair: Pair) -> str:
+    """Which run is better, if interval and p-value of the overall agree; if they disagree, a note says so."""
+    if pair.overall is None or pair.overall.interval is None:
+        return ""
+    low, high = pair.overall.interval
+    p_value = pair.adjusted.get(pair.overall.name)
+    if (low <= 0 <= high) != (p_value is None or p_value >= 0.05):
+        return ""
+    if low <= 0 <= high:
+        return "The interval includes 0."
+    return f"{pair.letter if low > 0 else 'A'} is better."
 
 
 def _flip_table(flips: Sequence[Flip], pair: Pair, out: Path) -> Table:

@@ -37,32 +37,29 @@ FORMATS = {
 @refusing(RunError)
 def main(arguments: Sequence[str]) -> int:
     """Run the verb; returns 0, or 2 after printing why nothing was written."""
-    options = _parser().parse_intermixed_args(arguments)
-    log_to_stream(sys.stdout)
-    run = RunContents.read(chosen_run(options).absolute())
-    out = (options.out or Path(f"{run.folder.name}{FORMATS[options.to].ending}")).expanduser().absolute()
-    require_free(out, options.force)
-    if not run.rows:
-        raise RunError(f"{run.folder} has no finished question to export: resume it")
-    with writing(out) as draft:
-        answers, remarks = FORMATS[options.to].write(run, draft)
-    if run.pending:
-        log.warning("%d answers of the run are not finished, and not exported", run.pending)
-    for sentence in remarks:
-        log.warning("%s", sentence)
-    log.info("%d answers, for %s: %s", answers, FORMATS[options.to].reader, out)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = parser_of(
         "export",
         "Write the finished answers of a run in the format of another tool. The run is not changed.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="formats:\n" + "\n".join(f"  {name:<12}{each.reader}" for name, each in FORMATS.items()),
+        epilog="formats:\n" + "\n".join(f"  {name:<12}{form.reader}" for name, form in FORMATS.items()),
     )
     add_run(parser)
     parser.add_argument("--to", choices=FORMATS, required=True, help="the format, see below")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the file (in this folder, named after RUN)")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
-    return parser
+    options = parser.parse_intermixed_args(arguments)
+    form = FORMATS[options.to]
+    log_to_stream(sys.stdout)
+    run = RunContents.read(chosen_run(options).absolute())
+    out = (options.out or Path(f"{run.folder.name}{form.ending}")).expanduser().absolute()
+    require_free(out, options.force)
+    if not run.rows:
+        raise RunError(f"{run.folder} has no finished question to export: resume it")
+    with writing(out) as draft:
+        answers, remarks = form.write(run, draft)
+    if run.pending:
+        log.warning("%d answers of the run are not finished, and not exported", run.pending)
+    for sentence in remarks:
+        log.warning("%s", sentence)
+    log.info("%d answers, for %s: %s", answers, form.reader, out)
+    return 0

@@ -86,7 +86,7 @@ def _header(run: RunContents, summaries: "Sequence[EvalSampleSummary]") -> "Eval
         results=EvalResults(
             total_samples=facts.episodes,
             completed_samples=sum(summary.error is None for summary in summaries),
-            scores=[_score_of_run(run), *_further_scores(run)],
+            scores=_scores_of_run(run),
         ),
         stats=EvalStats(
             started_at=facts.started,
@@ -119,6 +119,8 @@ def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "E
     usage = _usage(answer.turns)
     replies = [message for message in messages if isinstance(message, ChatMessageAssistant)]
     clipped = bool(answer.turns) and answer.turns[-1].reply.finish_reason == "length"
+    stop_reason = "max_tokens" if clipped else "stop"
+    choices = [ChatCompletionChoice(message=reply, stop_reason=stop_reason) for reply in replies[-1:]]
     scores = {}
     if row.score is not None:
         scores[SCORE] = Score(value=row.score, answer=row.answer, explanation=row.status)
@@ -130,13 +132,7 @@ def _sample(run: RunContents, answer: AnswerContents, missing: list[Path]) -> "E
         choices=[escaped(option) for option in answer.question.options] or None,
         target=answer.question.ground_truth or "",
         messages=messages,
-        output=ModelOutput(
-            model=model,
-            choices=[ChatCompletionChoice(message=replies[-1], stop_reason="max_tokens" if clipped else "stop")]
-            if replies
-            else [],
-            usage=usage,
-        ),
+        output=ModelOutput(model=model, choices=choices, usage=usage),
         scores=scores or None,
         metadata={
             "dataset": answer.question.dataset,
@@ -169,20 +165,20 @@ def _messages(run: RunContents, answer: AnswerContents, missing: list[Path]) -> 
                 text = f"[{path.name} is missing]\n{text}"
         return ChatMessageUser(content=[*images, ContentText(text=text)] if images else text)
 
-    found: list[ChatMessage] = []
+    messages: list[ChatMessage] = []
     for message in answer.messages:
         text = escaped_text(message["text"])
         if message["role"] == "system":
-            found.append(ChatMessageSystem(content=text))
+            messages.append(ChatMessageSystem(content=text))
         elif message["role"] == "user":
-            found.append(seen(text, run.images(answer.episode, message)))
+            messages.append(seen(text, run.images(answer.episode, message)))
         else:
-            found.append(ChatMessageAssistant(content=text, model=_model(run)))
-    if not found:
+            messages.append(ChatMessageAssistant(content=text, model=_model(run)))
+    if not messages:
         for turn in answer.turns:
-            found.append(seen(f"turn {turn.turn}", [shot.path for shot in turn.shots]))
-            found.append(ChatMessageAssistant(content=turn.action.in_words, model=_model(run)))
-    return found
+            messages.append(seen(f"turn {turn.turn}", [shot.path for shot in turn.shots]))
+            messages.append(ChatMessageAssistant(content=turn.action.in_words, model=_model(run)))
+    return messages
 
 
 def _usage(turns: Sequence[Turn]) -> "ModelUsage":
@@ -202,30 +198,20 @@ def _usage(turns: Sequence[Turn]) -> "ModelUsage":
     )
 
 
-def _score_of_run(run: RunContents) -> "EvalScore":
-    """The means of the run's summary, from 0 to 1: the overall under its label, then the tasks."""
+def _scores_of_run(run: RunContents) -> "list[EvalScore]":
+    """The means of the run's summary, from 0 to 1: the overall under its label, then the tasks. Then the mean of each
+    further score, such as relative_error, over the answers that have it."""
     from inspect_ai.log import EvalMetric, EvalScore
 
     asked = run.summary.asked
     percents = ({str(asked.label): asked.overall} if asked.overall is not None else {}) | asked.tasks
     metrics = {name: EvalMetric(name=name, value=round(percent / 100, 6)) for name, percent in percents.items()}
-    return EvalScore(name=SCORE, scorer=SCORE, scored_samples=asked.scored, metrics=metrics)
-
-
-def _further_scores(run: RunContents) -> "list[EvalScore]":
-    """The mean of each further score, such as relative_error, over the answers that have it."""
-    from inspect_ai.log import EvalMetric, EvalScore
-
+    scores = [EvalScore(name=SCORE, scorer=SCORE, scored_samples=asked.scored, metrics=metrics)]
     values: dict[str, list[float]] = {}
     for row in run.rows.values():
         for name, value in row.scores.items():
             values.setdefault(name, []).append(value)
-    return [
-        EvalScore(
-            name=name,
-            scorer=name,
-            scored_samples=len(found),
-            metrics={"mean": EvalMetric(name="mean", value=mean(found))},
-        )
-        for name, found in values.items()
-    ]
+    for name, of_answers in values.items():
+        metrics = {"mean": EvalMetric(name="mean", value=mean(of_answers))}
+        scores.append(EvalScore(name=name, scorer=name, scored_samples=len(of_answers), metrics=metrics))
+    return scores

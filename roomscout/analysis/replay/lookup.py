@@ -10,7 +10,7 @@ from roomscout.base.text import listed
 from roomscout.data.boxes import BoxError, KnownBoxes, ObjectBox, boxes_file
 from roomscout.data.scans import LAYOUTS, scan_of
 from roomscout.envs.object_boxes import require_same_frame
-from roomscout.rendering.scene import Scene, SceneError, load_scene
+from roomscout.rendering.scene import SceneError, load_scene
 from roomscout.runs import RunError
 from roomscout.runs.records import EpisodeId
 
@@ -37,20 +37,16 @@ def replay_of(run: RunContents, name: str, scan_root: Path | None = None) -> Rep
     except SceneError as error:
         raise SceneError(f"{error}, or name the folder that has the run's scans with --scan-root") from None
     scene = load_scene(path, *recorded.frame.over(setting("up_axis"), setting("scale")))
-    missing: list[str] = []
-    return Replay(run, answer, scene, run.facts.intrinsics, _objects_of(answer, path, scene, missing), missing)
-
-
-def _objects_of(answer: AnswerContents, scan: Path, scene: Scene, missing: list[str]) -> tuple[ObjectBox, ...]:
-    """The known boxes of the objects that a question names; none, and why in `missing`, if the boxes do not fit."""
-    name = answer.question.scene_name
+    scene_name = answer.question.scene_name
+    objects: list[ObjectBox] = []
+    missing = []
     try:
-        boxes = KnownBoxes().of(scan, name)
-        require_same_frame(scene, boxes, f"{boxes_file(scan)}, scene {name}")
+        boxes = KnownBoxes().of(path, scene_name)
+        require_same_frame(scene, boxes, f"{boxes_file(path)}, scene {scene_name}")
+        objects = answer.named(boxes)
     except BoxError as error:
         missing.append(f"No boxes of objects are drawn: {error}.")
-        return ()
-    return tuple(answer.named(boxes))
+    return Replay(run, answer, scene, run.facts.intrinsics, tuple(objects), missing)
 
 
 def find_answer(run: RunContents, name: str) -> AnswerContents:
@@ -61,7 +57,7 @@ def find_answer(run: RunContents, name: str) -> AnswerContents:
         return answer
     if answer.row is not None and answer.row.failed:
         raise RunError(f"{answer.episode} failed before its first turn: {answer.row.error}")
-    begun = listed([str(each) for each in sorted(run.begun)][:IDS_NAMED])
+    begun = listed([str(episode) for episode in sorted(run.begun)][:IDS_NAMED])
     raise RunError(f"{answer.episode} has no turns to show" + (f"; these have: {begun}" if begun else ""))
 
 

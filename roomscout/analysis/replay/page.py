@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -77,6 +77,7 @@ def page_values(replay: Replay) -> dict[str, Any]:
     missing = replay.missing
     views = _jpegs(turns)
     unseen = unseen_of(replay.answer, replay.objects)
+    boxes = geometry_of(replay.objects)
     length_m = FRUSTUM_SHARE * float(max(replay.scene.bounds.extent))
     values = [
         turn_values(turn, replay.answer, views.get, missing)
@@ -94,7 +95,10 @@ def page_values(replay: Replay) -> dict[str, Any]:
         "question": answer_values(replay.answer),
         "turns": values,
         "run": "" if replay.run.folder.name == replay.run.facts.name else replay.run.folder.name,
-        "objects": _objects(replay.objects, unseen),
+        "objects": [
+            {"name": box.category, "corners": list(map(_rounded, boxes.corners(place))), "unseen": box in unseen}
+            for place, box in enumerate(replay.objects)
+        ],  # each with its corners in world metres, of which edges join those whose places differ in one bit
         "objects_in_words": counted_names(replay.objects),
         "unseen_in_words": counted_names(unseen),
         "missing": missing,
@@ -116,19 +120,6 @@ def _frustum(pose: CameraPose, intrinsics: Intrinsics, length_m: float) -> dict[
         "corners": [_rounded(corner) for corner in corners],
         "half": _rounded(half),
     }
-
-
-def _objects(boxes: Sequence[ObjectBox], unseen: Sequence[ObjectBox]) -> list[dict[str, Any]]:
-    """Each box's name and corners, world metres (edges join places that differ in one bit), and if it was seen."""
-    geometry = geometry_of(boxes)
-    return [
-        {
-            "name": box.category,
-            "corners": [_rounded(corner) for corner in geometry.corners(place)],
-            "unseen": box in unseen,
-        }
-        for place, box in enumerate(boxes)
-    ]
 
 
 def _goal(turn: Turn) -> dict[str, list[float]] | None:

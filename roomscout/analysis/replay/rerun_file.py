@@ -43,8 +43,8 @@ def write_rerun(replay: Replay, out: Path) -> None:
     question = replay.answer.question
     ended = ": ".join(filter(None, [answer.outcome, answer.entry.answer]))
     truth = [f"truth: {answer.entry.truth}"] if answer.entry.truth else []
-    asked = "\n".join([question.question, *question.options, ended, *truth])
-    recording.log("question", rerun.TextDocument(asked), static=True)
+    text = "\n".join([question.question, *question.options, ended, *truth])
+    recording.log("question", rerun.TextDocument(text), static=True)
     path = np.array([turn.pose.position for turn in turns])
     for place, turn in enumerate(turns):
         recording.set_time("turn", sequence=turn.turn)
@@ -55,7 +55,8 @@ def write_rerun(replay: Replay, out: Path) -> None:
         )
         recording.log("room/camera/view", pinhole)
         for shot in turn.shots:
-            if (image := shot.load()) is None:
+            image = shot.load()
+            if image is None:
                 replay.missing.append(f"The view {shot.path.name} is missing or damaged.")
                 continue
             place_of_image = "room/camera/view" if shot.name == VIEW else f"images/{shot.name}"

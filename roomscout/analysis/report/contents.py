@@ -122,7 +122,6 @@ class AnswerContents:
 
     @property
     def _numbers(self) -> tuple[float, float] | None:
-        """The answer and the truth as numbers; None if either is not one."""
         answer = self.row.answer if self.row else None
         truth = self.question.ground_truth
         if self.question.kind.name != "number" or answer is None or truth is None:
@@ -254,7 +253,6 @@ class RunContents:
 
 
 def _begun(reader: RunReader, parts: Sequence[RunReader], final: frozenset[EpisodeId]) -> dict[EpisodeId, RunReader]:
-    """The answers with a turn, and who reads each."""
     in_parts = {episode: part for part in parts for episode in part.begun if episode not in final}
     return dict.fromkeys(reader.begun, reader) | in_parts
 

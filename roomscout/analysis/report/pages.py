@@ -167,7 +167,8 @@ def _map(
     path = None
     place = None
     named: list[ObjectBox] = []
-    if (scan := answer.turns[0].scan) is None:
+    scan = answer.turns[0].scan
+    if scan is None:
         missing.append("The map has no floor plan: the run does not record which scan it used.")
     else:
         try:
@@ -203,7 +204,8 @@ def counted_names(boxes: Sequence[ObjectBox]) -> str:
 def turn_values(turn: Turn, answer: AnswerContents, link: Link, missing: list[str]) -> dict[str, Any]:
     """What was seen, said and done in a turn. A missing image is added to `missing`."""
     missing += [f"The view {shot.path.name} is missing." for shot in turn.shots if shot.file is None]
-    view, *more = [link(file) if (file := shot.file) else None for shot in turn.shots]
+    files = [shot.file for shot in turn.shots]
+    view, *more = [link(file) if file else None for file in files]
     pose = turn.pose
     reply = turn.reply
     seconds = turn.seconds

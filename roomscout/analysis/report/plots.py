@@ -35,13 +35,17 @@ def plots_of(entries: Sequence[Entry], summary: Summary) -> list[Plot]:
     if len(finished) < 2:
         return []
     ended = [entry for entry in finished if entry.outcome != "failed"]
+    with_numbers: dict[str, list[Entry]] = {}
+    for entry in ended:
+        if entry.score is not None and entry.numbers is not None:
+            with_numbers.setdefault(entry.question_type, []).append(entry)
     cost = total([entry.cost for entry in entries])
     plots = [
         _score_per_type(summary),
         _turns_used(ended),
         _score_if_last(summary.anytime),
         _distance([entry.distance_m for entry in ended]),
-        *_numbers([entry for entry in ended if entry.score is not None]),
+        *(_answer_against_truth(name, of_type) for name, of_type in with_numbers.items()),
         _bars(
             "Seconds by part",
             {name: value for part, name in PART_NAMES.items() if (value := cost.seconds.get(part))},
@@ -151,7 +155,6 @@ def _score_if_last(anytime: Anytime | None) -> Plot | None:
 
 
 def _distance(metres: Sequence[float]) -> Plot | None:
-    """A histogram of the metres that each answer moved."""
     longest = max(metres, default=0)
     if longest < 0.01:
         return None
@@ -172,15 +175,6 @@ def _distance(metres: Sequence[float]) -> Plot | None:
     steps_axis(drawing, across, [(value, number(value)) for value in ticks(0, bins * width, 6)], up(0), "metres")
     note = f"n = {len(metres)}, median {median(metres):.1f} m, longest {longest:.1f} m."
     return Plot("Distance moved", drawing, note)
-
-
-def _numbers(entries: Sequence[Entry]) -> list[Plot]:
-    """A plot of answer against truth for each type whose answers are numbers."""
-    by_type: dict[str, list[Entry]] = {}
-    for entry in entries:
-        if entry.numbers is not None:
-            by_type.setdefault(entry.question_type, []).append(entry)
-    return [_answer_against_truth(name, of_type) for name, of_type in by_type.items()]
 
 
 def _answer_against_truth(name: str, entries: Sequence[Entry]) -> Plot:

@@ -15,7 +15,6 @@ from roomscout.runs.prices import in_money
 from roomscout.runs.sights import SIGHTS
 from roomscout.runs.summary import Summary
 from roomscout.scoring.intervals import INTERVAL
-from roomscout.scoring.scores import Edges
 from roomscout.scoring.summary import failed_in_words, no_interval_lines, part_lines, reference_lines
 
 BASELINES = {"blind": "Blind", "most_frequent": "Most frequent answer"}
@@ -94,7 +93,13 @@ def lead_of(run: RunContents) -> dict[str, Any] | None:
     interval = run.summary.interval("overall")
     overalls = [(name, run.summary.baselines[key].overall) for key, name in _baselines(run.summary).items()]
     beside = [(name, percent) for name, percent in overalls if percent is not None]
-    verdicts = [_against(asked.overall, interval, name, percent) for name, percent in beside]
+    verdicts = []
+    for name, percent in beside:
+        baseline = f"{name.lower()}, {percent:.1f} %"
+        if asked.overall <= percent:
+            verdicts.append(f"Not better than this baseline: {baseline}.")
+        elif interval and interval[0] <= percent:
+            verdicts.append(f"The interval includes a baseline: {baseline}.")
     if words := failed_in_words(run.summary):
         verdicts.append(f"{words}.")
     if asked.own_percent is not None:
@@ -105,17 +110,8 @@ def lead_of(run: RunContents) -> dict[str, Any] | None:
         "label": asked.label.in_words([*asked.tasks], run.benchmark) + (f" ({asked.shown})" if asked.shown else ""),
         "scored": asked.counted,
         "beside": [(name, f"{percent:.1f}") for name, percent in beside],
-        "verdicts": list(filter(None, verdicts)),
+        "verdicts": verdicts,
     }
-
-
-def _against(overall: float, interval: Edges | None, name: str, percent: float) -> str:
-    """Says that an overall is not above a baseline, or that its interval does not tell; else empty."""
-    if overall <= percent:
-        return f"Not better than this baseline: {name.lower()}, {percent:.1f} %."
-    if interval and interval[0] <= percent:
-        return f"The interval includes a baseline: {name.lower()}, {percent:.1f} %."
-    return ""
 
 
 def hardware_in_words(hardware: Hardware | None) -> list[tuple[str, str]]:
@@ -178,7 +174,7 @@ def facts_in_words(run: RunContents) -> list[tuple[str, str]]:
     judge = summary.judge
     facts_of_run = [
         ("Model", str(setting("model"))),
-        ("Checkpoint", f"revision {commit}" if (commit := versions.model_revision) else ""),
+        ("Checkpoint", f"revision {versions.model_revision}" if versions.model_revision else ""),
         ("Engine", _engine(run)),
         ("Benchmark", run.benchmark.title),
         ("Questions", f"{facts.questions:,} from {source}{samples}"),
@@ -222,7 +218,8 @@ def _seen(run: RunContents) -> list[tuple[str, str]]:
 
 
 def _cost_in_words(run: RunContents) -> str:
-    if (cost := run.summary.cost) is None:
+    cost = run.summary.cost
+    if cost is None:
         return ""
     parts = [line.removeprefix("Cost: ") for line in money_lines(run.summary, len(run.rows), run.facts.price)]
     tasks = [f"{name} {in_money(of_task.money)}" for name, of_task in cost.tasks.items() if of_task.money is not None]

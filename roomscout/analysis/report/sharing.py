@@ -34,7 +34,14 @@ class Sharing:
         paths |= {text for text in texts if PurePath(text).is_absolute()}
         paths |= {scan.file for scan in map(reader.scan, reader.begun) if scan is not None}
         paths |= {str(parent) for path in paths for parent in PurePath(path).parents if len(parent.parts) > 2}
-        self._names = {form: _called(PurePath(path)) for path in paths for form in _forms(path)}
+        self._names: dict[str, str] = {}
+        for path in paths:
+            place = PurePath(path)
+            name = place.name
+            if place == Path.home() or str(place.parent) in ("/home", "/Users"):
+                name = "~"  # else it is that of a user
+            forms = {path, json.dumps(path)[1:-1], html.escape(path), html.escape(path, quote=False)}
+            self._names |= dict.fromkeys(forms, name)
         self._known = re.compile(_any_of(self._names) + r"(?![\w-])")
         tops = {PurePath(path).parts[1] for path in paths} | {entry.name for entry in os.scandir("/") if entry.is_dir()}
         self._path = re.compile(rf"(?<![\w./+=-])(?:file://)?/{_any_of(tops)}(?:/[\w.@%+~-]+)+")
@@ -69,16 +76,6 @@ def _is_private(url: str) -> bool:
     host = parts.hostname or ""
     public = parts.scheme == "https" and parts.port is None and "." in host and not host.rpartition(".")[2].isdigit()
     return not public or host.endswith((".local", ".internal", ".lan"))
-
-
-def _called(path: PurePath) -> str:
-    """The last part of a path, which of a home is the name of a user."""
-    return "~" if path == Path.home() or str(path.parent) in ("/home", "/Users") else path.name
-
-
-def _forms(path: str) -> set[str]:
-    """A path as text, in JSON and in HTML."""
-    return {path, json.dumps(path)[1:-1], html.escape(path), html.escape(path, quote=False)}
 
 
 def _any_of(texts: Collection[str]) -> str:

@@ -244,7 +244,7 @@ def started(words: Sequence[str]) -> int:
 def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path] | None:
     """The finished run of each cell, merged from its parts if it has some; None while other parts are pending."""
     if given.part is None:
-        return [run for cell in study.preset.cells if (run := study.run_of(cell)) is not None]
+        return [run for run in map(study.run_of, study.preset.cells) if run is not None]
     of = given.part[1]
     parts = {
         cell.name: [study.run_of(cell, (number, of)) for number in range(1, of + 1)] for cell in study.preset.cells
@@ -256,18 +256,17 @@ def finished_runs(study: Study, given: Given, command: MainCommand) -> list[Path
         if run is None or not done_file(run).exists()
     }
     if pending:
-        log.info(
-            "Pending: parts %s of %d. The last one to finish writes the table.",
-            ", ".join(map(str, sorted(pending))),
-            of,
-        )
+        numbers = ", ".join(map(str, sorted(pending)))
+        log.info("Pending: parts %s of %d. The last one to finish writes the table.", numbers, of)
         return None
     merged = []
     for cell in study.preset.cells:
         target = study.folder / "merged" / cell.folder
         runs = [run for run in parts[cell.name] if run is not None]
-        if not _is_merged(target, runs) and (status := command.start(["merge", str(target), *map(str, runs)])):
-            raise RunError(f"the parts of {cell.name} cannot be merged (exit status {status}); see the line above")
+        if not _is_merged(target, runs):
+            status = command.start(["merge", str(target), *map(str, runs)])
+            if status:
+                raise RunError(f"the parts of {cell.name} cannot be merged (exit status {status}); see the line above")
         merged.append(target)
     return merged
 

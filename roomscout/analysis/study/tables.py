@@ -271,11 +271,10 @@ def notes_of(results: Results) -> list[str]:
         notes.append(f"What else differs: {results.preset.also}")
     if results.left_out:
         whole = "“mean moves” and “never saw” are" if results.knows_sight else "“mean moves” is"
-        these = "1 question" if results.left_out == 1 else f"{results.left_out:,} questions"
         notes.append(
-            f"Scores and differences leave out {these} that failed in a cell: an error of the scan, the renderer or "
-            "the server says nothing of the model. The same command with --retry-failed asks them "
-            f"again. {whole} over all questions of a cell."
+            f"Scores and differences leave out {counted(results.left_out, 'question')} that failed in a cell: an error "
+            "of the scan, the renderer or the server says nothing of the model. The same command with --retry-failed "
+            f"asks them again. {whole} over all questions of a cell."
         )
         if results.turns:
             notes.append("In the table by turn, failed questions score 0.")
