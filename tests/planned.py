@@ -54,6 +54,8 @@ def spec_of(
 ) -> RunSpec:
     """The run of these settings, or of those over a run's in a folder, which resumes."""
     given = {name: value for name, value in vars(settings).items() if value != getattr(Settings(), name)}
+    if policy is not None:
+        given.pop("model", None)  # which the policy replaces
     saved = None if folder is None else saved_settings(folder)
     scan = None if ply is None else absolute(ply)
     request = Request(asked, ply=scan, folder=folder, **more)

@@ -3,14 +3,16 @@
 
 class Refusal(Exception):
     """Says what happened and what to do, without the name of a flag. Where a setting is at fault, `setting` is its
-    name, and a command puts the flag before the sentence: see `roomscout.base.wording.in_words`."""
+    name, and a command puts the flag before the sentence: see `roomscout.base.wording.in_words`. A `value` is that of
+    a switch."""
 
     setting: str | None = None
+    value: bool | None = None
 
-    def __init__(self, *sentence: object, setting: str | None = None):
+    def __init__(self, *sentence: object, setting: str | None = None, value: bool | None = None):
         super().__init__(*sentence)
-        if setting is not None:
-            self.setting = setting
+        self.setting = setting or self.setting
+        self.value = value
 
 
 class SettingError(Refusal, ValueError):

@@ -12,4 +12,4 @@ def flag(name: str, value: object = None) -> str:
 def in_words(error: BaseException) -> str:
     """An error as a command prints it: after the flag of the setting at fault, if the error names one."""
     setting = getattr(error, "setting", None)
-    return str(error) if setting is None else f"{flag(setting)}: {error}"
+    return str(error) if setting is None else f"{flag(setting, getattr(error, 'value', None))}: {error}"

@@ -90,7 +90,9 @@ class ActionSpace:
     def at_place(self) -> "ActionSpace":
         """`turning`; raises SettingError if this has none."""
         if self.turning is None:
-            raise SettingError(f"the action space {self.name} always moves the camera", setting="translation")
+            raise SettingError(
+                f"the action space {self.name} always moves the camera", setting="translation", value=False
+            )
         return self.turning
 
     @property
