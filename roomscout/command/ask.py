@@ -70,7 +70,7 @@ def _ask_repeatedly(scan: Path, settings: Settings) -> Iterator[Outcome]:
     """Answer the questions that the user types, each a run of its own, until an empty line or the end; one that cannot
     be asked is refused. The model and the scan stay in memory."""
     if settings.name or settings.moves_of or settings.policy == "human":
-        raise UsageError("ask needs its question on the command line with --name, --moves-of or --policy human")
+        raise UsageError("a scan needs --question with --name, --moves-of or --policy human")
     nominal = Selection.all_of([question_about(scan, settings, NOMINAL_QUESTION)])
     spec = plan(settings, request=Request(nominal, ply=scan))
     show_view = shown_turns(settings)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from roomscout.base.errors import UsageError
 from roomscout.command import words
-from roomscout.command.ask import NOMINAL_QUESTION, question_about
+from roomscout.command.ask import question_about
 from roomscout.command.demo import demo_settings
 from roomscout.data.questions import Selection
 from roomscout.edge.plan import memory_lines
@@ -21,8 +21,8 @@ def main(arguments: Sequence[str]) -> int:
     """Print what a run would take; returns 0. Raises the errors of `plan`."""
     given = words.read("plan", arguments, TAKES)
     scan = given.words["ply"]
-    if scan is None and given.words["question"] is not None:
-        raise UsageError("--question needs --ply, the scan that it is about")
+    if (scan is None) != (given.words["question"] is None):
+        raise UsageError("--question needs --ply, the scan that it is about, and --ply needs --question")
     if given.words["demo"]:
         settings = demo_settings(given)
     else:
@@ -31,8 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     request = NEW_RUN
     if scan is not None:
         scan = absolute(scan)
-        text = given.words["question"] or NOMINAL_QUESTION
-        question = question_about(scan, settings, text, given.words["options"], given.words["ground_truth"])
+        asked = [given.words[name] for name in ("question", "options", "ground_truth")]
+        question = question_about(scan, settings, *asked)
         request = Request(Selection.all_of([question]), ply=scan)
     for line in memory_lines(settings, request):
         log.info("%s", line)
