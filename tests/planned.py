@@ -53,7 +53,7 @@ def spec_of(
     **more: Any,
 ) -> RunSpec:
     """The run of these settings, or of those over a run's in a folder, which resumes."""
-    given = {name: value for name, value in vars(settings).items() if value != getattr(Settings(), name)}
+    given = dict(vars(settings))
     if policy is not None:
         given.pop("model", None)  # which the policy replaces
     saved = None if folder is None else saved_settings(folder)
