@@ -54,7 +54,7 @@ def spec_of(
 ) -> RunSpec:
     """The run of these settings, or of those over a run's in a folder, which resumes."""
     given = dict(vars(settings))
-    if policy is not None:
+    if policy is not None or settings.policy is not None:
         given.pop("model", None)  # which the policy replaces
     saved = None if folder is None else saved_settings(folder)
     scan = None if ply is None else absolute(ply)

@@ -25,6 +25,7 @@ from roomscout.agent.actions import SPACES, find_space
 from roomscout.agent.play.page import aimed, controls_of, turn_shown
 from roomscout.agent.play.policy import Asked, HumanPolicy
 from roomscout.agent.state import QuestionState, Rules
+from roomscout.command.script import in_verbs
 from roomscout.data.questions import Question, load_questions
 from roomscout.edge.resuming import saved_settings
 from roomscout.edge.settings import flags_giving
@@ -177,7 +178,7 @@ def test_a_game_by_the_keyboard_alone_makes_an_ordinary_run_and_tells_no_truth(
     first = reader.turns(EpisodeId(1))[0]
     assert first.action.rotation_angle_degrees == 30 and first.action.forward_meters == 0.25
     assert all(0 < row.seconds < 60 for row in reader.rows)
-    again = checked(**from_flags(*flags_giving(reader.facts.config)).settings)
+    again = checked(**from_flags(*in_verbs(flags_giving(reader.facts.config))[1:]).settings)
     assert changed(again, log_root=session.log_root) == saved_settings(reader.folder)
     assert "engine" not in reader.facts.protocol and "prompts=" in reader.facts.protocol
     assert "| human |" in run_main(["leaderboard", str(reader.folder)]).stdout

@@ -72,7 +72,7 @@ def lenient(chat) -> str:
 
 
 def rescore(run: Path, server: FaultyServer, *flags: str, judge: str = "marker-1") -> int:
-    command: Callable | None = VERBS["rescore"].run
+    command: Callable | None = VERBS["rescore"].load()
     assert command is not None
     return command([str(run), "--judge", judge, "--judge-url", server.url, *flags])
 
@@ -148,7 +148,7 @@ def test_a_second_call_asks_only_for_what_is_missing(judged: Path):
 def test_rescoring_a_judged_run_keeps_its_marks(judged: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     caplog.clear()
-    command = VERBS["rescore"].run
+    command = VERBS["rescore"].load()
     assert command is not None and command([str(judged)]) == 0
     assert "\n".join(caplog.messages).startswith("0 of 4 answers change")
 

@@ -108,12 +108,12 @@ def test_an_older_run_is_priced_in_its_folder_or_in_a_leaderboard_alone(rooms, p
     assert leaderboard([str(folder), "--prices", str(prices)]) == 0
     assert "| cost | run |" in capsys.readouterr().out
     assert json.loads((folder / "summary.json").read_text()) == before
-    assert VERBS["rescore"].run([str(folder), "--prices", str(prices)]) == 0
+    assert VERBS["rescore"].load()([str(folder), "--prices", str(prices)]) == 0
     after = json.loads((folder / "summary.json").read_text())
     assert after["cost"]["money"] == pytest.approx(after["cost"]["turns"] * OF_A_TURN, abs=1e-6)
     assert {**after, "cost": None} == {**before, "cost": None}
     prices.write_text("another: {input: 1, output: 2}\n")
-    assert VERBS["rescore"].run([str(folder), "--prices", str(prices)]) == 2
+    assert VERBS["rescore"].load()([str(folder), "--prices", str(prices)]) == 2
     assert leaderboard([str(folder), "--prices", str(prices)]) == 2
     assert f"no price of {MODEL}" in capsys.readouterr().err
 
