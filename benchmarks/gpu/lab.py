@@ -20,11 +20,11 @@ from torch._dynamo.utils import counters
 from benchmarks.roofline import Rates, measure_rates
 from benchmarks.turns import Workload, build
 from roomscout.agent.policies.replies import action_format
-from roomscout.models import OutOfMemory
+from roomscout.models import ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.decoding import ReplyStop
 from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
-from roomscout.models.transformers.runner import GeneratedBatch, GenerationOptions, ModelRunner, Steps
+from roomscout.models.transformers.runner import GeneratedBatch, ModelRunner, Steps
 
 UNLIMITED = 2**60
 """A KV cache limit that is never reached."""
@@ -112,8 +112,8 @@ class Bench:
         encoder = ConversationEncoder(
             self.processor, self.model.config, self.model.dtype, as_it_is, device=self.pixels_on if kv_bytes else None
         )
-        settings = GenerationOptions(tokens, forced=forced, steps=steps, **options)
-        runner = ModelRunner(self.model, self.processor.tokenizer, encoder, settings, kv_bytes, planned_tokens)
+        settings = ModelOptions(max_new_tokens=tokens, planned_tokens=planned_tokens, **options)
+        runner = ModelRunner(self.model, encoder, settings, kv_bytes, steps, forced=forced)
         return Engine(encoder, runner)
 
     def planned_tokens(self, turns: int, image_size: tuple[int, int], reply_tokens: int) -> int:

@@ -87,8 +87,7 @@ class ModelOptions:
     for those of the reply. At `temperature` 0 only penalties have an effect."""
     seed: int = 0  # of sampling
     compile: bool = False  # compile decoding steps: needs a C++ compiler, and on a CPU memory for a copy of the weights
-    kv_reuse: bool = True
-    """A turn computes only a conversation's new tokens: keys and values stay on the device until it is released."""
+    kv_reuse: bool = True  # keys and values stay on the device, so that a turn computes only its new tokens
     kv_cache_bytes: int | None = None
     """The most that keys and values take, None: half of the memory that is free once the model is loaded. Conversations
     beyond that are recomputed, with the same replies."""
@@ -130,7 +129,6 @@ class Backend(Protocol):
         """One reply per conversation, in order; each ends with a user message, and all or none have an `origin`, whose
         cache they leave unchanged. Raises OutOfMemory if a smaller batch may work, ModelError for an impossible
         conversation."""
-        ...
 
     def release(self, conversation: Conversation) -> None:
         """Free this conversation's cache, if there is one; unknown conversations are ignored."""
@@ -158,12 +156,10 @@ class EarlyBackend(Backend, Protocol):
     ) -> None:
         """The same as `generate`. `ended` is called once for each conversation; after an error, those it was called for
         have their replies."""
-        ...
 
     def prepare(self, conversation: Conversation) -> None:
         """Compute in advance what the next call for a conversation needs, also in another thread during a call for
         others; raises ModelError as that does."""
-        ...
 
 
 def weight_copies(compiled: bool, device: str) -> int:

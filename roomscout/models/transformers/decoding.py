@@ -6,14 +6,10 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokenizerBase, StoppingCriteria
 from transformers.generation import logits_process as theirs
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass
@@ -197,7 +193,7 @@ def seed_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
 
 
-def never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], vocab_size: int) -> list[int]:
+def never_generated(tokenizer: PreTrainedTokenizerBase, end_ids: Sequence[int], vocab_size: int) -> list[int]:
     """Ids that a reply must not contain: special tokens except end tokens, and outputs beyond the tokenizer's entries.
     A generated image placeholder would break the next turn, which has no image for it. Added tokens that are not
     special are text, such as <think> in Qwen3's tokenizer."""

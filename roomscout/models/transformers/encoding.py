@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
-from typing import TYPE_CHECKING
+from itertools import accumulate, chain, zip_longest
 
 import numpy as np
 import torch
 from PIL import Image
+from transformers import PreTrainedConfig, ProcessorMixin
 
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
@@ -16,9 +16,6 @@ from roomscout.models.transformers.chat import chat_encoding_of, escaped
 from roomscout.models.transformers.families import require_tiles
 from roomscout.models.transformers.families.family import EncodedVideo
 from roomscout.models.transformers.families.last_resort import encode, encode_batch
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, ProcessorMixin
 
 
 @dataclass
@@ -84,6 +81,17 @@ class EncodedConversation:
         """The index in `ids` just after the last image's placeholders."""
         return sum(len(turn.ids) for turn in self.turns[:-1]) + self.turns[-1].image_end
 
+    def turns_after(self, start: int) -> list[EncodedTurn]:
+        """The turns whose images come after the first `start` ids. A cached prefix never ends within an image."""
+        ends = accumulate(len(turn.ids) for turn in self.turns)
+        return [
+            turn for turn, end in zip(self.turns, ends, strict=True) if end - len(turn.ids) + turn.image_end > start
+        ]
+
+    def images_after(self, start: int) -> int:
+        """The number of images that `turns_after` have."""
+        return sum(len(turn.views) or 1 for turn in self.turns_after(start))
+
     @property
     def messages(self) -> list[Message]:
         """The messages encoded so far."""
@@ -119,8 +127,8 @@ class ConversationEncoder:
 
     def __init__(
         self,
-        processor: "ProcessorMixin",
-        config: "PreTrainedConfig",
+        processor: ProcessorMixin,
+        config: PreTrainedConfig,
         dtype: torch.dtype | None = None,
         prepare: Callable[[Image.Image, int], Image.Image] = prepare_image,
         tiles_per_view: int = 1,

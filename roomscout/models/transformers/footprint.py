@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
-from transformers import AutoModelForImageTextToText, AutoTokenizer
+from transformers import AutoModelForImageTextToText, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from roomscout.models import MEMORY_FRACTION
 from roomscout.models.transformers.devices import resolve_device, resolve_dtype, usable_bytes
@@ -14,9 +13,6 @@ from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.layers import kv_token_bytes, state_bytes
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, checkpoint_processor, is_here
 from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
 
 # Bytes of a quantized weight: NF4 has a float32 scale for each 64 of them.
 _STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
@@ -85,7 +81,7 @@ def footprint(
     )
 
 
-def linear_weights(model: "PreTrainedModel") -> dict[str, torch.Tensor]:
+def linear_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """The weights that are quantized if any are, by name: those of linear layers but the head."""
     head = model.get_output_embeddings()
     return {
@@ -100,7 +96,7 @@ def count_tokens(model: str, text: str) -> int:
     return len(checkpoint_part(AutoTokenizer, model)(text)["input_ids"])
 
 
-def _config_of(model: str) -> "PreTrainedConfig":
+def _config_of(model: str) -> PreTrainedConfig:
     """The configuration of a checkpoint; built from known sizes if those suffice and it was not downloaded."""
     if model in CHECKPOINTS and not is_here(model, "config.json"):
         return make_config(CHECKPOINTS[model])

@@ -82,8 +82,20 @@ class CachedBatch:
 
     def narrow(self, size: int, live: Sequence[int]) -> list[int]:
         """Let a call go on with `size` of its rows: the `live` ones, and others as far as they are missing. They become
-        the first ones; returns their former indices. `widen` or `roll_back` ends that."""
-        order = self._put_first([*live, *(row for row in range(self.width) if row not in live)][:size])
+        the first ones; returns their former indices. `widen` or `roll_back` ends that. If the exchange fails, as when
+        memory runs out, nothing is cached any more."""
+        wanted = [*live, *(row for row in range(self.width) if row not in live)][:size]
+        order = list(range(len(self.rows)))
+        places = [row for row in range(size) if row not in wanted]
+        for place, row in zip(places, [row for row in wanted if row >= size], strict=True):
+            order[place] = row
+            order[row] = place
+        with deferred_interrupts(), undone_on_failure(self._forget):
+            for layer in self.cache.layers:
+                layer.reorder(order)
+            for batch in filter(None, (self, self.origin)):
+                batch.rows = [batch.rows[row] for row in order]
+                batch.mask = batch.mask[order]
         for layer in self.cache.layers:
             layer.use(size)
         self.width = size
@@ -100,23 +112,6 @@ class CachedBatch:
         self.widen()
         for layer in self.cache.layers:
             layer.set_length(self.mask.shape[1])
-
-    def _put_first(self, wanted: Sequence[int]) -> list[int]:
-        """Exchange rows so that the `wanted` ones come first; returns the former index of each row. If that fails, as
-        when memory runs out, nothing is cached any more."""
-        order = list(range(len(self.rows)))
-        size = len(wanted)
-        places = [row for row in range(size) if row not in wanted]
-        for place, row in zip(places, [row for row in wanted if row >= size], strict=True):
-            order[place] = row
-            order[row] = place
-        with deferred_interrupts(), undone_on_failure(self._forget):
-            for layer in self.cache.layers:
-                layer.reorder(order)
-            for batch in filter(None, (self, self.origin)):
-                batch.rows = [batch.rows[row] for row in order]
-                batch.mask = batch.mask[order]
-        return order
 
     def _forget(self) -> None:
         for row in [*self.live, *(self.origin.live if self.origin else ())]:
@@ -242,8 +237,8 @@ class KVStore:
         for key in self._rows.keys() - {(encoded.origin or encoded).key for encoded in conversations}:
             self.release(key)
 
-    def trim(self) -> int:
-        """Evict conversations until the rest fits into the limit, and repack their batches; returns how many."""
+    def trim(self) -> None:
+        """Evict conversations until the rest fits into the limit, and repack their batches."""
         batches = list({id(row.batch): row.batch for row in self._rows.values() if row.batch is not None}.values())
         row_bytes = {id(batch): batch.nbytes / len(batch.rows) for batch in batches}
         oldest_first = sorted(self._rows.values(), key=lambda row: row.last_use)
@@ -256,7 +251,7 @@ class KVStore:
             self.release(row.encoded.key)
             evicted += 1
         if not evicted:
-            return 0
+            return
         log.warning(
             "The KV cache is full (%.2f GiB): %d of %d conversations will be recomputed in their next turn",
             self._limit_bytes / 2**30, evicted, evicted + len(self._rows),
@@ -264,7 +259,6 @@ class KVStore:
         for batch in batches:
             if batch.live and None in batch.rows:
                 self._regroup([batch.live])
-        return evicted
 
     def _row(self, encoded: EncodedConversation, whole: bool = False) -> CachedRow:
         """The conversation's row, truncated to its reusable prefix unless `whole`, or a new empty row."""

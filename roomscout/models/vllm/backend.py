@@ -115,7 +115,7 @@ class VllmBackend(Backend):
             generated_tokens=len(tokens),
             seconds=ended - started,
             preprocess_seconds=encoded_at - started,
-            images_encoded=sum(end > reply.reused_tokens for end in prompts.image_ends(encoded)),
+            images_encoded=encoded.images_after(reply.reused_tokens),
         )
 
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> Reply:

@@ -33,7 +33,6 @@ START_LIMIT_S = 3600.0  # how long a start may take, downloading the checkpoint 
 REPLY_LIMIT_S = 1800.0  # how long a request may take, including the time that it waits in the server's queue
 DEATH_S = 10.0  # how long a server may take to exit once its engine has died
 STOP_LIMIT_S = 30.0
-HEALTH_LIMIT_S = 10.0
 PROGRESS_S = 10.0
 LINE_SHOWN = 100  # characters of a line of its log that tells its progress
 POLL_S = 0.5
@@ -107,7 +106,7 @@ class ServerProcess:
     def is_healthy(self) -> bool:
         """Whether the server accepts requests."""
         try:
-            self.request("/health", limit_s=HEALTH_LIMIT_S)
+            self.request("/health", limit_s=10.0)
         except RequestFailed:
             return False
         return True

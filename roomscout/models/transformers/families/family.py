@@ -1,10 +1,11 @@
 """The Family record: everything the engine needs to know about a model family."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from roomscout.models.conversation import Clip
 
@@ -14,39 +15,29 @@ if TYPE_CHECKING:
     from PIL import Image
     from transformers import PreTrainedConfig, ProcessorMixin
 
-ImageInputs = Mapping[str, "torch.Tensor"]  # a processor's output for one image, by the names of the model's inputs
+ImageInputs = dict[str, "torch.Tensor"]  # a processor's output for one image, by the names of the model's inputs
 # In all families:
 LANGUAGE_MODEL = "model.language_model"
 HEAD = "lm_head"  # the layer that computes logits
 TEXT_CONFIG = "text_config"  # the language model's part of the configuration
-PRESERVE_THOUGHTS = {"preserve_thinking": True}
-"""The option with which chat templates that have it leave thoughts in earlier replies, so that turns are appended."""
-EncodedVideo = tuple[list[int], "torch.Tensor", dict[str, "torch.Tensor"]]
-"""The ids of a text with a video, their positions, and the model's inputs by name."""
+PRESERVE_THOUGHTS = {"preserve_thinking": True}  # chat templates that have it then leave thoughts in earlier replies
+EncodedVideo = tuple[list[int], "torch.Tensor", ImageInputs]  # ids of a text with a video, their positions, inputs
 
 
-class Views(Protocol):
-    """The view sizes that a family accepts, in pixels, and the tokens of a view."""
+class Views(ABC):
+    """The view sizes that a family accepts, in pixels (any, unless it has rules), and the tokens of a view."""
 
     def why_not(self, width: int, height: int) -> str | None:
         """Why this size is not accepted, to complete "a view of ... does not suit ...: "; None if it is accepted."""
-        ...
+        return None
 
+    @abstractmethod
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """Tokens of a view of this size in at most `tiles` tiles."""
-        ...
-
-
-class AnySize:
-    """Views of any size, which the processor resizes."""
-
-    def why_not(self, width: int, height: int) -> str | None:
-        """None."""
-        return None
 
 
 @dataclass(frozen=True)
-class Squares:
+class Squares(Views):
     """Views that enter without resizing, a token for each square of `side` pixels: within the inclusive range `squares`
     and up to this aspect ratio, since the processor would resize any other."""
 
@@ -110,7 +101,7 @@ class Family:
     example: str  # the hub id of a checkpoint
     model_types: tuple[str, ...]  # those of its checkpoints' configurations
     views: Views  # the accepted sizes
-    process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], dict[str, torch.Tensor]]" = _missing
+    process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], ImageInputs]" = _missing
     """`process(processor, image, tiles, device)`: the model's inputs for one image in at most `tiles` tiles, made on
     this device."""
     placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _missing

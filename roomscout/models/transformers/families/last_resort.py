@@ -6,7 +6,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from roomscout.models import ModelError
-from roomscout.models.transformers.families.family import PRESERVE_THOUGHTS, AnySize, Family
+from roomscout.models.transformers.families.family import PRESERVE_THOUGHTS, Family, Views
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ class OwnEncoding:
 
 
 @dataclass(frozen=True)
-class ProcessedViews(AnySize):
+class ProcessedViews(Views):
     """Views of any size, of which the checkpoint's processor makes what the model takes."""
 
     processor: "ProcessorMixin | None" = field(compare=False)

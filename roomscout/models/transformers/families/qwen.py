@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _process(
     processor: "ProcessorMixin", image: "Image.Image", tiles: int, device: "torch.device | None"
-) -> "dict[str, torch.Tensor]":
+) -> ImageInputs:
     processed = processor.image_processor(images=[image], do_resize=False, return_tensors="pt", device=device)
     return {name: processed[name] for name in ("pixel_values", "image_grid_thw")}
 
