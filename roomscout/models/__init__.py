@@ -143,8 +143,7 @@ class Backend(Protocol):
         return
 
 
-ReplyEnded = Callable[[int, Callable[[], Reply]], None]
-"""Called with the index of a conversation, and with what makes its reply, also in another thread."""
+ReplyEnded = Callable[[int, Callable[[], Reply]], None]  # called with a conversation's index and what makes its reply
 
 
 @runtime_checkable
@@ -154,8 +153,8 @@ class EarlyBackend(Backend, Protocol):
     def generate_each(
         self, conversations: Sequence[Conversation], reply_format: ReplyFormat, ended: ReplyEnded
     ) -> None:
-        """The same as `generate`. `ended` is called once for each conversation; after an error, those it was called for
-        have their replies."""
+        """The same as `generate`. `ended` is called once for each conversation, and may make the reply in another
+        thread; after an error, those it was called for have their replies."""
 
     def prepare(self, conversation: Conversation) -> None:
         """Compute in advance what the next call for a conversation needs, also in another thread during a call for

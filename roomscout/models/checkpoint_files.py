@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 
 VIEWS_FILE = "views.json"  # the file of ViewSettings in a checkpoint folder
-TellName = Literal["pose", "extent", "turns"]
-"""What a prompt can reveal: the camera's pose, the room's extent along x and y, and the moves left."""
+TellName = Literal["pose", "extent", "turns"]  # the camera's pose, the room's extent along x and y, the moves left
 MOST_SHOWN = 40  # the most characters of a wrong value that an error shows
 
 

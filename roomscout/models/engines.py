@@ -10,8 +10,7 @@ from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.source import checkpoint_of
 from roomscout.models.vllm import VllmOptions
 
-Answer = Callable[[list[dict[str, Any]]], str]
-"""Makes the text of a reply from the messages so far, as `as_dicts` returns them."""
+Answer = Callable[[list[dict[str, Any]]], str]  # makes the text of a reply from messages, as `as_dicts` returns them
 BACKEND_MEMBERS = ("name", "concurrent", "generate", "release", "peak_memory_bytes", "close")
 
 

@@ -138,8 +138,7 @@ class EndpointRouter:
     """The endpoint of each conversation from its first turn until it is released, chosen as the one with the fewest. A
     conversation moves only if its endpoint has stopped answering. If all have, the one that stopped first is next."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], cool_down_s: float = COOL_DOWN_S) -> None:
-        self._cool_down_s = cool_down_s
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._cooling_until = dict.fromkeys(endpoints, 0.0)
         self._assigned: dict[int, Endpoint] = {}
         self._lock = threading.Lock()
@@ -153,14 +152,14 @@ class EndpointRouter:
             return self._assigned[key]
 
     def cool_down(self, endpoint: Endpoint) -> None:
-        """Move the conversations of an endpoint that has stopped answering; it gets none for `cool_down_s` seconds."""
+        """Move the conversations of an endpoint that has stopped answering; it gets none for COOL_DOWN_S."""
         with self._lock:
             if endpoint in self._available() and len(self._cooling_until) > 1:
                 log.warning(
                     "%s does not answer any more: its questions move to the other URLs, and it is tried again after "
-                    "%g s", endpoint.url, self._cool_down_s,
+                    "%g s", endpoint.url, COOL_DOWN_S,
                 )  # fmt: skip
-            self._cooling_until[endpoint] = time.monotonic() + self._cool_down_s
+            self._cooling_until[endpoint] = time.monotonic() + COOL_DOWN_S
 
     def release(self, key: int) -> None:
         """Forget a conversation; unknown ones are ignored."""

@@ -262,10 +262,10 @@ class ConversationEncoder:
             end = places[-1] + 1
             frame = messages[-1].shots[0].image
             return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, EncodedImage(video), first, end)]
+        if self.chat.by_processor:
+            return [self._turn_of_processor(messages, rendered, ids, text, start)]
         views = [shot.image for message in messages for shot in message.shots]
         turns = list[EncodedTurn]()
-        if self.chat.by_processor:
-            return [self._turn_of_processor(messages, rendered, ids, text, start, tuple(views))]
         added = self._tokenize(text)
         for number, (view, before) in enumerate(zip_longest(views, earlier[: len(views)])):
             at = added.index(self._config.image_token_id)
@@ -289,14 +289,9 @@ class ConversationEncoder:
         return turns
 
     def _turn_of_processor(
-        self,
-        messages: Sequence[Message],
-        rendered: str,
-        ids: list[int],
-        text: str,
-        start: int,
-        views: tuple[np.ndarray, ...],
+        self, messages: Sequence[Message], rendered: str, ids: list[int], text: str, start: int
     ) -> EncodedTurn:
+        views = tuple(shot.image for message in messages for shot in message.shots)
         made = encode(self._processor, text, views)
         places = [place for place, id in enumerate(made.ids, len(ids)) if id in self.chat.image_ids]
         if not places:

@@ -65,7 +65,6 @@ def footprint(
         weightless = AutoModelForImageTextToText.from_config(config)
     parameters = sum(weight.numel() for weight in weightless.parameters())
     family = checkpoint_family(model)
-    text = config.get_text_config()
     require_tiles(family, tiles)
     saved = sum(weight.numel() for weight in linear_weights(weightless).values()) if quantize else 0
     return Footprint(
@@ -77,7 +76,7 @@ def footprint(
         image_tokens=lambda width, height: family.views.tokens(config, width, height, tiles),
         free_bytes=usable_bytes(where, fraction),
         state_bytes=2 * state_bytes(config),
-        attention_heads=text.num_attention_heads,
+        attention_heads=config.get_text_config().num_attention_heads,
     )
 
 

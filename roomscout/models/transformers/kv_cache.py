@@ -159,8 +159,18 @@ class KVStore:
         row = self._rows.get((encoded.origin or encoded).key)
         if row is None:
             return 0
-        same = _common_prefix(row, encoded)
-        return 0 if self._whole and same < len(row.ids) else same
+        cached = row.ids
+        ids = encoded.ids
+        same = min(len(cached), len(ids) - 1)
+        if cached[:same] != ids[:same]:
+            same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])
+        start = 0
+        for before, turn in zip(row.encoded.turns, encoded.turns, strict=False):
+            if not before.shows_what(turn):
+                same = min(same, start + min(before.image_start, turn.image_start))
+                break
+            start += len(before.ids)
+        return 0 if self._whole and same < len(cached) else same
 
     def in_order(self, conversations: Sequence[EncodedConversation]) -> list[int]:
         """Their indices in the order in which they are cached, so that a call for them needs no copies."""
@@ -321,21 +331,6 @@ def _source(row: CachedRow) -> Callable[[int], RowSource] | None:
     device = next(layer.device for layer in layers if isinstance(layer, GrowingLayer))
     columns = row.batch.columns(index).to(device)
     return lambda layer: (layers[layer], index, columns)
-
-
-def _common_prefix(row: CachedRow, encoded: EncodedConversation) -> int:
-    """How many of the first ids are those of a row, at the same views, and not all of the conversation's."""
-    cached = row.ids
-    ids = encoded.ids
-    same = min(len(cached), len(ids) - 1)
-    if cached[:same] != ids[:same]:
-        same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])
-    start = 0
-    for before, turn in zip(row.encoded.turns, encoded.turns, strict=False):
-        if not before.shows_what(turn):
-            return min(same, start + min(before.image_start, turn.image_start))
-        start += len(before.ids)
-    return same
 
 
 def buffer_columns(tokens: int) -> int:

@@ -242,18 +242,19 @@ def require_processor(processor: Any, model: PreTrainedModel) -> None:
     config = model.config
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise ModelError(f"{kind} does not process both text and images: pass what AutoProcessor loads for the model")
+    if family_of(config).by_processor:
+        return
     tokens = len(processor.tokenizer)
     outputs = config.get_text_config().vocab_size
-    by_processor = family_of(config).by_processor
     image = processor.image_processor
-    vision = None if by_processor else config.vision_config
+    vision = config.vision_config
     patches = getattr(image, "patch_size", None), getattr(image, "merge_size", None)
     wanted = getattr(vision, "patch_size", None), getattr(vision, "spatial_merge_size", None)
-    if tokens > outputs and not by_processor:
+    if tokens > outputs:
         differs = f"its tokenizer has {tokens} tokens, the model {outputs}"
-    elif not by_processor and processor.image_token_id != config.image_token_id:
+    elif processor.image_token_id != config.image_token_id:
         differs = f"its image token is {processor.image_token_id}, the model's {config.image_token_id}"
-    elif not by_processor and None not in patches and patches != wanted:
+    elif None not in patches and patches != wanted:
         differs = f"its patches and merges are {patches}, the model's {wanted}"
     else:
         return

@@ -66,7 +66,7 @@ def mrope(rotated: int) -> dict[str, Any]:
 
 
 QWEN = ModelSizes(kv_heads=8, head_dim=128, vocab=151936, max_positions=262144, tie_embeddings=True, initial_std=0.02)
-CHECKPOINTS = {
+CHECKPOINTS = {  # sizes by hub id, with the hub's spelling
     "Qwen/Qwen3-VL-2B-Instruct": replace(
         QWEN, hidden=2048, layers=28, heads=16, mlp=6144,
         vision_hidden=1024, vision_layers=24, vision_heads=16, vision_mlp=4096, deepstack=(5, 11, 17),
@@ -80,4 +80,3 @@ CHECKPOINTS = {
         vision_hidden=1152, vision_layers=27, vision_heads=16, vision_mlp=4304, deepstack=(8, 16, 24),
     ),
 }  # fmt: skip
-"""Sizes by hub id, with the hub's spelling."""

@@ -9,16 +9,10 @@ import torch
 from roomscout.base.shots import Shot
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
-from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.families.internvl import INTERNVL
 from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
 
 COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)  # families whose replies through vLLM equal those of transformers
-
-
-def processor_settings(family: Family, tiles_per_view: int) -> dict[str, Any]:
-    """Settings with which the server's image processor makes the tiles that this package expects."""
-    return {"crop_to_patches": tiles_per_view > 1, "max_patches": tiles_per_view} if family.tiled else {}
 
 
 class LayoutEncoder(ConversationEncoder):

@@ -40,12 +40,10 @@ def _placeholders(processor: "ProcessorMixin", config: "PreTrainedConfig", input
 INTERNVL = Family(
     name="InternVL3.5",
     example="OpenGVLab/InternVL3_5-8B-HF",
-    model_types=("internvl",),
+    model_types=("internvl",),  # also of InternVL3; the language model is Qwen2 or Qwen3
     process=_process,
     placeholders=_placeholders,
     positions=plain_positions,
-    views=_Tiles(),
+    views=_Tiles(),  # 448x448 pixels and 256 tokens per tile: patch 14, four patches per token
     tiled=True,
 )
-"""448x448 pixels and 256 tokens per tile: patch 14, four patches per token. The language model is Qwen2 or Qwen3.
-InternVL3 has the same classes."""

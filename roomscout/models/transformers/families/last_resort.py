@@ -106,19 +106,16 @@ def encode(processor: "ProcessorMixin", text: str, images: "Sequence[np.ndarray]
 
 
 def _black(processor: "ProcessorMixin", size: tuple[int, int]) -> OwnEncoding:
+    """A black view alone: what stands for an image in the text of the checkpoint's chat template, encoded."""
     import numpy as np
 
-    return encode(processor, image_text(processor), [np.zeros((size[1], size[0], 3), np.uint8)])
-
-
-def image_text(processor: "ProcessorMixin") -> str:
-    """What stands for an image in the text of the checkpoint's chat template."""
     texts = [
         processor.apply_chat_template([{"role": "user", "content": content}], tokenize=False)
         for content in ([{"type": "image"}, {"type": "text", "text": "text"}], [{"type": "text", "text": "text"}])
     ]
     before, behind = texts[1].rsplit("text", 1)
-    return texts[0].removeprefix(before).removesuffix(f"text{behind}")
+    text = texts[0].removeprefix(before).removesuffix(f"text{behind}")
+    return encode(processor, text, [np.zeros((size[1], size[0], 3), np.uint8)])
 
 
 def image_ids(processor: "ProcessorMixin", config: "PreTrainedConfig") -> set[int]:

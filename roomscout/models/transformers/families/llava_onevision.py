@@ -35,10 +35,9 @@ def _placeholders(processor: "ProcessorMixin", config: "PreTrainedConfig", input
 LLAVA_ONEVISION = Family(
     name="LLaVA-OneVision",
     example="llava-hf/llava-onevision-qwen2-7b-ov-hf",
-    model_types=("llava_onevision",),
+    model_types=("llava_onevision",),  # the language model is Qwen2
     process=_process,
     placeholders=_placeholders,
     positions=plain_positions,
-    views=_PaddedSquares(),
+    views=_PaddedSquares(),  # SigLIP at 384x384 pixels with patch 14: 729 tokens, plus one for a new line
 )
-"""SigLIP at 384x384 pixels with patch 14: 729 tokens per view, plus a newline token. The language model is Qwen2."""

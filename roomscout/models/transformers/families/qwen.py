@@ -92,31 +92,27 @@ QWEN3_VL = Family(
     process=_process,
     placeholders=_placeholders,
     positions=_mrope_positions,
-    views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),
+    views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),  # patch 16, merge 2; the limits are qwen-vl-utils'
     qwen_vl_utils=True,
     video=_video,
 )
-"""Patch 16, merge 2: squares of 32x32 pixels. View limits are those of qwen-vl-utils."""
 
 QWEN2_5_VL = replace(
     QWEN3_VL,
     name="Qwen2.5-VL",
     example="Qwen/Qwen2.5-VL-7B-Instruct",
-    model_types=("qwen2_5_vl", "qwen2_vl"),
-    views=Squares(28, squares=(4, 16384), max_aspect_ratio=200),
+    model_types=("qwen2_5_vl", "qwen2_vl"),  # which have the same inputs and positions
+    views=Squares(28, squares=(4, 16384), max_aspect_ratio=200),  # patch 14, merge 2
     default_view=(644, 476),
 )
-"""Patch 14, merge 2: squares of 28x28 pixels. Qwen2-VL has the same inputs and positions."""
 
 QWEN3_5 = replace(
     QWEN3_VL,
     name="Qwen3.5",
     example="Qwen/Qwen3.5-9B",
-    model_types=("qwen3_5", "qwen3_5_moe"),
+    model_types=("qwen3_5", "qwen3_5_moe"),  # also of Qwen3.6 and Qwen3.8; most layers use linear attention
     chat_options={"enable_thinking": False, **PRESERVE_THOUGHTS},
     reply_opening="<think>\n\n</think>\n\n",
 )
-"""Most layers use linear attention. Qwen3.6 and Qwen3.8 have the same classes.
-
-Thinking is disabled. Qwen3.5's template drops the empty thought of earlier replies; here it stays, because turns are
+"""Thinking is disabled. Qwen3.5's template drops the empty thought of earlier replies; here it stays, because turns are
 only appended. Those of Qwen3.6 and Qwen3.8 leave it if asked to."""
