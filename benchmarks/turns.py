@@ -23,7 +23,7 @@ from explorer.untrained import config_for, make_processor
 from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelOptions
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
+from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.loading import load_checkpoint
 from roomscout.models.transformers.runner import ModelRunner, Steps
 from roomscout.models.transformers.shapes import CHECKPOINTS, ModelSizes
@@ -298,7 +298,7 @@ def main() -> None:
         model, processor = build(args.shape, torch.device(args.device), DTYPES[args.dtype], args.seed)
 
     def make_runner(schedule: Schedule) -> tuple[ConversationEncoder, ModelRunner]:
-        encoder = ConversationEncoder(processor, model.config, model.dtype, as_it_is)
+        encoder = ConversationEncoder(processor, model.config, model.dtype)
         options = ModelOptions(max_new_tokens=args.tokens)
         kv_bytes = 2**60 if schedule.reuse else 0
         steps: Steps = "compiled" if schedule.compiled else "eager"

@@ -23,7 +23,7 @@ from roomscout.agent.policies.replies import action_format
 from roomscout.models import ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.decoding import ReplyStop
-from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
+from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.runner import GeneratedBatch, ModelRunner, Steps
 
 UNLIMITED = 2**60
@@ -110,7 +110,7 @@ class Bench:
         ends = [] if forced else [*_END_EVERY]
         self.model.generation_config.eos_token_id = self._end_ids + ends
         encoder = ConversationEncoder(
-            self.processor, self.model.config, self.model.dtype, as_it_is, device=self.pixels_on if kv_bytes else None
+            self.processor, self.model.config, self.model.dtype, device=self.pixels_on if kv_bytes else None
         )
         settings = ModelOptions(max_new_tokens=tokens, planned_tokens=planned_tokens, **options)
         runner = ModelRunner(self.model, encoder, settings, kv_bytes, steps, forced=forced)
@@ -120,7 +120,7 @@ class Bench:
         """Tokens of the longest conversation, including the last reply, if every reply has `reply_tokens`."""
         key = turns, image_size, reply_tokens
         if key not in self._lengths:
-            encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, as_it_is)
+            encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype)
             workload = Workload(6, turns, image_size)  # the texts of further questions repeat
             conversations = workload.begin()
             for turn, conversation in itertools.product(range(turns - 1), conversations):

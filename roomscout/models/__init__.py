@@ -39,8 +39,7 @@ class ReplyFormat:
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's reply to one conversation, and its cost. The run folder records replies with these names, and has the
-    parts of `seconds` among those of the turn."""
+    """A model's reply to one conversation, and its cost. Run folders use these names, turns the parts of `seconds`."""
 
     text: str  # without the end token
     tokens: tuple[int, ...] = ()  # the generated ids without the end token; none if the engine does not report them
@@ -52,8 +51,7 @@ class Reply:
     preprocess_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those of texts and images
     prefill_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those up to the first token
     decode_seconds: float = field(default=0.0, metadata=UNRECORDED)
-    """Those from there on. In a lockstep engine, this row's share of them, times the rows of the call: divided by
-    those, the shares add up."""
+    """Those from there on; in a lockstep engine, this row's share times the rows: their mean is the call's time."""
     images_encoded: int = 0  # this conversation's images that went through the image encoder in this call
     retries: int = field(default=0, metadata=UNLESS_EMPTY)  # the failed requests to a server before this reply
     dropped: tuple[str, ...] = field(default=(), metadata=UNLESS_EMPTY)
@@ -127,8 +125,7 @@ class Backend(Protocol):
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; each ends with a user message, and all or none have an `origin`, whose
-        cache they leave unchanged. Raises OutOfMemory if a smaller batch may work, ModelError for an impossible
-        conversation."""
+        cache stays unchanged. Raises OutOfMemory if a smaller batch may work, ModelError for a conversation."""
 
     def release(self, conversation: Conversation) -> None:
         """Free this conversation's cache, if there is one; unknown conversations are ignored."""
@@ -157,8 +154,7 @@ class EarlyBackend(Backend, Protocol):
         thread; after an error, those it was called for have their replies."""
 
     def prepare(self, conversation: Conversation) -> None:
-        """Compute in advance what the next call for a conversation needs, also in another thread during a call for
-        others; raises ModelError as that does."""
+        """Compute what the next call for a conversation needs, perhaps during a call for others; raises ModelError."""
 
 
 def weight_copies(compiled: bool, device: str) -> int:

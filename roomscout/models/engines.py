@@ -21,8 +21,7 @@ def make_backend(
     vllm: VllmOptions | None = None,
 ) -> Backend:
     """A ready backend: behind `server`'s URLs, in its own `vllm` server, or in this process; raises ModelError.
-    "embedded" is the included explorer, anything else a hub id, a folder, or the name under which a server serves
-    it."""
+    "embedded" is the included explorer, anything else a hub id, a folder, or a server's name for a model."""
     if server is not None:
         from roomscout.models.openai.backend import OpenAIBackend  # imports the client, which takes a second
 

@@ -23,9 +23,8 @@ COOL_DOWN_S = 300.0  # how long a URL that has stopped answering gets no convers
 
 
 class OpenAIBackend(Backend):
-    """Replies of a model behind one or more OpenAI-compatible URLs. Constructing it sends each URL a short
-    conversation, and with `server.constrained` one that checks the JSON schema; raises ModelError for a wrong key,
-    model or URL, or a server that takes fewer images."""
+    """Replies of a model behind OpenAI-compatible URLs. Constructing it sends each a short conversation, and with
+    `server.constrained` one with a JSON schema; raises ModelError for a wrong key, model or URL, or too few images."""
 
     concurrent = True
 

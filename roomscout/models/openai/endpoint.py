@@ -172,8 +172,7 @@ def start(call: Callable[[], Result]) -> Future[Result]:
 
 class _HttpClient(openai.DefaultHttpxClient):
     """An HTTP client, thread-safe, whose responses are complete. `send` raises httpx2.TimeoutException after
-    `timeout_s`, whatever the server sends in between, and OpenAIError, which is not retried, for a body above
-    LARGEST_RESPONSE."""
+    `timeout_s`, whatever comes in between, and OpenAIError, which is not retried, for a body above LARGEST_RESPONSE."""
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(

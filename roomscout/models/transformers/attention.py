@@ -34,8 +34,7 @@ def additive_mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def grouped_sdpa_mask(*, dtype: torch.dtype, **kwargs: Any) -> torch.Tensor | None:
-    """The additive mask for a forward pass, None if causal masking suffices. Takes the arguments of transformers'
-    `sdpa_mask`."""
+    """The additive mask for the arguments of transformers' `sdpa_mask`, None if causal masking suffices."""
     allowed = sdpa_mask(**kwargs)
     return None if allowed is None else additive_mask(allowed, dtype)
 

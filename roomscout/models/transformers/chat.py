@@ -25,8 +25,7 @@ _THOUGHTFUL = f"<think>\n{_THOUGHT}\n</think>\n\n{_REPLY}"
 
 @dataclass(frozen=True)
 class ChatEncoding:
-    """How the conversations of a checkpoint are encoded, see `chat_encoding_of`, and the texts that its chat template
-    writes of them."""
+    """How a checkpoint's conversations are encoded, and what its chat template writes; see `chat_encoding_of`."""
 
     processor: ProcessorMixin  # the checkpoint's
     family: Family  # that of the checkpoint's configuration
@@ -92,8 +91,7 @@ class ChatEncoding:
 
 
 def chat_encoding_of(processor: ProcessorMixin, config: PreTrainedConfig) -> ChatEncoding:
-    """How a checkpoint's conversations are encoded; raises ModelError for a checkpoint of no family, or whose template
-    takes no conversation."""
+    """How a checkpoint's conversations are encoded; raises ModelError if it has no family or template that works."""
     family = family_of(config)
     tokenizer = processor.tokenizer
     special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
@@ -129,8 +127,7 @@ def chat_encoding_of(processor: ProcessorMixin, config: PreTrainedConfig) -> Cha
 
 
 def _with_replies(chat: ChatEncoding) -> ChatEncoding:
-    """Also how replies enter: as the first form with which the template only appends to earlier turns, else as it
-    rewrites them."""
+    """Also how replies enter: in the first form with which the template only appends, else as it rewrites them."""
     question = Message.of_views("", np.zeros((1, 1, 3), np.uint8))
     first_turn = [Message("system", ""), question]
     next_reply = chat.render(first_turn)

@@ -84,8 +84,7 @@ class ReplyStop(StoppingCriteria):
 
 
 class SuppressTokens(LogitsProcessor):
-    """Bans tokens. transformers' own `suppress_tokens` searches the vocabulary at every step, which takes longer than
-    the step itself on a CPU."""
+    """Bans tokens. transformers' `suppress_tokens` searches the vocabulary, which takes a CPU longer than a step."""
 
     def __init__(self, ids: Sequence[int], device: torch.device) -> None:
         self._ids = torch.tensor(ids, device=device)

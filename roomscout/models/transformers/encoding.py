@@ -1,7 +1,7 @@
 """Encodes conversations as token ids, positions and image patches, each part of them once; needs no weights."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, zip_longest
 
@@ -98,20 +98,6 @@ class EncodedConversation:
         return list(chain.from_iterable(turn.messages for turn in self.turns))
 
 
-def prepare_image(image: Image.Image, patch_size: int) -> Image.Image:
-    """An image as qwen-vl-utils passes it to the processor; sizes that the model accepts are not resized."""
-    from qwen_vl_utils import process_vision_info
-
-    chat = [{"role": "user", "content": [{"type": "image", "image": image}]}]
-    (prepared,), _ = process_vision_info(chat, image_patch_size=patch_size)
-    return prepared
-
-
-def as_it_is(image: Image.Image, patch_size: int) -> Image.Image:
-    """A substitute for `prepare_image` if qwen-vl-utils is not installed."""
-    return image
-
-
 class ConversationEncoder:
     """Encodes conversations turn by turn with a checkpoint's processor and configuration, as its `chat` says.
 
@@ -119,9 +105,8 @@ class ConversationEncoder:
     the next reply. Replies enter as their generated ids, so that cached keys and values stay valid.
 
     Pixels are stored as `dtype`, usually that of the weights; None keeps the processor's. Those of views are made on
-    `device`, by default the CPU, and stay there. `prepare(image, patch size)` is called for families that use
-    qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises ModelError for several tiles if the
-    family has none."""
+    `device`, by default the CPU, and stay there. `tiles_per_view` is the maximum number of tiles per view. Raises
+    ModelError for several tiles if the family has none."""
 
     keeps_pixels = True  # whether images are encoded for a model in this process
 
@@ -130,7 +115,6 @@ class ConversationEncoder:
         processor: ProcessorMixin,
         config: PreTrainedConfig,
         dtype: torch.dtype | None = None,
-        prepare: Callable[[Image.Image, int], Image.Image] = prepare_image,
         tiles_per_view: int = 1,
         device: torch.device | None = None,
     ) -> None:
@@ -142,7 +126,6 @@ class ConversationEncoder:
         self._tiles = tiles_per_view
         self._dtype = dtype
         self._device = device
-        self._prepare = prepare
         self._cache: dict[int, EncodedConversation] = {}
         self.lock = threading.RLock()  # held while the tokenizer is used, which serves one thread at a time
 
@@ -319,12 +302,10 @@ class ConversationEncoder:
 
     def _encode_beside(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
         """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""
-        if self.chat.whole:
-            turns = self._encode_all(conversation.messages, ())
-            return EncodedConversation(conversation.id, conversation.key, turns)
-        if self.chat.rewrites:
+        if self.chat.rewrites or self.chat.whole:
             turns = self._encode_all(conversation.messages, origin.turns)
-            return EncodedConversation(conversation.id, conversation.key, turns, origin)
+            cached_origin = None if self.chat.whole else origin
+            return EncodedConversation(conversation.id, conversation.key, turns, cached_origin)
         *before, last = origin.turns
         if self.chat.by_processor:
             encoded = EncodedConversation(conversation.id, conversation.key, before, origin)
@@ -368,7 +349,5 @@ class ConversationEncoder:
         image = Image.fromarray(np.ascontiguousarray(pixels))
         if reason := self._family.why_not(image.width, image.height):
             raise ModelError(reason, setting="image_size")
-        if self._family.qwen_vl_utils:
-            image = self._prepare(image, self._processor.image_processor.patch_size)
-        device = self._device if self._family.qwen_vl_utils else None  # devices resize with other rounding
+        device = self._device if self._family.keeps_sizes else None  # devices resize with other rounding
         return self._as_stored(self._family.process(self._processor, image, self._tiles, device))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Self
 
 import torch
 from transformers import Cache
@@ -41,11 +42,7 @@ class CachedBatch:
     the first `width` rows. Alternatives share the layers of their `origin`."""
 
     def __init__(
-        self,
-        rows: Sequence[CachedRow],
-        mask: torch.Tensor,
-        layers: list[KeptLayer],
-        origin: "CachedBatch | None" = None,
+        self, rows: Sequence[CachedRow], mask: torch.Tensor, layers: list[KeptLayer], origin: Self | None = None
     ) -> None:
         self.rows: list[CachedRow | None] = list(rows)
         self.mask = mask
@@ -334,6 +331,5 @@ def _source(row: CachedRow) -> Callable[[int], RowSource] | None:
 
 
 def buffer_columns(tokens: int) -> int:
-    """Buffer columns for conversations of up to `tokens` tokens: compiled steps attend to multiples of `WINDOW` columns
-    and need one more column than they read."""
+    """Buffer columns for so many tokens: compiled steps attend to multiples of `WINDOW` and need one column more."""
     return -(-tokens // WINDOW) * WINDOW + 1

@@ -246,8 +246,7 @@ def layer_makers(config: PreTrainedConfig) -> list[Callable[[int], KeptLayer]] |
 
 
 def why_recomputed(config: PreTrainedConfig) -> str | None:
-    """Why each turn must compute a whole conversation again, to complete "every turn is recomputed: ..."; None if its
-    cached layers can be reused."""
+    """Why each turn recomputes all, to complete "every turn is recomputed: ..."; None if cached layers are reused."""
     if not getattr(config.get_text_config(decoder=True), "use_cache", True):
         return "its configuration has use_cache false"
     if layer_makers(config) is None:

@@ -130,7 +130,6 @@ class ModelRunner:
         rows: dict[int, Reply] = {}
 
         def attempt() -> GeneratedBatch:
-            """Generate the rows that have not ended."""
             left = [index for index in order if index not in rows]
 
             def tell(place: int, row: Reply) -> None:
@@ -207,7 +206,6 @@ class ModelRunner:
         most_live = self._most_live if self._holds_cache and cached.moves else lambda rows: 0
 
         def tell(row: int) -> None:
-            """Pass on a row that has ended."""
             made = stop.replies[row]
             first = stop.first_token_at or 0.0
             reply = Reply(
@@ -313,8 +311,7 @@ class ModelRunner:
 
     def _prefill_stragglers(self, batch: Sequence[EncodedConversation]) -> None:
         """Prefill rows with many more new tokens than the others (new or evicted conversations) up to their last image,
-        in a separate call: otherwise the whole batch would be padded to their length. Of an alternative, that is a
-        prefix of its origin, which keeps it."""
+        alone, so that the batch is not padded to their length. An alternative's origin keeps that prefix."""
         if not self._reuses_kv:
             return
         missing = [len(encoded.ids) - self._store.reusable(encoded) for encoded in batch]
@@ -384,8 +381,7 @@ class ModelRunner:
         decoded: int,
     ) -> None:
         """Record prompts and replies as cached, but newest tokens that no forward pass has seen; `prefill_mask` (rows,
-        columns) marks the prompts' columns, behind which are the `decoded` ones, masked after a row's end. The rows of
-        `cached` may have been moved."""
+        columns) marks the prompts' columns. Behind are the `decoded` ones. Rows of `cached` may have been moved."""
         index_of = {encoded.key: index for index, encoded in enumerate(batch)}
         order = [index_of[row.encoded.key] for row in cached.live]
         kept = [replies[index].tokens[:decoded] for index in order]

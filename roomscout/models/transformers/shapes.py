@@ -57,8 +57,7 @@ def vision_settings(sizes: ModelSizes) -> dict[str, Any]:
 
 
 def mrope(rotated: int) -> dict[str, Any]:
-    """M-RoPE over `rotated` dimensions of a head, its rotary pairs split between time, height and width in Qwen3-VL's
-    proportion of 24 + 20 + 20."""
+    """M-RoPE over `rotated` dimensions of a head, split between time, height and width as in Qwen3-VL: 24 + 20 + 20."""
     pairs = rotated // 2
     spatial = pairs * 20 // 64
     sections = [pairs - 2 * spatial, spatial, spatial]

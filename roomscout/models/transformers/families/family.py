@@ -102,8 +102,7 @@ class Family:
     model_types: tuple[str, ...]  # those of its checkpoints' configurations
     views: Views  # the accepted sizes
     process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], ImageInputs]" = _missing
-    """`process(processor, image, tiles, device)`: the model's inputs for one image in at most `tiles` tiles, made on
-    this device."""
+    """`process(processor, image, tiles, device)`: the model's inputs for an image in up to `tiles` tiles, made there."""
     placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _missing
     """`placeholders(processor, config, inputs)`: the ids in place of the template's single `config.image_token_id`."""
     positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _missing
@@ -112,7 +111,7 @@ class Family:
     by_processor: bool = False  # the checkpoint's own processor encodes in place of these functions: see `last_resort`
     default_view: tuple[int, int] = (640, 480)  # an accepted size, in pixels
     tiled: bool = False  # can split a view into several tiles
-    qwen_vl_utils: bool = False  # an image goes through that library before `process`
+    keeps_sizes: bool = False  # the processor resizes no accepted view
     video: "Callable[[ProcessorMixin, PreTrainedConfig, str, Sequence[np.ndarray], Clip], EncodedVideo] | None" = None
     """`video(processor, config, text, frames, clip)`: a text with a video, as the family's processor encodes it; None
     for a family that sees videos as images."""
@@ -120,8 +119,7 @@ class Family:
     reply_opening: str = ""  # what the template puts before the next reply but not before earlier ones
 
     def why_not(self, width: int, height: int) -> str | None:
-        """One sentence on why the family does not accept views of this size in pixels, with the broken rule and the
-        nearest accepted size; None if it does."""
+        """A sentence with the rule that views of this size in pixels break, and the nearest size; None if accepted."""
         reason = self.views.why_not(width, height)
         return None if reason is None else f"a view of {width}x{height} pixels does not suit {self.name}: {reason}"
 

@@ -92,8 +92,8 @@ QWEN3_VL = Family(
     process=_process,
     placeholders=_placeholders,
     positions=_mrope_positions,
-    views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),  # patch 16, merge 2; the limits are qwen-vl-utils'
-    qwen_vl_utils=True,
+    views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),  # patch 16, merge 2; limits as in qwen-vl-utils
+    keeps_sizes=True,
     video=_video,
 )
 
