@@ -99,7 +99,6 @@ class Bench:
         *,
         forced: bool = True,
         kv_bytes: int = UNLIMITED,
-        planned_tokens: int = 0,
         **options: Any,
     ) -> Engine:
         """A runner whose replies have exactly `tokens` tokens.
@@ -109,10 +108,9 @@ class Bench:
         """
         ends = [] if forced else [*_END_EVERY]
         self.model.generation_config.eos_token_id = self._end_ids + ends
-        encoder = ConversationEncoder(
-            self.processor, self.model.config, self.model.dtype, device=self.pixels_on if kv_bytes else None
-        )
-        settings = ModelOptions(max_new_tokens=tokens, planned_tokens=planned_tokens, **options)
+        device = self.pixels_on if kv_bytes else None
+        encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, device=device)
+        settings = ModelOptions(max_new_tokens=tokens, **options)
         runner = ModelRunner(self.model, encoder, settings, kv_bytes, steps, forced=forced)
         return Engine(encoder, runner)
 

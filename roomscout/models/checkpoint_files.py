@@ -39,9 +39,8 @@ def write_record(folder: Path, name: str, record: Any) -> None:
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """Width and height of a view in pixels, focal length in pixels, and the longest reply in tokens. `tell` lists what
-    the prompts reveal. By default they keep the room's extent from the model, since it nearly answers questions about
-    the room's size. The defaults are for models that were not trained on one view size."""
+    """Width, height and focal length of a view in pixels, the longest reply in tokens, and what prompts `tell`: not the
+    room's extent, which nearly answers questions. The defaults are for models not trained on one view size."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 

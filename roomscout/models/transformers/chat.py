@@ -39,8 +39,7 @@ class ChatEncoding:
     splits_thoughts: bool = False  # the template takes the thought of a reply apart from its text
     opening: str = ""  # what the template puts before the next reply alone, as "<think>\n": replies begin with it
     rewrites: bool = False
-    """The template rewrites earlier turns, as those of Thinking checkpoints leave out earlier thoughts: all of a
-    conversation is encoded as it renders it, replies by their texts."""
+    """The template rewrites earlier turns, as by leaving out thoughts: all is encoded as rendered, replies by texts."""
     recomputed: str | None = None  # why keys and values cannot be reused; None if they can
     image_ids: frozenset[int] = frozenset()  # if the processor encodes, the ids that stand for parts of an image
     own_positions: Callable[[OwnEncoding], torch.Tensor] | None = None

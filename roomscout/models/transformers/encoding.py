@@ -32,8 +32,7 @@ class EncodedTurn:
     If the checkpoint's processor encodes, a turn has all `views` of its messages with the text between them."""
 
     messages: tuple[Message, ...]
-    """The new messages up to the view. Of several views of a message, the first has the messages; with a template that
-    rewrites earlier turns, the first of all."""
+    """The new messages up to the view: those of a message's first view, or of all if the template rewrites turns."""
     rendered: str  # the chat template's text of the whole conversation so far
     ids: list[int]  # token ids
     positions: torch.Tensor  # (axes, len(ids)), as the model's family defines them

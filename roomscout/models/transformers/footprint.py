@@ -39,8 +39,7 @@ def dtype_on(device: str, dtype: str) -> str:
 
 
 def checkpoint_family(model: str) -> Family:
-    """The family of a checkpoint, that of last resort with the views of its processor; raises ModelError if its
-    configuration, or then its processor, is not available."""
+    """A checkpoint's family, that of last resort with its processor's views; ModelError if a file is not available."""
     family = family_of(config := _config_of(model))
     return family_of(config, checkpoint_processor(model)) if family.by_processor else family
 
@@ -56,8 +55,7 @@ def sees_videos(model: str) -> bool:
 def footprint(
     model: str, dtype: str, device: str, tiles: int = 1, quantize: str | None = None, fraction: float = MEMORY_FRACTION
 ) -> Footprint:
-    """The footprint of a checkpoint (hub id or folder) on a device of this machine; raises ModelError if the device or
-    the checkpoint's configuration is not available."""
+    """The footprint of a checkpoint on a device of this machine; ModelError if it or its configuration is missing."""
     where = resolve_device(device)
     number = resolve_dtype(dtype, where)
     config = _config_of(model)

@@ -45,8 +45,7 @@ def compiled_grammar(grammar: str, tokenizer: PreTrainedTokenizerBase, vocab_siz
 
 
 class GrammarConstraint(LogitsProcessor):
-    """Masks tokens that a compiled grammar does not allow, for one generate() call with this many rows; a complete
-    reply allows its end token, and then all."""
+    """Masks what a compiled grammar does not allow in a generate() call; a complete reply allows an end, then all."""
 
     def __init__(self, grammar: Any, rows: int, vocab_size: int) -> None:
         self._library = require_xgrammar()

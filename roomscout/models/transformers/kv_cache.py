@@ -48,7 +48,7 @@ class CachedBatch:
         self.mask = mask
         self.cache = Cache(layers=layers)
         self.width = len(rows)
-        self.origin = origin
+        self.origin: CachedBatch | None = origin
         for row in rows:
             row.batch = self
 
@@ -78,9 +78,8 @@ class CachedBatch:
         return not any(isinstance(layer, IndexedLayer) for layer in self.cache.layers)
 
     def narrow(self, size: int, live: Sequence[int]) -> list[int]:
-        """Let a call go on with `size` of its rows: the `live` ones, and others as far as they are missing. They become
-        the first ones; returns their former indices. `widen` or `roll_back` ends that. If the exchange fails, as when
-        memory runs out, nothing is cached any more."""
+        """Let a call go on, until `widen` or `roll_back`, with `size` of its rows, which become the first: the `live`
+        ones, then others. Returns their former indices. If memory runs out meanwhile, nothing is cached any more."""
         wanted = [*live, *(row for row in range(self.width) if row not in live)][:size]
         order = list(range(len(self.rows)))
         places = [row for row in range(size) if row not in wanted]

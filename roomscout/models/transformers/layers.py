@@ -272,9 +272,8 @@ def kv_token_bytes(config: PreTrainedConfig, number_bytes: int) -> int:
 
 
 def state_bytes(config: PreTrainedConfig) -> int:
-    """Bytes of one conversation's states. Of linear attention (a gated delta net), each layer has a (key size, value
-    size) matrix for each value head and the convolution's last inputs; of LFM2's convolutions, their last inputs.
-    Counted in float32, as transformers keeps the matrices."""
+    """Bytes of a conversation's states, in float32 as transformers keeps matrices. Linear attention (a gated delta net)
+    has a (key size, value size) matrix for each value head; it and LFM2's convolutions have a convolution's inputs."""
     text = config.get_text_config(decoder=True)
     numbers = 0
     kinds = getattr(text, "layer_types", None) or []

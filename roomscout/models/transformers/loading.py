@@ -22,7 +22,6 @@ from roomscout.models import ModelError
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.source import existing_source, id_and_revision
 
-_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError)
 # huggingface_hub's HTTP client, httpx before version 2, httpx2 since, and its error without a response.
 _client = import_module(hub.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
 _TransportError: type[Exception] = _client.TransportError
@@ -65,8 +64,7 @@ def load_checkpoint(
 
 def quantization(quantize: str | None, dtype: torch.dtype) -> dict[str, BitsAndBytesConfig]:
     """The argument with which bitsandbytes quantizes linear layers but the head: "8bit" as LLM.int8() (T. Dettmers et
-    al., 2022), "4bit" as NF4 (QLoRA, 2023), computed in `dtype`. Empty for None, which would hide that the checkpoint
-    itself is quantized."""
+    al., 2022), "4bit" as NF4 (QLoRA, 2023), computed in `dtype`. Passing None would hide a checkpoint's own."""
     if quantize is None:
         return {}
     getLogger("bitsandbytes.autograd._functions").setLevel("ERROR")  # warns at each call that 8bit computes in float16
@@ -129,7 +127,7 @@ def _in_one_sentence(model: str) -> Iterator[None]:
         yield
     except ImportError as error:  # of a package that quantized weights or a processor need
         raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
-    except _LOADING_ERRORS as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise _failure(model, error) from error
 
 

@@ -126,10 +126,10 @@ class ModelRunner:
         cached = self._store.cached()
         started = time.perf_counter()
         reused = list(map(self._store.reusable, batch))
-        result = None
         rows: dict[int, Reply] = {}
 
-        def attempt() -> GeneratedBatch:
+        def attempt() -> GeneratedBatch | None:
+            """Generate the rows that have not ended; None if memory runs out."""
             left = [index for index in order if index not in rows]
 
             def tell(place: int, row: Reply) -> None:
@@ -138,21 +138,20 @@ class ModelRunner:
 
             undone = [batch[index] for index in left]
             reused_before = [reused[index] for index in left]
-            prefill_s, decode_s = self._generate(undone, reused_before, reply_format, started, tell)
-            return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
+            with _until_out_of_memory(), self._store.without_forks():
+                prefill_s, decode_s = self._generate(undone, reused_before, reply_format, started, tell)
+                return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
+            self._free_unused()
+            return None
 
         with inference_state(self._model, self._settings, grouped=not self._encoder.chat.by_processor):
-            with _until_out_of_memory(), self._store.without_forks():
-                result = attempt()
+            result = attempt()
             if result is None:
-                self._free_unused()
                 self._store.release_others(batch)
                 if evicted := cached - self._store.cached():  # the failed attempt may have lost some already
                     log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
-                    with _until_out_of_memory(), self._store.without_forks():
-                        result = attempt()
+                    result = attempt()
         if result is None:
-            self._free_unused()
             raise OutOfMemory(f"a batch of {len(batch)} does not fit into memory: use smaller batches or smaller views")
         if not self._reuses_kv:
             self._store.release_others([])
@@ -190,8 +189,7 @@ class ModelRunner:
         started: float,
         ended: Ended,
     ) -> tuple[float, float]:
-        """Generate once; returns the seconds before and after the first token. Costs are counted from `started` and
-        `reused_before`, taken before the first attempt."""
+        """Returns the seconds before and after the first token; `started` and `reused_before` are those of the run."""
         options = self._options
         reused = list(map(min, reused_before, map(self._store.reusable, batch)))
         images = [encoded.images_after(length) for encoded, length in zip(batch, reused, strict=True)]
@@ -238,8 +236,7 @@ class ModelRunner:
     def _decode(
         self, cached: CachedBatch, prefill: _Prefill, stop: decoding.ReplyStop, processors: LogitsProcessorList
     ) -> int:
-        """Prefill and decode until all rows have ended; returns the number of generated columns. Rows that have ended
-        leave the call, which goes on with the others."""
+        """Prefill, and decode until all rows have ended and left the call; returns the number of generated columns."""
         options = self._options
         # generate() requires ids for the cached columns too, but does not read them.
         ids = pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id).to(self._model.device)

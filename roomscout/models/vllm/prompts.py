@@ -16,8 +16,7 @@ COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)  # families whose replies through vL
 
 
 class LayoutEncoder(ConversationEncoder):
-    """Encodes conversations without pixels: ids and positions depend on a view's size alone, so the image processor
-    runs once for each size. The server has its own."""
+    """Encodes conversations without pixels: ids and positions depend on views' sizes; each size is processed once."""
 
     keeps_pixels = False
 

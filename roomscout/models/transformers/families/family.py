@@ -102,7 +102,7 @@ class Family:
     model_types: tuple[str, ...]  # those of its checkpoints' configurations
     views: Views  # the accepted sizes
     process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], ImageInputs]" = _missing
-    """`process(processor, image, tiles, device)`: the model's inputs for an image in up to `tiles` tiles, made there."""
+    """`process(processor, image, tiles, device)`: the model's inputs for one image in at most `tiles` tiles."""
     placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _missing
     """`placeholders(processor, config, inputs)`: the ids in place of the template's single `config.image_token_id`."""
     positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _missing

@@ -55,8 +55,7 @@ class ProcessedViews(Views):
 
 
 def last_resort(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = None) -> Family | None:
-    """The family of a model that has none of its own, with the views of its processor if that is given; None for a
-    model that is none of transformers' image-text-to-text models."""
+    """The family of a model without its own, with its processor's views; None for one that takes no images and text."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
     if config.model_type not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES or config.is_encoder_decoder:

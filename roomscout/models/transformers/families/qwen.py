@@ -35,9 +35,8 @@ def _placeholders(processor: "ProcessorMixin", config: "PreTrainedConfig", input
 
 
 def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: ImageInputs) -> "torch.Tensor":
-    """Positions (3, len(ids)) of text with one image, equal to the models' get_rope_index. Text counts up on all three
-    axes. An image's tokens share the time of its first token; height and width add the token's row and column. Text
-    after the image continues past its longer side."""
+    """Positions (3, len(ids)) of text with an image, equal to the models' get_rope_index. Text counts up on all axes.
+    An image's tokens share a time; height and width add row and column. Text after it starts past its longer side."""
     import torch
 
     rows, columns = _merged_grid(config, inputs)
@@ -53,9 +52,8 @@ def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: Ima
 def _video(
     processor: "ProcessorMixin", config: "PreTrainedConfig", text: str, frames: Sequence["np.ndarray"], clip: Clip
 ) -> EncodedVideo:
-    """Ids and pixels by the processor itself, and positions equal to the models' get_rope_index. Qwen3-VL writes a time
-    before each pair of frames, whose tokens have positions as an image has. Qwen2.5-VL has all tokens in a row, where
-    time grows by tokens_per_second, in Qwen2-VL by 1."""
+    """Ids and pixels by the processor, and positions equal to the models' get_rope_index. Qwen3-VL writes a time before
+    each pair of frames, with an image's positions. In Qwen2.5-VL time grows by tokens_per_second, in Qwen2-VL by 1."""
     import torch
     from transformers.video_utils import VideoMetadata
 
