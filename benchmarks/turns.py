@@ -155,8 +155,8 @@ def measure(
             measured.tokens_reused += generated.reused_tokens
             measured.turn_computed_tokens[turn] += prompt_tokens - generated.reused_tokens
             measured.tokens_computed += prompt_tokens - generated.reused_tokens
-            measured.images_encoded += generated.images
-            measured.image_patches += generated.images * workload.patches
+            measured.images_encoded += generated.images_encoded
+            measured.image_patches += generated.images_encoded * workload.patches
             workload.proceed(conversations[row], generated.tokens, turn)
         measured.prefill_seconds += result.prefill_s
         measured.turn_prefill_seconds[turn] += result.prefill_s
