@@ -21,10 +21,11 @@ from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Qwen
 from benchmarks.roofline import Rates, measure_rates, work_of
 from explorer.untrained import config_for, make_processor
 from roomscout.agent.policies.replies import action_format
+from roomscout.models import ModelOptions
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
+from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.models.transformers.loading import load_checkpoint
-from roomscout.models.transformers.runner import GenerationOptions, ModelRunner
+from roomscout.models.transformers.runner import ModelRunner, Steps
 from roomscout.models.transformers.shapes import CHECKPOINTS, ModelSizes
 
 SHAPES = {
@@ -154,8 +155,8 @@ def measure(
             measured.tokens_reused += generated.reused_tokens
             measured.turn_computed_tokens[turn] += prompt_tokens - generated.reused_tokens
             measured.tokens_computed += prompt_tokens - generated.reused_tokens
-            measured.images_encoded += generated.images
-            measured.image_patches += generated.images * workload.patches
+            measured.images_encoded += generated.images_encoded
+            measured.image_patches += generated.images_encoded * workload.patches
             workload.proceed(conversations[row], generated.tokens, turn)
         measured.prefill_seconds += result.prefill_s
         measured.turn_prefill_seconds[turn] += result.prefill_s
@@ -297,10 +298,11 @@ def main() -> None:
         model, processor = build(args.shape, torch.device(args.device), DTYPES[args.dtype], args.seed)
 
     def make_runner(schedule: Schedule) -> tuple[ConversationEncoder, ModelRunner]:
-        encoder = ConversationEncoder(processor, model.config, model.dtype, as_it_is)
-        options = GenerationOptions(args.tokens, forced=True, steps="compiled" if schedule.compiled else "eager")
+        encoder = ConversationEncoder(processor, model.config, model.dtype)
+        options = ModelOptions(max_new_tokens=args.tokens)
         kv_bytes = 2**60 if schedule.reuse else 0
-        return encoder, ModelRunner(model, processor.tokenizer, encoder, options, kv_bytes)
+        steps: Steps = "compiled" if schedule.compiled else "eager"
+        return encoder, ModelRunner(model, encoder, options, kv_bytes, steps, forced=True)
 
     print(
         f"{args.checkpoint or args.shape}, {model.num_parameters() / 1e6:.1f} M parameters, "

@@ -1,7 +1,6 @@
 """Compares --engine vllm with transformers on the conversations of `turns`: seconds and prompt tokens."""
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from roomscout.models.conversation import Conversation, Message
 from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.devices import resolve_device, resolve_dtype
 from roomscout.models.transformers.loading import end_tokens
-from roomscout.models.vllm import VLLM_PYTHON, VllmOptions
+from roomscout.models.vllm import VllmOptions, vllm_python
 from roomscout.models.vllm.backend import VllmBackend
 
 
@@ -63,7 +62,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--image-size", type=int, nargs=2, metavar=("W", "H"), default=(224, 160))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--kv-gib", type=int, default=1, help="GiB for keys and values; vLLM on GPUs ignores it")
-    python = os.environ.get("VLLM_PYTHON", VLLM_PYTHON)
+    python = vllm_python()
     parser.add_argument("--vllm-python", type=Path, default=python, help="Python of vLLM's environment")
     return parser.parse_args()
 

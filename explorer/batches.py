@@ -16,7 +16,7 @@ from explorer.notes import FIRST, PLACE_WORD, Note, seen_from_first, view_text
 from explorer.practice import make_counting, make_practice, make_second_look, read_off
 from explorer.store import StoredEpisode
 from roomscout.models.conversation import Conversation, Message
-from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
+from roomscout.models.transformers.encoding import ConversationEncoder
 from roomscout.rooms.furniture import CATEGORIES
 from roomscout.rooms.questions import COUNTING
 
@@ -101,7 +101,7 @@ class RowMaker:
         self._empty_turn: tuple[list[list[int]], np.ndarray] | None = None
         sizes_only = copy(processor)
         sizes_only.image_processor = _SizesOnly(int(processor.image_processor.patch_size))
-        self._encoder = ConversationEncoder(sizes_only, model.config, prepare=as_it_is)
+        self._encoder = ConversationEncoder(sizes_only, model.config)
 
     def episode(self, stored: StoredEpisode) -> Row:
         """All turns. Learns the teacher's replies, except the announcement and action of a blocked walk."""

@@ -20,11 +20,11 @@ from torch._dynamo.utils import counters
 from benchmarks.roofline import Rates, measure_rates
 from benchmarks.turns import Workload, build
 from roomscout.agent.policies.replies import action_format
-from roomscout.models import OutOfMemory
+from roomscout.models import ModelOptions, OutOfMemory
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.decoding import ReplyStop
-from roomscout.models.transformers.encoding import ConversationEncoder, as_it_is
-from roomscout.models.transformers.runner import GeneratedBatch, GenerationOptions, ModelRunner, Steps
+from roomscout.models.transformers.encoding import ConversationEncoder
+from roomscout.models.transformers.runner import GeneratedBatch, ModelRunner, Steps
 
 UNLIMITED = 2**60
 """A KV cache limit that is never reached."""
@@ -99,7 +99,6 @@ class Bench:
         *,
         forced: bool = True,
         kv_bytes: int = UNLIMITED,
-        planned_tokens: int = 0,
         **options: Any,
     ) -> Engine:
         """A runner whose replies have exactly `tokens` tokens.
@@ -109,18 +108,17 @@ class Bench:
         """
         ends = [] if forced else [*_END_EVERY]
         self.model.generation_config.eos_token_id = self._end_ids + ends
-        encoder = ConversationEncoder(
-            self.processor, self.model.config, self.model.dtype, as_it_is, device=self.pixels_on if kv_bytes else None
-        )
-        settings = GenerationOptions(tokens, forced=forced, steps=steps, **options)
-        runner = ModelRunner(self.model, self.processor.tokenizer, encoder, settings, kv_bytes, planned_tokens)
+        device = self.pixels_on if kv_bytes else None
+        encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, device=device)
+        settings = ModelOptions(max_new_tokens=tokens, **options)
+        runner = ModelRunner(self.model, encoder, settings, kv_bytes, steps, forced=forced)
         return Engine(encoder, runner)
 
     def planned_tokens(self, turns: int, image_size: tuple[int, int], reply_tokens: int) -> int:
         """Tokens of the longest conversation, including the last reply, if every reply has `reply_tokens`."""
         key = turns, image_size, reply_tokens
         if key not in self._lengths:
-            encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype, as_it_is)
+            encoder = ConversationEncoder(self.processor, self.model.config, self.model.dtype)
             workload = Workload(6, turns, image_size)  # the texts of further questions repeat
             conversations = workload.begin()
             for turn, conversation in itertools.product(range(turns - 1), conversations):

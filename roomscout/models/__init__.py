@@ -39,8 +39,7 @@ class ReplyFormat:
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's reply to one conversation, and its cost. The run folder records replies with these names, and has the
-    parts of `seconds` among those of the turn."""
+    """A model's reply to one conversation, and its cost. Run folders use these names, turns the parts of `seconds`."""
 
     text: str  # without the end token
     tokens: tuple[int, ...] = ()  # the generated ids without the end token; none if the engine does not report them
@@ -52,8 +51,7 @@ class Reply:
     preprocess_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those of texts and images
     prefill_seconds: float = field(default=0.0, metadata=UNRECORDED)  # those up to the first token
     decode_seconds: float = field(default=0.0, metadata=UNRECORDED)
-    """Those from there on. In a lockstep engine, this row's share of them, times the rows of the call: divided by
-    those, the shares add up."""
+    """Those from there on; in a lockstep engine, this row's share times the rows: their mean is the call's time."""
     images_encoded: int = 0  # this conversation's images that went through the image encoder in this call
     retries: int = field(default=0, metadata=UNLESS_EMPTY)  # the failed requests to a server before this reply
     dropped: tuple[str, ...] = field(default=(), metadata=UNLESS_EMPTY)
@@ -87,8 +85,7 @@ class ModelOptions:
     for those of the reply. At `temperature` 0 only penalties have an effect."""
     seed: int = 0  # of sampling
     compile: bool = False  # compile decoding steps: needs a C++ compiler, and on a CPU memory for a copy of the weights
-    kv_reuse: bool = True
-    """A turn computes only a conversation's new tokens: keys and values stay on the device until it is released."""
+    kv_reuse: bool = True  # keys and values stay on the device, so that a turn computes only its new tokens
     kv_cache_bytes: int | None = None
     """The most that keys and values take, None: half of the memory that is free once the model is loaded. Conversations
     beyond that are recomputed, with the same replies."""
@@ -128,9 +125,7 @@ class Backend(Protocol):
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
         """One reply per conversation, in order; each ends with a user message, and all or none have an `origin`, whose
-        cache they leave unchanged. Raises OutOfMemory if a smaller batch may work, ModelError for an impossible
-        conversation."""
-        ...
+        cache stays unchanged. Raises OutOfMemory if a smaller batch may work, ModelError for a conversation."""
 
     def release(self, conversation: Conversation) -> None:
         """Free this conversation's cache, if there is one; unknown conversations are ignored."""
@@ -145,8 +140,7 @@ class Backend(Protocol):
         return
 
 
-ReplyEnded = Callable[[int, Callable[[], Reply]], None]
-"""Called with the index of a conversation, and with what makes its reply, also in another thread."""
+ReplyEnded = Callable[[int, Callable[[], Reply]], None]  # called with a conversation's index and what makes its reply
 
 
 @runtime_checkable
@@ -156,14 +150,11 @@ class EarlyBackend(Backend, Protocol):
     def generate_each(
         self, conversations: Sequence[Conversation], reply_format: ReplyFormat, ended: ReplyEnded
     ) -> None:
-        """The same as `generate`. `ended` is called once for each conversation; after an error, those it was called for
-        have their replies."""
-        ...
+        """The same as `generate`. `ended` is called once for each conversation, and may make the reply in another
+        thread; after an error, those it was called for have their replies."""
 
     def prepare(self, conversation: Conversation) -> None:
-        """Compute in advance what the next call for a conversation needs, also in another thread during a call for
-        others; raises ModelError as that does."""
-        ...
+        """Compute what the next call for a conversation needs, perhaps during a call for others; raises ModelError."""
 
 
 def weight_copies(compiled: bool, device: str) -> int:

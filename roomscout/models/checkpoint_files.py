@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 
 VIEWS_FILE = "views.json"  # the file of ViewSettings in a checkpoint folder
-TellName = Literal["pose", "extent", "turns"]
-"""What a prompt can reveal: the camera's pose, the room's extent along x and y, and the moves left."""
+TellName = Literal["pose", "extent", "turns"]  # the camera's pose, the room's extent along x and y, the moves left
 MOST_SHOWN = 40  # the most characters of a wrong value that an error shows
 
 
@@ -40,9 +39,8 @@ def write_record(folder: Path, name: str, record: Any) -> None:
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """Width and height of a view in pixels, focal length in pixels, and the longest reply in tokens. `tell` lists what
-    the prompts reveal. By default they keep the room's extent from the model, since it nearly answers questions about
-    the room's size. The defaults are for models that were not trained on one view size."""
+    """Width, height and focal length of a view in pixels, the longest reply in tokens, and what prompts `tell`: not the
+    room's extent, which nearly answers questions. The defaults are for models not trained on one view size."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 

@@ -43,9 +43,8 @@ class Message:
 @dataclass
 class Conversation:
     """An append-only list of messages: system, if there is one, then user and assistant in turn. `id` names the
-    question in messages and seeds sampling, so that a resumed question gets the same replies. Different runs may use
-    the same id. `key` is unique in this process: backends cache under it. An alternative to another conversation has
-    that as its `origin`, see `asking_instead`."""
+    question in messages and seeds sampling, so that a resumed question gets the same replies; runs may share it.
+    Backends cache under `key`, unique in this process. `asking_instead` makes alternatives to their `origin`."""
 
     id: str
     messages: list[Message] = field(default_factory=list)
@@ -53,8 +52,7 @@ class Conversation:
     origin: "Conversation | None" = field(default=None, init=False, repr=False, compare=False)
 
     def append(self, message: Message) -> None:
-        """Append a message; raises ValueError if it breaks the order system, user, assistant, user, ..., which may
-        begin with the user."""
+        """Append a message; raises ValueError unless roles are (system,) user, assistant, user and so on."""
         expected = "system" if not self.messages else "assistant" if self.messages[-1].role == "user" else "user"
         if message.role != expected and (self.messages or message.role != "user"):
             raise ValueError(f"conversation {self.id}: expected a message from {expected}, got {message.role}")

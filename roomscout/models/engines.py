@@ -10,8 +10,7 @@ from roomscout.models.transformers.backend import TransformersBackend
 from roomscout.models.transformers.source import checkpoint_of
 from roomscout.models.vllm import VllmOptions
 
-Answer = Callable[[list[dict[str, Any]]], str]
-"""Makes the text of a reply from the messages so far, as `as_dicts` returns them."""
+Answer = Callable[[list[dict[str, Any]]], str]  # makes the text of a reply from messages, as `as_dicts` returns them
 BACKEND_MEMBERS = ("name", "concurrent", "generate", "release", "peak_memory_bytes", "close")
 
 
@@ -22,8 +21,7 @@ def make_backend(
     vllm: VllmOptions | None = None,
 ) -> Backend:
     """A ready backend: behind `server`'s URLs, in its own `vllm` server, or in this process; raises ModelError.
-    "embedded" is the included explorer, anything else a hub id, a folder, or the name under which a server serves
-    it."""
+    "embedded" is the included explorer, anything else a hub id, a folder, or a server's name for a model."""
     if server is not None:
         from roomscout.models.openai.backend import OpenAIBackend  # imports the client, which takes a second
 

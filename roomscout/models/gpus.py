@@ -20,12 +20,11 @@ log = logging.getLogger(__name__)
 EVERY_S = 1.0
 SAMPLES_PER_LINE = 60
 PATIENCE_S = 2.0  # how long a hanging driver may delay the end of a run
-READ = {
+READ = {  # NVML's function for each figure, and what makes the figure of its result
     "utilisation_percent": ("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu),
     "memory_mib": ("nvmlDeviceGetMemoryInfo", lambda memory: memory.used >> 20),
     "power_w": ("nvmlDeviceGetPowerUsage", lambda milliwatts: round(milliwatts / 1000)),
 }
-"""NVML's function for each figure, and what makes the figure of its result."""
 Samples = dict[str, Any]  # a line of hardware.jsonl
 
 

@@ -29,9 +29,8 @@ class Judge:
         self._dialect = Dialect()
 
     def ask(self, prompts: Sequence[str], read: Callable[[str], Mark | None]) -> Iterator[tuple[Mark | None, Tokens]]:
-        """What `read` finds in the reply to each prompt, in order, and the tokens of all replies to it; None if it
-        finds nothing in TRIES replies. Yields each as soon as it and those before it are known. Raises ServerError if
-        the server cannot be reached or refuses a prompt."""
+        """What `read` finds in the reply to each prompt, in order and as soon as possible, None if it finds nothing in
+        TRIES replies, and the tokens of these. Raises ServerError for an unreachable server or a refused prompt."""
         if not prompts:
             return
         mark_of = partial(self._mark_of, read=read)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 POLL_S = 0.5
@@ -41,7 +42,8 @@ def main(command: list[str]) -> int:
             time.sleep(0.1)
     while others := session_members():
         for process in others:
-            kill(process)
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         server.poll()  # reaps a killed server, which else stays a member
         time.sleep(0.05)
     return server.wait()
@@ -61,14 +63,6 @@ def session_members() -> list[int]:
             if int(its_session) == session and state not in "ZX":
                 members.append(int(entry.name))
     return members
-
-
-def kill(process: int) -> None:
-    """Kill a process that may have exited already."""
-    try:
-        os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 if __name__ == "__main__":

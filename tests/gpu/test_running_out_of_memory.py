@@ -189,8 +189,8 @@ def test_the_planned_batch_fits_at_full_length(lab: Lab, record_property: Record
     with counting() as counted:
         for turn in range(sizes.turns):
             result = engine.generate(conversations)
-            images += sum(row.images for row in result.rows)
-            reused.append(min(row.reused for row in result.rows))
+            images += sum(row.images_encoded for row in result.rows)
+            reused.append(min(row.reused_tokens for row in result.rows))
             for conversation, row in zip(conversations, result.rows, strict=True):
                 workload.proceed(conversation, row.tokens, turn)
     memory = f"peak {counted.allocated / 2**30:.1f} GiB allocated, {counted.reserved / 2**30:.1f} reserved"

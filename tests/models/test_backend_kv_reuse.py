@@ -6,7 +6,6 @@ import logging
 import random
 import weakref
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,7 +126,7 @@ def test_rows_that_end_leave_the_call_and_the_others_reply_the_same(checkpoint, 
     backend, alone = reusing(checkpoint, **options), reusing(checkpoint, **options, kv_reuse=False)
     if how == "graphs":
         backend._runner._loop = DecodingLoop(backend._runner._model, compiled=False, capture=Recorder())
-        backend._runner._options = replace(backend._runner._options, steps=how)
+        backend._runner._steps = how
     form = ReplyFormat(grammar="root ::= [a-z ]{2,40}") if how == "constrained" else ACTION
     conversations = [begin(number, words=1 + number % 4) for number in range(8)]
     for turn in range(3):
@@ -344,7 +343,7 @@ class TestPlannedLength:
     @staticmethod
     def run(backend, plain, conversations, turns):
         """All turns in lockstep; returns the addresses of the first layer's buffers after each turn."""
-        backend._runner._options = replace(backend._runner._options, forced=True)
+        backend._runner._forced = True
         addresses = []
         for turn in range(turns):
             replies = backend.generate(conversations, ACTION)

@@ -146,7 +146,7 @@ def own_encoding(tiny: Tiny, conversation: Conversation) -> tuple[list[int], dic
         image = [{"type": "image"}] * len(message.shots)
         chat.append({"role": message.role, "content": [*image, {"type": "text", "text": message.text}]})
     options = {"crop_to_patches": False} if tiny.family.tiled else {}
-    options |= {"do_resize": False} if tiny.family.qwen_vl_utils else {}
+    options |= {"do_resize": False} if tiny.family.keeps_sizes else {}
     text = processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **tiny.family.chat_options)
     images = [[Image.fromarray(image) for image in conversation.images]]
     whole = processor(text=[text], images=images, return_tensors="pt", **options)
@@ -205,7 +205,7 @@ class TestEncoding:
                 ids = tiny.encoder(tiles).encode(conversation).ids
                 assert sum(token in image_ids for token in ids) == counted(width, height)
             small, large = (counted(width, height) for height, width in tiny.sizes)
-            assert (small < large) == (tiny.family.qwen_vl_utils or tiles > 1)
+            assert (small < large) == (tiny.family.keeps_sizes or tiles > 1)
 
 
 @each_family

@@ -62,7 +62,7 @@ class Thinker:
         """The ids of a conversation by the library alone, with none of this package's code."""
         processor = AutoProcessor.from_pretrained(self.path)
         options = {"crop_to_patches": False} if self.family.tiled else {}
-        options |= {"do_resize": False} if self.family.qwen_vl_utils else {}
+        options |= {"do_resize": False} if self.family.keeps_sizes else {}
         chat = []
         for message in conversation.messages:
             image = [{"type": "image"}] * len(message.shots)

@@ -23,9 +23,8 @@ COOL_DOWN_S = 300.0  # how long a URL that has stopped answering gets no convers
 
 
 class OpenAIBackend(Backend):
-    """Replies of a model behind one or more OpenAI-compatible URLs. Constructing it sends each URL a short
-    conversation, and with `server.constrained` one that checks the JSON schema; raises ModelError for a wrong key,
-    model or URL, or a server that takes fewer images."""
+    """Replies of a model behind OpenAI-compatible URLs. Constructing it sends each a short conversation, and with
+    `server.constrained` one with a JSON schema; raises ModelError for a wrong key, model or URL, or too few images."""
 
     concurrent = True
 
@@ -138,8 +137,7 @@ class EndpointRouter:
     """The endpoint of each conversation from its first turn until it is released, chosen as the one with the fewest. A
     conversation moves only if its endpoint has stopped answering. If all have, the one that stopped first is next."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], cool_down_s: float = COOL_DOWN_S) -> None:
-        self._cool_down_s = cool_down_s
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._cooling_until = dict.fromkeys(endpoints, 0.0)
         self._assigned: dict[int, Endpoint] = {}
         self._lock = threading.Lock()
@@ -153,14 +151,14 @@ class EndpointRouter:
             return self._assigned[key]
 
     def cool_down(self, endpoint: Endpoint) -> None:
-        """Move the conversations of an endpoint that has stopped answering; it gets none for `cool_down_s` seconds."""
+        """Move the conversations of an endpoint that has stopped answering; it gets none for COOL_DOWN_S."""
         with self._lock:
             if endpoint in self._available() and len(self._cooling_until) > 1:
                 log.warning(
                     "%s does not answer any more: its questions move to the other URLs, and it is tried again after "
-                    "%g s", endpoint.url, self._cool_down_s,
+                    "%g s", endpoint.url, COOL_DOWN_S,
                 )  # fmt: skip
-            self._cooling_until[endpoint] = time.monotonic() + self._cool_down_s
+            self._cooling_until[endpoint] = time.monotonic() + COOL_DOWN_S
 
     def release(self, key: int) -> None:
         """Forget a conversation; unknown ones are ignored."""

@@ -23,12 +23,11 @@ CHECK_TOKENS = 16  # reply limit of that request; some models refuse lower ones
 CHECK_SIDE = 64  # side of the images in that request, pixels; some models refuse smaller ones
 EMPTY_REPLY = "(empty reply)"  # what stands for a reply without text in the requests after it
 CHECK_RETRIES = 2  # retries of that request: a server that is not there is named soon
-CONSEQUENCES = {
+CONSEQUENCES = {  # what a server does without what it refuses
     "temperature": "refuses temperature 0: it samples replies at its default, so answers differ from run to run",
     "system_role": "takes no system message: it is the beginning of the first user message",
     "seed": "refuses seeds: replies differ from run to run",
 }
-"""What a server does without what it refuses."""
 REFUSED = (400, 404, 405, 415, 422, 500, 501)  # for what a request asks; llama.cpp and some routers say 500
 TEXT_PARTS = ("text", "output_text")  # types of parts of a message that are text
 MOST_TOKENS = 10**9  # higher token counts are errors of the server
@@ -162,17 +161,15 @@ def response_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 def encoded_message(messages: Sequence[Message], index: int, system_role: bool = True) -> bytes:
     """A message of a conversation as JSON. Without `system_role` the system message is empty, and its text is at the
-    beginning of the message after it."""
+    beginning of the message after it. Images come before the text."""
+    message = messages[index]
+    said = message.text
     if not system_role and index < 2 and messages[0].role == "system":
-        system = messages[0].text
-        return chat_message(replace(messages[1], text=f"{system}\n\n{messages[1].text}")) if index else b""
-    return chat_message(messages[index])
-
-
-def chat_message(message: Message) -> bytes:
-    """A message of a chat as JSON, the images before its text; servers refuse empty messages of the assistant."""
-    empty = message.role == "assistant" and not message.text.strip()
-    said = EMPTY_REPLY if empty else message.text
+        if not index:
+            return b""
+        said = f"{messages[0].text}\n\n{said}"
+    if message.role == "assistant" and not said.strip():  # servers refuse empty messages of the assistant
+        said = EMPTY_REPLY
     text = json.dumps(said).encode()
     if not message.shots:
         return b'{"role": "%b", "content": %b}' % (message.role.encode(), text)
@@ -201,14 +198,13 @@ def read_reply(answer: Answer, endpoint: Endpoint, max_new_tokens: int) -> Reply
     require_reply(message, endpoint)
     if content is None:
         raise endpoint.error(f"sent a reply without text ({endpoint.quoted(answer.text)})", 200)
-    truncated = reason == "length"
-    (read, cached, written) = tokens_in(answer)
+    read, cached, written = tokens_in(answer)
     return Reply(
         text=endpoint.redacted(content),
         prompt_tokens=read,
         reused_tokens=cached,
-        generated_tokens=written or (max_new_tokens if truncated else 0),
-        finish_reason="length" if truncated else "stop",
+        generated_tokens=written or (max_new_tokens if reason == "length" else 0),
+        finish_reason="length" if reason == "length" else "stop",
         retries=answer.retries,
     )
 

@@ -25,7 +25,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # hosts that no proxy can reach
 QUOTED = 300  # characters of a server's text that an error message quotes
 SHORTEST_SECRET = 8  # shorter keys are dummies such as "none" or "EMPTY", which would be found in ordinary words
 ABSENT = (502, 503, 504)  # statuses with which a gateway says that there is no server behind it
-ADVICE = {
+ADVICE = {  # what to do about a status; about others, only the server knows
     **dict.fromkeys((301, 302, 303, 307, 308), "give the URL of the API itself"),
     401: "set the environment variable {key_env} to a valid key",
     403: "use a key with access to {model}, or another model",
@@ -33,7 +33,6 @@ ADVICE = {
     413: "use smaller views, fewer steps or fewer kept views, which make conversations shorter",
     429: "ask fewer questions at a time, and retry later",
 }
-"""What to do about a status; about others, only the server knows."""
 TOO_EARLY = (425, 498)  # retried, too, though not by the client itself
 NO_TIME = "ask fewer questions at a time, or allow a request more time"
 NO_ANSWER = "check that the server runs, its URL, and the proxies and certificates that environment variables name"
@@ -173,8 +172,7 @@ def start(call: Callable[[], Result]) -> Future[Result]:
 
 class _HttpClient(openai.DefaultHttpxClient):
     """An HTTP client, thread-safe, whose responses are complete. `send` raises httpx2.TimeoutException after
-    `timeout_s`, whatever the server sends in between, and OpenAIError, which is not retried, for a body above
-    LARGEST_RESPONSE."""
+    `timeout_s`, whatever comes in between, and OpenAIError, which is not retried, for a body above LARGEST_RESPONSE."""
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(

@@ -3,25 +3,22 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, GenerationConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from roomscout.models.transformers.families.family import TEXT_CONFIG
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedModel
 
 _NAME = "grouped_sdpa"
 # CUDA's memory-efficient kernel copies the mask in every call unless its strides are multiples of 16 elements.
 _MASK_ALIGNMENT = 16
 
 
-def use_grouped_sdpa(model: "PreTrainedModel") -> None:
+def use_grouped_sdpa(model: PreTrainedModel) -> None:
     """Switch a model's text layers to `grouped_sdpa`, unless they use "eager": with a mask, transformers' "sdpa" copies
     keys and values for each query head, in every layer of a prefill."""
     if model.config.get_text_config()._attn_implementation not in ("eager", _NAME):
@@ -37,8 +34,7 @@ def additive_mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def grouped_sdpa_mask(*, dtype: torch.dtype, **kwargs: Any) -> torch.Tensor | None:
-    """The additive mask for a forward pass, None if causal masking suffices. Takes the arguments of transformers'
-    `sdpa_mask`."""
+    """The additive mask for the arguments of transformers' `sdpa_mask`, None if causal masking suffices."""
     allowed = sdpa_mask(**kwargs)
     return None if allowed is None else additive_mask(allowed, dtype)
 
@@ -71,7 +67,7 @@ def grouped_sdpa(
 
 
 @contextmanager
-def inference_state(model: "PreTrainedModel", settings: "GenerationConfig", grouped: bool) -> Iterator[None]:
+def inference_state(model: PreTrainedModel, settings: GenerationConfig, grouped: bool) -> Iterator[None]:
     """Inside this block the model is in eval mode, its text layers use `grouped` attention, `generate()` reads
     `settings` instead of the model's own, and kernels are as in `chosen_kernels`. Afterwards all of it is as before."""
     training = [module for module in model.modules() if module.training]

@@ -90,21 +90,10 @@ class TransformersBackend:
         loop: runner.Steps = "compiled" if compiled else "eager"
         if where.type == "cuda" and has_own_steps:
             loop = "compiled graphs" if compiled else "graphs"
-        generation = runner.GenerationOptions(
-            options.max_new_tokens,
-            temperature=options.temperature,
-            generation=options.generation,
-            seed=options.seed,
-            steps=loop,
-            frozen=frozen,
-            logprobs=options.logprobs,
-        )
         self.views = families.family_of(model.config, processor).views  # the sizes of views that the model takes
         self._lock = threading.Lock()  # held whenever the runner is used; the encoder has one of its own
         self.sees_videos = self._encoder.chat.sees_videos  # whether frames of a video can be one input
-        self._runner = runner.ModelRunner(
-            model, self._tokenizer, self._encoder, generation, kv_bytes, options.planned_tokens
-        )
+        self._runner = runner.ModelRunner(model, self._encoder, options, kv_bytes, loop, frozen)
 
     @classmethod
     def from_checkpoint(cls, checkpoint: str, options: ModelOptions | None = None) -> Self:

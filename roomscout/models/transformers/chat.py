@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from jinja2 import TemplateError
+from transformers import PreTrainedConfig, ProcessorMixin
 
 from roomscout.models import ModelError
 from roomscout.models.conversation import Message
@@ -17,9 +18,6 @@ from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.families.last_resort import OwnEncoding, encode, image_ids, own_positions
 from roomscout.models.transformers.layers import why_recomputed
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, ProcessorMixin
-
 _REPLY = "reply"
 _THOUGHT = "thought"
 _THOUGHTFUL = f"<think>\n{_THOUGHT}\n</think>\n\n{_REPLY}"
@@ -27,28 +25,24 @@ _THOUGHTFUL = f"<think>\n{_THOUGHT}\n</think>\n\n{_REPLY}"
 
 @dataclass(frozen=True)
 class ChatEncoding:
-    """How the conversations of a checkpoint are encoded, see `chat_encoding_of`, and the texts that its chat template
-    writes of them."""
+    """How a checkpoint's conversations are encoded, and what its chat template writes; see `chat_encoding_of`."""
 
-    processor: "ProcessorMixin"  # the checkpoint's
+    processor: ProcessorMixin  # the checkpoint's
     family: Family  # that of the checkpoint's configuration
     options: Mapping[str, Any]  # arguments of the chat template: those of the family that it names
     special_tokens: re.Pattern[str]  # matches the tokens that no text may inject
     added_tokens: re.Pattern[str]  # matches these and others, as those around thoughts, which replies may have
     sees_videos: bool  # whether frames of a video can be one input
     folds_system: bool = False  # the system message is the beginning of the first user message
-    stand_in: str = _REPLY
-    """Stands for earlier replies in the template's text: their ids are known and must not be tokenized again."""
+    stand_in: str = _REPLY  # for earlier replies in the template's text: their ids are known, never tokenized again
     dropped: str = ""  # what the template writes before the next reply, but not before earlier ones
     splits_thoughts: bool = False  # the template takes the thought of a reply apart from its text
-    opening: str = ""
-    """What the template puts before the next reply alone, such as "<think>\\n": replies begin with it."""
+    opening: str = ""  # what the template puts before the next reply alone, as "<think>\n": replies begin with it
     rewrites: bool = False
-    """The template rewrites earlier turns, as those of Thinking checkpoints leave out earlier thoughts: all of a
-    conversation is encoded as it renders it, replies by their texts."""
+    """The template rewrites earlier turns, as by leaving out thoughts: all is encoded as rendered, replies by texts."""
     recomputed: str | None = None  # why keys and values cannot be reused; None if they can
     image_ids: frozenset[int] = frozenset()  # if the processor encodes, the ids that stand for parts of an image
-    own_positions: "Callable[[OwnEncoding], torch.Tensor] | None" = None
+    own_positions: Callable[[OwnEncoding], torch.Tensor] | None = None
     """The positions (axes, ids) of what the processor encodes; None where it does not, or encodes `whole`."""
 
     @property
@@ -95,9 +89,8 @@ class ChatEncoding:
         return reply_and_rest.removeprefix(reply)
 
 
-def chat_encoding_of(processor: "ProcessorMixin", config: "PreTrainedConfig") -> ChatEncoding:
-    """How a checkpoint's conversations are encoded; raises ModelError for a checkpoint of no family, or whose template
-    takes no conversation."""
+def chat_encoding_of(processor: ProcessorMixin, config: PreTrainedConfig) -> ChatEncoding:
+    """How a checkpoint's conversations are encoded; raises ModelError if it has no family or template that works."""
     family = family_of(config)
     tokenizer = processor.tokenizer
     special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
@@ -111,9 +104,11 @@ def chat_encoding_of(processor: "ProcessorMixin", config: "PreTrainedConfig") ->
         sees_videos=family.sees_videos(processor),
         recomputed=why_recomputed(config),
     )
-    if not _takes_system_messages(chat):
-        chat = replace(chat, folds_system=True)
-    chat = _with_replies(chat)
+    try:
+        folds_system = _THOUGHT not in chat.render([Message("system", _THOUGHT), Message("user", "")])
+    except ModelError:
+        folds_system = True
+    chat = _with_replies(replace(chat, folds_system=folds_system))
     if not family.by_processor:
         return chat
     chat = replace(chat, image_ids=frozenset(image_ids(processor, config)))
@@ -130,16 +125,8 @@ def chat_encoding_of(processor: "ProcessorMixin", config: "PreTrainedConfig") ->
     return replace(chat, own_positions=positions)
 
 
-def _takes_system_messages(chat: ChatEncoding) -> bool:
-    try:
-        return _THOUGHT in chat.render([Message("system", _THOUGHT), Message("user", "")])
-    except ModelError:
-        return False
-
-
 def _with_replies(chat: ChatEncoding) -> ChatEncoding:
-    """Also how replies enter: as the first form with which the template only appends to earlier turns, else as it
-    rewrites them."""
+    """Also how replies enter: in the first form with which the template only appends, else as it rewrites them."""
     question = Message.of_views("", np.zeros((1, 1, 3), np.uint8))
     first_turn = [Message("system", ""), question]
     next_reply = chat.render(first_turn)

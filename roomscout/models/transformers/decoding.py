@@ -6,14 +6,10 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokenizerBase, StoppingCriteria
 from transformers.generation import logits_process as theirs
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass
@@ -27,9 +23,8 @@ class RowReply:
 
 
 class ReplyStop(StoppingCriteria):
-    """Stops a row at an end token, or at `most_tokens`; `ended` is then called with its place in the batch. `replies`
-    are those of the batch. Once at most `most_live` of so many rows still reply, it stops all: `keep`
-    those that do, and the call can go on with them alone."""
+    """Stops a row at an end token, or at `most_tokens`; `ended` is then called with its place in it. Once at most
+    `most_live` of so many rows still reply, it stops all: `keep` those, and the call can go on with them alone."""
 
     def __init__(
         self,
@@ -88,8 +83,7 @@ class ReplyStop(StoppingCriteria):
 
 
 class SuppressTokens(LogitsProcessor):
-    """Bans tokens. transformers' own `suppress_tokens` searches the vocabulary at every step, which takes longer than
-    the step itself on a CPU."""
+    """Bans tokens. transformers' `suppress_tokens` searches the vocabulary, which takes a CPU longer than a step."""
 
     def __init__(self, ids: Sequence[int], device: torch.device) -> None:
         self._ids = torch.tensor(ids, device=device)
@@ -100,9 +94,8 @@ class SuppressTokens(LogitsProcessor):
 
 
 class RecordedLogprobs(LogitsProcessor):
-    """Applies `processors` and records the log-probability of each token that greedy decoding will choose. It is the
-    model's own, the log-softmax of the logits in float32 before `processors`: without temperature, and with the
-    probability of tokens that `processors` exclude."""
+    """Applies `processors` and records the log-probability of each token that greedy decoding will choose: the model's
+    own, the log-softmax of the logits in float32, before `processors` apply a temperature or exclude tokens."""
 
     def __init__(self, processors: LogitsProcessorList) -> None:
         self._processors = processors
@@ -158,10 +151,9 @@ class Penalties(LogitsProcessor):
 
 
 class RowSampling(LogitsProcessor):
-    """Makes greedy decoding sample at a temperature, with a separate random stream per row. The arg max of
-    log-probabilities plus Gumbel noise is a sample from the distribution (the Gumbel-max trick). A row's noise depends
-    only on its name in `streams`: on one kind of device, neither the batch nor a resume changes replies. What "top_k",
-    "top_p" and "min_p" exclude at this temperature is never drawn."""
+    """Makes greedy decoding sample at a temperature: the arg max of log-probabilities plus Gumbel noise is a sample
+    (Gumbel-max trick). A row's noise depends only on its name in `streams`: on a kind of device, neither the batch nor
+    a resume changes replies. What "top_k", "top_p" and "min_p" exclude at this temperature is never drawn."""
 
     def __init__(
         self, temperature: float, streams: Sequence[str], device: torch.device, settings: Mapping[str, float]
@@ -197,10 +189,9 @@ def seed_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
 
 
-def never_generated(tokenizer: "PreTrainedTokenizerBase", end_ids: Sequence[int], vocab_size: int) -> list[int]:
+def never_generated(tokenizer: PreTrainedTokenizerBase, end_ids: Sequence[int], vocab_size: int) -> list[int]:
     """Ids that a reply must not contain: special tokens except end tokens, and outputs beyond the tokenizer's entries.
-    A generated image placeholder would break the next turn, which has no image for it. Added tokens that are not
-    special are text, such as <think> in Qwen3's tokenizer."""
+    An image placeholder would break the next turn. Other added tokens, such as Qwen3's <think>, are text."""
     special = (id for id, token in tokenizer.added_tokens_decoder.items() if token.special)
     unused = range(len(tokenizer), vocab_size)
     return sorted(id for id in {*special, *unused} - set(end_ids) if id < vocab_size)

@@ -40,8 +40,7 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def usable_bytes(device: torch.device, memory_fraction: float) -> int:
-    """Memory that this process may still take: what is free on the device, for the CPU in the machine, within this
-    fraction of all that it has."""
+    """Memory that this process may still take: what is free on the device (CPU: the machine), within this fraction."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         taken = torch.cuda.memory_allocated(device)

@@ -1,14 +1,14 @@
 """Encodes conversations as token ids, positions and image patches, each part of them once; needs no weights."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
-from typing import TYPE_CHECKING
+from itertools import accumulate, chain, zip_longest
 
 import numpy as np
 import torch
 from PIL import Image
+from transformers import PreTrainedConfig, ProcessorMixin
 
 from roomscout.models import ModelError
 from roomscout.models.conversation import Conversation, Message
@@ -16,9 +16,6 @@ from roomscout.models.transformers.chat import chat_encoding_of, escaped
 from roomscout.models.transformers.families import require_tiles
 from roomscout.models.transformers.families.family import EncodedVideo
 from roomscout.models.transformers.families.last_resort import encode, encode_batch
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, ProcessorMixin
 
 
 @dataclass
@@ -35,8 +32,7 @@ class EncodedTurn:
     If the checkpoint's processor encodes, a turn has all `views` of its messages with the text between them."""
 
     messages: tuple[Message, ...]
-    """The new messages up to the view. Of several views of a message, the first has the messages; with a template that
-    rewrites earlier turns, the first of all."""
+    """The new messages up to the view: those of a message's first view, or of all if the template rewrites turns."""
     rendered: str  # the chat template's text of the whole conversation so far
     ids: list[int]  # token ids
     positions: torch.Tensor  # (axes, len(ids)), as the model's family defines them
@@ -84,24 +80,21 @@ class EncodedConversation:
         """The index in `ids` just after the last image's placeholders."""
         return sum(len(turn.ids) for turn in self.turns[:-1]) + self.turns[-1].image_end
 
+    def turns_after(self, start: int) -> list[EncodedTurn]:
+        """The turns whose images come after the first `start` ids. A cached prefix never ends within an image."""
+        ends = accumulate(len(turn.ids) for turn in self.turns)
+        return [
+            turn for turn, end in zip(self.turns, ends, strict=True) if end - len(turn.ids) + turn.image_end > start
+        ]
+
+    def images_after(self, start: int) -> int:
+        """The number of images that `turns_after` have."""
+        return sum(len(turn.views) or 1 for turn in self.turns_after(start))
+
     @property
     def messages(self) -> list[Message]:
         """The messages encoded so far."""
         return list(chain.from_iterable(turn.messages for turn in self.turns))
-
-
-def prepare_image(image: Image.Image, patch_size: int) -> Image.Image:
-    """An image as qwen-vl-utils passes it to the processor; sizes that the model accepts are not resized."""
-    from qwen_vl_utils import process_vision_info
-
-    chat = [{"role": "user", "content": [{"type": "image", "image": image}]}]
-    (prepared,), _ = process_vision_info(chat, image_patch_size=patch_size)
-    return prepared
-
-
-def as_it_is(image: Image.Image, patch_size: int) -> Image.Image:
-    """A substitute for `prepare_image` if qwen-vl-utils is not installed."""
-    return image
 
 
 class ConversationEncoder:
@@ -111,18 +104,16 @@ class ConversationEncoder:
     the next reply. Replies enter as their generated ids, so that cached keys and values stay valid.
 
     Pixels are stored as `dtype`, usually that of the weights; None keeps the processor's. Those of views are made on
-    `device`, by default the CPU, and stay there. `prepare(image, patch size)` is called for families that use
-    qwen-vl-utils. `tiles_per_view` is the maximum number of tiles per view. Raises ModelError for several tiles if the
-    family has none."""
+    `device`, by default the CPU, and stay there. `tiles_per_view` is the maximum number of tiles per view. Raises
+    ModelError for several tiles if the family has none."""
 
     keeps_pixels = True  # whether images are encoded for a model in this process
 
     def __init__(
         self,
-        processor: "ProcessorMixin",
-        config: "PreTrainedConfig",
+        processor: ProcessorMixin,
+        config: PreTrainedConfig,
         dtype: torch.dtype | None = None,
-        prepare: Callable[[Image.Image, int], Image.Image] = prepare_image,
         tiles_per_view: int = 1,
         device: torch.device | None = None,
     ) -> None:
@@ -134,7 +125,6 @@ class ConversationEncoder:
         self._tiles = tiles_per_view
         self._dtype = dtype
         self._device = device
-        self._prepare = prepare
         self._cache: dict[int, EncodedConversation] = {}
         self.lock = threading.RLock()  # held while the tokenizer is used, which serves one thread at a time
 
@@ -254,10 +244,10 @@ class ConversationEncoder:
             end = places[-1] + 1
             frame = messages[-1].shots[0].image
             return [EncodedTurn(tuple(messages), rendered, ids, positions, frame, EncodedImage(video), first, end)]
+        if self.chat.by_processor:
+            return [self._turn_of_processor(messages, rendered, ids, text, start)]
         views = [shot.image for message in messages for shot in message.shots]
         turns = list[EncodedTurn]()
-        if self.chat.by_processor:
-            return [self._turn_of_processor(messages, rendered, ids, text, start, tuple(views))]
         added = self._tokenize(text)
         for number, (view, before) in enumerate(zip_longest(views, earlier[: len(views)])):
             at = added.index(self._config.image_token_id)
@@ -281,14 +271,9 @@ class ConversationEncoder:
         return turns
 
     def _turn_of_processor(
-        self,
-        messages: Sequence[Message],
-        rendered: str,
-        ids: list[int],
-        text: str,
-        start: int,
-        views: tuple[np.ndarray, ...],
+        self, messages: Sequence[Message], rendered: str, ids: list[int], text: str, start: int
     ) -> EncodedTurn:
+        views = tuple(shot.image for message in messages for shot in message.shots)
         made = encode(self._processor, text, views)
         places = [place for place, id in enumerate(made.ids, len(ids)) if id in self.chat.image_ids]
         if not places:
@@ -316,12 +301,10 @@ class ConversationEncoder:
 
     def _encode_beside(self, conversation: Conversation, origin: EncodedConversation) -> EncodedConversation:
         """The encoding of an alternative: its origin's with another text behind the last image, which is not kept."""
-        if self.chat.whole:
-            turns = self._encode_all(conversation.messages, ())
-            return EncodedConversation(conversation.id, conversation.key, turns)
-        if self.chat.rewrites:
+        if self.chat.rewrites or self.chat.whole:
             turns = self._encode_all(conversation.messages, origin.turns)
-            return EncodedConversation(conversation.id, conversation.key, turns, origin)
+            cached_origin = None if self.chat.whole else origin
+            return EncodedConversation(conversation.id, conversation.key, turns, cached_origin)
         *before, last = origin.turns
         if self.chat.by_processor:
             encoded = EncodedConversation(conversation.id, conversation.key, before, origin)
@@ -365,7 +348,5 @@ class ConversationEncoder:
         image = Image.fromarray(np.ascontiguousarray(pixels))
         if reason := self._family.why_not(image.width, image.height):
             raise ModelError(reason, setting="image_size")
-        if self._family.qwen_vl_utils:
-            image = self._prepare(image, self._processor.image_processor.patch_size)
-        device = self._device if self._family.qwen_vl_utils else None  # devices resize with other rounding
+        device = self._device if self._family.keeps_sizes else None  # devices resize with other rounding
         return self._as_stored(self._family.process(self._processor, image, self._tiles, device))

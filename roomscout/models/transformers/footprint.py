@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
-from transformers import AutoModelForImageTextToText, AutoTokenizer
+from transformers import AutoModelForImageTextToText, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from roomscout.models import MEMORY_FRACTION
 from roomscout.models.transformers.devices import resolve_device, resolve_dtype, usable_bytes
@@ -14,9 +13,6 @@ from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.layers import kv_token_bytes, state_bytes
 from roomscout.models.transformers.loading import checkpoint_config, checkpoint_part, checkpoint_processor, is_here
 from roomscout.models.transformers.shapes import CHECKPOINTS, make_config
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedModel
 
 # Bytes of a quantized weight: NF4 has a float32 scale for each 64 of them.
 _STORED_BYTES: dict[str | None, float] = {"4bit": 0.5 + 4 / 64, "8bit": 1.0}
@@ -43,8 +39,7 @@ def dtype_on(device: str, dtype: str) -> str:
 
 
 def checkpoint_family(model: str) -> Family:
-    """The family of a checkpoint, that of last resort with the views of its processor; raises ModelError if its
-    configuration, or then its processor, is not available."""
+    """A checkpoint's family, that of last resort with its processor's views; ModelError if a file is not available."""
     family = family_of(config := _config_of(model))
     return family_of(config, checkpoint_processor(model)) if family.by_processor else family
 
@@ -60,8 +55,7 @@ def sees_videos(model: str) -> bool:
 def footprint(
     model: str, dtype: str, device: str, tiles: int = 1, quantize: str | None = None, fraction: float = MEMORY_FRACTION
 ) -> Footprint:
-    """The footprint of a checkpoint (hub id or folder) on a device of this machine; raises ModelError if the device or
-    the checkpoint's configuration is not available."""
+    """The footprint of a checkpoint on a device of this machine; ModelError if it or its configuration is missing."""
     where = resolve_device(device)
     number = resolve_dtype(dtype, where)
     config = _config_of(model)
@@ -69,7 +63,6 @@ def footprint(
         weightless = AutoModelForImageTextToText.from_config(config)
     parameters = sum(weight.numel() for weight in weightless.parameters())
     family = checkpoint_family(model)
-    text = config.get_text_config()
     require_tiles(family, tiles)
     saved = sum(weight.numel() for weight in linear_weights(weightless).values()) if quantize else 0
     return Footprint(
@@ -81,11 +74,11 @@ def footprint(
         image_tokens=lambda width, height: family.views.tokens(config, width, height, tiles),
         free_bytes=usable_bytes(where, fraction),
         state_bytes=2 * state_bytes(config),
-        attention_heads=text.num_attention_heads,
+        attention_heads=config.get_text_config().num_attention_heads,
     )
 
 
-def linear_weights(model: "PreTrainedModel") -> dict[str, torch.Tensor]:
+def linear_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """The weights that are quantized if any are, by name: those of linear layers but the head."""
     head = model.get_output_embeddings()
     return {
@@ -100,7 +93,7 @@ def count_tokens(model: str, text: str) -> int:
     return len(checkpoint_part(AutoTokenizer, model)(text)["input_ids"])
 
 
-def _config_of(model: str) -> "PreTrainedConfig":
+def _config_of(model: str) -> PreTrainedConfig:
     """The configuration of a checkpoint; built from known sizes if those suffice and it was not downloaded."""
     if model in CHECKPOINTS and not is_here(model, "config.json"):
         return make_config(CHECKPOINTS[model])

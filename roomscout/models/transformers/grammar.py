@@ -3,16 +3,13 @@
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
 from roomscout.base.extras import importing
 from roomscout.models import ModelError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 def require_xgrammar() -> Any:
@@ -38,33 +35,22 @@ def with_thought(grammar: str | None, opening: str) -> str | None:
     return rules + grammar.replace("root ::=", "reply ::=", 1)
 
 
-class CompiledGrammar:
+def compiled_grammar(grammar: str, tokenizer: PreTrainedTokenizerBase, vocab_size: int, end_ids: Sequence[int]) -> Any:
     """A grammar in xgrammar's GBNF notation, compiled for one tokenizer; `vocab_size` is the model's number of logits,
     `end_ids` are the end tokens. Raises ModelError if xgrammar (Dong et al., "XGrammar: Flexible and Efficient
     Structured Generation Engine for Large Language Models", 2024) is not installed."""
-
-    def __init__(
-        self, grammar: str, tokenizer: "PreTrainedTokenizerBase", vocab_size: int, end_ids: Sequence[int]
-    ) -> None:
-        self._library = require_xgrammar()
-        self._vocab_size = vocab_size
-        of_model = {"vocab_size": vocab_size, "stop_token_ids": list(end_ids)}
-        info = self._library.TokenizerInfo.from_huggingface(tokenizer, **of_model)
-        self._compiled = self._library.GrammarCompiler(info).compile_grammar(grammar)
-
-    def processor(self, rows: int) -> "GrammarConstraint":
-        """The logits processor for one generate() call with this many rows."""
-        matchers = [self._library.GrammarMatcher(self._compiled) for _ in range(rows)]
-        return GrammarConstraint(matchers, self._library.allocate_token_bitmask(rows, self._vocab_size), self._library)
+    library = require_xgrammar()
+    info = library.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=list(end_ids))
+    return library.GrammarCompiler(info).compile_grammar(grammar)
 
 
 class GrammarConstraint(LogitsProcessor):
-    """Masks tokens that the grammar does not allow; a complete reply allows its end token, and then all."""
+    """Masks what a compiled grammar does not allow in a generate() call; a complete reply allows an end, then all."""
 
-    def __init__(self, matchers: Sequence[Any], bitmask: torch.Tensor, library: Any) -> None:
-        self._matchers = matchers
-        self._bitmask = bitmask
-        self._library = library
+    def __init__(self, grammar: Any, rows: int, vocab_size: int) -> None:
+        self._library = require_xgrammar()
+        self._matchers = [self._library.GrammarMatcher(grammar) for _ in range(rows)]
+        self._bitmask: torch.Tensor = self._library.allocate_token_bitmask(rows, vocab_size)
         self._started = False
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Self
 
 import torch
 from transformers import Cache
@@ -41,17 +42,13 @@ class CachedBatch:
     the first `width` rows. Alternatives share the layers of their `origin`."""
 
     def __init__(
-        self,
-        rows: Sequence[CachedRow],
-        mask: torch.Tensor,
-        layers: list[KeptLayer],
-        origin: "CachedBatch | None" = None,
+        self, rows: Sequence[CachedRow], mask: torch.Tensor, layers: list[KeptLayer], origin: Self | None = None
     ) -> None:
         self.rows: list[CachedRow | None] = list(rows)
         self.mask = mask
         self.cache = Cache(layers=layers)
         self.width = len(rows)
-        self.origin = origin
+        self.origin: CachedBatch | None = origin
         for row in rows:
             row.batch = self
 
@@ -81,9 +78,20 @@ class CachedBatch:
         return not any(isinstance(layer, IndexedLayer) for layer in self.cache.layers)
 
     def narrow(self, size: int, live: Sequence[int]) -> list[int]:
-        """Let a call go on with `size` of its rows: the `live` ones, and others as far as they are missing. They become
-        the first ones; returns their former indices. `widen` or `roll_back` ends that."""
-        order = self._put_first([*live, *(row for row in range(self.width) if row not in live)][:size])
+        """Let a call go on, until `widen` or `roll_back`, with `size` of its rows, which become the first: the `live`
+        ones, then others. Returns their former indices. If memory runs out meanwhile, nothing is cached any more."""
+        wanted = [*live, *(row for row in range(self.width) if row not in live)][:size]
+        order = list(range(len(self.rows)))
+        places = [row for row in range(size) if row not in wanted]
+        for place, row in zip(places, [row for row in wanted if row >= size], strict=True):
+            order[place] = row
+            order[row] = place
+        with deferred_interrupts(), undone_on_failure(self._forget):
+            for layer in self.cache.layers:
+                layer.reorder(order)
+            for batch in filter(None, (self, self.origin)):
+                batch.rows = [batch.rows[row] for row in order]
+                batch.mask = batch.mask[order]
         for layer in self.cache.layers:
             layer.use(size)
         self.width = size
@@ -100,23 +108,6 @@ class CachedBatch:
         self.widen()
         for layer in self.cache.layers:
             layer.set_length(self.mask.shape[1])
-
-    def _put_first(self, wanted: Sequence[int]) -> list[int]:
-        """Exchange rows so that the `wanted` ones come first; returns the former index of each row. If that fails, as
-        when memory runs out, nothing is cached any more."""
-        order = list(range(len(self.rows)))
-        size = len(wanted)
-        places = [row for row in range(size) if row not in wanted]
-        for place, row in zip(places, [row for row in wanted if row >= size], strict=True):
-            order[place] = row
-            order[row] = place
-        with deferred_interrupts(), undone_on_failure(self._forget):
-            for layer in self.cache.layers:
-                layer.reorder(order)
-            for batch in filter(None, (self, self.origin)):
-                batch.rows = [batch.rows[row] for row in order]
-                batch.mask = batch.mask[order]
-        return order
 
     def _forget(self) -> None:
         for row in [*self.live, *(self.origin.live if self.origin else ())]:
@@ -164,8 +155,18 @@ class KVStore:
         row = self._rows.get((encoded.origin or encoded).key)
         if row is None:
             return 0
-        same = _common_prefix(row, encoded)
-        return 0 if self._whole and same < len(row.ids) else same
+        cached = row.ids
+        ids = encoded.ids
+        same = min(len(cached), len(ids) - 1)
+        if cached[:same] != ids[:same]:
+            same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])
+        start = 0
+        for before, turn in zip(row.encoded.turns, encoded.turns, strict=False):
+            if not before.shows_what(turn):
+                same = min(same, start + min(before.image_start, turn.image_start))
+                break
+            start += len(before.ids)
+        return 0 if self._whole and same < len(cached) else same
 
     def in_order(self, conversations: Sequence[EncodedConversation]) -> list[int]:
         """Their indices in the order in which they are cached, so that a call for them needs no copies."""
@@ -242,8 +243,8 @@ class KVStore:
         for key in self._rows.keys() - {(encoded.origin or encoded).key for encoded in conversations}:
             self.release(key)
 
-    def trim(self) -> int:
-        """Evict conversations until the rest fits into the limit, and repack their batches; returns how many."""
+    def trim(self) -> None:
+        """Evict conversations until the rest fits into the limit, and repack their batches."""
         batches = list({id(row.batch): row.batch for row in self._rows.values() if row.batch is not None}.values())
         row_bytes = {id(batch): batch.nbytes / len(batch.rows) for batch in batches}
         oldest_first = sorted(self._rows.values(), key=lambda row: row.last_use)
@@ -256,7 +257,7 @@ class KVStore:
             self.release(row.encoded.key)
             evicted += 1
         if not evicted:
-            return 0
+            return
         log.warning(
             "The KV cache is full (%.2f GiB): %d of %d conversations will be recomputed in their next turn",
             self._limit_bytes / 2**30, evicted, evicted + len(self._rows),
@@ -264,7 +265,6 @@ class KVStore:
         for batch in batches:
             if batch.live and None in batch.rows:
                 self._regroup([batch.live])
-        return evicted
 
     def _row(self, encoded: EncodedConversation, whole: bool = False) -> CachedRow:
         """The conversation's row, truncated to its reusable prefix unless `whole`, or a new empty row."""
@@ -329,22 +329,6 @@ def _source(row: CachedRow) -> Callable[[int], RowSource] | None:
     return lambda layer: (layers[layer], index, columns)
 
 
-def _common_prefix(row: CachedRow, encoded: EncodedConversation) -> int:
-    """How many of the first ids are those of a row, at the same views, and not all of the conversation's."""
-    cached = row.ids
-    ids = encoded.ids
-    same = min(len(cached), len(ids) - 1)
-    if cached[:same] != ids[:same]:
-        same = next(index for index, pair in enumerate(zip(cached, ids, strict=False)) if pair[0] != pair[1])
-    start = 0
-    for before, turn in zip(row.encoded.turns, encoded.turns, strict=False):
-        if not before.shows_what(turn):
-            return min(same, start + min(before.image_start, turn.image_start))
-        start += len(before.ids)
-    return same
-
-
 def buffer_columns(tokens: int) -> int:
-    """Buffer columns for conversations of up to `tokens` tokens: compiled steps attend to multiples of `WINDOW` columns
-    and need one more column than they read."""
+    """Buffer columns for so many tokens: compiled steps attend to multiples of `WINDOW` and need one column more."""
     return -(-tokens // WINDOW) * WINDOW + 1

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch.nn.functional import pad
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicIndexedLayer, DynamicLayer, LinearAttentionLayer
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 # Without a planned length, a growing buffer gets this many spare columns or a quarter of its size, whichever is more:
 # it is then copied only every other turn.
@@ -227,7 +224,7 @@ class StateLayer(LinearAttentionLayer):
         return sum(state.nbytes for states in held for state in states.values() if state is not None)
 
 
-def layer_makers(config: "PreTrainedConfig") -> list[Callable[[int], KeptLayer]] | None:
+def layer_makers(config: PreTrainedConfig) -> list[Callable[[int], KeptLayer]] | None:
     """For each layer of a model's language model what makes its cache with buffers of `planned` columns, by the layers
     of transformers' own cache; None if one of them is of another kind, such as a sliding window."""
     text = config.get_text_config(decoder=True)
@@ -248,9 +245,8 @@ def layer_makers(config: "PreTrainedConfig") -> list[Callable[[int], KeptLayer]]
     return None if getattr(text, "cross_attention_layers", None) else makers
 
 
-def why_recomputed(config: "PreTrainedConfig") -> str | None:
-    """Why each turn must compute a whole conversation again, to complete "every turn is recomputed: ..."; None if its
-    cached layers can be reused."""
+def why_recomputed(config: PreTrainedConfig) -> str | None:
+    """Why each turn recomputes all, to complete "every turn is recomputed: ..."; None if cached layers are reused."""
     if not getattr(config.get_text_config(decoder=True), "use_cache", True):
         return "its configuration has use_cache false"
     if layer_makers(config) is None:
@@ -258,12 +254,12 @@ def why_recomputed(config: "PreTrainedConfig") -> str | None:
     return None
 
 
-def keeps_states(config: "PreTrainedConfig") -> bool:
+def keeps_states(config: PreTrainedConfig) -> bool:
     """Whether a layer of the language model keeps a state in place of each token's keys and values."""
     return not STATES.isdisjoint(getattr(config.get_text_config(decoder=True), "layer_types", None) or [])
 
 
-def kv_token_bytes(config: "PreTrainedConfig", number_bytes: int) -> int:
+def kv_token_bytes(config: PreTrainedConfig, number_bytes: int) -> int:
     """Bytes of one token's keys and values, over all layers of a language model that have a KV cache."""
     text = config.get_text_config(decoder=True)
     kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
@@ -275,10 +271,9 @@ def kv_token_bytes(config: "PreTrainedConfig", number_bytes: int) -> int:
     return numbers * number_bytes
 
 
-def state_bytes(config: "PreTrainedConfig") -> int:
-    """Bytes of one conversation's states. Of linear attention (a gated delta net), each layer has a (key size, value
-    size) matrix for each value head and the convolution's last inputs; of LFM2's convolutions, their last inputs.
-    Counted in float32, as transformers keeps the matrices."""
+def state_bytes(config: PreTrainedConfig) -> int:
+    """Bytes of a conversation's states, in float32 as transformers keeps matrices. Linear attention (a gated delta net)
+    has a (key size, value size) matrix for each value head; it and LFM2's convolutions have a convolution's inputs."""
     text = config.get_text_config(decoder=True)
     numbers = 0
     kinds = getattr(text, "layer_types", None) or []

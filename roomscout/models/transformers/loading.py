@@ -1,9 +1,11 @@
 """Loads checkpoints from the hub or a folder, and checks loaded models; every failure is a one-sentence ModelError."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from logging import getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from huggingface_hub import errors as hub
@@ -11,6 +13,8 @@ from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_c
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig, GenerationConfig
 from transformers.modeling_utils import PreTrainedModel
+from transformers.processing_utils import ProcessorMixin
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from roomscout.base.files import LFS_POINTER
@@ -18,10 +22,6 @@ from roomscout.models import ModelError
 from roomscout.models.transformers.families import family_of
 from roomscout.models.transformers.source import existing_source, id_and_revision
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, ProcessorMixin
-
-_LOADING_ERRORS = (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError)
 # huggingface_hub's HTTP client, httpx before version 2, httpx2 since, and its error without a response.
 _client = import_module(hub.HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
 _TransportError: type[Exception] = _client.TransportError
@@ -32,7 +32,7 @@ NO_EFFECT = {"top_p": 1, "top_k": 0, "min_p": 0, "presence_penalty": 0, "frequen
 
 def load_checkpoint(
     model: str, dtype: torch.dtype, device: torch.device, quantize: str | None = None
-) -> tuple[PreTrainedModel, "ProcessorMixin"]:
+) -> tuple[PreTrainedModel, ProcessorMixin]:
     """The model in eval mode and the processor of a checkpoint (hub id or folder), with its weights as `quantize` says;
     raises ModelError for one that is missing, gated, unreachable, broken or unsupported."""
     source, revision = _located(model)
@@ -42,7 +42,7 @@ def load_checkpoint(
         raise ModelError(f"{model} has quantized weights already: leave it out", setting="quantize")
     logging.disable_progress_bar()
     processor = checkpoint_processor(model)
-    try:
+    with _in_one_sentence(model):
         loaded, info = AutoModelForImageTextToText.from_pretrained(
             source,
             **revision,
@@ -52,10 +52,6 @@ def load_checkpoint(
             output_loading_info=True,
             trust_remote_code=False,
         )
-    except ImportError as error:  # of a package that quantized weights need
-        raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
-    except _LOADING_ERRORS as error:
-        raise _failure(model, error) from error
     if info["missing_keys"] or info["mismatched_keys"]:
         count = len(info["missing_keys"]) + len(info["mismatched_keys"])
         raise ModelError(f"{model} is broken: {count} of its weights are missing or misshapen; download it again")
@@ -68,8 +64,7 @@ def load_checkpoint(
 
 def quantization(quantize: str | None, dtype: torch.dtype) -> dict[str, BitsAndBytesConfig]:
     """The argument with which bitsandbytes quantizes linear layers but the head: "8bit" as LLM.int8() (T. Dettmers et
-    al., 2022), "4bit" as NF4 (QLoRA, 2023), computed in `dtype`. Empty for None, which would hide that the checkpoint
-    itself is quantized."""
+    al., 2022), "4bit" as NF4 (QLoRA, 2023), computed in `dtype`. Passing None would hide a checkpoint's own."""
     if quantize is None:
         return {}
     getLogger("bitsandbytes.autograd._functions").setLevel("ERROR")  # warns at each call that 8bit computes in float16
@@ -87,7 +82,7 @@ def checkpoint_config(model: str) -> Any:
     return config
 
 
-def checkpoint_processor(model: str) -> "ProcessorMixin":
+def checkpoint_processor(model: str) -> ProcessorMixin:
     """A checkpoint's processor; raises ModelError like `checkpoint_part`, and if it has no chat template."""
     processor = checkpoint_part(AutoProcessor, model)
     if not processor.chat_template:
@@ -100,13 +95,9 @@ def checkpoint_processor(model: str) -> "ProcessorMixin":
 def checkpoint_part(kind: Any, model: str) -> Any:
     """A checkpoint's configuration, tokenizer or processor of class `kind`; raises ModelError without one."""
     source, revision = _located(model)
-    try:
-        safe = {} if kind is GenerationConfig else {"trust_remote_code": False}  # which it would keep as a setting
+    safe = {} if kind is GenerationConfig else {"trust_remote_code": False}  # which it would keep as a setting
+    with _in_one_sentence(model):
         return kind.from_pretrained(source, **revision, **safe)
-    except ImportError as error:
-        raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
-    except _LOADING_ERRORS as error:
-        raise _failure(model, error) from error
 
 
 def is_here(model: str, file: str) -> bool:
@@ -127,6 +118,17 @@ def _located(model: str) -> tuple[str, dict[str, str]]:
         except (_TransportError, OSError, ValueError) as error:
             raise _failure(model, error) from error
     return source, {} if revision is None else {"revision": revision}
+
+
+@contextmanager
+def _in_one_sentence(model: str) -> Iterator[None]:
+    """Turns what the libraries raise inside this block, of which all load this checkpoint, into ModelErrors."""
+    try:
+        yield
+    except ImportError as error:  # of a package that quantized weights or a processor need
+        raise ModelError(f"{model} cannot be loaded here ({_first_line(error)})") from error
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise _failure(model, error) from error
 
 
 def _failure(model: str, error: BaseException) -> ModelError:
@@ -180,7 +182,7 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def end_tokens(settings: GenerationConfig, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+def end_tokens(settings: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """The ids that end a reply: those of the tokenizer and of the checkpoint's generation settings."""
     named = settings.eos_token_id
     return sorted({tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])} - {None})
@@ -193,7 +195,7 @@ def generation_settings(model: str) -> GenerationConfig:
     return GenerationConfig.from_model_config(checkpoint_config(model))
 
 
-def published_sampling(model: "str | PreTrainedModel") -> tuple[float, dict[str, float]]:
+def published_sampling(model: str | PreTrainedModel) -> tuple[float, dict[str, float]]:
     """The temperature of a checkpoint or loaded model by its generation settings, 0 if they decode greedily, and what
     else of sampling they change; logs both. Raises ModelError for a checkpoint without generation_config.json."""
     if not isinstance(model, str):
@@ -238,18 +240,19 @@ def require_processor(processor: Any, model: PreTrainedModel) -> None:
     config = model.config
     if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
         raise ModelError(f"{kind} does not process both text and images: pass what AutoProcessor loads for the model")
+    if family_of(config).by_processor:
+        return
     tokens = len(processor.tokenizer)
     outputs = config.get_text_config().vocab_size
-    by_processor = family_of(config).by_processor
     image = processor.image_processor
-    vision = None if by_processor else config.vision_config
+    vision = config.vision_config
     patches = getattr(image, "patch_size", None), getattr(image, "merge_size", None)
     wanted = getattr(vision, "patch_size", None), getattr(vision, "spatial_merge_size", None)
-    if tokens > outputs and not by_processor:
+    if tokens > outputs:
         differs = f"its tokenizer has {tokens} tokens, the model {outputs}"
-    elif not by_processor and processor.image_token_id != config.image_token_id:
+    elif processor.image_token_id != config.image_token_id:
         differs = f"its image token is {processor.image_token_id}, the model's {config.image_token_id}"
-    elif not by_processor and None not in patches and patches != wanted:
+    elif None not in patches and patches != wanted:
         differs = f"its patches and merges are {patches}, the model's {wanted}"
     else:
         return

@@ -2,30 +2,27 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch.nn.functional import pad
-from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 
 from roomscout.base.interrupts import undone_on_failure
-from roomscout.models import ModelError, OutOfMemory, Reply, ReplyFormat
+from roomscout.models import ModelError, ModelOptions, OutOfMemory, Reply, ReplyFormat
 from roomscout.models.conversation import why_too_long
 from roomscout.models.transformers import decoding
 from roomscout.models.transformers.attention import inference_state
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation, EncodedTurn
-from roomscout.models.transformers.grammar import CompiledGrammar
+from roomscout.models.transformers.grammar import GrammarConstraint, compiled_grammar
 from roomscout.models.transformers.kv_cache import CachedBatch, KVStore, cache_argument
 from roomscout.models.transformers.layers import keeps_states, kv_token_bytes, layer_makers
 from roomscout.models.transformers.loading import end_tokens
 from roomscout.models.transformers.steps import DecodingLoop
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
@@ -34,20 +31,6 @@ _STRAGGLER_COLUMNS = 64
 
 Steps = Literal["eager", "compiled", "graphs", "compiled graphs"]
 """How decoding steps run: in `generate()`'s own loop, compiled with `torch.compile`, or as CUDA graphs of either."""
-
-
-@dataclass(frozen=True)
-class GenerationOptions:
-    """How a ModelRunner generates."""
-
-    max_new_tokens: int  # the longest reply
-    forced: bool = False  # replies have all `max_new_tokens`, for measurements
-    temperature: float = 0.0  # 0 is greedy
-    generation: Mapping[str, float] = field(default_factory=dict)  # further parameters of sampling, see ModelOptions
-    seed: int = 0  # of sampling
-    steps: Steps = "eager"  # how decoding steps run
-    frozen: bool = True  # weights never change, so that compiled steps may hold copies of them
-    logprobs: bool = False  # also return log-probabilities
 
 
 @dataclass(frozen=True)
@@ -74,53 +57,57 @@ class _Prefill:
 
 class ModelRunner:
     """Runs a model and owns its KV cache. Outside `run` the model is as its owner left it. At most `kv_bytes` of keys
-    and values are kept between calls; with 0, every call recomputes its conversations. Buffers are allocated for
-    `planned_tokens` per conversation instead of growing; 0 if unknown."""
+    and values are kept between calls; with 0, every call recomputes its conversations. `options` say how to sample, how
+    long replies are and buffers at first. `frozen` weights never change, so that compiled steps may hold copies of
+    them. Replies are `forced` to have all of their tokens in measurements."""
 
     def __init__(
         self,
-        model: "PreTrainedModel",
-        tokenizer: "PreTrainedTokenizerBase",
+        model: PreTrainedModel,
         encoder: ConversationEncoder,
-        options: GenerationOptions,
+        options: ModelOptions,
         kv_bytes: int,
-        planned_tokens: int = 0,
+        steps: Steps = "eager",
+        frozen: bool = True,
+        forced: bool = False,
     ) -> None:
         self._model = model
-        self._tokenizer = tokenizer
         self._encoder = encoder
+        self._tokenizer = encoder.chat.processor.tokenizer
         self._options = options
+        self._steps = steps
+        self._forced = forced
         self._reuses_kv = kv_bytes > 0
         self._cache_argument = cache_argument(model)
         text = model.config.get_text_config()
         self._keeps_states = keeps_states(model.config) and self._reuses_kv
         token_bytes = kv_token_bytes(model.config, model.dtype.itemsize)
         makers = layer_makers(model.config)
-        self._store = KVStore(makers or [], kv_bytes, planned_tokens, token_bytes, self._keeps_states)
+        self._store = KVStore(makers or [], kv_bytes, options.planned_tokens, token_bytes, self._keeps_states)
         self._alternatives_come = False
-        self._end_ids = end_tokens(model.generation_config, tokenizer)
+        self._end_ids = end_tokens(model.generation_config, self._tokenizer)
         if not self._end_ids:
             raise ModelError(
                 f"neither the tokenizer nor the generation settings of {type(model).__name__} name an end token: set "
                 "eos_token_id in model.generation_config"
             )
-        self._pad_id = self._end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        self._pad_id = self._end_ids[0] if self._tokenizer.pad_token_id is None else self._tokenizer.pad_token_id
         # Only these of the model's own settings apply, so that greedy decoding is greedy.
         self._settings = GenerationConfig(eos_token_id=self._end_ids, pad_token_id=self._pad_id, do_sample=False)
-        forbidden = decoding.never_generated(tokenizer, self._end_ids, text.vocab_size)
+        forbidden = decoding.never_generated(self._tokenizer, self._end_ids, text.vocab_size)
         self._suppress = decoding.SuppressTokens(forbidden, model.device)
-        self._loop = DecodingLoop.of(model, options.steps, options.frozen)
+        self._loop = DecodingLoop.of(model, steps, frozen)
         # Compiled steps have a program for several rows, and another one for a single row is not worth it.
-        self._least_rows = 2 if "compiled" in options.steps else 1
+        self._least_rows = 2 if "compiled" in steps else 1
         self._holds_cache = not encoder.chat.whole and (self._reuses_kv or self._loop is not None)
         self._vocab_size: int = text.vocab_size
-        self._grammars: dict[str, CompiledGrammar] = {}
+        self._grammars: dict[str, Any] = {}  # compiled
 
     def prepare(self, reply_format: ReplyFormat) -> None:
         """Compile the format's grammar ahead of `run`; cached. Raises ModelError if xgrammar is not installed."""
         grammar = reply_format.grammar
         if grammar is not None and grammar not in self._grammars:
-            self._grammars[grammar] = CompiledGrammar(grammar, self._tokenizer, self._vocab_size, self._end_ids)
+            self._grammars[grammar] = compiled_grammar(grammar, self._tokenizer, self._vocab_size, self._end_ids)
 
     @torch.inference_mode()
     def run(
@@ -139,11 +126,10 @@ class ModelRunner:
         cached = self._store.cached()
         started = time.perf_counter()
         reused = list(map(self._store.reusable, batch))
-        result = None
         rows: dict[int, Reply] = {}
 
-        def attempt() -> GeneratedBatch:
-            """Generate the rows that have not ended."""
+        def attempt() -> GeneratedBatch | None:
+            """Generate the rows that have not ended; None if memory runs out."""
             left = [index for index in order if index not in rows]
 
             def tell(place: int, row: Reply) -> None:
@@ -152,21 +138,20 @@ class ModelRunner:
 
             undone = [batch[index] for index in left]
             reused_before = [reused[index] for index in left]
-            prefill_s, decode_s = self._generate(undone, reused_before, reply_format, started, tell)
-            return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
+            with _until_out_of_memory(), self._store.without_forks():
+                prefill_s, decode_s = self._generate(undone, reused_before, reply_format, started, tell)
+                return GeneratedBatch([rows[index] for index in range(len(batch))], prefill_s, decode_s)
+            self._free_unused()
+            return None
 
         with inference_state(self._model, self._settings, grouped=not self._encoder.chat.by_processor):
-            with _until_out_of_memory(), self._store.without_forks():
-                result = attempt()
+            result = attempt()
             if result is None:
-                self._free_unused()
                 self._store.release_others(batch)
                 if evicted := cached - self._store.cached():  # the failed attempt may have lost some already
                     log.warning("Out of memory: evicted the KV cache of %d conversations, trying again", len(evicted))
-                    with _until_out_of_memory(), self._store.without_forks():
-                        result = attempt()
+                    result = attempt()
         if result is None:
-            self._free_unused()
             raise OutOfMemory(f"a batch of {len(batch)} does not fit into memory: use smaller batches or smaller views")
         if not self._reuses_kv:
             self._store.release_others([])
@@ -204,12 +189,10 @@ class ModelRunner:
         started: float,
         ended: Ended,
     ) -> tuple[float, float]:
-        """Generate once; returns the seconds before and after the first token. Costs are counted from `started` and
-        `reused_before`, taken before the first attempt."""
+        """Returns the seconds before and after the first token; `started` and `reused_before` are those of the run."""
         options = self._options
         reused = list(map(min, reused_before, map(self._store.reusable, batch)))
-        new = [_turns_with_new_images(encoded, length) for encoded, length in zip(batch, reused, strict=True)]
-        images = [sum(len(turn.views) or 1 for turn in turns) for turns in new]
+        images = [encoded.images_after(length) for encoded, length in zip(batch, reused, strict=True)]
         working = self._prefill_ahead(batch)
         shared = working[0].origin is not None
         cached = self._store.share(working) if shared else self._store.arrange(working)
@@ -221,7 +204,6 @@ class ModelRunner:
         most_live = self._most_live if self._holds_cache and cached.moves else lambda rows: 0
 
         def tell(row: int) -> None:
-            """Pass on a row that has ended."""
             made = stop.replies[row]
             first = stop.first_token_at or 0.0
             reply = Reply(
@@ -254,8 +236,7 @@ class ModelRunner:
     def _decode(
         self, cached: CachedBatch, prefill: _Prefill, stop: decoding.ReplyStop, processors: LogitsProcessorList
     ) -> int:
-        """Prefill and decode until all rows have ended; returns the number of generated columns. Rows that have ended
-        leave the call, which goes on with the others."""
+        """Prefill, and decode until all rows have ended and left the call; returns the number of generated columns."""
         options = self._options
         # generate() requires ids for the cached columns too, but does not read them.
         ids = pad(prefill.ids, (cached.mask.shape[1], 0), value=self._pad_id).to(self._model.device)
@@ -279,25 +260,20 @@ class ModelRunner:
                     return ids.shape[1] - width
                 order = cached.narrow(max(self._least_rows, len(stop.live)), stop.live)
                 ids = ids[order].to(self._model.device)
-                inputs = self._going_on(inputs, order, ids.shape[1] - width - generated)
+                # The newest tokens of these rows are not in the cache yet.
+                behind = ids.shape[1] - width - generated
+                inputs = {
+                    "attention_mask": pad(inputs["attention_mask"][order], (0, behind), value=1),
+                    "position_ids": inputs["position_ids"][..., order, -1:] + behind,
+                    self._cache_argument: inputs[self._cache_argument],
+                }
                 decoding.keep_rows([stop, *processors], order)
 
     def _most_live(self, rows: int) -> int:
         """Of so many rows, how many may still reply when the call goes on with them alone; 0 if it does not. Another
         graph costs as much as some steps, so that it must be for a quarter of the rows."""
-        most = rows // 4 if "graphs" in self._options.steps else rows * 3 // 4
+        most = rows // 4 if "graphs" in self._steps else rows * 3 // 4
         return most if self._least_rows < rows else 0
-
-    def _going_on(self, inputs: Mapping[str, Any], rows: Sequence[int], generated: int) -> dict[str, Any]:
-        """The arguments of a call that goes on with these rows, whose newest tokens are not in the cache yet, after
-        `inputs` and so many generated columns."""
-        mask = inputs["attention_mask"][rows]
-        positions = inputs["position_ids"][..., rows, -1:]
-        return {
-            "attention_mask": pad(mask, (0, generated), value=1),
-            "position_ids": positions + generated,
-            self._cache_argument: inputs[self._cache_argument],
-        }
 
     def _prefill_ahead(self, batch: Sequence[EncodedConversation]) -> Sequence[EncodedConversation]:
         """Prefill what generate() should not, in calls of their own; returns the conversations for which it is called.
@@ -332,8 +308,7 @@ class ModelRunner:
 
     def _prefill_stragglers(self, batch: Sequence[EncodedConversation]) -> None:
         """Prefill rows with many more new tokens than the others (new or evicted conversations) up to their last image,
-        in a separate call: otherwise the whole batch would be padded to their length. Of an alternative, that is a
-        prefix of its origin, which keeps it."""
+        alone, so that the batch is not padded to their length. An alternative's origin keeps that prefix."""
         if not self._reuses_kv:
             return
         missing = [len(encoded.ids) - self._store.reusable(encoded) for encoded in batch]
@@ -372,14 +347,11 @@ class ModelRunner:
             ids[row, at:] = torch.tensor(encoded.ids[start:end])
             mask[row, at:] = True
             positions[:, row, at:] = encoded.positions[:, start:end]
-        turns = [
-            turn
-            for encoded, start in zip(batch, starts, strict=True)
-            for turn in _turns_with_new_images(encoded, start)
-        ]
+        pairs = zip(batch, starts, strict=True)
+        turns = [turn for encoded, start in pairs for turn in encoded.turns_after(start)]
         return _Prefill(ids, mask, positions, turns)
 
-    def _model_inputs(self, cached: CachedBatch, prefill: _Prefill) -> dict[str, object]:
+    def _model_inputs(self, cached: CachedBatch, prefill: _Prefill) -> dict[str, Any]:
         """The common arguments of generate() and forward() except the ids, on the device."""
         device = self._model.device
         positions = prefill.positions
@@ -406,8 +378,7 @@ class ModelRunner:
         decoded: int,
     ) -> None:
         """Record prompts and replies as cached, but newest tokens that no forward pass has seen; `prefill_mask` (rows,
-        columns) marks the prompts' columns, behind which are the `decoded` ones, masked after a row's end. The rows of
-        `cached` may have been moved."""
+        columns) marks the prompts' columns. Behind are the `decoded` ones. Rows of `cached` may have been moved."""
         index_of = {encoded.key: index for index, encoded in enumerate(batch)}
         order = [index_of[row.encoded.key] for row in cached.live]
         kept = [replies[index].tokens[:decoded] for index in order]
@@ -418,10 +389,10 @@ class ModelRunner:
     def _logits_processors(self, batch: Sequence[EncodedConversation], grammar: str | None) -> LogitsProcessorList:
         options = self._options
         processors = LogitsProcessorList([self._suppress])
-        if options.forced:
+        if self._forced:
             processors.append(decoding.SuppressTokens(self._end_ids, self._model.device))
         if grammar is not None:
-            processors.append(self._grammars[grammar].processor(len(batch)))
+            processors.append(GrammarConstraint(self._grammars[grammar], len(batch), self._vocab_size))
         if any(name.endswith("penalty") for name in options.generation):
             prompts = [[id for id in encoded.ids if id < self._vocab_size] for encoded in batch]
             processors.append(decoding.Penalties(prompts, options.generation, self._model.device))
@@ -446,16 +417,6 @@ def _joined(images: Sequence[torch.Tensor]) -> torch.Tensor:
         missing = [most - size for size, most in zip(image.shape[1:], shape, strict=True)]
         padded.append(pad(image, [side for behind in reversed(missing) for side in (0, behind)]))
     return torch.cat(padded)
-
-
-def _turns_with_new_images(encoded: EncodedConversation, start: int) -> list[EncodedTurn]:
-    """The turns whose images come after the first `start` ids. A cached prefix never ends within an image."""
-    new, at = [], 0
-    for turn in encoded.turns:
-        if at + turn.image_end > start:
-            new.append(turn)
-        at += len(turn.ids)
-    return new
 
 
 @contextmanager

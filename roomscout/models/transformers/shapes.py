@@ -57,8 +57,7 @@ def vision_settings(sizes: ModelSizes) -> dict[str, Any]:
 
 
 def mrope(rotated: int) -> dict[str, Any]:
-    """M-RoPE over `rotated` dimensions of a head, its rotary pairs split between time, height and width in Qwen3-VL's
-    proportion of 24 + 20 + 20."""
+    """M-RoPE over `rotated` dimensions of a head, split between time, height and width as in Qwen3-VL: 24 + 20 + 20."""
     pairs = rotated // 2
     spatial = pairs * 20 // 64
     sections = [pairs - 2 * spatial, spatial, spatial]
@@ -66,7 +65,7 @@ def mrope(rotated: int) -> dict[str, Any]:
 
 
 QWEN = ModelSizes(kv_heads=8, head_dim=128, vocab=151936, max_positions=262144, tie_embeddings=True, initial_std=0.02)
-CHECKPOINTS = {
+CHECKPOINTS = {  # sizes by hub id, with the hub's spelling
     "Qwen/Qwen3-VL-2B-Instruct": replace(
         QWEN, hidden=2048, layers=28, heads=16, mlp=6144,
         vision_hidden=1024, vision_layers=24, vision_heads=16, vision_mlp=4096, deepstack=(5, 11, 17),
@@ -80,4 +79,3 @@ CHECKPOINTS = {
         vision_hidden=1152, vision_layers=27, vision_heads=16, vision_mlp=4304, deepstack=(8, 16, 24),
     ),
 }  # fmt: skip
-"""Sizes by hub id, with the hub's spelling."""

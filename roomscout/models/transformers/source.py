@@ -7,7 +7,7 @@ from roomscout.base.extras import require
 from roomscout.models import EMBEDDED, EXPLORER, ModelError
 from roomscout.models.transformers.families import FAMILIES
 
-LIBRARIES = ("torch", "torchvision", "transformers", "accelerate", "qwen_vl_utils")  # imported to load and to encode
+LIBRARIES = ("torch", "torchvision", "transformers", "accelerate")  # imported to load and to encode
 
 
 def id_and_revision(checkpoint: str) -> tuple[str, str | None]:

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._dynamo import config as dynamo_config
 from torch._dynamo import mark_dynamic
 from torch.nn.functional import pad
-from transformers import Cache, GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers import Cache, GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.cache_utils import DynamicLayer
 
 from roomscout.models import ModelError
@@ -20,12 +20,8 @@ from roomscout.models.transformers.decoding import SuppressTokens
 from roomscout.models.transformers.devices import is_out_of_memory
 from roomscout.models.transformers.families.family import HEAD, LANGUAGE_MODEL
 from roomscout.models.transformers.kv_cache import WINDOW, cache_argument
+from roomscout.models.transformers.layers import GrowingLayer
 from roomscout.models.transformers.packing import PackedLinears
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from roomscout.models.transformers.kv_cache import GrowingLayer
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +85,7 @@ class DecodingLoop:
     seconds where PyTorch finds them on disk. With `frozen`, on a CPU in float32, they use `PackedLinears`. With
     `capture`, a window's first step runs normally and the others replay a graph."""
 
-    def __init__(self, model: "PreTrainedModel", compiled: bool, capture: Capture | None, frozen: bool = True) -> None:
+    def __init__(self, model: PreTrainedModel, compiled: bool, capture: Capture | None, frozen: bool = True) -> None:
         self._language = model.get_submodule(LANGUAGE_MODEL)
         self._head = model.get_submodule(HEAD)
         self._cache_argument = cache_argument(model)
@@ -102,7 +98,7 @@ class DecodingLoop:
         self._capture = capture
 
     @classmethod
-    def of(cls, model: "PreTrainedModel", steps: str, frozen: bool = True) -> "DecodingLoop | None":
+    def of(cls, model: PreTrainedModel, steps: str, frozen: bool = True) -> "DecodingLoop | None":
         """The loop for a value of `runner.Steps`; None for "eager", which is `generate()`'s own loop."""
         if steps == "eager":
             return None
@@ -111,7 +107,7 @@ class DecodingLoop:
 
     def __call__(
         self,
-        model: "PreTrainedModel",
+        model: PreTrainedModel,
         input_ids: torch.Tensor,
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
@@ -226,7 +222,7 @@ class _Window:
         self,
         run_step: Callable[..., torch.Tensor],
         capture: Capture | None,
-        layers: "Sequence[GrowingLayer]",
+        layers: Sequence[GrowingLayer],
         choose: Callable[[torch.Tensor], torch.Tensor],
         regardless: bool,
         used: int,

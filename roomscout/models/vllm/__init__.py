@@ -4,13 +4,12 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-VLLM_PYTHON = Path(__file__).parents[3] / ".venv-vllm" / "bin" / "python"
-"""The Python of the environment that scripts/install_vllm.sh makes in a checkout."""
-
 
 def vllm_python() -> Path:
-    """The Python of an environment with vLLM: the environment variable VLLM_PYTHON, else the checkout's."""
-    return Path(os.environ.get("VLLM_PYTHON") or VLLM_PYTHON)
+    """The Python of an environment with vLLM: the environment variable VLLM_PYTHON, else the one of the environment
+    that scripts/install_vllm.sh makes in a checkout."""
+    of_checkout = Path(__file__).parents[3] / ".venv-vllm" / "bin" / "python"
+    return Path(os.environ.get("VLLM_PYTHON") or of_checkout)
 
 
 @dataclass(frozen=True)

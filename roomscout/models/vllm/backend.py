@@ -70,7 +70,10 @@ class VllmBackend(Backend):
             log.info("Merging %s into the weights of %s", options.adapter, model)
             write_merged(model, options.adapter, options.dtype, Path(self._merged.name))
             model = self._merged.name  # vLLM's own adapters leave out the image encoder
-        self._server = VllmServer(model, options, vllm, prompts.processor_settings(family, options.tiles_per_view))
+        # With these, the server's image processor makes the tiles that this package expects.
+        tiles = {"crop_to_patches": options.tiles_per_view > 1, "max_patches": options.tiles_per_view}
+        processor_settings = tiles if family.tiled else {}
+        self._server = VllmServer(model, options, vllm, processor_settings)
         self._longest = int(self._server.current.request("/v1/models")["data"][0]["max_model_len"])
 
     def generate(self, conversations: Sequence[Conversation], reply_format: ReplyFormat) -> list[Reply]:
@@ -115,7 +118,7 @@ class VllmBackend(Backend):
             generated_tokens=len(tokens),
             seconds=ended - started,
             preprocess_seconds=encoded_at - started,
-            images_encoded=sum(end > reply.reused_tokens for end in prompts.image_ends(encoded)),
+            images_encoded=encoded.images_after(reply.reused_tokens),
         )
 
     def _ask(self, conversation: Conversation, encoded: EncodedConversation, reply_format: ReplyFormat) -> Reply:

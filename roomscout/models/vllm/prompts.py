@@ -1,32 +1,22 @@
 """Converts conversations to vLLM's format: one placeholder per image; each PNG is sent once."""
 
 import base64
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from roomscout.base.shots import Shot
 from roomscout.models.conversation import Conversation
 from roomscout.models.transformers.encoding import ConversationEncoder, EncodedConversation
-from roomscout.models.transformers.families.family import Family
 from roomscout.models.transformers.families.internvl import INTERNVL
 from roomscout.models.transformers.families.qwen import QWEN2_5_VL, QWEN3_VL
-
-if TYPE_CHECKING:
-    import torch
 
 COMPARED = (QWEN3_VL, QWEN2_5_VL, INTERNVL)  # families whose replies through vLLM equal those of transformers
 
 
-def processor_settings(family: Family, tiles_per_view: int) -> dict[str, Any]:
-    """Settings with which the server's image processor makes the tiles that this package expects."""
-    return {"crop_to_patches": tiles_per_view > 1, "max_patches": tiles_per_view} if family.tiled else {}
-
-
 class LayoutEncoder(ConversationEncoder):
-    """Encodes conversations without pixels: ids and positions depend on a view's size alone, so the image processor
-    runs once for each size. The server has its own."""
+    """Encodes conversations without pixels: ids and positions depend on views' sizes; each size is processed once."""
 
     keeps_pixels = False
 
@@ -34,7 +24,7 @@ class LayoutEncoder(ConversationEncoder):
         self._by_size: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}
         super().__init__(*args, **kwargs)
 
-    def _encode_image(self, pixels: np.ndarray) -> "dict[str, torch.Tensor]":
+    def _encode_image(self, pixels: np.ndarray) -> dict[str, torch.Tensor]:
         if pixels.shape not in self._by_size:
             self._by_size[pixels.shape] = super()._encode_image(pixels)
         return self._by_size[pixels.shape]
@@ -56,10 +46,3 @@ def image_part(shot: Shot, with_pixels: bool) -> dict[str, Any]:
     """An image under its content hash, by which vLLM knows it; without pixels, the server must have it already."""
     url = "data:image/png;base64," + base64.b64encode(shot.png).decode("ascii") if with_pixels else None
     return {"type": "image_url", "url": url, "uuid": shot.sha256}
-
-
-def image_ends(encoded: EncodedConversation) -> list[int]:
-    """For each image, the number of ids up to the end of its placeholders."""
-    starts = accumulate((len(turn.ids) for turn in encoded.turns), initial=0)
-    ends = zip(starts, encoded.turns, strict=False)
-    return [start + turn.image_end for start, turn in ends for _ in range(len(turn.views) or 1)]

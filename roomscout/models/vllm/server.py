@@ -33,9 +33,6 @@ START_LIMIT_S = 3600.0  # how long a start may take, downloading the checkpoint 
 REPLY_LIMIT_S = 1800.0  # how long a request may take, including the time that it waits in the server's queue
 DEATH_S = 10.0  # how long a server may take to exit once its engine has died
 STOP_LIMIT_S = 30.0
-HEALTH_LIMIT_S = 10.0
-PROGRESS_S = 10.0
-LINE_SHOWN = 100  # characters of a line of its log that tells its progress
 POLL_S = 0.5
 LAST_LINES = 40  # lines of the server's log that an error message quotes
 CPU_BLOCK_TOKENS = 32  # of cached prefixes; CPU builds need a multiple of 32, and their 128 can exceed a turn
@@ -107,7 +104,7 @@ class ServerProcess:
     def is_healthy(self) -> bool:
         """Whether the server accepts requests."""
         try:
-            self.request("/health", limit_s=HEALTH_LIMIT_S)
+            self.request("/health", limit_s=10.0)
         except RequestFailed:
             return False
         return True
@@ -245,8 +242,8 @@ class VllmServer:
             if server.is_healthy():
                 log.info("The vLLM server is ready after %.0f s", now - started)
                 return
-            if now - logged_at > PROGRESS_S:
-                newest = server.lines[-1][:LINE_SHOWN] if server.lines else "importing its packages"
+            if now - logged_at > 10.0:
+                newest = server.lines[-1][:100] if server.lines else "importing its packages"
                 log.info("vLLM is loading, %.0f s: %s", now - started, newest)
                 logged_at = now
             if self._closed.wait(POLL_S):

@@ -18,8 +18,7 @@ FAMILIES = tuple({family.name: family for family in _RECORDS}.values())  # all s
 
 
 def family_of(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = None) -> Family:
-    """The family of a checkpoint, or that of last resort, whose views are known by its processor; raises ModelError for
-    a model that does not write about images."""
+    """A checkpoint's family, else that of last resort, with the processor's views; ModelError if it takes no images."""
     for family in FAMILIES:
         if config.model_type in family.model_types:
             return family

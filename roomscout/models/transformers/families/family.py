@@ -1,10 +1,11 @@
 """The Family record: everything the engine needs to know about a model family."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from roomscout.models.conversation import Clip
 
@@ -14,39 +15,29 @@ if TYPE_CHECKING:
     from PIL import Image
     from transformers import PreTrainedConfig, ProcessorMixin
 
-ImageInputs = Mapping[str, "torch.Tensor"]  # a processor's output for one image, by the names of the model's inputs
+ImageInputs = dict[str, "torch.Tensor"]  # a processor's output for one image, by the names of the model's inputs
 # In all families:
 LANGUAGE_MODEL = "model.language_model"
 HEAD = "lm_head"  # the layer that computes logits
 TEXT_CONFIG = "text_config"  # the language model's part of the configuration
-PRESERVE_THOUGHTS = {"preserve_thinking": True}
-"""The option with which chat templates that have it leave thoughts in earlier replies, so that turns are appended."""
-EncodedVideo = tuple[list[int], "torch.Tensor", dict[str, "torch.Tensor"]]
-"""The ids of a text with a video, their positions, and the model's inputs by name."""
+PRESERVE_THOUGHTS = {"preserve_thinking": True}  # chat templates that have it then leave thoughts in earlier replies
+EncodedVideo = tuple[list[int], "torch.Tensor", ImageInputs]  # ids of a text with a video, their positions, inputs
 
 
-class Views(Protocol):
-    """The view sizes that a family accepts, in pixels, and the tokens of a view."""
+class Views(ABC):
+    """The view sizes that a family accepts, in pixels (any, unless it has rules), and the tokens of a view."""
 
     def why_not(self, width: int, height: int) -> str | None:
         """Why this size is not accepted, to complete "a view of ... does not suit ...: "; None if it is accepted."""
-        ...
+        return None
 
+    @abstractmethod
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
         """Tokens of a view of this size in at most `tiles` tiles."""
-        ...
-
-
-class AnySize:
-    """Views of any size, which the processor resizes."""
-
-    def why_not(self, width: int, height: int) -> str | None:
-        """None."""
-        return None
 
 
 @dataclass(frozen=True)
-class Squares:
+class Squares(Views):
     """Views that enter without resizing, a token for each square of `side` pixels: within the inclusive range `squares`
     and up to this aspect ratio, since the processor would resize any other."""
 
@@ -110,9 +101,8 @@ class Family:
     example: str  # the hub id of a checkpoint
     model_types: tuple[str, ...]  # those of its checkpoints' configurations
     views: Views  # the accepted sizes
-    process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], dict[str, torch.Tensor]]" = _missing
-    """`process(processor, image, tiles, device)`: the model's inputs for one image in at most `tiles` tiles, made on
-    this device."""
+    process: "Callable[[ProcessorMixin, Image.Image, int, torch.device | None], ImageInputs]" = _missing
+    """`process(processor, image, tiles, device)`: the model's inputs for one image in at most `tiles` tiles."""
     placeholders: "Callable[[ProcessorMixin, PreTrainedConfig, ImageInputs], list[int]]" = _missing
     """`placeholders(processor, config, inputs)`: the ids in place of the template's single `config.image_token_id`."""
     positions: "Callable[[PreTrainedConfig, Sequence[int], ImageInputs], torch.Tensor]" = _missing
@@ -121,7 +111,7 @@ class Family:
     by_processor: bool = False  # the checkpoint's own processor encodes in place of these functions: see `last_resort`
     default_view: tuple[int, int] = (640, 480)  # an accepted size, in pixels
     tiled: bool = False  # can split a view into several tiles
-    qwen_vl_utils: bool = False  # an image goes through that library before `process`
+    keeps_sizes: bool = False  # the processor resizes no accepted view
     video: "Callable[[ProcessorMixin, PreTrainedConfig, str, Sequence[np.ndarray], Clip], EncodedVideo] | None" = None
     """`video(processor, config, text, frames, clip)`: a text with a video, as the family's processor encodes it; None
     for a family that sees videos as images."""
@@ -129,8 +119,7 @@ class Family:
     reply_opening: str = ""  # what the template puts before the next reply but not before earlier ones
 
     def why_not(self, width: int, height: int) -> str | None:
-        """One sentence on why the family does not accept views of this size in pixels, with the broken rule and the
-        nearest accepted size; None if it does."""
+        """A sentence with the rule that views of this size in pixels break, and the nearest size; None if accepted."""
         reason = self.views.why_not(width, height)
         return None if reason is None else f"a view of {width}x{height} pixels does not suit {self.name}: {reason}"
 

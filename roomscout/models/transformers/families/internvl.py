@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from roomscout.models.transformers.families.family import AnySize, Family, ImageInputs, plain_positions
+from roomscout.models.transformers.families.family import Family, ImageInputs, Views, plain_positions
 
 if TYPE_CHECKING:
     import torch
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 
-class _Tiles(AnySize):
+class _Tiles(Views):
     """Views of any size: the processor resizes each to the grid of square tiles with the closest aspect ratio, and
     several tiles get an additional one with the whole view."""
 
@@ -25,7 +25,7 @@ class _Tiles(AnySize):
 
 def _process(
     processor: "ProcessorMixin", image: "Image.Image", tiles: int, device: "torch.device | None"
-) -> "dict[str, torch.Tensor]":
+) -> ImageInputs:
     processed = processor.image_processor(
         images=[image], crop_to_patches=tiles > 1, max_patches=tiles, return_tensors="pt", device=device
     )
@@ -40,12 +40,10 @@ def _placeholders(processor: "ProcessorMixin", config: "PreTrainedConfig", input
 INTERNVL = Family(
     name="InternVL3.5",
     example="OpenGVLab/InternVL3_5-8B-HF",
-    model_types=("internvl",),
+    model_types=("internvl",),  # also of InternVL3; the language model is Qwen2 or Qwen3
     process=_process,
     placeholders=_placeholders,
     positions=plain_positions,
-    views=_Tiles(),
+    views=_Tiles(),  # 448x448 pixels and 256 tokens per tile: patch 14, four patches per token
     tiled=True,
 )
-"""448x448 pixels and 256 tokens per tile: patch 14, four patches per token. The language model is Qwen2 or Qwen3.
-InternVL3 has the same classes."""

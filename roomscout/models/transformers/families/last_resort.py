@@ -6,7 +6,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from roomscout.models import ModelError
-from roomscout.models.transformers.families.family import PRESERVE_THOUGHTS, AnySize, Family
+from roomscout.models.transformers.families.family import PRESERVE_THOUGHTS, Family, Views
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ class OwnEncoding:
 
 
 @dataclass(frozen=True)
-class ProcessedViews(AnySize):
+class ProcessedViews(Views):
     """Views of any size, of which the checkpoint's processor makes what the model takes."""
 
     processor: "ProcessorMixin | None" = field(compare=False)
@@ -55,8 +55,7 @@ class ProcessedViews(AnySize):
 
 
 def last_resort(config: "PreTrainedConfig", processor: "ProcessorMixin | None" = None) -> Family | None:
-    """The family of a model that has none of its own, with the views of its processor if that is given; None for a
-    model that is none of transformers' image-text-to-text models."""
+    """The family of a model without its own, with its processor's views; None for one that takes no images and text."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
     if config.model_type not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES or config.is_encoder_decoder:
@@ -106,19 +105,16 @@ def encode(processor: "ProcessorMixin", text: str, images: "Sequence[np.ndarray]
 
 
 def _black(processor: "ProcessorMixin", size: tuple[int, int]) -> OwnEncoding:
+    """A black view alone: what stands for an image in the text of the checkpoint's chat template, encoded."""
     import numpy as np
 
-    return encode(processor, image_text(processor), [np.zeros((size[1], size[0], 3), np.uint8)])
-
-
-def image_text(processor: "ProcessorMixin") -> str:
-    """What stands for an image in the text of the checkpoint's chat template."""
     texts = [
         processor.apply_chat_template([{"role": "user", "content": content}], tokenize=False)
         for content in ([{"type": "image"}, {"type": "text", "text": "text"}], [{"type": "text", "text": "text"}])
     ]
     before, behind = texts[1].rsplit("text", 1)
-    return texts[0].removeprefix(before).removesuffix(f"text{behind}")
+    text = texts[0].removeprefix(before).removesuffix(f"text{behind}")
+    return encode(processor, text, [np.zeros((size[1], size[0], 3), np.uint8)])
 
 
 def image_ids(processor: "ProcessorMixin", config: "PreTrainedConfig") -> set[int]:

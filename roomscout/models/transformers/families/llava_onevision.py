@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from roomscout.models.transformers.families.family import AnySize, Family, ImageInputs, plain_positions
+from roomscout.models.transformers.families.family import Family, ImageInputs, Views, plain_positions
 
 if TYPE_CHECKING:
     import torch
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, ProcessorMixin
 
 
-class _PaddedSquares(AnySize):
+class _PaddedSquares(Views):
     """Views of any size: the processor pads each to a square, then resizes it."""
 
     def tokens(self, config: "PreTrainedConfig", width: int, height: int, tiles: int) -> int:
@@ -20,7 +20,7 @@ class _PaddedSquares(AnySize):
 
 def _process(
     processor: "ProcessorMixin", image: "Image.Image", tiles: int, device: "torch.device | None"
-) -> "dict[str, torch.Tensor]":
+) -> ImageInputs:
     """Process the image as one of two, with `batch_num_images` 2: an image alone would be split into tiles, which the
     first view of a conversation with several must not be."""
     processed = processor.image_processor(images=[[image, image]], return_tensors="pt", device=device)
@@ -35,10 +35,9 @@ def _placeholders(processor: "ProcessorMixin", config: "PreTrainedConfig", input
 LLAVA_ONEVISION = Family(
     name="LLaVA-OneVision",
     example="llava-hf/llava-onevision-qwen2-7b-ov-hf",
-    model_types=("llava_onevision",),
+    model_types=("llava_onevision",),  # the language model is Qwen2
     process=_process,
     placeholders=_placeholders,
     positions=plain_positions,
-    views=_PaddedSquares(),
+    views=_PaddedSquares(),  # SigLIP at 384x384 pixels with patch 14: 729 tokens, plus one for a new line
 )
-"""SigLIP at 384x384 pixels with patch 14: 729 tokens per view, plus a newline token. The language model is Qwen2."""

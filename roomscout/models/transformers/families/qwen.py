@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _process(
     processor: "ProcessorMixin", image: "Image.Image", tiles: int, device: "torch.device | None"
-) -> "dict[str, torch.Tensor]":
+) -> ImageInputs:
     processed = processor.image_processor(images=[image], do_resize=False, return_tensors="pt", device=device)
     return {name: processed[name] for name in ("pixel_values", "image_grid_thw")}
 
@@ -35,9 +35,8 @@ def _placeholders(processor: "ProcessorMixin", config: "PreTrainedConfig", input
 
 
 def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: ImageInputs) -> "torch.Tensor":
-    """Positions (3, len(ids)) of text with one image, equal to the models' get_rope_index. Text counts up on all three
-    axes. An image's tokens share the time of its first token; height and width add the token's row and column. Text
-    after the image continues past its longer side."""
+    """Positions (3, len(ids)) of text with an image, equal to the models' get_rope_index. Text counts up on all axes.
+    An image's tokens share a time; height and width add row and column. Text after it starts past its longer side."""
     import torch
 
     rows, columns = _merged_grid(config, inputs)
@@ -53,9 +52,8 @@ def _mrope_positions(config: "PreTrainedConfig", ids: Sequence[int], inputs: Ima
 def _video(
     processor: "ProcessorMixin", config: "PreTrainedConfig", text: str, frames: Sequence["np.ndarray"], clip: Clip
 ) -> EncodedVideo:
-    """Ids and pixels by the processor itself, and positions equal to the models' get_rope_index. Qwen3-VL writes a time
-    before each pair of frames, whose tokens have positions as an image has. Qwen2.5-VL has all tokens in a row, where
-    time grows by tokens_per_second, in Qwen2-VL by 1."""
+    """Ids and pixels by the processor, and positions equal to the models' get_rope_index. Qwen3-VL writes a time before
+    each pair of frames, with an image's positions. In Qwen2.5-VL time grows by tokens_per_second, in Qwen2-VL by 1."""
     import torch
     from transformers.video_utils import VideoMetadata
 
@@ -92,31 +90,27 @@ QWEN3_VL = Family(
     process=_process,
     placeholders=_placeholders,
     positions=_mrope_positions,
-    views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),
-    qwen_vl_utils=True,
+    views=Squares(32, squares=(4, 16384), max_aspect_ratio=200),  # patch 16, merge 2; limits as in qwen-vl-utils
+    keeps_sizes=True,
     video=_video,
 )
-"""Patch 16, merge 2: squares of 32x32 pixels. View limits are those of qwen-vl-utils."""
 
 QWEN2_5_VL = replace(
     QWEN3_VL,
     name="Qwen2.5-VL",
     example="Qwen/Qwen2.5-VL-7B-Instruct",
-    model_types=("qwen2_5_vl", "qwen2_vl"),
-    views=Squares(28, squares=(4, 16384), max_aspect_ratio=200),
+    model_types=("qwen2_5_vl", "qwen2_vl"),  # which have the same inputs and positions
+    views=Squares(28, squares=(4, 16384), max_aspect_ratio=200),  # patch 14, merge 2
     default_view=(644, 476),
 )
-"""Patch 14, merge 2: squares of 28x28 pixels. Qwen2-VL has the same inputs and positions."""
 
 QWEN3_5 = replace(
     QWEN3_VL,
     name="Qwen3.5",
     example="Qwen/Qwen3.5-9B",
-    model_types=("qwen3_5", "qwen3_5_moe"),
+    model_types=("qwen3_5", "qwen3_5_moe"),  # also of Qwen3.6 and Qwen3.8; most layers use linear attention
     chat_options={"enable_thinking": False, **PRESERVE_THOUGHTS},
     reply_opening="<think>\n\n</think>\n\n",
 )
-"""Most layers use linear attention. Qwen3.6 and Qwen3.8 have the same classes.
-
-Thinking is disabled. Qwen3.5's template drops the empty thought of earlier replies; here it stays, because turns are
+"""Thinking is disabled. Qwen3.5's template drops the empty thought of earlier replies; here it stays, because turns are
 only appended. Those of Qwen3.6 and Qwen3.8 leave it if asked to."""
