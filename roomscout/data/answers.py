@@ -34,13 +34,11 @@ invalid."""
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
-WRAPPED = re.compile(
+WRAPPED = re.compile(  # Markdown and LaTeX around an answer; JSON reads the beginning of "\boxed" as a backspace
     r"\*\*(.*)\*\*|`(.*)`|\[(.*)\]|\$(.*)\$|\\\((.*)\\\)|(?:\\b|\x08)oxed\{(.*)\}|\\(?:text|mathrm|mathbf)\{(.*)\}",
     re.DOTALL,
 )
-"""Markdown and LaTeX around an answer; JSON reads the beginning of "\\boxed" as a backspace."""
-LONGEST_WRAPPED = 200
-"""Characters of an answer within which something is looked for; a hostile one could be wrapped thousands of times."""
+LONGEST_WRAPPED = 200  # characters of an answer to look into; a hostile one could be wrapped thousands of times
 COORDINATES = re.compile(r"[\s,;]*(?:m|meters?|metres?)?[\s,;]+|[\s,;]*(?:m|meters?|metres?)$", re.IGNORECASE)
 POINT_THRESHOLDS_M = (0.25, 0.5, 1.0, 2.0)
 YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECASE)
@@ -426,8 +424,7 @@ POSE_KIND = Pose()
 _KINDS: dict[str, AnswerKind] = {
     kind.name: kind for kind in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND)
 }
-KIND_NAMES = tuple(_KINDS)
-"""What the column `answer_kind` of question files takes."""
+KIND_NAMES = tuple(_KINDS)  # what the column `answer_kind` of question files takes
 
 
 def kind_named(name: str, unit: str = "") -> AnswerKind:

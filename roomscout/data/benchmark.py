@@ -57,16 +57,12 @@ def wrong_needs(lacking: str) -> str | None:
     return f"has {lacking!r}: its keys are some of {', '.join(ADVICE_NEEDS)}"
 
 
-OPEN = QuestionType("open", TEXT_KIND)
-"""The type of a user's own question without options."""
-OPEN_CHOICE = QuestionType("open_choice", LETTER_KIND)
-"""The type of a user's own question with options."""
-OWN_TYPES: Mapping[str, QuestionType] = {OPEN.name: OPEN, OPEN_CHOICE.name: OPEN_CHOICE}
-"""The types of questions that belong to no benchmark."""
+OPEN = QuestionType("open", TEXT_KIND)  # the type of a user's own question without options
+OPEN_CHOICE = QuestionType("open_choice", LETTER_KIND)  # the type of a user's own question with options
+OWN_TYPES: Mapping[str, QuestionType] = {OPEN.name: OPEN, OPEN_CHOICE.name: OPEN_CHOICE}  # of no benchmark
 
 
-RESERVED = frozenset(("all", "overall"))
-"""Names that the tables of a summary use beside those of types and tasks."""
+RESERVED = frozenset(("all", "overall"))  # names that the tables of a summary use beside those of types and tasks
 
 
 @dataclass(frozen=True)
@@ -100,12 +96,11 @@ class Origin:
         return f"{self.url} ({self.terms})"
 
 
-SCANS_FROM = {
+SCANS_FROM = {  # the owners of the scans of datasets that several benchmarks ask about
     "arkitscenes": Origin("https://github.com/apple/ARKitScenes", "the LICENSE of that repository"),
     "scannet": Origin("https://github.com/ScanNet/ScanNet", "ScanNet Terms of Use, access on request"),
     "scannetpp": Origin("https://kaldir.vc.in.tum.de/scannetpp", "ScanNet++ Terms of Use, access on request"),
 }
-"""The owners of the scans of datasets that several benchmarks ask about."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +111,7 @@ class FrequentAnswers:
     by_type: Mapping[str, str]  # the answer to each type
     by_category: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Of a type here, the answer by category, such as "chair"."""
-    category_in: Mapping[str, str] = field(default_factory=dict)
-    """By type, a regular expression whose first group is the category of a question."""
+    category_in: Mapping[str, str] = field(default_factory=dict)  # by type: a pattern whose first group is the category
     what: str = "most frequent answer of the type"  # which answers they are
 
     def answer_to(self, question_type: str, question: str) -> str | None:
@@ -160,8 +154,7 @@ def mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-SCANNET_ROOM = r"(scene\d{4})_\d{2}"
-"""ScanNet's name of a scan: scene0000_00 and scene0000_01 are scans of one room."""
+SCANNET_ROOM = r"(scene\d{4})_\d{2}"  # ScanNet's name of a scan: scene0000_00 and scene0000_01 are scans of one room
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,8 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record, reasons
 
-BOXES_FILES = ("boxes.json", "rooms.json")
-"""The names of a file of boxes beside scans: one's own, and that of procedural rooms."""
-_LEVELS = 4
-"""How many folders above a scan may hold the file: scannet/scans/<scene>/<scene>_vh_clean_2.ply has the most."""
+BOXES_FILES = ("boxes.json", "rooms.json")  # a file of boxes beside scans: one's own, and that of procedural rooms
+_LEVELS = 4  # most folders between a scan and the file, as in scannet/scans/<scene>/<scene>_vh_clean_2.ply
 _UNIT_TOLERANCE = 0.01
 _ALL_OF_A_KIND = re.compile(r"\s*how many\b|.*\bwhich\b.*\b(closest|nearest) to\b", re.IGNORECASE | re.DOTALL)
 

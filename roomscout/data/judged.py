@@ -14,11 +14,9 @@ from roomscout.data.answers import Text
 from roomscout.data.questions import Question
 
 PROMPTS = Path(__file__).parent / "openeqa"
-TEMPERATURE, SEED, MAX_TOKENS = 0.2, 1234, 32
-"""How OpenEQA asks its judge (openeqa/evaluation/llm_match.py)."""
+TEMPERATURE, SEED, MAX_TOKENS = 0.2, 1234, 32  # how OpenEQA asks its judge (openeqa/evaluation/llm_match.py)
 TAG = "Your mark:"
-JUDGE_URL = "https://api.openai.com/v1"
-"""Where a judge is by default."""
+JUDGE_URL = "https://api.openai.com/v1"  # where a judge is by default
 
 Ask = Callable[[Sequence[str], Callable[[str], int | None]], Iterable[tuple[int | None, tuple[int, int, int]]]]
 """Asks a judge each prompt, and reads the mark of each reply, in order; None where no reply has a mark. Beside it are

@@ -13,8 +13,7 @@ from roomscout.base.pictures import PictureError, opened
 from roomscout.base.text import json_in, on_disk
 
 ENDINGS = (".png", ".jpg", ".jpeg")
-MADE = "made"
-"""In place of the hash of a picture that is drawn when its scan is made, on another machine with other rounding."""
+MADE = "made"  # in place of the hash of a picture that is drawn with its scan, perhaps elsewhere with other rounding
 
 
 class QuestionPictureError(Exception):

@@ -32,12 +32,10 @@ class Question:
     question_type: str  # a name of a type of the benchmark, or of its own
     question: str  # its text
     options: tuple[str, ...] = ()  # with their letters ("A. Turn Back"); empty unless the answer is a letter
-    ground_truth: str | None = None
-    """A letter, a number as text, yes or no, a text, or None if unknown: it is then asked but not scored."""
+    ground_truth: str | None = None  # a letter, number, yes or no, or text; None if unknown: then it is not scored
     kind: AnswerKind = field(default_factory=lambda: UNDECLARED)  # by default that of its type in the benchmark
     declares_kind: bool = False  # whether the kind was declared with the question instead
-    scan: str = ""
-    """The path of the scan file, absolute or relative to the scan root; if empty, dataset and scene name locate it."""
+    scan: str = ""  # the path of the scan file, also below the scan root; if empty, dataset and scene name locate it
     start: Start | None = None  # where the camera starts; None for the first view of the scan
     extra_answers: tuple[str, ...] = ()  # right as well; only a judge reads them
     scale: float | None = None  # the scan's unit in metres; None for that of the run

@@ -15,13 +15,11 @@ from roomscout.base.files import not_fetched
 from roomscout.base.text import json_in, listed, on_disk
 from roomscout.data.scan_frames import scan_path
 
-MAX_CELL_CHARACTERS = 10_000_000
-"""Limit of a CSV cell. The standard library's default is 131,072."""
+MAX_CELL_CHARACTERS = 10_000_000  # limit of a CSV cell; the standard library's default is 131,072
 OPTIONAL_COLUMNS = ("id", "options")
 COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
 """The columns of questions, which are VSI-Bench's; a file may omit OPTIONAL_COLUMNS."""
-OPTION_COLUMNS = tuple("ABCDEFGH")
-"""Columns with one option each, instead of `options`."""
+OPTION_COLUMNS = tuple("ABCDEFGH")  # columns with one option each, instead of `options`
 AS_GIVEN = "as_given"
 """A column that is true in the files of `saved`. Such a row skips the benchmark's column mapping and
 exclusions, and may have a `ground_truth` of null."""
@@ -267,8 +265,7 @@ _READERS: dict[str, Callable[[Path], Iterator[NumberedRow]]] = {
     ".tsv": _read_csv,
     ".parquet": _read_parquet,
 }
-QUESTION_FILES = tuple(_READERS)
-"""How the names of question files end."""
+QUESTION_FILES = tuple(_READERS)  # how the names of question files end
 
 
 def _first_line(error: Exception) -> str:

@@ -22,12 +22,10 @@ from roomscout.data.question_files import AS_GIVEN, OPTIONAL_COLUMNS, NumberedRo
 from roomscout.data.scan_frames import ScanFrame, scan_path
 from roomscout.data.starts import Start
 
-OWN_DATASET = "own"
-"""The dataset of rows that name their scan file and no dataset."""
+OWN_DATASET = "own"  # the dataset of rows that name their scan file and no dataset
 SCENE_COLUMNS = ("dataset", "scene_name")
 MAX_ERRORS_SHOWN = 20
-LIST = "the list of questions"
-"""The name of a source that is a list."""
+LIST = "the list of questions"  # the name of a source that is a list
 
 
 def row_of(question: Question) -> dict[str, Any]:

@@ -40,8 +40,7 @@ class Filters(TypedDict, total=False):
     num_questions: int | None  # how many of those that pass the others; None for all
 
 
-FILTERED = {"datasets": "dataset", "question_types": "question_type", "scenes": "scene_name", "ids": "id"}
-"""The column of each filter."""
+FILTERED = {"datasets": "dataset", "question_types": "question_type", "scenes": "scene_name", "ids": "id"}  # columns
 
 
 @dataclass(frozen=True)

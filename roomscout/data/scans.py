@@ -10,8 +10,7 @@ from roomscout.base.errors import Refusal
 from roomscout.base.text import escaped, on_disk
 from roomscout.data.questions import Question
 
-Layouts = Mapping[str, tuple[str, ...]]
-"""Paths below the root of each dataset; the first that exists is used. {scene} is the scene's name."""
+Layouts = Mapping[str, tuple[str, ...]]  # paths below the root of a dataset, the first that exists counts; with {scene}
 
 # ARKitScenes' download_data.py writes raw/ and 3dod/, each with both splits. ScanNet's download-scannet.py writes
 # scans/ and scans_test/; its mesh "_vh_clean_2" is the decimated version of "_vh_clean". ScanNet++ writes data/.
@@ -37,8 +36,7 @@ LAYOUTS: Layouts = {
 }
 SCAN_SUFFIXES = (".ply", ".pcd", ".glb", ".gltf", ".obj")
 FLAT_LAYOUT = tuple(f"{folder}{{scene}}{ending}" for folder in ("", "{scene}/") for ending in SCAN_SUFFIXES)
-OWN_ROOTS = "*"
-"""The key of `Layouts` with further scan roots, which are searched first: folders of a benchmark with its own scans."""
+OWN_ROOTS = "*"  # the key of `Layouts` with scan roots that are searched first: those of a benchmark with its own scans
 _MAX_NAME_BYTES = 200  # most file systems allow 255, extension included
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from roomscout.data.answers import Text
 from roomscout.data.question_files import QuestionError, read_json_file
 
-ANNOTATED = ("answers", "position", "rotation")
-"""What the file of annotations adds to a question."""
+ANNOTATED = ("answers", "position", "rotation")  # what the file of annotations adds to a question
 
 _UNITS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"

@@ -11,8 +11,7 @@ from pathlib import Path
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import LIST, Question, QuestionSource
 
-OWN_QUESTIONS = "own questions"
-"""The name of questions that were passed as a list."""
+OWN_QUESTIONS = "own questions"  # the name of questions that were passed as a list
 
 
 @dataclass(frozen=True)

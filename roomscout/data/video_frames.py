@@ -21,16 +21,14 @@ from roomscout.data.scans import ScanNotFound, require_plain
 
 log = logging.getLogger(__name__)
 
-IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))
-"""The files that are frames in a folder of frames."""
+IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))  # of the frames in a folder of frames
 
 NO_COLOUR = re.compile(r"(?<![a-z])(depth|ir|infrared|mask|label|instance|semantic|normal|confidence)s?(?![a-z])", re.I)
 """In the names of images that are not what a camera saw."""
 SERIES_SHOWN = 5
 CONTAINERS = "mov,matroska,webm,avi,mpegts,mpeg,asf,flv"
 """The formats of videos, by FFmpeg's names; those that list other files are none of them."""
-HDR = {16: "PQ", 18: "HLG"}
-"""Transfers that nothing here maps to sRGB, by their numbers in ITU-T H.273."""
+HDR = {16: "PQ", 18: "HLG"}  # transfers that nothing here maps to sRGB, by their numbers in ITU-T H.273
 
 
 class VideoError(Exception):

@@ -11,10 +11,8 @@ from roomscout.data.benchmarks import DEFAULT, benchmark_names, find_benchmark
 if TYPE_CHECKING:
     from roomscout.runs.records import RunFacts
 
-OF_MODEL = ("engine", "revision", "adapter_sha256", "dtype", "quantize")
-"""What the sentence says of a model beside the conditions."""
-SHORT = 12
-"""The digits of a hash that texts have; JSON files have all 64."""
+OF_MODEL = ("engine", "revision", "adapter_sha256", "dtype", "quantize")  # what the sentence says of a model as well
+SHORT = 12  # the digits of a hash that texts have; JSON files have all 64
 
 
 def hash_of(conditions: Mapping[str, Any]) -> str:

@@ -9,13 +9,12 @@ from roomscout.models import Reply
 from roomscout.runs.prices import Price
 from roomscout.runs.records import Turn
 
-MODEL_PARTS = ("preprocess", "prefill", "decode")
-"""Parts of a generate() call, which all questions of a batch share."""
+MODEL_PARTS = ("preprocess", "prefill", "decode")  # parts of a generate() call, which all questions of a batch share
 
 WAITS = ("wait_views", "wait_other")
 """What an engine that takes batches waited before a generate() call, for views and for all else."""
 
-PART_NAMES = {
+PART_NAMES = {  # the parts of a run's time in words
     "preprocess": "preparing inputs",
     "prefill": "prefill",
     "decode": "decoding",
@@ -25,15 +24,12 @@ PART_NAMES = {
     "render": "moving and rendering",
     "write": "writing",
 }
-"""The parts of a run's time in words."""
 
-OWN_PARTS = ("render", "write")
-"""Parts of each question alone; those of a batch run in parallel."""
+OWN_PARTS = ("render", "write")  # parts of each question alone; those of a batch run in parallel
 
 TOKENS = ("prefilled_tokens", "reused_tokens", "generated_tokens")
 
-COST_COLUMNS = (*TOKENS, "money")
-"""The columns that results.csv has if the tokens of a run have a price."""
+COST_COLUMNS = (*TOKENS, "money")  # the columns that results.csv has if the tokens of a run have a price
 
 COUNTED = ("prompt_tokens", "reused_tokens", "generated_tokens", "images_encoded", "retries")
 

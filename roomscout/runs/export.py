@@ -28,10 +28,8 @@ from roomscout.scoring.samples import summarize_samples
 from roomscout.scoring.scores import Agreement, SampleScores, TypeScores
 from roomscout.scoring.summary import AggregateError, summarize
 
-UNREADABLE_SHARE = 0.1
-"""From this share of all replies on, those that could not be read are a warning of the run."""
-LABEL_WITHOUT_AGGREGATE = "mean_over_questions"
-"""The label of the overall, which is that, of a benchmark whose `aggregate` fails."""
+UNREADABLE_SHARE = 0.1  # from this share of all replies on, those that could not be read are a warning of the run
+LABEL_WITHOUT_AGGREGATE = "mean_over_questions"  # of the overall if the `aggregate` of a benchmark fails
 ONLY_WITH = "compare only with runs that"
 
 

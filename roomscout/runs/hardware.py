@@ -7,10 +7,8 @@ from statistics import fmean, median, quantiles
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.runs.costs import MODEL_PARTS, PART_NAMES, WAITS, Cost
 
-HARDWARE_FILE = "hardware.jsonl"
-"""What the GPUs did, in a run's folder."""
-FIGURES = ("utilisation_percent", "memory_mib", "power_w")
-"""The figures of a GPU."""
+HARDWARE_FILE = "hardware.jsonl"  # what the GPUs did, in a run's folder
+FIGURES = ("utilisation_percent", "memory_mib", "power_w")  # the figures of a GPU
 Values = tuple[int | None, ...]
 
 

@@ -19,6 +19,5 @@ MOVERS: Mapping[str, MoverEntry] = {
     "coverage": MoverEntry("roomscout.agent.policies.movers:GreedyCoverage", "coverage"),
     "none": MoverEntry("roomscout.agent.policies.movers:Still", "first view only", True),
 }
-GIVEN_PATH = MoverEntry("roomscout.agent.policies.movers:ShowNeeded", "given path")
-"""The mover along a given path, which knows what a question needs."""
+GIVEN_PATH = MoverEntry("roomscout.agent.policies.movers:ShowNeeded", "given path")  # knows what a question needs
 TURNS_ONLY = frozenset(name for name, entry in MOVERS.items() if entry.turns_only)

@@ -10,8 +10,7 @@ from typing_extensions import TypedDict
 from roomscout.base.errors import SettingError
 from roomscout.base.record import reasons
 
-TOKENS_PRICED = 1_000_000
-"""The tokens that a price is for."""
+TOKENS_PRICED = 1_000_000  # the tokens that a price is for
 EXAMPLE = "{input: 1.0, output: 4.0, cached_input: 0.1}"
 Amount = Annotated[float, Field(ge=0, le=1e12)]
 

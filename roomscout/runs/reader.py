@@ -36,16 +36,11 @@ from roomscout.scoring.baselines import Guesses
 
 Value = TypeVar("Value")
 Line = TypeVar("Line", bound=Record)
-QUESTIONS_FILE = "questions.jsonl"
-"""The copy of a run's questions in its folder."""
-BASELINES_FILE = "baselines.json"
-"""What the most-frequent-answer baseline answers, in a run's folder."""
-MARKS_FILE = "marks.jsonl"
-"""What a judge makes of answers in free text, in a run's folder."""
-SIGHTS_FILE = "seen.jsonl"
-"""What was in view in each answer, in a run's folder."""
-PARTS_FOLDER = "parts"
-"""The folder with the parts of a run on Ray, in its folder."""
+QUESTIONS_FILE = "questions.jsonl"  # the copy of a run's questions in its folder
+BASELINES_FILE = "baselines.json"  # what the most-frequent-answer baseline answers, in a run's folder
+MARKS_FILE = "marks.jsonl"  # what a judge makes of answers in free text, in a run's folder
+SIGHTS_FILE = "seen.jsonl"  # what was in view in each answer, in a run's folder
+PARTS_FOLDER = "parts"  # the folder with the parts of a run on Ray, in its folder
 
 
 class RunReader:

@@ -33,11 +33,9 @@ from roomscout.scoring.baselines import Guesses
 from roomscout.scoring.rows import EpisodeId as EpisodeId
 from roomscout.scoring.rows import ResultRow as ResultRow
 
-SCHEMA = 2
-"""The version of these records, saved in run.json."""
+SCHEMA = 2  # the version of these records, saved in run.json
 
-ImageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=40)]
-"""The name of an image beside the view, which names its file."""
+ImageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$", max_length=40)]  # beside the view; names its file
 ImageFile = Annotated[str, Field(pattern=r"^render_\d+(_[a-z][a-z0-9]*)?\.png$")]
 
 

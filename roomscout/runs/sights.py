@@ -8,13 +8,12 @@ from roomscout.base.record import Record
 from roomscout.data.benchmark import mean
 from roomscout.runs.records import EpisodeId, ResultRow
 
-SIGHTS = {
+SIGHTS = {  # what an answer's views showed of the objects that its question needs
     "never_saw": "an object that the question needs was never in view",
     "saw_little": "all objects that the question needs were in view, but one only at a few pixels",
     "saw": "all objects that the question needs were in view",
     "no_object": "the question names no object with a known box",
 }
-"""What an answer's views showed of the objects that its question needs."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +159,7 @@ def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> Sight
     )
 
 
-SIGHT_COLUMNS = ("sight", "least_pixels", "first_turn", "surface_seen")
-"""The columns of results.csv that say what was in view."""
+SIGHT_COLUMNS = ("sight", "least_pixels", "first_turn", "surface_seen")  # of results.csv: what was in view
 
 
 def columns_of(sight: Sight) -> dict[str, Any]:

@@ -24,8 +24,7 @@ class Trajectory:
     status: str  # "answered", "exhausted" (no turns left, no answer) or "failed"
     error: str | None  # why it failed
     sample: int = 1  # which answer to the question, from 1
-    recorded: Callable[[], Sequence[RecordedMessage]] = tuple
-    """Returns the recorded messages, in which images are files."""
+    recorded: Callable[[], Sequence[RecordedMessage]] = tuple  # returns the messages, whose images are files
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -46,11 +46,9 @@ from roomscout.scoring.baselines import Guesses
 
 log = logging.getLogger(__name__)
 
-JOURNALS = ("results.jsonl", MARKS_FILE, HARDWARE_FILE)
-"""Beside the journals of turns."""
+JOURNALS = ("results.jsonl", MARKS_FILE, HARDWARE_FILE)  # beside the journals of turns
 PNG_THREADS = 2
-MOST_WRITES_AHEAD = 256
-"""Bounds the images in memory when the disk is slower than the model."""
+MOST_WRITES_AHEAD = 256  # bounds the images in memory when the disk is slower than the model
 
 
 class RunWriter:

@@ -24,24 +24,19 @@ from roomscout.scoring.scores import Intervals
 from roomscout.scoring.summary import AggregateError, aggregate, rounded
 
 Interval = tuple[float, float]
-Statistic = Callable[[np.ndarray], np.ndarray]
-"""Scores, (scores, ...), from the weights of rooms, (..., rooms)."""
+Statistic = Callable[[np.ndarray], np.ndarray]  # scores, (scores, ...), from the weights of rooms, (..., rooms)
 
 LEVEL = 0.95
-INTERVAL = f"{round(100 * LEVEL)} % interval"
-"""The head of a column of intervals."""
-FEWEST_SCENES = 10
-"""A score over fewer scenes has no interval."""
+INTERVAL = f"{round(100 * LEVEL)} % interval"  # the head of a column of intervals
+FEWEST_SCENES = 10  # a score over fewer scenes has no interval
 RESAMPLES = 9999
-RESAMPLES_OF_OWN = 999
-"""Resamples for a benchmark that brings its own `aggregate`, which is called for each."""
+RESAMPLES_OF_OWN = 999  # resamples for a benchmark that brings its own `aggregate`, which is called for each
 SEED = 0
 DECIMALS = 9
 """Percents are rounded to these before they are compared. BCa counts how many resamples equal the score itself, and
 sums in another order, as on another processor, would differ in the last bits: that moved edges by up to a point."""
 POWER = 0.8
-LARGE_SHARE = 0.15
-"""A scene with this share of the questions, or with three times the mean, makes intervals too narrow."""
+LARGE_SHARE = 0.15  # a scene with this share of the questions, or three times the mean, makes intervals too narrow
 NO_SPREAD = "resampling scenes shows no spread: all have the same value"
 
 

@@ -9,8 +9,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record
 from roomscout.data.benchmark import Benchmark
 
-Edges = tuple[float, float]
-"""An interval in percent, low and high."""
+Edges = tuple[float, float]  # an interval in percent, low and high
 
 
 @dataclass(frozen=True, kw_only=True)

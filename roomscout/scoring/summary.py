@@ -250,8 +250,7 @@ def format_summary(scores: Scores, benchmark: Benchmark) -> list[str]:
     return [*lines, *no_interval_lines(scores), *_baseline_lines(scores)]
 
 
-BASELINES = {"blind": "blind", "most_frequent": "frequent"}
-"""The baselines of a summary, and their columns."""
+BASELINES = {"blind": "blind", "most_frequent": "frequent"}  # the baselines of a summary, and their columns
 
 
 def no_interval_lines(scores: Scores) -> list[str]:
