@@ -29,8 +29,7 @@ UNIT_WORDS = {
     "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
     "m²": ("", "m²", "m2", "m^2", "sqm", "sq m", "square meter", "square meters", "square metre", "square metres"),
 }
-"""Accepted spellings of a unit after a number. Any other unit is accepted as it is written. Answers in other units are
-invalid."""
+"""Accepted spellings of a unit after a number; any other unit is accepted as written. Other answers are invalid."""
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
@@ -305,17 +304,13 @@ class Point(AnswerKind):
 
     def parse(self, value: object, letters: Sequence[str]) -> str | None:
         """ "1.5, -2, 0.4", "(1.5 -2 0.4)", "1.5 m, -2 m, 0.4 m" and the list [1.5, -2, 0.4] are valid."""
-        if isinstance(value, list):
-            value = ", ".join(str(plain_text(part)) for part in value)
-        return _point_text(plain_text(value) or "", (3,))
+        return _point_text(plain_text(_one_text(value)) or "", (3,))
 
     def why_invalid(self, shown: str, letters: Sequence[str]) -> str:
         return f"the answer {shown} is not three coordinates x, y, z in m"
 
     def read_truth(self, value: object, options: Options) -> str:
-        if isinstance(value, list):
-            value = ", ".join(str(plain_text(part)) for part in value)
-        return AnswerKind.read_truth(self, value, options)  # also that of poses
+        return AnswerKind.read_truth(self, _one_text(value), options)  # also that of poses
 
     def wrong_truth(self, truth: str, letters: Sequence[str]) -> str | None:
         return None if _point_text(truth, (2, 3)) else "not two or three coordinates in m, such as 1.5, -2, 0.4"
@@ -346,8 +341,7 @@ class Pose(AnswerKind):
     """Where the camera is when the model says that it is there: the answer is the word "here". A ground truth is x, y
     and z in metres and heading and pitch in degrees, in the scan's coordinates; a sixth number is the length of the
     shortest free path from the start, metres. What is scored has the same numbers, with the length of its own path. The
-    score is 1 within `near_m` and `near_deg`, else 0. The angle is that between the directions of view. Thresholds as
-    in ViewSuite."""
+    score is 1 within `near_m` and `near_deg` (between directions of view), else 0. Thresholds as in ViewSuite."""
 
     near_m: float = 0.25
     near_deg: float = 15.0
@@ -445,6 +439,10 @@ def _relative_error(answer: str | float | None, truth: str) -> float | None:
         return None if answer is None else abs(float(first_word(answer)) - float(truth)) / float(truth)
     except ValueError:
         return None
+
+
+def _one_text(value: object) -> object:
+    return ", ".join(str(plain_text(part)) for part in value) if isinstance(value, list) else value
 
 
 def _numbers(text: str, sizes: Sequence[int]) -> list[float] | None:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from roomscout.data.question import Question
 
 ADVICE_NEEDS = ("pose", "extent", "turns", "translation", "moves")
-"""What advice may build on and a run may lack: what its prompts tell, a model that moves the camera from its place, and
-one that moves it at all."""
+"""What advice may build on: what prompts tell, a model that moves the camera from its place, and one that moves it."""
 
 
 class BenchmarkError(QuestionError):
@@ -36,8 +35,7 @@ class QuestionType:
     task: str = ""  # the benchmark task that it belongs to, by default the type itself
     advice: str = ""  # ends the system prompt
     wording: str = ""
-    """A case-insensitive regular expression that the beginning of a question of this type matches; a user's own
-    question in that wording gets the type."""
+    """A case-insensitive pattern of how its questions begin; a user's own question in that wording gets the type."""
     advice_untold: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
     """What replaces the advice when prompts do not reveal an item ("pose", "extent" or "turns"), when the camera cannot
     leave its place ("translation") or is moved by others ("moves"); "pose moves" is for both."""
@@ -109,8 +107,7 @@ class FrequentAnswers:
 
     source: str  # where they were counted, such as "MyBench's training split"
     by_type: Mapping[str, str]  # the answer to each type
-    by_category: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of a type here, the answer by category, such as "chair"."""
+    by_category: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a type: by one such as "chair"
     category_in: Mapping[str, str] = field(default_factory=dict)  # by type: a pattern whose first group is the category
     what: str = "most frequent answer of the type"  # which answers they are
 
@@ -128,8 +125,7 @@ Aggregate = Callable[["Benchmark", Mapping[str, Sequence[float]]], dict[str, flo
 
 def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Percent per task and their unweighted mean as "overall" (a macro average). A task's value is the mean of the
-    means of its types, those present. Means are summed in the order of `benchmark.summed_last`, since a float sum
-    depends on its order."""
+    means of its types, those present. Sums have the order of `benchmark.summed_last`, on which their floats depend."""
     by_task: dict[str, list[float]] = {}
     for name, values in scores.items():
         by_task.setdefault(benchmark.by_name[name].task, []).append(mean(values))
@@ -164,21 +160,17 @@ class Benchmark:
     name: str  # what the setting benchmark takes
     title: str  # what messages call it
     types: tuple[QuestionType, ...]  # in the order of its tables
-    excluded: Mapping[str, str] = field(default_factory=dict)
-    """Types that are left out unless the setting question_types names them, and the reasons."""
+    excluded: Mapping[str, str] = field(default_factory=dict)  # types, and why they are asked only if they are named
     apart: Mapping[str, QuestionType] = field(default_factory=dict)
-    """Types that are left out likewise, by the label of their scores, which are never combined with others."""
+    """Types that are asked likewise, by the label of their scores, which are never combined with others."""
     source: HubDataset | None = None  # where the questions come from; None if a file must be given
     columns: tuple[str, ...] = COLUMNS  # that a row must have
     more_columns: tuple[str, ...] = ()  # that a row may have
     read_json: JsonReader | None = None
-    """Makes the list of rows from the content of a .json file and the file's path, which may have others beside it;
-    raises QuestionError. If None, the file itself must be a list of rows."""
+    """Makes the rows of a .json file from its content and path; raises QuestionError. If None, it must be a list."""
     read_row: Callable[[QuestionRow], QuestionRow] = lambda row: row
-    """Turns a row into one with the columns of `roomscout.data.question_files.COLUMNS`, and perhaps of OWN_COLUMNS;
-    raises QuestionError for a row that it cannot read."""
-    asks: Callable[[QuestionRow], bool] = lambda row: True
-    """Rows for which this is False are left out; raises ValueError with the reason for a row that it cannot judge."""
+    """Turns a row into one with `question_files.COLUMNS`, perhaps OWN_COLUMNS; raises QuestionError if it cannot."""
+    asks: Callable[[QuestionRow], bool] = lambda row: True  # False leaves a row out; raises ValueError if unclear
     folder: Callable[[], Path] | None = None
     """Instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json, .csv,
     .parquet), and the scans, which need no scan root. Raises QuestionError."""
@@ -198,12 +190,10 @@ class Benchmark:
     rescans: Mapping[str, str] = field(default_factory=lambda: {"scannet": SCANNET_ROOM})
     """By dataset with several scans of a room: a regular expression of their names, whose first group is the room."""
     references: tuple[Reference, ...] = ()  # published scores
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """The numbers of questions that published scores cover, by label; an overall over another number is partial."""
+    sizes: Mapping[str, int] = field(default_factory=dict)  # numbers of questions that published scores cover, by label
     video: VideoProtocol | None = None  # its official protocol on frames of videos; None if it has none
     frequent_answers: FrequentAnswers | None = None
-    """Those of a training split, for the baseline of always giving the most frequent answer. If None, a run counts the
-    answers in other scenes of its own question file instead."""
+    """Those of a training split, for the baseline. If None, a run counts answers in other scenes of its questions."""
     # The next three tell a file with all of its own rows from other questions, see `roomscout.data.sources`.
     counts: Mapping[str, int] = field(default_factory=dict)  # questions by type
     scenes: Mapping[str, int] = field(default_factory=dict)  # their number by dataset

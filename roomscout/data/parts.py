@@ -31,8 +31,7 @@ class Part:
 def cut(questions: "Sequence[Question]", of: int) -> "list[list[Question]]":
     """Divide questions into `of` parts; each keeps the order of `questions`. Scenes are never divided, so each scan is
     loaded by one part. Assigns scenes in descending order of their number of questions, each to the part with the
-    fewest so far; ties go to the first scene and the lowest part. Raises ValueError if there are fewer scenes than
-    parts."""
+    fewest so far; ties go to the first scene and the lowest part. Raises ValueError for fewer scenes than parts."""
     sizes: dict[tuple[str, str], int] = {}
     for question in questions:
         sizes[question.scene] = sizes.get(question.scene, 0) + 1

@@ -10,7 +10,7 @@ from roomscout.base.loading import code_of_others
 from roomscout.base.text import listed
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import RESERVED, Benchmark
-from roomscout.data.options import Options, letters_of
+from roomscout.data.options import Options
 from roomscout.data.pictures import Picture
 from roomscout.data.question_files import COLUMNS, QuestionError
 from roomscout.data.scan_frames import ScanFrame
@@ -55,7 +55,7 @@ class Question:
     @property
     def letters(self) -> tuple[str, ...]:
         """The letters of the options, in order."""
-        return letters_of(self.options)
+        return Options(self.options).letters
 
     @property
     def row(self) -> dict[str, Any]:
@@ -118,8 +118,7 @@ def kind_code(kind: AnswerKind, method: str) -> AbstractContextManager[None]:
 
 
 def why_no_truth(question: Question) -> str | None:
-    """Why the ground truth of a question cannot be one; None if it can. Scores it as an answer, unless a judge does:
-    it must score 1."""
+    """Why the ground truth of a question cannot be one; None if it can: without a judge, it must score 1 as answer."""
     truth = question.ground_truth or ""
     try:
         with question.kind_code("wrong_truth"):

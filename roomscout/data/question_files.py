@@ -28,8 +28,7 @@ OWN_COLUMNS = (
 )  # fmt: skip
 """Columns that a row may have whatever its benchmark's are: the path of its scan, instead of dataset and scene; the
 kind of its answer, for a type that no benchmark defines; the start of the camera; the unit and the up axis of its scan;
-further right answers, which a judge reads; its pictures, as a list of files; and a string that marks test data, which
-nothing reads."""
+further right answers, for a judge; its pictures, as a list of files; and a mark of test data, which nothing reads."""
 
 _SHARD = re.compile(r"(.+)-[0-9]{5}-of-([0-9]{5})\.parquet")
 _log = logging.getLogger(__name__)
@@ -143,8 +142,7 @@ def _options_of_columns(row: QuestionRow) -> QuestionRow:
 
 
 def _scan_beside(row: QuestionRow, file: Path) -> QuestionRow:
-    """The absolute path of a scan that exists relative to the file's folder, and the scene's name, by default its path
-    as it is written."""
+    """The absolute path of a scan that is relative to the file's folder, and the scene's name, by default the path."""
     written = row.get("scan")
     scan = scan_path(written) if isinstance(written, str) else ""
     beside = file.absolute().parent / scan

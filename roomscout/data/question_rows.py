@@ -1,6 +1,5 @@
 """Reads rows of question files as questions, and names everything that is wrong with them."""
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from roomscout.data.options import Options, read_options
 from roomscout.data.pictures import Picture
 from roomscout.data.question import UNDECLARED, AnswerKindError, Question, why_no_truth, with_kind
 from roomscout.data.question_files import AS_GIVEN, OPTIONAL_COLUMNS, NumberedRow, QuestionError, QuestionRow
-from roomscout.data.scan_frames import ScanFrame, scan_path
+from roomscout.data.scan_frames import ScanFrame, is_empty, scan_path
 from roomscout.data.starts import Start
 
 OWN_DATASET = "own"  # the dataset of rows that name their scan file and no dataset
@@ -106,7 +105,7 @@ def _number_as_text(value: object) -> object:
 
 
 def _empty_if_missing(value: object) -> object:
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+    return "" if is_empty(value) else value
 
 
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_number_as_text)]

@@ -7,7 +7,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from roomscout.base.errors import Refusal
-from roomscout.base.text import escaped, on_disk
+from roomscout.base.tables import Table
+from roomscout.base.text import on_disk
 from roomscout.data.questions import Question
 
 Layouts = Mapping[str, tuple[str, ...]]  # paths below the root of a dataset, the first that exists counts; with {scene}
@@ -120,13 +121,11 @@ def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]
     by_dataset: dict[str, list[tuple[str, str]]] = {}
     for question in questions:
         by_dataset.setdefault(question.dataset, []).append(question.scene)
-    rows = [("dataset", "scenes with scan", "questions with scan")]
+    rows = []
     for name, scenes in [*by_dataset.items(), ("all", [question.scene for question in questions])]:
         there = [scene for scene in scenes if scene not in missing]
-        of_scenes = f"{len(set(there))} of {len(set(scenes))}"
-        rows.append((escaped(name), of_scenes, f"{len(there)} of {len(scenes)}"))
-    width = max(len(name) for name, *_ in rows)
-    return [f"{name:<{width}}  {scenes:>16}  {asked_about:>19}" for name, scenes, asked_about in rows]
+        rows.append([name, f"{len(set(there))} of {len(set(scenes))}", f"{len(there)} of {len(scenes)}"])
+    return Table(["dataset", "scenes with scan", "questions with scan"], rows).lines()
 
 
 def scene_order(questions: Iterable[Question]) -> list[Question]:

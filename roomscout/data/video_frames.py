@@ -60,8 +60,7 @@ class FramesRecord:
 
 @dataclass(frozen=True)
 class FrameSize:
-    """How large frames are shown: with at most `pixels`, and both sides multiples of `side`, with at least `least`
-    pixels."""
+    """How large frames are shown: both sides are multiples of `side`, with `least` to `pixels` pixels in all."""
 
     pixels: int
     side: int = 1
@@ -147,8 +146,7 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
 
 
 def _colour_series(path: Path, files: Sequence[Path]) -> Sequence[Path]:
-    """Of several series in a folder, which differ in more than a number, the one that is not depth or such by its name;
-    raises VideoError unless there is one."""
+    """Of several series in a folder, whose names differ in more than a number, the only one in colour; VideoError."""
     series: dict[str, list[Path]] = {}
     for file in files:
         series.setdefault(re.sub(r"\d+", "#", file.name), []).append(file)

@@ -78,8 +78,7 @@ class AtTurn(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TooEarly(Record):
-    """How many answers came before the last turn, and how many of them score below 1. Whether another turn would have
-    helped is not known."""
+    """How many answers came before the last turn, and how many of them score below 1: perhaps too early."""
 
     with_moves_left: int
     below_full: int

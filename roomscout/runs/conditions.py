@@ -33,8 +33,7 @@ def is_blind_run_of(facts: "RunFacts", other: "RunFacts") -> bool:
 
 
 def protocol_of(facts: "RunFacts") -> str:
-    """The conditions in a sentence for people, as name=value: the basics, those that are not default, and hashes.
-    Nothing compares it."""
+    """The conditions in a sentence for people alone, as name=value: basics, what is not default, and hashes."""
     values = facts.conditions | {name: facts.answerer[name] for name in OF_MODEL if name in facts.answerer}
     # The flags of a run are those of all settings that differ from their defaults.
     flags = [word.removeprefix("--") for word in facts.flags if word.startswith("--")]

@@ -50,8 +50,7 @@ class FoundPart:
 
 def merge(out: Path, folders: Sequence[Path], partial: bool = False) -> Summary:
     """Merge parts into the new run folder `out`, atomically, and return its summary. `partial` allows missing parts and
-    unfinished questions, with scores labelled unfinished, to be resumed. Raises RunError if the parts do not form one
-    run, or if `out` exists or cannot be written."""
+    unfinished questions, labelled so, to be resumed. Raises RunError for parts of several runs, or if `out` exists."""
     parts = [FoundPart.read(folder) for folder in folders]
     require_one_whole(parts)
     for place, part in enumerate(parts):

@@ -332,8 +332,7 @@ class BenchmarkRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Versions(Record):
-    """The versions that a process runs: the commit of this code, of its packages, of Python, and of a checkpoint from
-    the hub; None for what is not known."""
+    """The versions of this code (a commit), packages, Python and a checkpoint of the hub; None for those not known."""
 
     git_revision: str | None
     packages: dict[str, str | None]

@@ -183,8 +183,7 @@ class RunWriter:
             self._enqueue(_append, self.folder / HARDWARE_FILE, GpuSamples.from_json(samples).to_json())
 
     def adopt(self, episode: EpisodeId, run: Path) -> bool:
-        """Copy an episode's turns from another run, which may be in progress; returns whether its images are hard
-        links, which need a common file system."""
+        """Copy an episode's turns from another run, perhaps in progress; returns whether its images are hard links."""
         self.flush()
         linked = True
 

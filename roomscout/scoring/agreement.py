@@ -25,9 +25,8 @@ RESAMPLES = 1999
 
 def dealt(people: Sequence[str], scenes: Sequence[Hashable], samples: int) -> dict[EpisodeId, str]:
     """Who of several people gives which answer, if each question, of which `scenes` has the scene, has `samples`
-    answers. Whole scenes are dealt out in a random order, always the same, so that everybody gets questions of all
-    types; if there are fewer scenes than people, questions are. With as many samples as people, everybody answers each
-    question once."""
+    answers. Whole scenes, or for fewer scenes than people questions, are dealt out in a random order, always the same,
+    so that everybody gets all types. With as many samples as people, everybody answers each question once."""
     units = list(scenes) if len(set(scenes)) >= len(people) else list(range(len(scenes)))
     order = list(dict.fromkeys(units))
     random.Random(DEAL_SEED).shuffle(order)

@@ -11,8 +11,7 @@ from roomscout.scoring.summary import rounded
 
 
 def scores_by_dataset(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, DatasetScores]:
-    """The scores by dataset, in the order of `benchmark.datasets`, others behind them by name; {} unless questions of
-    two datasets or more are scored."""
+    """The scores by dataset, in the order of `benchmark.datasets`, then by name; {} unless several have a score."""
     by_name: dict[str, list[ResultRow]] = {}
     for row in rows:
         by_name.setdefault(row.dataset, []).append(row)

@@ -273,9 +273,8 @@ def _resampled(
 
 
 def _freedom(table: SceneScores, place: int) -> float:
-    """The degrees of freedom of a score: scenes - 1 for one type. For a mean over types: Welch-Satterthwaite degrees of
-    freedom, assuming independent types of equal variance, at most scenes - 1 (F. Satterthwaite, Biometrics Bulletin 2,
-    1946)."""
+    """The degrees of freedom of a score: scenes - 1 for one type. For a mean over types: Welch-Satterthwaite degrees,
+    assuming independent types of equal variance, at most scenes - 1 (F. Satterthwaite, Biometrics Bulletin 2, 1946)."""
     names = table.types_of[place]
     most = table.scenes_of[place] - 1.0
     if table.pools_questions:

@@ -66,8 +66,7 @@ def pass_at(k: int, scores: Sequence[float]) -> float:
 
 
 def majority_score(rows: Sequence[ResultRow], kind: AnswerKind) -> float:
-    """The score of the answer that a question's rows vote for, without missing ones; 0 on a tie. Raises
-    AnswerKindError."""
+    """The score of the answer that the rows of a question vote for; 0 on a tie or for none. Raises AnswerKindError."""
     answers = [row.answer for row in rows if row.answer is not None]
     if not answers:
         return 0.0

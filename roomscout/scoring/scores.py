@@ -44,8 +44,7 @@ class Label(Record):
         """The key of the overall in summary.json. For VSI-Bench, "overall_7_task" covers the nine types that a scan can
         answer: all but the order in the video. "overall_8_task" covers all ten types and is the benchmark's published
         overall. Any other overall is not a benchmark number: "partial_rooms_overall_7_task_of_1800_questions_in_bare".
-        Questions that are not the benchmark's own have the name of their file: "few_overall_7_task",
-        "few_overall_over_questions"."""
+        Questions that are not the benchmark's own have the name of their file: "few_overall_over_questions"."""
         words = self._prefixes
         if self.partial:
             words.append("partial")

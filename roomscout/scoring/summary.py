@@ -308,9 +308,8 @@ def failed_in_words(scores: Scores) -> str:
 
 
 def reference_lines(scores: Scores, benchmark: Benchmark, frames: int | None = None) -> list[str]:
-    """Published scores under the label of an overall; none unless it covers as many questions as they do. `frames` is
-    how many video frames a run showed, None for one that explored scans. A further line then says with which of them it
-    may be compared."""
+    """Published scores under the label of an overall; none unless it covers as many questions as they do. For a run on
+    so many `frames` of videos, None in scans, a further line says with which of them it may be compared."""
     label = str(scores.asked.label)
     whole = scores.asked.label is not None and scores.asked.questions == benchmark.sizes.get(label)
     lines = []
@@ -327,8 +326,7 @@ def reference_lines(scores: Scores, benchmark: Benchmark, frames: int | None = N
 
 
 def _comparable(label: str, benchmark: Benchmark, frames: int) -> str:
-    """With which published scores under this label a run on video frames may be compared, or why with none; an empty
-    label is that of a run over other questions."""
+    """With which published scores a run on video frames may be compared, or why with none; "" is no label of theirs."""
     if not label:
         return f"comparable published scores: none, since they are over all questions of {benchmark.title}"
     scores = [score for score in benchmark.references if label in {*score.percent, *score.means} and score.protocol]

@@ -13,14 +13,7 @@ from roomscout.data.benchmark import Benchmark, BenchmarkError, QuestionType
 from roomscout.data.benchmark_folders import BENCHMARK_YAML, read_benchmark
 from roomscout.data.benchmark_names import DEFAULT, ELSEWHERE, benchmark_names
 
-__all__ = [
-    "DEFAULT",
-    "Benchmark",
-    "BenchmarkError",
-    "QuestionType",
-    "benchmark_names",
-    "find_benchmark",
-]
+__all__ = ["DEFAULT", "Benchmark", "BenchmarkError", "QuestionType", "benchmark_names", "find_benchmark"]
 
 _loaded_code: dict[str, Benchmark] = {}
 

@@ -43,16 +43,16 @@ def _in_our_columns(row: QuestionRow) -> QuestionRow:
         V2P: ("top_down_view", "target_view"),
         P2V: ("top_down_view", *(f"view_{number}" for number in range(len(LETTERS)))),
     }[task]
-    question, options = PLANNING, None
-    if task != IVP:
-        before, *choices = re.split(r"\n(?=[A-D]\. )", str(row["prompt"]).strip())
-        images = iter(["the current view", *(f"picture {number}" for number in range(1, len(names) + 1))])
-        question = re.sub("<image>", lambda _: f"({next(images)})", before)
-        options = [re.sub("<image>", lambda _: next(images), choice).split("\n")[0] for choice in choices]
+    question = PLANNING
+    options = None
     if task == IVP:
         truth = ", ".join(f"{number:.4f}" for number in pose_of(details["target_view"]))
     else:
         truth = str(row["gt_answer"]).strip()[:1]
+        before, *choices = re.split(r"\n(?=[A-D]\. )", str(row["prompt"]).strip())
+        images = iter(["the current view", *(f"picture {number}" for number in range(1, len(names) + 1))])
+        question = re.sub("<image>", lambda _: f"({next(images)})", before)
+        options = [re.sub("<image>", lambda _: next(images), choice).split("\n")[0] for choice in choices]
     return {
         "id": f"{task}_{row['sample_id']}",
         "dataset": "scannet",
