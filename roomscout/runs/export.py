@@ -16,7 +16,7 @@ from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
 from roomscout.runs.hardware import Session, hardware_of
-from roomscout.runs.hashes import hashes_of
+from roomscout.runs.provenance import hashes_of
 from roomscout.runs.reader import RunReader
 from roomscout.runs.records import EpisodeId, ResultRow, RunFacts, Turn
 from roomscout.runs.sights import SIGHT_COLUMNS, columns_of, split

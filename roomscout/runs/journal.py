@@ -1,46 +1,16 @@
-"""The interface through which the loop records turns and results, and its in-memory implementation."""
+"""How the loop records turns and results, and a journal in memory."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, Turn
 
 
-class Journal(Protocol):
+class Journal(ABC):
     """Records turns and results as they finish: `RunWriter` in a run folder, `MemoryJournal` in memory."""
 
-    @property
-    def rows(self) -> list[ResultRow]:
-        """The result rows so far, in the order of their episodes."""
-
-    def is_done(self, question_id: str, sample: int = 1) -> bool:
-        """Whether this question has this answer's result."""
-
-    def turns_of(self, episode: EpisodeId) -> list[Turn]:
-        """The finished turns of an episode in progress, with their images in memory."""
-
-    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[RecordedMessage]) -> None:
-        """Record a finished turn, its images and the conversation so far."""
-
-    def messages(self, episode: EpisodeId, messages: Sequence[RecordedMessage]) -> None:
-        """Record an episode's conversation so far."""
-
-    def result(self, row: ResultRow) -> None:
-        """Record the result of a finished episode."""
-
-
-def pending_samples(journal: Journal, question_id: str, samples: int) -> list[int]:
-    """Which of a question's `samples` answers have no result yet, counted from 1."""
-    return [sample for sample in range(1, samples + 1) if not journal.is_done(question_id, sample)]
-
-
-class MemoryJournal:
-    """Keeps turns, views, conversations and results in memory."""
-
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, int], ResultRow] = {}
-        self._turns: dict[EpisodeId, list[Turn]] = {}
-        self._conversations: dict[EpisodeId, Sequence[RecordedMessage]] = {}
+        self._rows: dict[tuple[str, int], ResultRow] = {}  # the last of each answer
 
     @property
     def rows(self) -> list[ResultRow]:
@@ -50,6 +20,36 @@ class MemoryJournal:
     def is_done(self, question_id: str, sample: int = 1) -> bool:
         """Whether this question has this answer's result."""
         return (question_id, sample) in self._rows
+
+    @abstractmethod
+    def turns_of(self, episode: EpisodeId) -> list[Turn]:
+        """The finished turns of an episode in progress, with their images in memory."""
+
+    @abstractmethod
+    def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[RecordedMessage]) -> None:
+        """Record a finished turn, its images and the conversation so far."""
+
+    @abstractmethod
+    def messages(self, episode: EpisodeId, messages: Sequence[RecordedMessage]) -> None:
+        """Record an episode's conversation so far."""
+
+    @abstractmethod
+    def result(self, row: ResultRow) -> None:
+        """Record the result of a finished episode."""
+
+
+def pending_samples(journal: Journal, question_id: str, samples: int) -> list[int]:
+    """Which of a question's `samples` answers have no result yet, counted from 1."""
+    return [sample for sample in range(1, samples + 1) if not journal.is_done(question_id, sample)]
+
+
+class MemoryJournal(Journal):
+    """Keeps turns, views, conversations and results in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turns: dict[EpisodeId, list[Turn]] = {}
+        self._conversations: dict[EpisodeId, Sequence[RecordedMessage]] = {}
 
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The finished turns of an episode in progress, with their images in memory."""

@@ -1,6 +1,7 @@
 """Reads a run folder: takes no lock, changes nothing, and can read a run in progress."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -271,15 +272,14 @@ def named_run(named: Path, log_root: Path) -> Path:
 
 def find_run(continue_from: str, log_root: Path, batched_only: bool = False) -> Path:
     """The run to resume, NEWEST or named by path or name below `log_root`; raises RunError for none."""
-    setting = "continue_from"
     try:
         newest = continue_from == NEWEST
         folder = newest_run(log_root, batched_only) if newest else named_run(Path(continue_from), log_root)
+        if not (folder / "run.json").is_file():
+            raise RunError(f"{folder} is not a run folder: it has no run.json")
+        return folder
     except RunError as error:
-        raise RunError(str(error), setting=setting) from None
-    if not (folder / "run.json").is_file():
-        raise RunError(f"{folder} is not a run folder: it has no run.json", setting=setting)
-    return folder
+        raise RunError(str(error), setting="continue_from") from None
 
 
 def find_part(log_root: Path, number: int, of: int, name: str | None = None) -> Path | None:
@@ -294,14 +294,10 @@ def parts_of_run(folder: Path) -> list[Path]:
 
 def _newest_parts(log_root: Path, name: str | None = None) -> dict[tuple[int, int], Path]:
     """The newest run of each part directly below `log_root`, perhaps of one `name`, by number and total."""
-    begun: dict[tuple[int, int], tuple[float, str, Path]] = {}
-    for folder in run_folders(log_root):
-        try:
+    newest = {}
+    for folder in runs_by_start(log_root):
+        with suppress(RunError):
             facts = RunReader(folder).facts
             if facts.part is not None and name in (None, facts.name):
-                key = (facts.part.number, facts.part.of)
-                run = (datetime.fromisoformat(facts.started).timestamp(), folder.name, folder)
-                begun[key] = max(run, begun.get(key, run))
-        except RunError:
-            continue
-    return {key: folder for key, (_, _, folder) in begun.items()}
+                newest[facts.part.number, facts.part.of] = folder
+    return newest

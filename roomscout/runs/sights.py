@@ -164,9 +164,5 @@ SIGHT_COLUMNS = ("sight", "least_pixels", "first_turn", "surface_seen")  # of re
 
 def columns_of(sight: Sight) -> dict[str, Any]:
     """An answer's values of SIGHT_COLUMNS; None for what is not known."""
-    return {
-        "sight": sight.verdict,
-        "least_pixels": sight.least_pixels,
-        "first_turn": sight.first_turn,
-        "surface_seen": sight.surface_seen,
-    }
+    values = (sight.verdict, sight.least_pixels, sight.first_turn, sight.surface_seen)
+    return dict(zip(SIGHT_COLUMNS, values, strict=True))

@@ -25,24 +25,17 @@ from roomscout.data.questions import Question, saved
 from roomscout.runs import RunError
 from roomscout.runs.export import as_csv, exports_of
 from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples, Session
+from roomscout.runs.journal import Journal
 from roomscout.runs.locks import locked, open_own, unwritable
 from roomscout.runs.marks import Mark
 from roomscout.runs.prices import Price
 from roomscout.runs.provenance import changed_versions, current_versions
 from roomscout.runs.reader import BASELINES_FILE, MARKS_FILE, QUESTIONS_FILE, RunReader, journal_path
 from roomscout.runs.recorded_benchmarks import record_of
-from roomscout.runs.records import (
-    Baselines,
-    EpisodeId,
-    RecordedMessage,
-    ResultRow,
-    Resumption,
-    RunFacts,
-    Turn,
-    image_name,
-)
+from roomscout.runs.records import Baselines, RecordedMessage, Resumption, RunFacts, Turn, image_name
 from roomscout.runs.summary import Summary
 from roomscout.scoring.baselines import Guesses
+from roomscout.scoring.rows import EpisodeId, ResultRow
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +44,12 @@ PNG_THREADS = 2
 MOST_WRITES_AHEAD = 256  # bounds the images in memory when the disk is slower than the model
 
 
-class RunWriter:
+class RunWriter(Journal):
     """Writes one run folder, and holds its lock until closed. Opening cuts a torn last line from each journal. Error
     messages tell people to run `resume_command`."""
 
     def __init__(self, folder: Path, resume_command: str | None = None):
+        super().__init__()
         self.folder = folder
         self.resume_command = resume_command or f"roomscout resume {folder}"
         self._reader = RunReader(folder)
@@ -118,7 +112,7 @@ class RunWriter:
     @property
     def rows(self) -> list[ResultRow]:
         """The result rows so far, in the order of their episodes; answers in free text with their judge's scores."""
-        rows = sorted(self._rows.values(), key=lambda row: row.episode)
+        rows = super().rows
         marks = self._reader.marks
         return rows if marks is None else list(map(marks.scored, rows))
 
@@ -131,10 +125,6 @@ class RunWriter:
     def benchmark(self) -> Benchmark:
         """The benchmark of the run, with its judge in the label."""
         return self._reader.benchmark
-
-    def is_done(self, question_id: str, sample: int = 1) -> bool:
-        """Whether this question has this answer's result."""
-        return (question_id, sample) in self._rows
 
     def reopen_failed(self) -> int:
         """Requeue failed episodes and return their number. Keeps their turns; a later result replaces the failure."""
