@@ -22,7 +22,6 @@ from roomscout.data.options import Options, letter_named
 MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 """Thresholds of relative accuracy, 1 - relative error. Computed like VSI-Bench's official scorer's: the literals 0.55,
 0.6, ... differ in the last bit, which changes ties such as 3 against 4."""
-
 UNIT_WORDS = {
     "objects": ("", "object", "objects"),
     "m": ("", "m", "meter", "meters", "metre", "metres"),
@@ -30,7 +29,6 @@ UNIT_WORDS = {
     "m²": ("", "m²", "m2", "m^2", "sqm", "sq m", "square meter", "square meters", "square metre", "square metres"),
 }
 """Accepted spellings of a unit after a number; any other unit is accepted as written. Other answers are invalid."""
-
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 WRAPPED = re.compile(  # Markdown and LaTeX around an answer; JSON reads the beginning of "\boxed" as a backspace

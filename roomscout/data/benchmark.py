@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from roomscout.base.grouping import grouped
 from roomscout.base.text import listed
 from roomscout.data.answers import LETTER_KIND, TEXT_KIND, AnswerKind
 from roomscout.data.question_files import COLUMNS, HubDataset, JsonReader, QuestionError, QuestionRow
@@ -58,8 +59,6 @@ def wrong_needs(lacking: str) -> str | None:
 OPEN = QuestionType("open", TEXT_KIND)  # the type of a user's own question without options
 OPEN_CHOICE = QuestionType("open_choice", LETTER_KIND)  # the type of a user's own question with options
 OWN_TYPES: Mapping[str, QuestionType] = {OPEN.name: OPEN, OPEN_CHOICE.name: OPEN_CHOICE}  # of no benchmark
-
-
 RESERVED = frozenset(("all", "overall"))  # names that the tables of a summary use beside those of types and tasks
 
 
@@ -126,9 +125,7 @@ Aggregate = Callable[["Benchmark", Mapping[str, Sequence[float]]], dict[str, flo
 def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Percent per task and their unweighted mean as "overall" (a macro average). A task's value is the mean of the
     means of its types, those present. Sums have the order of `benchmark.summed_last`, on which their floats depend."""
-    by_task: dict[str, list[float]] = {}
-    for name, values in scores.items():
-        by_task.setdefault(benchmark.by_name[name].task, []).append(mean(values))
+    by_task = grouped((benchmark.by_name[name].task, mean(values)) for name, values in scores.items())
     means = {task: sum(parts) / len(parts) for task, parts in by_task.items()}
     last = {task: place for place, task in enumerate(benchmark.summed_last, start=1)}
     order = sorted(means, key=lambda task: (last.get(task, 0), task))
@@ -138,9 +135,7 @@ def mean_over_tasks(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]
 
 def mean_over_questions(benchmark: "Benchmark", scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Percent per task and the mean over all questions as "overall" (a micro average)."""
-    by_task: dict[str, list[float]] = {}
-    for name, values in scores.items():
-        by_task.setdefault(benchmark.by_name[name].task, []).extend(values)
+    by_task = grouped((benchmark.by_name[name].task, score) for name, values in scores.items() for score in values)
     percents = {task: 100 * mean(values) for task, values in by_task.items()}
     return percents | {"overall": 100 * mean([score for values in by_task.values() for score in values])}
 

@@ -32,7 +32,6 @@ further right answers, for a judge; its pictures, as a list of files; and a mark
 
 _SHARD = re.compile(r"(.+)-[0-9]{5}-of-([0-9]{5})\.parquet")
 _log = logging.getLogger(__name__)
-
 QuestionRow = Mapping[str, object]
 JsonReader = Callable[[object, Path], list[Any]]
 """Makes the list of rows from the content of a .json file and the path of the file; raises QuestionError."""

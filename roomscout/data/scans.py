@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from roomscout.base.errors import Refusal
+from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table
 from roomscout.base.text import on_disk
 from roomscout.data.questions import Question
@@ -118,9 +119,7 @@ def missing_scans(
 
 def scan_table(questions: Sequence[Question], missing: Container[tuple[str, str]]) -> list[str]:
     """Scenes and questions that have a scan, as lines: by dataset in order of first appearance, then all."""
-    by_dataset: dict[str, list[tuple[str, str]]] = {}
-    for question in questions:
-        by_dataset.setdefault(question.dataset, []).append(question.scene)
+    by_dataset = grouped((question.dataset, question.scene) for question in questions)
     rows = []
     for name, scenes in [*by_dataset.items(), ("all", [question.scene for question in questions])]:
         there = [scene for scene in scenes if scene not in missing]

@@ -14,6 +14,7 @@ from PIL import Image
 
 from roomscout.base.extras import importing
 from roomscout.base.files import not_fetched
+from roomscout.base.grouping import grouped
 from roomscout.base.pictures import PictureError, opened
 from roomscout.base.shots import FRAME, Shot, fitting_size
 from roomscout.base.text import on_disk
@@ -22,7 +23,6 @@ from roomscout.data.scans import ScanNotFound, require_plain
 log = logging.getLogger(__name__)
 
 IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))  # of the frames in a folder of frames
-
 NO_COLOUR = re.compile(r"(?<![a-z])(depth|ir|infrared|mask|label|instance|semantic|normal|confidence)s?(?![a-z])", re.I)
 """In the names of images that are not what a camera saw."""
 SERIES_SHOWN = 5
@@ -147,10 +147,8 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
 
 def _colour_series(path: Path, files: Sequence[Path]) -> Sequence[Path]:
     """Of several series in a folder, whose names differ in more than a number, the only one in colour; VideoError."""
-    series: dict[str, list[Path]] = {}
-    for file in files:
-        series.setdefault(re.sub(r"\d+", "#", file.name), []).append(file)
-    series = {name: images for name, images in series.items() if len(images) > 1}
+    by_form = grouped((re.sub(r"\d+", "#", file.name), file) for file in files)
+    series = {name: images for name, images in by_form.items() if len(images) > 1}
     if len(series) < 2:
         return files
     colour = [name for name in series if not NO_COLOUR.search(name)]

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.questions import Question, Selection
 from roomscout.scoring.scores import Baseline
@@ -30,11 +31,11 @@ def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark:
     if frequent := benchmark.frequent_answers:
         guesses = {question.id: frequent.answer_to(question.question_type, question.question) for question in scored}
         return Guesses(frequent.source, guesses, frequent.what)
-    truths: dict[str, list[tuple[tuple[str, str], str]]] = {}
-    for question in asked.source.questions:
-        if question.ground_truth is not None:
-            room = benchmark.room_of(*question.scene)
-            truths.setdefault(question.question_type, []).append((room, question.ground_truth))
+    truths = grouped(
+        (question.question_type, (benchmark.room_of(*question.scene), question.ground_truth))
+        for question in asked.source.questions
+        if question.ground_truth is not None
+    )
 
     @cache
     def most_frequent(question_type: str, room: tuple[str, str]) -> str | None:

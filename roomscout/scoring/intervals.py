@@ -99,7 +99,7 @@ def estimates(rows: Iterable[ResultRow], benchmark: Benchmark, resamples: int | 
     if not table.names:
         return []
     intervals = _bootstrapped(table, table.percents, table.scenes, resamples)
-    percents = table.percents(table.ones)
+    percents = table.percents(np.ones(table.scenes))
     return [
         Estimate(name, rounded(float(percent)), scenes, *interval)
         for name, percent, scenes, interval in zip(table.names, percents, table.scenes_of, intervals, strict=True)
@@ -158,8 +158,8 @@ def differences(
     flips = rng.integers(2, size=(resamples or _resamples(benchmark), count)).astype(float)
     mixed = both.percents(np.concatenate([flips, 1 - flips], -1))
     exchanged = mixed - both.percents(np.concatenate([1 - flips, flips], -1))
-    of_first = tables[0].percents(tables[0].ones)
-    of_second = tables[1].percents(tables[1].ones)
+    of_first = tables[0].percents(np.ones(count))
+    of_second = tables[1].percents(np.ones(count))
     change = of_second - of_first
     more_extreme = (np.abs(exchanged) >= np.abs(change)[:, None] - 1e-9).sum(-1)
     p_values = (1 + more_extreme) / (1 + len(flips))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import comb
 
+from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal
 from roomscout.data.answers import AnswerKind
 from roomscout.data.benchmark import Benchmark, mean
@@ -18,13 +19,8 @@ def summarize_samples(
 ) -> SampleScores:
     """The scores of the questions with a ground truth and all of their `samples` answers: the "mean", "pass@k" for k =
     2, 4, 8, ... and `samples`, see `pass_at`, and "majority" by the kind's `vote`. `kinds` are by question id."""
-    by_question: dict[str, list[ResultRow]] = {}
-    for row in rows:
-        if row.score is not None:
-            by_question.setdefault(row.id, []).append(row)
-    complete = [
-        sorted(answers, key=lambda row: row.sample) for answers in by_question.values() if len(answers) == samples
-    ]
+    by_question = grouped((row.id, row) for row in rows if row.score is not None).values()
+    complete = [sorted(answers, key=lambda row: row.sample) for answers in by_question if len(answers) == samples]
     scored: dict[str, list[ResultRow]] = {"mean": []}
     scored |= {f"pass@{k}": [] for k in _ks(samples)} | {"majority": []}
     for answers in complete:

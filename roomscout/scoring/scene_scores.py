@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from roomscout.base.grouping import grouped
 from roomscout.data.benchmark import Benchmark, mean_over_questions, mean_over_tasks
 from roomscout.scoring.rows import ResultRow
 from roomscout.scoring.summary import combined
@@ -71,11 +72,6 @@ class SceneScores:
         return len(self.rooms)
 
     @property
-    def ones(self) -> np.ndarray:
-        """The weights of the sample itself."""
-        return np.ones(self.scenes)
-
-    @property
     def of_own(self) -> bool:
         """Whether no type is the benchmark's, so that the overall is the mean over questions."""
         return not any(name in self.benchmark.by_name for name in self.types)
@@ -88,12 +84,10 @@ class SceneScores:
     @cached_property
     def tasks(self) -> dict[str, list[str]]:
         """The types that count in the overall, by task, as `aggregate` names the tasks."""
-        by_task: dict[str, list[str]] = {}
-        for name in self.in_overall:
-            by_task.setdefault(self.benchmark.task_of(name), []).append(name)
+        by_task = grouped((self.benchmark.task_of(name), name) for name in self.in_overall)
         if self.of_own or self.benchmark.aggregate in (mean_over_tasks, mean_over_questions):
             return by_task
-        names = [name for name in self._own_percents(self.ones) if name != "overall"]
+        names = [name for name in self._own_percents(np.ones(self.scenes)) if name != "overall"]
         return {name: by_task.get(name, self.in_overall) for name in names}
 
     @cached_property

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from roomscout.base.grouping import grouped
 from roomscout.base.loading import code_of_others
 from roomscout.base.tables import Table, decimal
 from roomscout.data.benchmark import Benchmark, BenchmarkError, mean
@@ -79,10 +80,7 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
         if not of_type:
             continue
         scores = scores_of(of_type)
-        more: dict[str, list[float]] = {}
-        for row in of_type:
-            for further, value in row.scores.items():
-                more.setdefault(further, []).append(value)
+        more = grouped(score for row in of_type for score in row.scores.items())
         types[name] = replace(
             _outcomes(of_type),
             percent=rounded(100 * mean(scores)) if scores else None,
@@ -261,9 +259,7 @@ def no_interval_lines(scores: Scores) -> list[str]:
     if not intervals.percent:
         most = max(intervals.missing, key=intervals.scenes.__getitem__)
         return [f"no {intervals.level} % intervals: {intervals.missing[most]}"]
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in intervals.missing.items():
-        by_reason.setdefault(reason, []).append(name)
+    by_reason = grouped((reason, name) for name, reason in intervals.missing.items())
     return [f"no {intervals.level} % interval of {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
 
 
