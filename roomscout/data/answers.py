@@ -128,8 +128,7 @@ def bare_text(value: object) -> str | None:
 
 
 def first_word(answer: str | float) -> str:
-    """The text before the first space, without trailing periods: all that VSI-Bench's official scorer looks at. As
-    there, the first word of an answer that *begins* with a space is empty."""
+    """The text before the first space (even at the start), without final periods, as VSI-Bench's scorer reads it."""
     return str(answer).split(" ")[0].rstrip(".").strip()
 
 
@@ -170,9 +169,8 @@ class Letter(AnswerKind):
 
 @dataclass(frozen=True)
 class Number(AnswerKind):
-    """A finite number in `unit` (empty: a plain number), scored by mean relative accuracy. Mean relative accuracy is
-    the fraction of the ten MRA_THRESHOLDS t with |answer - truth| / truth <= 1 - t. Source: arXiv:2412.14171, section
-    3, and vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py."""
+    """A finite number in `unit` (empty: a plain one), scored by mean relative accuracy: the share of MRA_THRESHOLDS t
+    with |answer - truth| / truth <= 1 - t. Source: arXiv:2412.14171, section 3, and its code (vsibench/utils.py)."""
 
     unit: str = ""
     name = "number"

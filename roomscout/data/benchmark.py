@@ -167,8 +167,7 @@ class Benchmark:
     """Turns a row into one with `question_files.COLUMNS`, perhaps OWN_COLUMNS; raises QuestionError if it cannot."""
     asks: Callable[[QuestionRow], bool] = lambda row: True  # False leaves a row out; raises ValueError if unclear
     folder: Callable[[], Path] | None = None
-    """Instead of a source: makes or finds the folder with the questions, in a file questions.jsonl (or .json, .csv,
-    .parquet), and the scans, which need no scan root. Raises QuestionError."""
+    """Instead of a source: makes or finds a folder of questions.jsonl (.json, .csv, ...) and scans; QuestionError."""
     make_scans: Callable[[Iterable[tuple[str, str]]], None] | None = None
     """Makes the scans of these scenes (dataset and name), if they are not given. A run calls it for what it asks about,
     once its model can be asked. Raises QuestionError, as `make_pictures` does."""

@@ -140,8 +140,7 @@ def read_boxes(path: Path) -> dict[str, tuple[ObjectBox, ...]]:
 
 @dataclass(frozen=True)
 class Needed:
-    """The objects of one category that a question names: it needs all of them if it counts them or asks
-    for the nearest, which may be any of them, else one."""
+    """The objects of a category that a question names: it needs all if it counts them or asks for the nearest."""
 
     category: str
     boxes: tuple[ObjectBox, ...]

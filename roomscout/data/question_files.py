@@ -21,8 +21,7 @@ COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options"
 """The columns of questions, which are VSI-Bench's; a file may omit OPTIONAL_COLUMNS."""
 OPTION_COLUMNS = tuple("ABCDEFGH")  # columns with one option each, instead of `options`
 AS_GIVEN = "as_given"
-"""A column that is true in the files of `saved`. Such a row skips the benchmark's column mapping and
-exclusions, and may have a `ground_truth` of null."""
+"""A column of the files of `saved`: if true, a row skips mapping and exclusions; its `ground_truth` may be null."""
 OWN_COLUMNS = (
     "scan", "answer_kind", "unit", "start", "scale", "up_axis", "extra_answers", "images", "canary", AS_GIVEN
 )  # fmt: skip

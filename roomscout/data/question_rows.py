@@ -40,8 +40,7 @@ def is_as_given(row: QuestionRow | QuestionError) -> bool:
 
 
 def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun: str = "row") -> list[Question]:
-    """The questions of all rows of `name` that the benchmark asks, in its order. Raises a QuestionError that lists the
-    first bad rows and how to fix them. Messages call a row a `noun`."""
+    """The questions of all rows of `name` that the benchmark asks; one QuestionError lists the bad rows, as `noun`s."""
     first_row: dict[str, int] = {}
     scans: dict[tuple[str, str], str] = {}
     frames: dict[str | tuple[str, str], ScanFrame] = {}

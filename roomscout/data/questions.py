@@ -45,13 +45,12 @@ FILTERED = {"datasets": "dataset", "question_types": "question_type", "scenes": 
 
 @dataclass(frozen=True)
 class QuestionSource:
-    """All questions of a file, a dataset or a list; `as_given` has the ids of those asked even if their type is not.
-    `of_benchmark` says that the benchmark itself has them, in its own source or folder."""
+    """All questions of a file, a dataset or a list."""
 
     name: str
     questions: Sequence[Question]
-    as_given: frozenset[str] = frozenset()
-    of_benchmark: bool = False
+    as_given: frozenset[str] = frozenset()  # the ids of those asked even if their type is not
+    of_benchmark: bool = False  # whether the benchmark itself has them, in its own source or folder
 
     @classmethod
     def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
@@ -117,10 +116,8 @@ def load_questions(
     the benchmark's own source. The default benchmark is VSI-Bench. Questions must pass all filters; an empty filter
     passes everything. Leaves out the types that the benchmark excludes unless `question_types` names them or the row is
     AS_GIVEN. The id defaults to the row number, the options to none. The type of a row that declares its kind of answer
-    in the columns `answer_kind` and `unit` may be any name.
-
-    Raises QuestionError if the source cannot be read, a filter value does not occur in it, no question remains, or rows
-    are bad. One message lists the bad rows, counted from 1: lines in a .jsonl file, else records without the header."""
+    in the columns `answer_kind` and `unit` may be any name. Raises one QuestionError if the source cannot be read, a
+    filter value does not occur in it, no question remains, or for all bad rows, numbered as by `file_rows`."""
     return list(select_questions(source and Path(source), benchmark or find_benchmark(DEFAULT), **filters).questions)
 
 

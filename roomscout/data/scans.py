@@ -52,19 +52,15 @@ def layout_name(dataset: str) -> str:
 
 
 def find_scan(scan_root: Path, dataset: str, scene_name: str, layouts: Layouts = LAYOUTS) -> Path:
-    """The path of a scene's scan file.
+    """The path of a scene's scan file; raises ScanNotFound if there is none, or for an unsafe name or root.
 
     `scan_root` contains the folders arkitscenes/, scannet/ and scannetpp/, or is the root of one of these datasets,
     or is a flat folder of <scene>.ply (.pcd, .glb, .gltf, .obj; also one folder per scene). Searches
     <scan_root>/<dataset>, then <scan_root>; in each, first `layouts[dataset]`, then FLAT_LAYOUT. The roots in
     `layouts[OWN_ROOTS]`, if any, are searched before it; the scan root may then be missing.
 
-    Names of datasets and scenes come from question files, so each must be a single plain path component: no separator,
-    not '.' or '..', nothing unprintable. This keeps every path inside the root. Follows symbolic links on purpose:
-    creating one requires write access to the root, and scans are often on another disk.
-
-    Raises ScanNotFound if there is no scan, a name is unsafe, or `scan_root` is not a folder.
-    """
+    Names of datasets and scenes come from question files, so each must be a plain file name, which keeps every path
+    inside the root. Follows symbolic links on purpose: scans are often on another disk."""
     _require_root(scan_root, layouts)
     require_plain("dataset", dataset)
     require_plain("scene", scene_name)

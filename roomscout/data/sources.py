@@ -16,13 +16,12 @@ OWN_QUESTIONS = "own questions"  # the name of questions that were passed as a l
 
 @dataclass(frozen=True)
 class Source:
-    """Where the questions of a run come from, whether those rows are the benchmark's `own`, how many they are by type
-    (also those not asked), and the `sha256` of their `content_hash`."""
+    """Where the questions of a run come from."""
 
-    name: str
-    own: bool
-    questions: Mapping[str, int]
-    sha256: str
+    name: str  # of a file, a dataset or a benchmark
+    own: bool  # whether its rows are the benchmark's
+    questions: Mapping[str, int]  # how many by type, also those not asked
+    sha256: str  # their `content_hash`
 
 
 def source_of(source: QuestionSource, benchmark: Benchmark) -> Source:

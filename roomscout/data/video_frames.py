@@ -81,8 +81,7 @@ def sampled(total: int, frames: int) -> tuple[int, ...]:
 
 
 def frames_path(root: Path, form: str, dataset: str, scene: str) -> Path:
-    """A scene's video below the folder of videos, in a file of this form, or with an empty form its folder of frames
-    there; raises VideoNotFound, also for a name that is a path."""
+    """A scene's video below a folder, in a file of this form, or its folder of frames if empty; VideoNotFound."""
     try:
         require_plain("dataset", dataset)
         require_plain("scene", scene)

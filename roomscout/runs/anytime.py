@@ -86,13 +86,12 @@ class TooEarly(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TooLate(Record):
-    """Of the answers that score `above_zero`: how many were as good at an earlier turn, and the mean number of turns
-    since an answer first scored as much, and since all did."""
+    """Answers that may have come too late."""
 
-    above_zero: int
-    as_good_earlier: int
-    turns_since_first: float | None
-    turns_since_stable: float | None
+    above_zero: int  # answers that score above 0
+    as_good_earlier: int  # how many of them were as good at an earlier turn
+    turns_since_first: float | None  # their mean number of turns since an answer first scored as much
+    turns_since_stable: float | None  # and since all did
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,8 +132,7 @@ def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:
 
 
 def take_part(run: RunWriter, part: FoundPart, kinds: Mapping[str, AnswerKind]) -> bool:
-    """Copy the episodes of a part that are pending in `run`, the journal before the result; returns whether all images
-    are hard links. `kinds` are those of the answers by question id."""
+    """Copy a part's episodes that are pending in `run`, results last; returns whether all images are hard links."""
     done = {episode for episode, row in part.rows.items() if run.is_done(row.id, row.sample)}
     pending = part.begun - done
     linked = [run.adopt(episode, part.folder) for episode in sorted(pending)]

@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 
 class MoverEntry(NamedTuple):
-    """A mover: its class as module:Class, a `Mover` made with the run's seed, the views' intrinsics, and whether it may
-    leave its place, which it never does with `turns_only`. `title` is for titles of runs."""
+    """A mover, made with the run's seed, the views' intrinsics, and whether it may leave its place."""
 
-    target: str
-    title: str
-    turns_only: bool = False
+    target: str  # its class, a `Mover`, as module:Class
+    title: str  # for titles of runs
+    turns_only: bool = False  # whether it never leaves its place
 
 
 MOVERS: Mapping[str, MoverEntry] = {

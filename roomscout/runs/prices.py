@@ -46,8 +46,7 @@ class Price:
 
 
 def read_price(path: Path, model: str) -> Price:
-    """The price of a model, called as in the run or by its folder's name; `cached_input` is by default that of the
-    others. Checks all models of the file; raises SettingError naming it."""
+    """The price of a model, by its name or folder's name. Checks all models of the file; raises SettingError."""
     from roomscout.base.plain_yaml import read_yaml
 
     try:

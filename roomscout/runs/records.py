@@ -164,12 +164,11 @@ class SavedShot:
 
 @dataclass(frozen=True)
 class SeenPoint:
-    """A pixel (x, y) of a turn's view that the reading of its reply looked up, perhaps by the number of a `mark`, and
-    the point of the scan there, world metres; None in a hole."""
+    """A pixel of a turn's view that the reading of its reply looked up."""
 
-    pixel: tuple[float, float]
-    surface: tuple[float, float, float] | None
-    mark: OmittedIfEmpty[int | None] = None
+    pixel: tuple[float, float]  # x, y
+    surface: tuple[float, float, float] | None  # the point of the scan there, world metres; None in a hole
+    mark: OmittedIfEmpty[int | None] = None  # the number by which it was named, if any
 
 
 @dataclass(frozen=True)
@@ -183,13 +182,12 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class ForcedAnswer:
-    """What a model answered when asked as if a turn were the last, outside the conversation: None if not
-    valid, without a score if without a truth. `batch` are the questions of the generate() call."""
+    """What a model answered when asked as if a turn were the last, outside the conversation."""
 
-    answer: str | None
-    score: float | None
+    answer: str | None  # None if it is not valid
+    score: float | None  # None without a truth
     reply: Annotated[Reply, WrapSerializer(_as_marked)]
-    batch: Annotated[tuple[str, ...], Field(min_length=1)]
+    batch: Annotated[tuple[str, ...], Field(min_length=1)]  # the questions of the generate() call
 
 
 @dataclass(frozen=True, repr=False)

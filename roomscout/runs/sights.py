@@ -18,12 +18,11 @@ SIGHTS = {  # what an answer's views showed of the objects that its question nee
 
 @dataclass(frozen=True)
 class SeenObjects(Record):
-    """The objects of one category that a question names. It needs `needed` of them: all if it counts them, else one.
-    `pixels` has, for each object, at how many pixels of the view of each turn it was in sight."""
+    """The objects of one category that a question names."""
 
     category: str
-    needed: int
-    pixels: tuple[tuple[int, ...], ...]
+    needed: int  # all if the question counts them, else one
+    pixels: tuple[tuple[int, ...], ...]  # for each object, at how many pixels of each turn's view it was in sight
 
     @property
     def seen(self) -> int:
@@ -128,12 +127,11 @@ class SightGroup(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class SightSplit(Record):
-    """How the scores of a run depend on what was in view: `types` has groups per question type and for "all", by the
-    keys of SIGHTS that occur. `surface_percent` is the mean share of the surface that was seen."""
+    """How the scores of a run depend on what was in view."""
 
     enough_pixels: int
-    surface_percent: float
-    types: dict[str, dict[str, SightGroup]]
+    surface_percent: float  # the mean share of the surface that was seen
+    types: dict[str, dict[str, SightGroup]]  # by question type, and for "all", then by the keys of SIGHTS that occur
 
 
 def split(rows: Iterable[ResultRow], sights: Mapping[EpisodeId, Sight]) -> SightSplit | None:

@@ -14,12 +14,11 @@ from roomscout.scoring.summary import combined, rounded
 
 @dataclass(frozen=True)
 class Guesses:
-    """The most frequent answer for each question that counts towards the overall, by id, None without another room's
-    question of its type, the `source` where it was counted, and in words `what` answers they are."""
+    """The most frequent answer for each question that counts towards the overall."""
 
-    source: str
-    answers: Mapping[str, str | None]
-    what: str = "most frequent answer of the type"
+    source: str  # where they were counted
+    answers: Mapping[str, str | None]  # by id; None without a question of the type in another room
+    what: str = "most frequent answer of the type"  # which answers they are
 
 
 def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark: Benchmark) -> Guesses:

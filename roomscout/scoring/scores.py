@@ -196,13 +196,12 @@ class PersonScores(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(Record):
-    """The scores of a baseline in percent, and its `source` in words. A task is left out if any of its questions has no
-    guess, and then the overall is None."""
+    """The scores of a baseline in percent."""
 
-    source: str
-    questions: int
-    tasks: dict[str, float]
-    overall: OmittedIfNone[float | None] = None
+    source: str  # in words
+    questions: int  # with an answer
+    tasks: dict[str, float]  # without those that have a question without an answer
+    overall: OmittedIfNone[float | None] = None  # None if a task is left out
 
 
 @dataclass(frozen=True, kw_only=True)

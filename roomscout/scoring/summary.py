@@ -69,8 +69,7 @@ def combined(benchmark: Benchmark, scores: Mapping[str, Sequence[float]]) -> dic
 
 
 def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0, part: str = "") -> Scores:
-    """The scores of the finished questions, each answer like a question, while `pending` others are not; `aggregate`
-    defines which count, and `part` is that of the label."""
+    """The scores of finished answers, while `pending` others are not; see `aggregate`. `part` is that of the label."""
     rows = list(rows)
     with_scan = [row for row in rows if row.failed_part != "scan"]
     present = dict.fromkeys(row.question_type for row in rows)
@@ -103,8 +102,7 @@ def label_of(
     of_datasets: Mapping[str, int] | None = None,
     unfinished: bool = False,
 ) -> Label:
-    """The label of an overall over these types, and questions `of_datasets`, by default all of the benchmark's; that of
-    an `unfinished` run does not say how many they are."""
+    """The label of an overall over these types and `of_datasets`, by default all; `unfinished` ones have no number."""
     question_types = set(question_types)
     present = question_types & benchmark.by_name.keys()
     if not present:

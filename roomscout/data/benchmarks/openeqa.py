@@ -60,7 +60,5 @@ BENCHMARK = Benchmark(
     label="openeqa_scannet_overall",
     questions_from=Origin("https://github.com/facebookresearch/open-eqa", "MIT", "data/open-eqa-v0.json"),
     scans_from={"scannet": SCANS_FROM["scannet"]},
-    hashes=frozenset(
-        ("5a3274caca04ae1f51b6c837f6eeaa4a4f7ae0b26b0c845ec05803cb83c32503",)
-    ),  # The questions about ScanNet at commit cfa3fce.
+    hashes=frozenset(["5a3274caca04ae1f51b6c837f6eeaa4a4f7ae0b26b0c845ec05803cb83c32503"]),  # at commit cfa3fce
 )

@@ -58,7 +58,5 @@ BENCHMARK = Benchmark(
         Reference("human", {"sqa3d_overall_6_task": 90.06}, "arXiv:2210.07474"),
         Reference("best model of the paper", {"sqa3d_overall_6_task": 47.2}, "arXiv:2210.07474", "trained on SQA3D"),
     ),
-    hashes=frozenset(
-        ("2974706aa57c1a253f5dedb35ea454fe8551a0fd74c24d52b9c5a9e247d069d6",)
-    ),  # The test split at commit a98da8f.
+    hashes=frozenset(["2974706aa57c1a253f5dedb35ea454fe8551a0fd74c24d52b9c5a9e247d069d6"]),  # at commit a98da8f
 )
