@@ -411,9 +411,7 @@ YES_NO_KIND = YesNo()
 TEXT_KIND = Text()
 POINT_KIND = Point()
 POSE_KIND = Pose()
-_KINDS: dict[str, AnswerKind] = {
-    kind.name: kind for kind in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND)
-}
+_KINDS = {kind.name: kind for kind in (LETTER_KIND, Number(), YES_NO_KIND, TEXT_KIND, POINT_KIND, POSE_KIND)}
 KIND_NAMES = tuple(_KINDS)  # what the column `answer_kind` of question files takes
 
 

@@ -97,12 +97,10 @@ def _asking_hub_only_if_reachable(dataset: HubDataset) -> Iterator[None]:
         constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE = before
 
 
-def file_rows(
-    path: Path, columns: Iterable[str] = COLUMNS, read_json: JsonReader | None = None
-) -> Iterator[NumberedRow]:
+def file_rows(path: Path, columns: Iterable[str] = COLUMNS, reader: JsonReader | None = None) -> Iterator[NumberedRow]:
     """(number, row) of a question file. Numbers count from 1: lines in a .jsonl file, rows of the sheet in a .csv or
     .tsv file, else records. Reads `columns`, OWN_COLUMNS and OPTION_COLUMNS, and logs a warning that names all other
-    columns. `read_json` makes the rows of a .json file that is not a list of them. `path` may be a folder with the
+    columns. `reader` makes the rows of a .json file that is not a list of them. `path` may be a folder with the
     Parquet shards of a split. For a malformed line of a .jsonl file, yields a QuestionError in place of the row, so
     that later rows are read too. Raises QuestionError for a file that cannot be read as its extension says."""
     suffix = "" if path.is_dir() else path.suffix.lower()
@@ -114,8 +112,8 @@ def file_rows(
             with path.open("rb") as file:
                 if why := not_fetched(file.read(200)):
                     raise QuestionError(f"{path} {why}")
-        if suffix == ".json" and read_json is not None:
-            rows = _objects(read_json(read_json_file(path), path), path)
+        if suffix == ".json" and reader is not None:
+            rows = _objects(reader(read_json_file(path), path), path)
         else:
             rows = _READERS[suffix](path) if suffix else _read_shards(path)
         for number, row in rows:

@@ -1,6 +1,6 @@
 """Reads rows of question files as questions, and names everything that is wrong with them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -17,7 +17,7 @@ from roomscout.data.benchmark import Benchmark
 from roomscout.data.options import Options, read_options
 from roomscout.data.pictures import Picture
 from roomscout.data.question import UNDECLARED, AnswerKindError, Question, why_no_truth, with_kind
-from roomscout.data.question_files import AS_GIVEN, OPTIONAL_COLUMNS, NumberedRow, QuestionError, QuestionRow
+from roomscout.data.question_files import AS_GIVEN, COLUMNS, OPTIONAL_COLUMNS, NumberedRow, QuestionError, QuestionRow
 from roomscout.data.scan_frames import ScanFrame, is_empty, scan_path
 from roomscout.data.starts import Start
 
@@ -32,6 +32,22 @@ def row_of(question: Question) -> dict[str, Any]:
     kind = {} if question.kind is UNDECLARED else {"answer_kind": question.kind.name, "unit": question.kind.unit}
     scan = {"scan": question.scan} if question.scan else {}
     return {**question.row, **kind, **scan, AS_GIVEN: True}
+
+
+def restored(row: Mapping[str, Any], benchmark: Benchmark) -> Question:
+    """The question of which `row_of` made a row; its kind is that of its type in the benchmark if both are equal."""
+    kind, of_type = kind_of_columns(row["answer_kind"], row["unit"], row["question_type"], benchmark)
+    return Question(
+        **{name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])},
+        kind=kind,
+        declares_kind=not of_type,
+        scan=row.get("scan", ""),
+        start=Start.read(row.get("start")),
+        extra_answers=tuple(row.get("extra_answers", ())),
+        scale=row.get("scale"),
+        up_axis=row.get("up_axis"),
+        images=Picture.read(row.get("images")),
+    )
 
 
 def is_as_given(row: QuestionRow | QuestionError) -> bool:

@@ -12,20 +12,9 @@ from roomscout.base.text import json_in, listed
 from roomscout.data.benchmark import Benchmark
 from roomscout.data.benchmarks import DEFAULT, find_benchmark
 from roomscout.data.options import read_options
-from roomscout.data.pictures import Picture
 from roomscout.data.question import Question
-from roomscout.data.question_files import COLUMNS, NumberedRow, QuestionError, file_rows, hub_rows, questions_file
-from roomscout.data.question_rows import (
-    LIST,
-    at,
-    check_content,
-    is_as_given,
-    kind_of_columns,
-    parse_all,
-    row_of,
-    with_truth,
-)
-from roomscout.data.starts import Start
+from roomscout.data.question_files import NumberedRow, QuestionError, file_rows, hub_rows, questions_file
+from roomscout.data.question_rows import LIST, at, check_content, is_as_given, parse_all, restored, row_of, with_truth
 
 logger = logging.getLogger(__name__)
 
@@ -144,25 +133,9 @@ def load_saved(path: Path, benchmark: Benchmark) -> list[Question]:
     """The questions of a file that `saved` wrote, exactly as they were; raises QuestionError if it is damaged."""
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        return [_restored(json_in(line), benchmark) for line in lines]
+        return [restored(json_in(line), benchmark) for line in lines]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise QuestionError(f"{path} is damaged ({error!r}); restore it, or start a new run") from None
-
-
-def _restored(row: dict[str, Any], benchmark: Benchmark) -> Question:
-    """The question of a row that `saved` wrote; its kind is that of its type in the benchmark if both are equal."""
-    kind, of_type = kind_of_columns(row["answer_kind"], row["unit"], row["question_type"], benchmark)
-    return Question(
-        **{name: row[name] for name in COLUMNS} | {"options": tuple(row["options"])},
-        kind=kind,
-        declares_kind=not of_type,
-        scan=row.get("scan", ""),
-        start=Start.read(row.get("start")),
-        extra_answers=tuple(row.get("extra_answers", ())),
-        scale=row.get("scale"),
-        up_axis=row.get("up_axis"),
-        images=Picture.read(row.get("images")),
-    )
 
 
 def _with_pictures(question: Question, folder: Path) -> Question:

@@ -98,16 +98,14 @@ def scan_sha256(path: Path) -> str:
         return hashlib.file_digest(scan, "sha256").hexdigest()
 
 
-def missing_scans(
-    questions: Sequence[Question], scan_root: Path, layouts: Layouts = LAYOUTS
-) -> dict[tuple[str, str], str]:
+def missing_scans(questions: Sequence[Question], root: Path, layouts: Layouts = LAYOUTS) -> dict[tuple[str, str], str]:
     """Why each scene without a scan has none, in order of first appearance; ScanNotFound if the root is no folder."""
     if any(not question.scan for question in questions):
-        _require_root(scan_root, layouts)
+        _require_root(root, layouts)
     reasons: dict[tuple[str, str], str] = {}
     for question in {question.scene: question for question in questions}.values():
         try:
-            scan_of(question, scan_root, layouts)
+            scan_of(question, root, layouts)
         except ScanNotFound as error:
             reasons[question.scene] = str(error)
     return reasons

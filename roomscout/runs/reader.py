@@ -7,7 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from roomscout.base.record import Record
+from pydantic import TypeAdapter, ValidationError
+
+from roomscout.base.record import Record, reasons
 from roomscout.base.shots import VIEW
 from roomscout.base.text import did_you_mean, json_in, on_disk
 from roomscout.data.benchmark import Benchmark
@@ -17,25 +19,15 @@ from roomscout.runs import NEWEST, RunError
 from roomscout.runs.hardware import HARDWARE_FILE, GpuSamples
 from roomscout.runs.marks import Mark, Marks
 from roomscout.runs.recorded_benchmarks import benchmark_of
-from roomscout.runs.records import (
-    SCHEMA,
-    Baselines,
-    EpisodeId,
-    RecordedMessage,
-    ResultRow,
-    RunFacts,
-    SavedShot,
-    ScanRecord,
-    Turn,
-    image_name,
-    messages_from_json,
-)
+from roomscout.runs.records import SCHEMA, Baselines, RecordedMessage, RunFacts, SavedShot, ScanRecord, Turn, image_name
 from roomscout.runs.sights import Sight
 from roomscout.runs.summary import Summary
 from roomscout.scoring.agreement import dealt
 from roomscout.scoring.baselines import Guesses
+from roomscout.scoring.rows import EpisodeId, ResultRow
 
 Value = TypeVar("Value")
+_MESSAGES = TypeAdapter(list[RecordedMessage])
 Line = TypeVar("Line", bound=Record)
 QUESTIONS_FILE = "questions.jsonl"  # the copy of a run's questions in its folder
 BASELINES_FILE = "baselines.json"  # what the most-frequent-answer baseline answers, in a run's folder
@@ -196,7 +188,7 @@ class RunReader:
     def messages(self, episode: EpisodeId) -> list[RecordedMessage]:
         """The conversation as sent."""
         path = self.folder / str(episode) / "messages.json"
-        return self._read(path, messages_from_json, "resuming the question writes it again") or []
+        return self._read(path, _MESSAGES.validate_python, "resuming the question writes it again") or []
 
     def _read(self, path: Path, record_of: Callable[[Any], Value], fix: str) -> Value | None:
         """The record in a JSON file; None if there is no file. Raises RunError, which says how to `fix` it."""
@@ -205,7 +197,8 @@ class RunReader:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise RunError(f"{path} is damaged ({error}); {fix}") from None
+            why = reasons(error) if isinstance(error, ValidationError) else error
+            raise RunError(f"{path} is damaged ({why}); {fix}") from None
 
     def _records(self, path: Path, kind: type[Line], at_most: int | None = None) -> list[Line]:
         """The records of a journal's complete lines, or of the first `at_most`; empty if the file is missing."""

@@ -10,12 +10,12 @@ from textwrap import shorten
 from typing import Annotated, Any, Required
 
 import numpy as np
-from pydantic import Field, SerializerFunctionWrapHandler, TypeAdapter, ValidationError, WrapSerializer
+from pydantic import Field, SerializerFunctionWrapHandler, WrapSerializer
 from typing_extensions import TypedDict
 
 from roomscout import UpAxis
 from roomscout.base.pictures import PictureError, opened
-from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record, reasons
+from roomscout.base.record import NotRecorded, OmittedIfEmpty, Record
 from roomscout.base.shots import VIEW
 from roomscout.data.benchmark import Reference
 from roomscout.data.question import Question
@@ -114,17 +114,6 @@ def as_scored(question: Question, answer: str | None, pose: CameraPose, turns: S
     path_m = sum(turn.move.moved_m for turn in turns if turn.move is not None)
     with question.kind_code("of_camera"):
         return question.kind.of_camera((*pose.position, pose.heading_deg, pose.pitch_deg), path_m)
-
-
-def messages_from_json(values: Any) -> list[RecordedMessage]:
-    """The messages in a parsed messages.json; raises ValueError."""
-    try:
-        return _MESSAGES.validate_python(values)
-    except ValidationError as error:
-        raise ValueError(reasons(error)) from None
-
-
-_MESSAGES = TypeAdapter(list[RecordedMessage])
 
 
 def image_files(message: RecordedMessage) -> list[str]:

@@ -96,12 +96,10 @@ class RunWriter(Journal):
         """Replace run.json."""
         self._replace("run.json", json.dumps(facts.to_json(), indent=2))
 
-    def note_resumption(
-        self, changed: dict[str, Any], model_revision: str | None = None, price: Price | None = None
-    ) -> None:
+    def note_resumption(self, changed: dict[str, Any], revision: str | None = None, price: Price | None = None) -> None:
         """Record that the run is resumed, which settings `changed`, versions and price; warns of a changed version."""
         facts = self._reader.facts
-        versions = current_versions(model_revision)
+        versions = current_versions(revision)
         others = changed_versions(facts.last_versions, versions)
         if others:
             log.warning("%s resumes with %s: its answers come from both versions", self.folder, ", ".join(others))

@@ -116,7 +116,7 @@ def label_of(
     # A benchmark that excludes types by default has two overalls: with all of these, and without.
     complete = present.issuperset(benchmark.scan_types) and len(excluded) in (0, len(benchmark.excluded))
     if of_datasets is not None:
-        label = _with_some(label, complete, benchmark, of_datasets, unfinished)
+        label = _limited(label, complete, benchmark, of_datasets, unfinished)
     if complete and not label.some:
         return label
     missing = [benchmark.by_name[name] for name in benchmark.scan_types if name not in present]
@@ -128,17 +128,15 @@ def label_of(
     )
 
 
-def _with_some(
-    label: Label, complete: bool, benchmark: Benchmark, of_datasets: Mapping[str, int], unfinished: bool
-) -> Label:
+def _limited(label: Label, complete: bool, benchmark: Benchmark, counts: Mapping[str, int], unfinished: bool) -> Label:
     """The label with the datasets that it covers, unless all, and the number of questions, unless all."""
     size = benchmark.sizes.get(str(label))
     if not benchmark.datasets and (size is None or not complete):
         return label
-    others = sorted(of_datasets.keys() - set(benchmark.datasets))
-    covered = [name for name in benchmark.datasets if name in of_datasets] + others
+    others = sorted(counts.keys() - set(benchmark.datasets))
+    covered = [name for name in benchmark.datasets if name in counts] + others
     datasets = covered if benchmark.datasets and covered != list(benchmark.datasets) else []
-    number = sum(of_datasets.values())
+    number = sum(counts.values())
     whole = not datasets and (not complete or size is None or number == size)
     return replace(label, datasets=tuple(datasets), questions=None if unfinished or whole else number)
 
