@@ -428,7 +428,6 @@ def kind_named(name: str, unit: str = "") -> AnswerKind:
 
 
 def _relative_error(answer: str | float | None, truth: str) -> float | None:
-    """The relative error of the answer's first word; None if that is not a number."""
     try:
         return None if answer is None else abs(float(first_word(answer)) - float(truth)) / float(truth)
     except ValueError:

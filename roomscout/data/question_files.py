@@ -131,7 +131,6 @@ def file_rows(path: Path, columns: Iterable[str] = COLUMNS, reader: JsonReader |
 
 
 def _options_of_columns(row: QuestionRow) -> QuestionRow:
-    """The column `options` of a row that has a column for each."""
     if row.get("options") or not {"A", "B"} <= row.keys():
         return {}
     return {"options": {name: row[name] for name in OPTION_COLUMNS if row.get(name) not in (None, "")}}

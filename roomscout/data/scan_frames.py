@@ -17,11 +17,6 @@ class ScanFrame:
     scale: float | None = None
     up_axis: UpAxis | None = None
 
-    def __str__(self) -> str:
-        scale = "no scale" if self.scale is None else f"scale {self.scale:g}"
-        up_axis = "no up_axis" if self.up_axis is None else f"up_axis {self.up_axis}"
-        return f"{scale} and {up_axis}"
-
     @property
     def columns(self) -> dict[str, Any]:
         """The columns of a question file that are given."""

@@ -111,12 +111,10 @@ def frames_of_video(path: Path, frames: int, size: FrameSize) -> tuple[FramesRec
         least = stream.frames or 0.95 * promised - 1  # a duration is only about that of the frames
         if (transfer := HDR.get(stream.codec_context.color_trc)) is not None:
             log.warning("%s is HDR (%s): its frames are too flat; convert it to SDR", path, transfer)
-    require_frames(path, total, frames)
-    made, decoded = _decoded(path, sampled(total, frames), size)
+    made, decoded = _decoded(path, _chosen(path, total, frames), size)
     if decoded != total:  # some packets hold no frame
         total = decoded
-        require_frames(path, total, frames)
-        made, _ = _decoded(path, sampled(total, frames), size)
+        made, _ = _decoded(path, _chosen(path, total, frames), size)
     if total < least:
         log.warning(
             "%s is damaged or ends early: frames are chosen among the %d of %d that decode", path, total, promised
@@ -134,8 +132,7 @@ def frames_of_folder(path: Path, frames: int, size: FrameSize) -> tuple[FramesRe
     files = sorted(_colour_series(path, files), key=lambda file: (_natural(file.name), file.name))
     if not files:
         raise VideoError(f"{path} has no frame: put images of {', '.join(sorted(IMAGE_SUFFIXES))} there")
-    require_frames(path, len(files), frames)
-    wanted = sampled(len(files), frames)
+    wanted = _chosen(path, len(files), frames)
     made = {}
     for place in dict.fromkeys(wanted):
         with _reading(files[place]):
@@ -165,10 +162,10 @@ def _reading(path: Path) -> Iterator[None]:
         raise VideoError(f"{path} cannot be read ({error})") from None
 
 
-def require_frames(path: Path, total: int, frames: int) -> None:
-    """Raise VideoError if a video has fewer frames than are asked for."""
+def _chosen(path: Path, total: int, frames: int) -> tuple[int, ...]:
     if total < frames:
         raise VideoError(f"{path} has {total} frames, fewer than the {frames} to show")
+    return sampled(total, frames)
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

@@ -61,6 +61,5 @@ def blind_baseline(reader: RunReader, facts: RunFacts) -> Baseline | None:
 
 
 def _judge_of(reader: RunReader) -> tuple[str, str] | None:
-    """The judge that scored the answers in free text; None if there is none."""
     marks = reader.marks
     return None if marks is None else (marks.judge, marks.prompts_sha256)

@@ -48,7 +48,6 @@ def protocol_of(facts: "RunFacts") -> str:
 
 
 def _basics(facts: "RunFacts") -> list[str]:
-    """The conditions that the sentence begins with, whatever their values."""
     setting = facts.setting
     if facts.frames is not None:
         return ["frames", "image_size", "temperature"]

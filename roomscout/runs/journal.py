@@ -1,16 +1,15 @@
 """How the loop records turns and results, and a journal in memory."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Protocol
 
 from roomscout.runs.records import EpisodeId, RecordedMessage, ResultRow, Turn
 
 
-class Journal(ABC):
+class Journal(Protocol):
     """Records turns and results as they finish: `RunWriter` in a run folder, `MemoryJournal` in memory."""
 
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, int], ResultRow] = {}  # the last of each answer
+    _rows: dict[tuple[str, int], ResultRow]  # the last of each answer
 
     @property
     def rows(self) -> list[ResultRow]:
@@ -21,19 +20,15 @@ class Journal(ABC):
         """Whether this question has this answer's result."""
         return (question_id, sample) in self._rows
 
-    @abstractmethod
     def turns_of(self, episode: EpisodeId) -> list[Turn]:
         """The finished turns of an episode in progress, with their images in memory."""
 
-    @abstractmethod
     def turn(self, episode: EpisodeId, turn: Turn, messages: Sequence[RecordedMessage]) -> None:
         """Record a finished turn, its images and the conversation so far."""
 
-    @abstractmethod
     def messages(self, episode: EpisodeId, messages: Sequence[RecordedMessage]) -> None:
         """Record an episode's conversation so far."""
 
-    @abstractmethod
     def result(self, row: ResultRow) -> None:
         """Record the result of a finished episode."""
 
@@ -47,7 +42,7 @@ class MemoryJournal(Journal):
     """Keeps turns, views, conversations and results in memory."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._rows = {}
         self._turns: dict[EpisodeId, list[Turn]] = {}
         self._conversations: dict[EpisodeId, Sequence[RecordedMessage]] = {}
 

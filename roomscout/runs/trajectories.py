@@ -101,7 +101,6 @@ def trajectories(
 
 
 def _with_text(question: Question, answer: str | None) -> str:
-    """An answer, and if it is the letter of an option, the option's text."""
     text = question.text_of(answer)
     return f"{answer} ({text})" if text else f"{answer}"
 

@@ -49,7 +49,6 @@ class RunWriter(Journal):
     messages tell people to run `resume_command`."""
 
     def __init__(self, folder: Path, resume_command: str | None = None):
-        super().__init__()
         self.folder = folder
         self.resume_command = resume_command or f"roomscout resume {folder}"
         self._reader = RunReader(folder)
@@ -341,7 +340,6 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _write_images(folder: Path, turn: Turn) -> float:
-    """Write a turn's images; returns the seconds taken, including encoding."""
     started = time.perf_counter()
     folder.mkdir(exist_ok=True)
     for shot in turn.shots:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roomscout.base.grouping import grouped
 from roomscout.base.tables import Table, decimal, interval_in_words
 from roomscout.base.text import listed
 from roomscout.data.answers import AnswerKind, Number, matched_text
@@ -135,8 +136,7 @@ def by_annotator(rows: Sequence[tuple[str, ResultRow]], benchmark: Benchmark) ->
     """The scores by person. Each row comes with the name of its person."""
     scores = {}
     every = len({row.question_type for _, row in rows})
-    for name in dict.fromkeys(name for name, _ in rows):
-        own = [row for person, row in rows if person == name]
+    for name, own in grouped(rows).items():
         types = sorted({row.question_type for row in own})
         percents, intervals = scored_alone(own, benchmark)
         scores[name] = PersonScores(

@@ -48,24 +48,18 @@ def frequent_guesses(questions: Iterable[Question], asked: Selection, benchmark:
 
 def frequency_baseline(guesses: Guesses, questions: Iterable[Question], benchmark: Benchmark) -> Baseline | None:
     """The scores of the guesses over the questions with one; None if there is none that is scored without a judge."""
-    scores: dict[str, list[float]] = {}
-    guessed = 0
-    without = set()
-    for question in questions:
-        if question.id in guesses.answers and not question.kind.needs_judge:
-            answer = guesses.answers[question.id]
-            of_type = benchmark.by_name[question.question_type]
-            scores.setdefault(of_type.name, []).append(question.score(answer) or 0.0)
-            guessed += answer is not None
-            if answer is None:
-                without.add(of_type.task)
-    if not guessed:
+    answers = guesses.answers
+    scored = [question for question in questions if question.id in answers and not question.kind.needs_judge]
+    unknown = [question for question in scored if answers[question.id] is None]
+    if len(unknown) == len(scored):
         return None
+    without = {benchmark.task_of(question.question_type) for question in unknown}
+    scores = grouped((question.question_type, question.score(answers[question.id]) or 0.0) for question in scored)
     in_order = {name: scores[name] for name in benchmark.by_name if name in scores}
     percents = {name: rounded(percent) for name, percent in combined(benchmark, in_order).items()}
     return Baseline(
         source=f"{guesses.what} in {guesses.source}",
-        questions=guessed,
+        questions=len(scored) - len(unknown),
         tasks={name: percent for name, percent in percents.items() if name not in {*without, "overall"}},
         overall=None if without else percents["overall"],
     )

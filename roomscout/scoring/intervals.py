@@ -233,7 +233,6 @@ def _bootstrapped(
 def _resampled(
     statistic: Statistic, kept: Sequence[int], table: SceneScores, count: int, resamples: int
 ) -> dict[int, tuple[Interval, float]]:
-    """The interval and the standard error of the `kept` rows of the statistic."""
     if not kept:
         return {}
     from scipy.stats import bootstrap

@@ -34,12 +34,9 @@ class SceneScores:
             if row.score is not None
         ]
         rooms = tuple(sorted({room for _, room, _ in scored}))
-        present = dict.fromkeys(name for name, _, _ in scored)
-        types = tuple(name for name in dict.fromkeys([*benchmark.by_name, *present]) if name in present)
         place_of = {room: place for place, room in enumerate(rooms)}
-        of_type: dict[str, list[tuple[int, float]]] = {name: [] for name in types}
-        for name, room, score in scored:
-            of_type[name].append((place_of[room], score))
+        of_type = grouped((name, (place_of[room], score)) for name, room, score in scored)
+        types = tuple(name for name in dict.fromkeys([*benchmark.by_name, *of_type]) if name in of_type)
         places = tuple(np.array([place for place, _ in of_type[name]], int) for name in types)
         scores = tuple(np.array([score for _, score in of_type[name]], float) for name in types)
         shape = len(rooms), len(types)
@@ -147,7 +144,6 @@ class SceneScores:
         return np.array(rows).T.reshape(len(self.names), *weights.shape[:-1])
 
     def _own_percents(self, weights: np.ndarray) -> Mapping[str, float]:
-        """What the benchmark's own aggregate makes of the scores; raises BenchmarkError."""
         times = weights.astype(int)
         drawn = {
             name: np.repeat(scores, times[places]).tolist()

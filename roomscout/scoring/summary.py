@@ -260,7 +260,6 @@ def no_interval_lines(scores: Scores) -> list[str]:
 
 
 def _baseline_lines(scores: Scores) -> list[str]:
-    """A line for each known baseline, or what it lacks."""
     lines = []
     for name, column in BASELINES.items():
         if (baseline := scores.baselines.get(name)) is None:
