@@ -1,7 +1,6 @@
-"""Kinds of answers: how each is asked for, parsed, guessed and scored.
+"""Kinds of answers: how each is asked for, parsed, guessed and scored. Nothing else knows what a valid answer is.
 
-A question carries its kind, so that nothing else has to know what a valid answer is. A new kind is one class here or in
-the file of its benchmark.
+A new kind is one class here or in the file of its benchmark.
 """
 
 import math
@@ -20,8 +19,7 @@ import numpy as np
 from roomscout.data.options import Options, letter_named
 
 MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""Thresholds of relative accuracy, 1 - relative error. Computed like VSI-Bench's official scorer's: the literals 0.55,
-0.6, ... differ in the last bit, which changes ties such as 3 against 4."""
+"""Of 1 - relative error, computed like VSI-Bench's scorer's: the last bits of literals change ties as of 3 and 4."""
 UNIT_WORDS = {
     "objects": ("", "object", "objects"),
     "m": ("", "m", "meter", "meters", "metre", "metres"),
@@ -71,8 +69,8 @@ class AnswerKind(Protocol):
         """Why a ground truth cannot be one, to follow "the ground truth X is"; None if it can."""
 
     def read_truth(self, value: object, options: Options) -> str:
-        """A ground truth of a question file, for a question with these `options`, in plain form; raises ValueError,
-        with why, for a value that may mean several answers or none. What `wrong_truth` accepts is unchanged."""
+        """A ground truth of a question file in plain form, which is unchanged if `wrong_truth` accepts it. Raises
+        ValueError, with why, for a value that may mean several answers or none."""
         if isinstance(value, str):
             return value.strip()
         if isinstance(value, Real | Decimal) and not isinstance(value, bool) and math.isfinite(value):
@@ -84,10 +82,9 @@ class AnswerKind(Protocol):
 
     def score(self, answer: str | float | None, truth: str) -> float:
         """The score of an answer, 0 to 1; None scores 0. Raises ValueError for an impossible ground truth. The answer
-        is as `parse` returned it, and the truth as in the question file, read by `read_truth`. A truth that `parse`
-        takes is scored as an answer when questions are loaded, and refused with its row unless it scores 1. By default
-        1 for the same text up to case, white space and a final period, like the exact match of SQuAD
-        (arXiv:1606.05250), but articles and other punctuation count."""
+        is as `parse` returned it, and the truth as `read_truth` did. A truth that `parse` takes is scored as an answer
+        when questions are loaded, and refused with its row unless it scores 1. By default 1 for the same text as
+        `matched_text`, like the exact match of SQuAD (arXiv:1606.05250), but articles and punctuation count."""
         return float(answer is not None and matched_text(str(answer)) == matched_text(truth))
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:

@@ -266,10 +266,6 @@ class Benchmark:
 
 def origin_lines(benchmark: Benchmark, datasets: Sequence[str]) -> list[str]:
     """Where the questions and the scans of these datasets come from, and under which terms; a line for each origin."""
-    parts: dict[Origin, list[str]] = {}
-    if benchmark.questions_from:
-        parts[benchmark.questions_from] = ["questions"]
-    for name in datasets:
-        if name in benchmark.scans_from:
-            parts.setdefault(benchmark.scans_from[name], []).append(f"scans of {name}")
-    return [f"{listed(of_origin)}: {origin}" for origin, of_origin in parts.items()]
+    parts = [(benchmark.questions_from, "questions")] if benchmark.questions_from else []
+    parts += [(benchmark.scans_from[name], f"scans of {name}") for name in datasets if name in benchmark.scans_from]
+    return [f"{listed(of_origin)}: {origin}" for origin, of_origin in grouped(parts).items()]

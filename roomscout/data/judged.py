@@ -1,7 +1,6 @@
 """Answers in free text that a language model marks from 1 to 5, with the words and rules of OpenEQA's LLM-Match.
 
-The two prompts in data/openeqa are those of facebookresearch/open-eqa, prompts/mmbench.txt and mmbench-extra.txt, under
-the MIT licence beside them.
+The prompts in data/openeqa are those of facebookresearch/open-eqa (prompts/), under the MIT licence beside them.
 """
 
 import hashlib
@@ -19,8 +18,7 @@ TAG = "Your mark:"
 JUDGE_URL = "https://api.openai.com/v1"  # where a judge is by default
 
 Ask = Callable[[Sequence[str], Callable[[str], int | None]], Iterable[tuple[int | None, tuple[int, int, int]]]]
-"""Asks a judge each prompt, and reads the mark of each reply, in order; None where no reply has a mark. Beside it are
-the tokens that the judge read, those of them that were cached, and those that it wrote."""
+"""Asks a judge each prompt: the mark of each reply, None without one, and the tokens read, of these cached, written."""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ class AnswerKindError(QuestionError):
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a scan. Its fields but the kind are columns of question files, the last six optional ones. Not
-    validated here, but by `load_questions` and `normalized`."""
+    """A question about a scan: columns of question files, and the kind. `load_questions` and `normalized` validate."""
 
     id: str  # unique in its file
     dataset: str  # of its scan

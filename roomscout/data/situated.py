@@ -11,10 +11,8 @@ from roomscout.data.question_files import QuestionError, read_json_file
 
 ANNOTATED = ("answers", "position", "rotation")  # what the file of annotations adds to a question
 
-_UNITS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-)
-_NUMBERS = dict(enumerate(f"{_UNITS} eighteen nineteen twenty".split())) | {23: "twenty-three"}
+_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+_NUMBERS = dict(enumerate(f"{_UNITS} seventeen eighteen nineteen twenty".split())) | {23: "twenty-three"}
 _TYPOS = {
     "letf": "left", "let": "left", "tehre": "there", "rigth": "right", "rght": "right", "behine": "behind", "tv": "TV",
     "chai": "chair", "wasing": "washing", "waslked": "walked", "oclock": "o'clock", r"o'[ ]+clock": "o'clock",

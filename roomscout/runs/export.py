@@ -104,12 +104,11 @@ def _scored(
     batch = not facts.of_one_scan
     label_of_part = str(part).replace(" ", "_") if part else ""
     scores = summarize(rows, benchmark, facts.episodes - len(rows), label_of_part)
+    asked = scores.asked
     if facts.frames is not None:
-        frames = f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}"
-        scores = replace(scores, asked=replace(scores.asked, shown=frames))
-    if scores.asked.label is not None:
-        label = replace(scores.asked.label, told=tuple(_given(facts)))
-        scores = replace(scores, asked=replace(scores.asked, label=label))
+        asked = replace(asked, shown=f"video protocol, {facts.frames} frame{'' if facts.frames == 1 else 's'}")
+    if asked.label is not None:
+        asked = replace(asked, label=replace(asked.label, told=tuple(_given(facts))))
     errors = [error] if error else []
     samples = None
     agreement = dict[str, Agreement]()
@@ -118,6 +117,7 @@ def _scored(
     by_person = [(who[row.episode], row) for row in rows] if who else []
     scores = replace(
         scores,
+        asked=asked,
         intervals=intervals_of(rows, benchmark) if batch else None,
         datasets=scores_by_dataset(rows, benchmark) if batch else {},
         samples=samples,

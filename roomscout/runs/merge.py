@@ -104,17 +104,13 @@ def write_merged(folder: Path, parts: Sequence[FoundPart]) -> Summary:
 
 def merged_guesses(parts: Sequence[FoundPart]) -> Guesses | None:
     """The guesses of all parts together; None if a part has none."""
-    sources: dict[str, None] = {}
-    answers: dict[str, str | None] = {}
-    what = ""
-    for part in parts:
-        guesses = RunReader(part.folder).guesses
-        if guesses is None:
-            return None
-        sources[guesses.source] = None
-        answers |= guesses.answers
-        what = what or guesses.what
-    return Guesses(" and ".join(sources), answers, what)
+    of_parts = [RunReader(part.folder).guesses for part in parts]
+    guesses = [of_part for of_part in of_parts if of_part is not None]
+    if len(guesses) < len(parts):
+        return None
+    sources = dict.fromkeys(of_part.source for of_part in guesses)
+    answers = {id: answer for of_part in guesses for id, answer in of_part.answers.items()}
+    return Guesses(" and ".join(sources), answers, guesses[0].what)
 
 
 def merged_marks(parts: Sequence[FoundPart]) -> list[Mark]:

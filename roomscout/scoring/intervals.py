@@ -202,8 +202,7 @@ def uneven_scenes(rows: Iterable[ResultRow], benchmark: Benchmark) -> str:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values adjusted for their number: reject those below 5 %, and any false rejection has at most that chance.
-    S. Holm, Scandinavian Journal of Statistics 6 (1979)."""
+    """The p-values adjusted for their number (S. Holm, Scandinavian Journal of Statistics 6, 1979)."""
     adjusted = [0.0] * len(p_values)
     least = 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):

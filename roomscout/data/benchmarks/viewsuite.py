@@ -1,9 +1,8 @@
 """ViewSuite (arXiv:2605.29563): go to where a picture of a ScanNet room was taken, and follow paths to views and back.
 
-Facts are those of the code at commit 4e35e1c of github.com/JamesKrW/ViewSuite: the fields of rows, 4x4 camera-to-world
-matrices with OpenCV's axes in the coordinates of the scans, the wording, and success within 0.5 m and 30 degrees in the
-published table (proxy_analysis/easy_hard_analysis.py). There, an answer is a pose that the model writes, and its angle
-has the roll; here it is where the camera is.
+Facts are those of commit 4e35e1c of github.com/JamesKrW/ViewSuite: fields, wording, camera-to-world matrices with
+OpenCV's axes in scan coordinates, and success within 0.5 m and 30 degrees (proxy_analysis/easy_hard_analysis.py).
+There, an answer is a pose that the model writes, and its angle has the roll; here it is where the camera is.
 """
 
 import math
