@@ -1,7 +1,4 @@
-"""Kinds of answers: how each is asked for, parsed, guessed and scored. Nothing else knows what a valid answer is.
-
-A new kind is one class here or in the file of its benchmark.
-"""
+"""Kinds of answers: how each is asked for, parsed, guessed and scored. A new one is a class here or of a benchmark."""
 
 import math
 import random
@@ -42,19 +39,12 @@ YES_OR_NO = re.compile(r"(yes|no)(?:[.!]?|[,.;:]\s.*)", re.DOTALL | re.IGNORECAS
 class AnswerKind(Protocol):
     """What a valid answer to a question is. `letters` are always those of the question's options, in order."""
 
+    name: str  # in the column `answer_kind` of question files
+    unit: str = ""  # of a number
     takes_options: bool = False  # whether a question of this kind has options to choose from
     needs_judge: bool = False  # whether its questions have no score until a judge marks the answers
     in_scan_coordinates: bool = False  # whether answers are places; the model reads the camera's position in these too
     judges_camera: bool = False  # whether not what is said is scored, but `of_camera` when it is said
-
-    @property
-    def name(self) -> str:
-        """The kind's name in the column `answer_kind` of question files."""
-
-    @property
-    def unit(self) -> str:
-        """The unit of a number; empty for other kinds."""
-        return ""
 
     def form(self, letters: Sequence[str]) -> str:
         """The form of a valid answer, as the prompt states it: "one plain number in m"."""
@@ -283,10 +273,9 @@ class Text(AnswerKind):
 @dataclass(frozen=True)
 class Point(AnswerKind):
     """A position in the room: x, y and z in metres, in the coordinates of the camera's position that the model reads.
-    The score is the share of the distances 0.25, 0.5, 1 and 2 m that the distance from the ground truth does not
-    exceed: 1 within 0.25 m, 0.5 within 1 m. A ground truth of x and y alone is a place on the floor plan; the height of
-    the answer then does not matter. Source: nuScenes matches detections by the distance of their centres at 0.5, 1, 2
-    and 4 m and averages over these thresholds (arXiv:1903.11027, section 3.1); half as much suits rooms."""
+    The score is the share of 0.25, 0.5, 1 and 2 m that its distance from the ground truth does not exceed. A ground
+    truth of x and y alone is a place on the floor plan; the height of the answer then does not matter. Source: nuScenes
+    averages over 0.5, 1, 2 and 4 m between centres (arXiv:1903.11027, section 3.1); half as much suits rooms."""
 
     name = "point"
     in_scan_coordinates = True
@@ -381,8 +370,7 @@ class Pose(AnswerKind):
 
     def more_scores(self, answer: str | float | None, truth: str) -> dict[str, float]:
         """`distance_m` and `angle_deg` from the ground truth, `success_wide` within `wide_m` and `wide_deg`, and `spl`,
-        the score times the shortest path over the own one, if that is not shorter (Anderson et al., On Evaluation of
-        Embodied Navigation Agents, arXiv:1807.06757)."""
+        the score times the shortest path over the own one, if that is not shorter (arXiv:1807.06757)."""
         apart = self.apart(answer, truth)
         scores = {"success_wide": float(self._within(apart, self.wide_m, self.wide_deg))}
         if apart is not None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from roomscout.base.grouping import grouped
 from roomscout.base.record import OmittedIfEmpty, OmittedIfNone, Record, reasons
 
 BOXES_FILES = ("boxes.json", "rooms.json")  # a file of boxes beside scans: one's own, and that of procedural rooms
@@ -157,10 +158,8 @@ def needed_for(question: str, options: Iterable[str], boxes: Sequence[ObjectBox]
     with "How many", or asks which is the closest, needs all objects of a category."""
     named = named_in(" \n ".join([question, *options]), boxes)
     all_of_them = bool(_ALL_OF_A_KIND.match(question))
-    return tuple(
-        Needed(category, tuple(box for box in named if box.category == category), all_of_them)
-        for category in dict.fromkeys(box.category for box in named)
-    )
+    by_category = grouped((box.category, box) for box in named)
+    return tuple(Needed(category, tuple(of_it), all_of_them) for category, of_it in by_category.items())
 
 
 def named_in(text: str, boxes: Iterable[ObjectBox]) -> list[ObjectBox]:

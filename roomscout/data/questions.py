@@ -112,9 +112,8 @@ def load_questions(
 
 def normalized(questions: Iterable[Question], benchmark: Benchmark | None = None) -> list[Question]:
     """Question objects as `load_questions` would return them from the file of `saved`, all of them and in order. Ids,
-    names and types become text without blanks around it, as does a ground truth, and options a tuple. Raises
-    QuestionError for no questions at all, for other objects, and for what `load_questions` refuses in a row that is
-    AS_GIVEN. One message lists the bad questions, counted from 1, with their ids."""
+    names, types and ground truths become text without blanks around it, and options a tuple. Raises one QuestionError
+    for no questions, other objects, and all that `load_questions` refuses in rows that are AS_GIVEN."""
     rows = list[NumberedRow]()
     for number, question in enumerate(questions, start=1):
         if not isinstance(question, Question):
@@ -173,8 +172,7 @@ def ask_one(
     """Make a question from the user's own text about a scan. The default benchmark is VSI-Bench. If `question_type` is
     None, a question in the benchmark's wording gets the matching type, provided that it has options if and only if
     answers of that type are letters. Any other question is "open_choice" with options, "open" without. If no option has
-    a letter, they get A, B, ... `ground_truth` may be an option's text instead of its letter. Raises QuestionError if
-    question, type, options and ground truth do not fit together."""
+    a letter, they get A, B, ... `ground_truth` may be an option's text. QuestionError if these do not fit together."""
     benchmark = benchmark or find_benchmark(DEFAULT)
     with at(setting="options"):
         choices = read_options(options)

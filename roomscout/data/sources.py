@@ -62,8 +62,7 @@ def content_hash(rows: Iterable[Question]) -> str:
 
 
 def named_by(source: Source, benchmark: Benchmark) -> Benchmark:
-    """The benchmark with labels, title and sizes for the questions of a source: others than its own have the name of
-    their file and no references, and of its own as many count as the source has."""
+    """The benchmark with the sizes of a source; for others than its own rows named by a file, without references."""
     if source.own:
         return replace(benchmark, sizes={**benchmark.sizes, **_sizes(source, benchmark)})
     label = f"{re.sub('[^A-Za-z0-9]+', '_', Path(source.name).with_suffix('').as_posix()).strip('_')}_overall"

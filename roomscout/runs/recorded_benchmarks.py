@@ -91,7 +91,7 @@ def _described_type(record: TypeRecord, benchmark: str) -> QuestionType:
 class RecordedKind(AnswerKind):
     """A kind of answer whose code is not loaded: it has a name, and raises BenchmarkError for what the code decides."""
 
-    # Fields without a value would have the properties of the base class.
+    # Fields without a value would have those of the base class.
     name: str = ""  # as in the column `answer_kind`
     unit: str = ""  # of a number
     takes_options: bool = False  # whether its questions have options

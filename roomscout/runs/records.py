@@ -1,7 +1,4 @@
-"""The records in a run folder's JSON files. Fields have the names and the order of the keys.
-
-docs/run-folder.md documents each key.
-"""
+"""The records in a run folder's JSON files: fields are keys, in their order, which docs/run-folder.md documents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -50,10 +47,8 @@ class RecordedMessage(TypedDict, total=False):
     text_in_its_turn: str  # what a message said that is replaced by a note in later turns
 
 
-def _as_decided(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any] | None:
+def _as_decided(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
     """An action as JSON, without the pitch and the further moves that it does not have."""
-    if value is None:
-        return None
     record: dict[str, Any] = serialized(value)
     then = [{name: number for name, number in move.items() if number} for move in record.pop("then")]
     pitch = record.pop("pitch_angle_degrees")
@@ -72,6 +67,10 @@ def _as_marked(value: Any, serialized: SerializerFunctionWrapHandler) -> dict[st
         for name, content in serialized(value).items()
         if marks[name] != UNRECORDED and (content or marks[name] != UNLESS_EMPTY)
     }
+
+
+Decided = Annotated[CameraAction, WrapSerializer(_as_decided)]
+Replied = Annotated[Reply, WrapSerializer(_as_marked)]
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ class ForcedAnswer:
 
     answer: str | None  # None if it is not valid
     score: float | None  # None without a truth
-    reply: Annotated[Reply, WrapSerializer(_as_marked)]
+    reply: Replied
     batch: Annotated[tuple[str, ...], Field(min_length=1)]  # the questions of the generate() call
 
 
@@ -185,15 +184,14 @@ class Turn(Record):
 
     turn: int  # from 0
     pose: CameraPose  # the camera's before the action
-    action: Annotated[CameraAction, WrapSerializer(_as_decided)]  # a small rotation after a parse_error
+    action: Decided  # a small rotation after a parse_error
     clamped: tuple[str, ...]  # values outside their range, as "name value -> limit"
     parse_error: str | None  # why the reply could not be read; None if it could
     move: MoveOutcome | None  # the action's outcome; None if the turn ended the question
-    reply: Annotated[Reply, WrapSerializer(_as_marked)]  # empty for policies without a model
+    reply: Replied  # empty for policies without a model
     batch: Annotated[tuple[str, ...], Field(min_length=1)]  # the episodes that share the call of generate()
     seconds: TurnSeconds  # by part
-    requested: OmittedIfEmpty[Annotated[CameraAction | None, WrapSerializer(_as_decided)]] = None
-    """What the model asked for, if a control decided otherwise."""
+    requested: OmittedIfEmpty[Decided | None] = None  # what the model asked for, if a control decided otherwise
     fields: OmittedIfEmpty[dict[str, Any]] = field(default_factory=dict)  # others of the reply's JSON object
     points: OmittedIfEmpty[tuple[SeenPoint, ...]] = ()  # that the reading of the reply looked up
     uses: OmittedIfEmpty[tuple[ToolUse, ...]] = ()  # the tools that the reply used
@@ -202,8 +200,7 @@ class Turn(Record):
     see: OmittedIfEmpty[tuple[ImageName, ...]] = ()  # the images beside the view
     frames: OmittedIfEmpty[FramesRecord | None] = None  # of a video; the one image shows all of them
     not_shown: OmittedIfEmpty[str] = ""  # of turn 0: what the question needs that a given path cannot show well
-    shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)
-    """What the camera saw, the view first: Shot, or SavedShot for a turn of a run folder."""
+    shots: NotRecorded[tuple[Any, ...]] = field(default=(), compare=False)  # the view first: Shot, or SavedShot
 
     @property
     def elapsed_s(self) -> float:

@@ -40,7 +40,6 @@ from roomscout.scoring.rows import EpisodeId, ResultRow
 log = logging.getLogger(__name__)
 
 JOURNALS = ("results.jsonl", MARKS_FILE, HARDWARE_FILE)  # beside the journals of turns
-PNG_THREADS = 2
 MOST_WRITES_AHEAD = 256  # bounds the images in memory when the disk is slower than the model
 
 
@@ -63,7 +62,7 @@ class RunWriter(Journal):
         except RunError:
             self._lock.close()
             raise
-        self._painters = ThreadPoolExecutor(PNG_THREADS, thread_name_prefix="png-writer")
+        self._painters = ThreadPoolExecutor(2, thread_name_prefix="png-writer")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="journal-writer")  # one: lines keep their order
         self._written: deque[Future[None]] = deque()
         self._turns = threading.Lock()  # questions may run on threads of their own

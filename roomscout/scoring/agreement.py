@@ -46,9 +46,8 @@ def agreement_of(
     of each person the first one; without people, of two samples or more. Raises AnswerKindError.
 
     `percent` is the mean agreement of pairs: the score of one if the other were the truth, both ways round; where one
-    cannot be (a number of 0, or with a judge), whether they are equal. `alpha` corrects for chance: Krippendorff's
-    alpha, nominal for words and letters, of ratios for numbers (K. Krippendorff, "Computing Krippendorff's
-    Alpha-Reliability", 2011), with the percentile interval of a bootstrap over scenes."""
+    cannot be (a number of 0, or with a judge), whether they are equal. `alpha` is Krippendorff's, which corrects for
+    chance: nominal, or of ratios for numbers ("Computing Krippendorff's Alpha-Reliability", 2011), over scenes."""
     by_question: dict[str, dict[Hashable, ResultRow]] = {}
     missing = Counter[str]()
     for row in sorted(rows, key=lambda row: row.sample):

@@ -93,8 +93,7 @@ def estimates(rows: Iterable[ResultRow], benchmark: Benchmark, resamples: int | 
     """The percent of each task, of each type that is not one, and the "overall" last, with their intervals. Ignores
     rows without a score. Each of several answers to a question counts like a question, and the scene remains the unit.
     A type that a resample lacks is left out of it, as `aggregate` does, and a score without any of its types keeps its
-    value; both are rare, since a score has an interval only if each of its types is asked in FEWEST_SCENES scenes or
-    more. Returns [] if nothing is scored. Raises BenchmarkError as `aggregate` does."""
+    value; FEWEST_SCENES makes both rare. [] if nothing is scored. Raises BenchmarkError as `aggregate` does."""
     table = SceneScores.of(rows, benchmark)
     if not table.names:
         return []
@@ -146,16 +145,14 @@ def differences(
     count = tables[0].scenes
     if not both.names:
         return []
-    rng = np.random.default_rng(SEED)
 
-    def gain(of_first: np.ndarray, of_second: np.ndarray) -> np.ndarray:
-        """The score of the answers of one choice of runs minus that of another, by the weights of the scenes."""
-        none = np.zeros_like(of_first)
-        minuend = both.percents(np.concatenate([none, of_second], -1))
-        return minuend - both.percents(np.concatenate([of_first, none], -1))
+    def gain(weights: np.ndarray) -> np.ndarray:
+        none = np.zeros_like(weights)
+        minuend = both.percents(np.concatenate([none, weights], -1))
+        return minuend - both.percents(np.concatenate([weights, none], -1))
 
-    intervals = _bootstrapped(tables[0], lambda weights: gain(weights, weights), count, resamples)
-    flips = rng.integers(2, size=(resamples or _resamples(benchmark), count)).astype(float)
+    intervals = _bootstrapped(tables[0], gain, count, resamples)
+    flips = np.random.default_rng(SEED).integers(2, size=(resamples or _resamples(benchmark), count)).astype(float)
     mixed = both.percents(np.concatenate([flips, 1 - flips], -1))
     exchanged = mixed - both.percents(np.concatenate([1 - flips, flips], -1))
     of_first = tables[0].percents(np.ones(count))

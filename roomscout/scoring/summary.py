@@ -43,10 +43,9 @@ class ScoresByType:
 
 
 def aggregate(rows: Iterable[ResultRow], benchmark: Benchmark) -> dict[str, float]:
-    """Percent per task and "overall". The benchmark's `aggregate` combines the scores; for VSI-Bench, with all three
-    direction types, the result equals the official one (vision-x-nyu/thinking-in-space,
-    lmms_eval/tasks/vsibench/utils.py) in percent. Ignores rows without a score, and rows of other types, unless all
-    are: then the overall is the mean over questions. Returns {} if no rows remain."""
+    """Percent per task and "overall", as the benchmark's `aggregate` combines scores; with all VSI-Bench types, that
+    equals the official result (thinking-in-space, vsibench/utils.py). Ignores rows without a score, and rows of other
+    types, unless all are: then the overall is the mean over questions. Returns {} if no rows remain."""
     scores = ScoresByType(benchmark)
     for row in rows:
         scores.add(row)
