@@ -64,18 +64,13 @@ def content_hash(rows: Iterable[Question]) -> str:
 def named_by(source: Source, benchmark: Benchmark) -> Benchmark:
     """The benchmark with the sizes of a source; for others than its own rows named by a file, without references."""
     if source.own:
-        return replace(benchmark, sizes={**benchmark.sizes, **_sizes(source, benchmark)})
+        sizes = dict(benchmark.sizes)
+        for names in (benchmark.scan_types, list(benchmark.by_name)):
+            if all(source.questions.get(name) for name in names):
+                tasks = {benchmark.by_name[name].task for name in names}
+                sizes[f"{benchmark.label}_{len(tasks)}_task"] = sum(source.questions[name] for name in names)
+        return replace(benchmark, sizes=sizes)
     label = f"{re.sub('[^A-Za-z0-9]+', '_', Path(source.name).with_suffix('').as_posix()).strip('_')}_overall"
     return replace(
         benchmark, label=label, title=source.name, sizes={}, references=(), datasets=(), scored_as=benchmark.title
     )
-
-
-def _sizes(source: Source, benchmark: Benchmark) -> dict[str, int]:
-    """The number of rows by the label of an overall over all types that are asked by default, and over all types."""
-    sizes = {}
-    for names in (benchmark.scan_types, list(benchmark.by_name)):
-        if all(source.questions.get(name) for name in names):
-            tasks = {benchmark.by_name[name].task for name in names}
-            sizes[f"{benchmark.label}_{len(tasks)}_task"] = sum(source.questions[name] for name in names)
-    return sizes
