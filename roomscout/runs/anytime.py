@@ -32,8 +32,8 @@ class ForcedByTurn:
         return dict(zip(FORCED_COLUMNS, (answers, json.dumps(self.scores)), strict=True))
 
 
-FORCED_COLUMNS = ("forced_answers", "forced_scores")
-"""The columns of results.csv with the forced answers of each turn and their scores, as JSON lists."""
+Forced = Mapping[EpisodeId, ForcedByTurn]
+FORCED_COLUMNS = ("forced_answers", "forced_scores")  # of results.csv: JSON lists with a value for each turn
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,7 @@ class Anytime(Record):
     better_earlier: int  # how many answers score less than a forced one before
 
 
-def anytime(
-    rows: Iterable[ResultRow], forced: Mapping[EpisodeId, ForcedByTurn], benchmark: Benchmark, facts: RunFacts
-) -> Anytime | None:
+def anytime(rows: Iterable[ResultRow], forced: Forced, benchmark: Benchmark, facts: RunFacts) -> Anytime | None:
     """What the answers after each turn of a run say; None if nothing is scored."""
     answers = []
     for row in rows:

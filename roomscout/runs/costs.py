@@ -116,13 +116,13 @@ class _Calls:
 
     @property
     def sums(self) -> dict[str, Any]:
-        prefilled = self.counts["prompt_tokens"] - self.counts["reused_tokens"]
+        prompted = self.counts["prompt_tokens"]
         return {
             "generate_calls": round(self.calls),
             "mean_batch": round(self.replies / self.calls, 3) if self.replies else None,
             "generate_seconds": round(self.seconds, 3),
-            "prefilled_tokens": prefilled,
-            **{name: count for name, count in self.counts.items() if name != "prompt_tokens"},
+            "prefilled_tokens": prompted - self.counts["reused_tokens"],
+            **{name: self.counts[name] for name in COUNTED[1:]},
         }
 
 

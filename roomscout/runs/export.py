@@ -12,7 +12,7 @@ from roomscout.base.text import csv_cell, listed
 from roomscout.data.benchmark import Benchmark, mean_over_questions
 from roomscout.data.question import AnswerKindError
 from roomscout.rendering.modalities import MODALITY_NAMES, find_modality
-from roomscout.runs.anytime import FORCED_COLUMNS, ForcedByTurn, anytime
+from roomscout.runs.anytime import FORCED_COLUMNS, Forced, ForcedByTurn, anytime
 from roomscout.runs.baselines import known_baselines
 from roomscout.runs.costs import COST_COLUMNS, AnswerCost, by_task, costs, of_answer
 from roomscout.runs.hardware import Session, hardware_of
@@ -50,10 +50,10 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
     if facts.setting("anytime"):
         forced = {row.episode: ForcedByTurn.of(reader.turns(row.episode)) for row in rows}
     try:
-        summary = _scored(reader, facts, rows, benchmark, forced)
+        summary = _scored(reader, rows, benchmark, forced)
     except AggregateError as error:
         plain = replace(benchmark, aggregate=mean_over_questions, label=LABEL_WITHOUT_AGGREGATE)
-        summary = _scored(reader, facts, rows, plain, forced, str(error))
+        summary = _scored(reader, rows, plain, forced, str(error))
     spent = dict[EpisodeId, AnswerCost]()
     scans = set[str]()
     price = facts.price
@@ -90,14 +90,10 @@ def exports_of(reader: RunReader, rows: Sequence[ResultRow], sessions: Sequence[
 
 
 def _scored(
-    reader: RunReader,
-    facts: RunFacts,
-    rows: Sequence[ResultRow],
-    benchmark: Benchmark,
-    forced: Mapping[EpisodeId, ForcedByTurn],
-    error: str = "",
+    reader: RunReader, rows: Sequence[ResultRow], benchmark: Benchmark, forced: Forced, error: str = ""
 ) -> Summary:
     """The summary without its costs; `error` is one of code of a user's. Raises AggregateError."""
+    facts = reader.facts
     who = reader.people
     marks = reader.marks
     part = facts.part

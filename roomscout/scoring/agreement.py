@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from statistics import median
 from typing import NamedTuple
@@ -75,15 +76,15 @@ class _Unit(NamedTuple):
 
 def _agreement(units: Sequence[_Unit], missing: int) -> Agreement:
     percent = rounded(100 * mean([unit.agreed for unit in units]))
+    agreement = Agreement(questions=len(units), missing=missing, percent=percent)
     alphas = _alphas(units)
     if alphas is None:
-        return Agreement(questions=len(units), missing=missing, percent=percent)
+        return agreement
     interval = None
     if len(alphas) > 1:
         low, high = np.nanpercentile(alphas[1:], [100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2])
         interval = (round(float(low), 3), round(float(high), 3))
-    alpha = round(float(alphas[0]), 3)
-    return Agreement(questions=len(units), missing=missing, percent=percent, alpha=alpha, interval=interval)
+    return replace(agreement, alpha=round(float(alphas[0]), 3), interval=interval)
 
 
 def _alphas(units: Sequence[_Unit]) -> np.ndarray | None:

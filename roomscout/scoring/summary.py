@@ -96,16 +96,13 @@ def summarize(rows: Iterable[ResultRow], benchmark: Benchmark, pending: int = 0,
 
 
 def label_of(
-    question_types: Iterable[str],
-    benchmark: Benchmark,
-    of_datasets: Mapping[str, int] | None = None,
-    unfinished: bool = False,
+    types: Iterable[str], benchmark: Benchmark, of_datasets: Mapping[str, int] | None = None, unfinished: bool = False
 ) -> Label:
     """The label of an overall over these types and `of_datasets`, by default all; `unfinished` ones have no number."""
-    question_types = set(question_types)
-    present = question_types & benchmark.by_name.keys()
+    types = set(types)
+    present = types & benchmark.by_name.keys()
     if not present:
-        apart = [label for label, kind in benchmark.apart.items() if kind.name in question_types]
+        apart = [label for label, kind in benchmark.apart.items() if kind.name in types]
         number = sum((of_datasets or {}).values())
         whole = not apart or unfinished or number == benchmark.sizes.get(apart[0])
         return Label(benchmark="+".join(apart) or benchmark.label, tasks=None, questions=None if whole else number)
