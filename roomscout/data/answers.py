@@ -17,13 +17,12 @@ from roomscout.data.options import Options, letter_named
 
 MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 """Of 1 - relative error, computed like VSI-Bench's scorer's: the last bits of literals change ties as of 3 and 4."""
-UNIT_WORDS = {
+UNIT_WORDS = {  # spellings after a number; any other unit is accepted as written, and no other answer
     "objects": ("", "object", "objects"),
     "m": ("", "m", "meter", "meters", "metre", "metres"),
     "cm": ("", "cm", "centimeter", "centimeters", "centimetre", "centimetres"),
     "m²": ("", "m²", "m2", "m^2", "sqm", "sq m", "square meter", "square meters", "square metre", "square metres"),
 }
-"""Accepted spellings of a unit after a number; any other unit is accepted as written. Other answers are invalid."""
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 LETTER = re.compile(r"\(?([A-Za-z])(?:\)?\s*|[.):]\s*.*)", re.DOTALL)
 WRAPPED = re.compile(  # Markdown and LaTeX around an answer; JSON reads the beginning of "\boxed" as a backspace

@@ -35,8 +35,7 @@ class QuestionType:
     kind: AnswerKind  # of its answers
     task: str = ""  # the benchmark task that it belongs to, by default the type itself
     advice: str = ""  # ends the system prompt
-    wording: str = ""
-    """A case-insensitive pattern of how its questions begin; a user's own question in that wording gets the type."""
+    wording: str = ""  # pattern of how its questions begin, in any case; user's questions in that wording get the type
     advice_untold: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
     """What replaces the advice when prompts do not reveal an item ("pose", "extent" or "turns"), when the camera cannot
     leave its place ("translation") or is moved by others ("moves"); "pose moves" is for both."""
@@ -156,15 +155,12 @@ class Benchmark:
     title: str  # what messages call it
     types: tuple[QuestionType, ...]  # in the order of its tables
     excluded: Mapping[str, str] = field(default_factory=dict)  # types, and why they are asked only if they are named
-    apart: Mapping[str, QuestionType] = field(default_factory=dict)
-    """Types that are asked likewise, by the label of their scores, which are never combined with others."""
+    apart: Mapping[str, QuestionType] = field(default_factory=dict)  # likewise, by the label of their separate scores
     source: HubDataset | None = None  # where the questions come from; None if a file must be given
     columns: tuple[str, ...] = COLUMNS  # that a row must have
     more_columns: tuple[str, ...] = ()  # that a row may have
-    read_json: JsonReader | None = None
-    """Makes the rows of a .json file from its content and path; raises QuestionError. If None, it must be a list."""
-    read_row: Callable[[QuestionRow], QuestionRow] = lambda row: row
-    """Turns a row into one with `question_files.COLUMNS`, perhaps OWN_COLUMNS; raises QuestionError if it cannot."""
+    read_json: JsonReader | None = None  # the rows from a .json file's content and path; None if that is a list of rows
+    read_row: Callable[[QuestionRow], QuestionRow] = lambda row: row  # into COLUMNS and OWN_COLUMNS, or QuestionError
     asks: Callable[[QuestionRow], bool] = lambda row: True  # False leaves a row out; raises ValueError if unclear
     folder: Callable[[], Path] | None = None
     """Instead of a source: makes or finds a folder of questions.jsonl (.json, .csv, ...) and scans; QuestionError."""
@@ -186,8 +182,7 @@ class Benchmark:
     references: tuple[Reference, ...] = ()  # published scores
     sizes: Mapping[str, int] = field(default_factory=dict)  # numbers of questions that published scores cover, by label
     video: VideoProtocol | None = None  # its official protocol on frames of videos; None if it has none
-    frequent_answers: FrequentAnswers | None = None
-    """Those of a training split, for the baseline. If None, a run counts answers in other scenes of its questions."""
+    frequent_answers: FrequentAnswers | None = None  # of a training split; if None, a run counts those in other scenes
     # The next three tell a file with all of its own rows from other questions, see `roomscout.data.sources`.
     counts: Mapping[str, int] = field(default_factory=dict)  # questions by type
     scenes: Mapping[str, int] = field(default_factory=dict)  # their number by dataset

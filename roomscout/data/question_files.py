@@ -20,8 +20,7 @@ OPTIONAL_COLUMNS = ("id", "options")
 COLUMNS = ("id", "dataset", "scene_name", "question_type", "question", "options", "ground_truth")
 """The columns of questions, which are VSI-Bench's; a file may omit OPTIONAL_COLUMNS."""
 OPTION_COLUMNS = tuple("ABCDEFGH")  # columns with one option each, instead of `options`
-AS_GIVEN = "as_given"
-"""A column of the files of `saved`: if true, a row skips mapping and exclusions; its `ground_truth` may be null."""
+AS_GIVEN = "as_given"  # of files of `saved`: if true, a row skips mapping and exclusions; ground_truth may be null
 OWN_COLUMNS = (
     "scan", "answer_kind", "unit", "start", "scale", "up_axis", "extra_answers", "images", "canary", AS_GIVEN
 )  # fmt: skip
@@ -32,8 +31,7 @@ further right answers, for a judge; its pictures, as a list of files; and a mark
 _SHARD = re.compile(r"(.+)-[0-9]{5}-of-([0-9]{5})\.parquet")
 _log = logging.getLogger(__name__)
 QuestionRow = Mapping[str, object]
-JsonReader = Callable[[object, Path], list[Any]]
-"""Makes the list of rows from the content of a .json file and the path of the file; raises QuestionError."""
+JsonReader = Callable[[object, Path], list[Any]]  # the rows of a .json file from its content and path; QuestionError
 
 
 @dataclass(frozen=True)

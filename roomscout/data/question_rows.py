@@ -76,11 +76,10 @@ def parse_all(rows: Iterable[NumberedRow], name: str, benchmark: Benchmark, noun
                     raise QuestionError(f"scene {question.scene_name} has another scan in an earlier {noun}")
                 if frames.setdefault(question.scan or question.scene, question.frame) != question.frame:
                     raise QuestionError(f"its scan has another scale or up_axis in an earlier {noun}")
+            first_row[question.id] = number
+            questions.append(question)
         except QuestionError as error:
             errors.append(escaped(str(error)))
-            continue
-        first_row[question.id] = number
-        questions.append(question)
     if len(errors) > 1:
         lines = [f"{name} has {len(errors)} bad {noun}s:"]
         lines += [f"  {error.removeprefix(f'{name}, ')}" for error in errors[:MAX_ERRORS_SHOWN]]

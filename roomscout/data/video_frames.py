@@ -26,8 +26,7 @@ IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp"))  # of the
 NO_COLOUR = re.compile(r"(?<![a-z])(depth|ir|infrared|mask|label|instance|semantic|normal|confidence)s?(?![a-z])", re.I)
 """In the names of images that are not what a camera saw."""
 SERIES_SHOWN = 5
-CONTAINERS = "mov,matroska,webm,avi,mpegts,mpeg,asf,flv"
-"""The formats of videos, by FFmpeg's names; those that list other files are none of them."""
+CONTAINERS = "mov,matroska,webm,avi,mpegts,mpeg,asf,flv"  # formats of videos, by FFmpeg's names, none that lists files
 HDR = {16: "PQ", 18: "HLG"}  # transfers that nothing here maps to sRGB, by their numbers in ITU-T H.273
 
 
