@@ -15,8 +15,7 @@ import numpy as np
 
 from roomscout.data.options import Options, letter_named
 
-MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""Of 1 - relative error, computed like VSI-Bench's scorer's: the last bits of literals change ties as of 3 and 4."""
+MRA_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # of 1 - relative error, as in VSI-Bench's scorer: literals change ties
 UNIT_WORDS = {  # spellings after a number; any other unit is accepted as written, and no other answer
     "objects": ("", "object", "objects"),
     "m": ("", "m", "meter", "meters", "metre", "metres"),

@@ -218,11 +218,6 @@ class Benchmark:
         return {question_type.name: question_type for question_type in self.apart.values()}
 
     @property
-    def all_columns(self) -> tuple[str, ...]:
-        """The columns that a row must have and those that it may have."""
-        return (*self.columns, *self.more_columns)
-
-    @property
     def scan_types(self) -> list[str]:
         """Names of the types that are asked by default."""
         return [name for name in self.by_name if name not in self.excluded]

@@ -1,7 +1,4 @@
-"""Answers in free text that a language model marks from 1 to 5, with the words and rules of OpenEQA's LLM-Match.
-
-The prompts in data/openeqa are those of facebookresearch/open-eqa (prompts/), under the MIT licence beside them.
-"""
+"""Answers in free text that a language model marks from 1 to 5, with the words and rules of OpenEQA's LLM-Match."""
 
 import hashlib
 import re
@@ -12,7 +9,7 @@ from pathlib import Path
 from roomscout.data.answers import Text
 from roomscout.data.questions import Question
 
-PROMPTS = Path(__file__).parent / "openeqa"
+PROMPTS = Path(__file__).parent / "openeqa"  # those of facebookresearch/open-eqa, under the MIT licence beside them
 TEMPERATURE, SEED, MAX_TOKENS = 0.2, 1234, 32  # how OpenEQA asks its judge (openeqa/evaluation/llm_match.py)
 TAG = "Your mark:"
 JUDGE_URL = "https://api.openai.com/v1"  # where a judge is by default

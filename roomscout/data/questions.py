@@ -45,16 +45,17 @@ class QuestionSource:
     def read(cls, path: Path | None, benchmark: Benchmark) -> Self:
         """Read a file, or with None the benchmark's own source; raises QuestionError."""
         file = path or Path()
+        columns = (*benchmark.columns, *benchmark.more_columns)
         if path is not None:
             name = str(path)
-            rows = file_rows(path, benchmark.all_columns, benchmark.read_json)
+            rows = file_rows(path, columns, benchmark.read_json)
         elif benchmark.folder is not None:
             file = questions_file(benchmark.folder())
             name = benchmark.name
-            rows = file_rows(file, benchmark.all_columns)
+            rows = file_rows(file, columns)
         elif benchmark.source is not None:
             name = benchmark.source.repository
-            rows = hub_rows(benchmark.source, benchmark.all_columns)
+            rows = hub_rows(benchmark.source, columns)
         else:
             origin = benchmark.questions_from
             get = f"get {origin.file or 'its questions'} from {origin.url}, and " if origin else ""
