@@ -80,8 +80,7 @@ class AnswerKind(Protocol):
         return {}
 
     def of_camera(self, pose: Sequence[float], path_m: float) -> str:
-        """What is scored of a camera at `pose`, x, y and z in world metres, heading and pitch in degrees, that has come
-        there on a path of so many metres: by default these six numbers."""
+        """What is scored of a camera at `pose` (x, y, z in world metres, heading, pitch in degrees) after its path."""
         return ", ".join(f"{number:.3f}" for number in (*pose, path_m))
 
     def vote(self, answers: Sequence[str]) -> str | None:

@@ -82,8 +82,8 @@ class ObjectBox:
 
     @property
     def as_standing(self) -> tuple[float, float, float, float]:
-        """The longer and the shorter horizontal side and the height in metres, and the heading of the longer one. The
-        height of a tilted box is its side nearest to the vertical. Headings are degrees, counter-clockwise from +x."""
+        """The longer and the shorter horizontal side and the height (of a tilted box: its side nearest to the vertical)
+        in metres, and the heading of the longer one in degrees, counter-clockwise from +x."""
         upright = max(range(3), key=lambda axis: abs(self.directions[axis][2]))
         across, along = sorted((axis for axis in range(3) if axis != upright), key=lambda axis: self.size[axis])
         heading = math.degrees(math.atan2(self.directions[along][1], self.directions[along][0]))

@@ -109,8 +109,7 @@ class Question:
 
 
 def kind_code(kind: AnswerKind, method: str) -> AbstractContextManager[None]:
-    """Names errors of a method of a kind, whose code may be a user's, as AnswerKindError; ValueErrors of read_truth,
-    which says so that a truth cannot be one, stay as they are."""
+    """Names errors of a kind's method, perhaps a user's, as AnswerKindError; read_truth may raise ValueErrors."""
     what = f"the {method} of {type(kind).__name__}"
     passed = (QuestionError, ValueError) if method == "read_truth" else QuestionError
     return code_of_others(what, lambda why: AnswerKindError(f"{why}: fix it"), passed)

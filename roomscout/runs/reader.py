@@ -13,6 +13,7 @@ from roomscout.base.record import Record, reasons
 from roomscout.base.shots import VIEW
 from roomscout.base.text import did_you_mean, json_in, on_disk
 from roomscout.data.benchmark import Benchmark
+from roomscout.data.judged import label_of_judge
 from roomscout.data.questions import Question, QuestionError, fingerprint, load_saved
 from roomscout.data.sources import named_by
 from roomscout.runs import NEWEST, RunError
@@ -76,7 +77,9 @@ class RunReader:
         marks = self.marks
         if facts.source is not None and not facts.of_one_scan:
             benchmark = named_by(facts.source, benchmark)
-        return benchmark if marks is None else marks.labelled(benchmark)
+        if marks is None:
+            return benchmark
+        return replace(benchmark, label=label_of_judge(benchmark.label, marks.judge, marks.prompts_sha256))
 
     @property
     def _recorded_benchmark(self) -> Benchmark:

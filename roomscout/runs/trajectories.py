@@ -42,12 +42,8 @@ class Trajectory:
         `images` are arrays (H, W, 3) uint8 RGB, in user messages alone. With a run folder, reads them from there."""
         shots = {image_name(turn.turn, shot.name): shot for turn in self.turns for shot in turn.shots}
         return [
-            {
-                "role": message["role"],
-                "text": message["text"],
-                "images": [shots[name].image for name in image_files(message)],
-            }
-            for message in self.recorded()
+            {"role": entry["role"], "text": entry["text"], "images": [shots[name].image for name in image_files(entry)]}
+            for entry in self.recorded()
         ]
 
     def __repr__(self) -> str:
@@ -69,7 +65,7 @@ class Trajectory:
 
 
 def load_trajectories(folder: str | Path, allow_code: bool = False) -> list[Trajectory]:
-    """The trajectories of the finished questions in a run folder, one for each sample; raises RunError. Reads no view.
+    """The trajectories of a run folder's finished questions, one for each sample, without views; raises RunError.
     `allow_code` executes the file or module that the run names as its benchmark."""
     reader = RunReader(Path(folder).expanduser().absolute())
     if allow_code:

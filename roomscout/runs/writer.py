@@ -44,12 +44,11 @@ MOST_WRITES_AHEAD = 256  # bounds the images in memory when the disk is slower t
 
 
 class RunWriter(Journal):
-    """Writes one run folder, and holds its lock until closed. Opening cuts a torn last line from each journal. Error
-    messages tell people to run `resume_command`."""
+    """Writes one run folder, and holds its lock until closed. Opening cuts a torn last line from each journal."""
 
     def __init__(self, folder: Path, resume_command: str | None = None):
         self.folder = folder
-        self.resume_command = resume_command or f"roomscout resume {folder}"
+        self.resume_command = resume_command or f"roomscout resume {folder}"  # for people, in errors
         self._reader = RunReader(folder)
         self._broken: RunError | None = None
         self._added: list[Session] = []

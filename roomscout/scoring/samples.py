@@ -51,8 +51,8 @@ def _ks(samples: int) -> list[int]:
 
 
 def pass_at(k: int, scores: Sequence[float]) -> float:
-    """The expected best score of k of all n answers to a question: for scores of 0 and 1 the unbiased estimator of
-    pass@k (arXiv:2107.03374, section 2.1). Raises ValueError unless 1 <= k <= n."""
+    """The expected best score of k answers: for scores of 0 and 1, unbiased pass@k (arXiv:2107.03374, section 2.1).
+    Raises ValueError unless 1 <= k <= the number of scores."""
     if not 1 <= k <= len(scores):
         raise ValueError(f"pass@{k} needs at least {k} answers and k of at least 1, got {len(scores)}")
     # The i-th smallest score is the best of comb(i, k - 1) draws: itself and k - 1 of the i smaller ones.
